@@ -1,0 +1,326 @@
+"""Apache RocketMQ name servers and brokers as context managers, on free loopback ports.
+
+    with ApacheCluster("5.3.3", folder, properties={"traceTopicEnable": "true"}) as cluster:
+        connect(cluster.namesrv_address)
+
+A cluster is ready when its name server lists every broker. Each server is one JVM with a small heap; it is killed when
+the block ends, and by the kernel when this process dies. Start it from the main thread: Linux takes the death of the
+thread that forked for the death of the parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from interop import jars
+from interop.probe import request, wait_until
+
+GET_BROKER_CLUSTER_INFO = 106
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 20.0
+# Java 17 hides what 4.9.7 unmaps files with and what 5.3.3 sets the read-ahead mode with.
+JVM_OPENS = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+# Quick to start and small; a benchmark hands in its own.
+JVM_SMALL = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+BROKER_DEFAULTS: Mapping[str, str] = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerId": "0",
+    "brokerRole": "ASYNC_MASTER",
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    "flushDiskType": "ASYNC_FLUSH",
+    "autoCreateTopicEnable": "true",
+    "diskMaxUsedSpaceRatio": "95",
+    "deleteWhen": "04",
+    "fileReservedTime": "72",
+    "mappedFileSizeCommitLog": str(64 << 20),
+    # A cold JVM is slow: it answers "[TIMEOUT_CLEAN_QUEUE]" after 200 ms otherwise.
+    "waitTimeMillsInSendQueue": "5000",
+    "bindAddress": "127.0.0.1",
+}
+LOGBACK = """<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>{path}</file>
+    <encoder><pattern>%d %p %t %c - %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="file"/></root>
+</configuration>
+"""
+
+_living: set[JavaServer] = set()
+
+
+class JavaServer:
+    """One server JVM: start, stop gracefully or with kill -9, suspend. Its logs stay in `folder`."""
+
+    name: str
+    main_class: str
+
+    def __init__(self, version: str, folder: Path, port: int, jvm: Sequence[str], cpus: Iterable[int] | None) -> None:
+        self.version, self.folder, self.port = version, folder, port
+        self.jvm, self.cpus = tuple(jvm), tuple(cpus) if cpus is not None else None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients connect, "ip:port"."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id, of which benchmarks read /proc."""
+        assert self.process is not None, f"{self.name} is not running"
+        return self.process.pid
+
+    def settings(self) -> Mapping[str, str]:
+        """Return what goes into the server's properties file."""
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        """Tell whether the server serves; OSError counts as not yet."""
+        raise NotImplementedError
+
+    def launch(self) -> None:
+        """Start the JVM and return at once; follow with `wait_ready`."""
+        assert self.process is None, f"{self.name} runs already"
+        conf, home = self.folder / "conf", self.folder / "home"
+        for path in (conf, home):
+            path.mkdir(parents=True, exist_ok=True)
+        for kind in ("broker", "namesrv"):
+            (conf / f"logback_{kind}.xml").write_text(LOGBACK.format(path=self.folder / f"{kind}.log"))
+        properties = self.folder / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
+        command = [jars.java_tool("java"), *JVM_OPENS, *self.jvm, f"-Duser.home={home}"]
+        command += ["-cp", jars.classpath(f"server-{self.version}", conf), self.main_class, "-c", str(properties)]
+        if self.cpus is not None:
+            command = ["taskset", "-c", ",".join(map(str, self.cpus)), *command]
+        if setpriv := shutil.which("setpriv"):
+            command = [setpriv, "--pdeathsig", "KILL", *command]
+        with (self.folder / "console.log").open("ab") as console:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env={**os.environ, "ROCKETMQ_HOME": str(self.folder)},
+            )
+        _living.add(self)
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return once the server serves. InteropError with the end of its output: it died or is not there in time."""
+
+        def alive_and_ready() -> bool:
+            assert self.process is not None
+            if (status := self.process.poll()) is not None:
+                raise jars.InteropError(f"{self.name} {self.version} ended with {status}:\n{self.console_tail()}")
+            return self.ready()
+
+        try:
+            wait_until(alive_and_ready, f"{self.name} {self.version} ready", timeout_s)
+        except TimeoutError as error:
+            raise jars.InteropError(f"{error}\n{self.console_tail()}") from None
+
+    def start(self) -> Self:
+        """Launch and wait until it serves."""
+        self.launch()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop in good order (SIGTERM: the broker flushes and saves its tables), by force after STOP_TIMEOUT_S."""
+        if self.process is None:
+            return
+        self.resume()
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._ended()
+
+    def kill(self) -> None:
+        """Stop with SIGKILL: nothing is flushed or saved."""
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.wait()
+        self._ended()
+
+    def suspend(self) -> None:
+        """SIGSTOP: an idle JVM on the same core costs its neighbour a fifth."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT, harmless when it runs."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def console_tail(self, size: int = 3000) -> str:
+        """Return the end of what the JVM printed."""
+        text = (self.folder / "console.log").read_text(errors="replace")
+        return text[-size:]
+
+    def _ended(self) -> None:
+        self.process = None
+        _living.discard(self)
+
+
+class ApacheNameServer(JavaServer):
+    """The official name server."""
+
+    name = "namesrv"
+    main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
+
+    def __init__(
+        self, version: str, folder: Path, *, jvm: Sequence[str] = JVM_SMALL, cpus: Iterable[int] | None = None
+    ) -> None:
+        super().__init__(version, folder, free_ports(0), jvm, cpus)
+
+    def settings(self) -> Mapping[str, str]:
+        return {
+            "listenPort": str(self.port),
+            "bindAddress": "127.0.0.1",
+            "kvConfigPath": str(self.folder / "kvConfig.json"),
+            "configStorePath": str(self.folder / "namesrv.properties"),
+        }
+
+    def ready(self) -> bool:
+        header, _ = request(self.address, GET_BROKER_CLUSTER_INFO)
+        return bool(header["code"] == 0)
+
+
+class ApacheBroker(JavaServer):
+    """The official broker, registered with the name server at `namesrv_address` (ours or Apache's)."""
+
+    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+
+    def __init__(
+        self,
+        version: str,
+        folder: Path,
+        namesrv_address: str,
+        *,
+        name: str = "broker-a",
+        properties: Mapping[str, str] | None = None,
+        store: Path | None = None,
+        jvm: Sequence[str] = JVM_SMALL,
+        cpus: Iterable[int] | None = None,
+    ) -> None:
+        """`properties` override BROKER_DEFAULTS; `store` is the storePathRootDir, `folder`/store unless given."""
+        # Beside its port a broker takes two below (the fast port) and one above (replication).
+        super().__init__(version, folder, free_ports(-2, 0, 1), jvm, cpus)
+        self.name, self.namesrv_address = name, namesrv_address
+        self.properties = dict(properties or {})
+        self.store = store or folder / "store"
+
+    def settings(self) -> Mapping[str, str]:
+        return {
+            **BROKER_DEFAULTS,
+            "brokerName": self.name,
+            "namesrvAddr": self.namesrv_address,
+            "listenPort": str(self.port),
+            "haListenPort": str(self.port + 1),
+            "storePathRootDir": str(self.store),
+            "storePathCommitLog": str(self.store / "commitlog"),
+            **self.properties,
+        }
+
+    def ready(self) -> bool:
+        _, body = request(self.namesrv_address, GET_BROKER_CLUSTER_INFO)
+        return self.address.encode() in body
+
+
+class ApacheCluster:
+    """A name server and brokers of one version, stopped together."""
+
+    def __init__(
+        self,
+        version: str,
+        folder: Path,
+        *,
+        brokers: Sequence[str] = ("broker-a",),
+        properties: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = JVM_SMALL,
+        cpus: Iterable[int] | None = None,
+    ) -> None:
+        """`brokers` are names, all with the same `properties`; every file lies below `folder`."""
+        self.version = version
+        cpus = None if cpus is None else tuple(cpus)
+        self.namesrv = ApacheNameServer(version, folder / "namesrv", cpus=cpus)
+        self.brokers = [
+            ApacheBroker(
+                version, folder / name, self.namesrv.address, name=name, properties=properties, jvm=jvm, cpus=cpus
+            )
+            for name in brokers
+        ]
+
+    @property
+    def namesrv_address(self) -> str:
+        """What clients are given, "ip:port"."""
+        return self.namesrv.address
+
+    @property
+    def broker(self) -> ApacheBroker:
+        """The first broker."""
+        return self.brokers[0]
+
+    def __enter__(self) -> Self:
+        try:
+            self.namesrv.start()
+            for broker in self.brokers:
+                broker.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for server in (*self.brokers, self.namesrv):
+            server.kill()
+
+
+def free_ports(*places: int) -> int:
+    """Return a port so that port + place is free for every place, below the range the kernel hands out itself."""
+    for _ in range(200):
+        port = random.randrange(12_000, 32_000)
+        if all(_is_free(port + place) for place in places):
+            return port
+    raise jars.InteropError("no free ports between 12000 and 32000: end other servers on this machine")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+@atexit.register
+def _kill_the_living() -> None:
+    for server in list(_living):
+        server.kill()

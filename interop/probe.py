@@ -1,0 +1,51 @@
+"""Just enough of the remoting protocol to ask a server whether it is up, independent of the code under test."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+_opaques = itertools.count(1)
+
+
+def request(address: str, code: int, ext: dict[str, str] | None = None, timeout_s: float = 3.0) -> tuple[dict, bytes]:  # type: ignore[type-arg]
+    """Send one JSON request on a fresh connection; return the reply's header and body. OSError: nobody answers."""
+    header = json.dumps(
+        {"code": code, "language": "OTHER", "version": 479, "opaque": next(_opaques), "flag": 0, "extFields": ext or {}}
+    ).encode()
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
+        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        size, marked = struct.unpack(">ii", _exactly(connection, 8))
+        rest = _exactly(connection, size - 4)
+    header_size = marked & 0xFFFFFF
+    return json.loads(rest[:header_size]), rest[header_size:]
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float, interval_s: float = 0.05) -> None:
+    """Return as soon as condition holds, an OSError counting as not yet; TimeoutError naming `what` after timeout_s."""
+    deadline = time.monotonic() + timeout_s
+    last: OSError | None = None
+    while True:
+        try:
+            if condition():
+                return
+        except OSError as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s" + (f" (last: {last})" if last else ""))
+        time.sleep(interval_s)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("the server closed the connection")
+        data += piece
+    return data
