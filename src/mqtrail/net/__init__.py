@@ -1,1 +1,23 @@
-"""."""
+"""TCP door: remoting over sockets, both sides.
+
+`ConnectionPool` and `Connection` call a name server or broker; `Server` is called. Bytes become `RemotingCommand`
+and back; what a command means is decided elsewhere. Errors say whether the request can have reached the peer.
+"""
+
+from mqtrail.net.address import join_address, split_address
+from mqtrail.net.client import Connection
+from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
+from mqtrail.net.log import Log
+from mqtrail.net.pool import ConnectionPool
+
+__all__ = [
+    "ConnectError",
+    "Connection",
+    "ConnectionClosed",
+    "ConnectionPool",
+    "Log",
+    "NetError",
+    "RequestTimeout",
+    "join_address",
+    "split_address",
+]

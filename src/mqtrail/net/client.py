@@ -1,0 +1,242 @@
+"""The calling side of remoting: one connection, and a pool with one connection an address.
+
+A request and its reply find each other by `opaque` alone, replies come in any order, and the peer may send requests of
+its own on the same socket (`on_request`). Bound to the event loop that opened it; nothing starts at import.
+
+Cancelling a request forgets it: its reply, if one comes, is dropped. What is written in one turn of the loop leaves
+in one write.
+Source: NettyRemotingClient and NettyRemotingAbstract, apache/rocketmq remoting/.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from mqtrail.net.address import split_address
+from mqtrail.net.errors import ConnectError, ConnectionClosed, RequestTimeout
+from mqtrail.net.log import Log
+from mqtrail.wire import FrameDecoder, RemotingCommand, RemotingError, decode_command, encode_command
+
+CONNECT_TIMEOUT_MS = 3_000  # connectTimeoutMillis
+PENDING_MAX = 65_535  # clientAsyncSemaphoreValue: requests without a reply on one connection
+WRITE_BUFFER_HIGH = 4 * 1024 * 1024  # bytes unsent above which requests wait for the socket
+SILENCE_CLOSES_MS = 1_000  # a time-out at least this long, nothing heard meanwhile: the peer is gone, connect anew
+OPAQUE_MASK = 0x7FFFFFFF
+
+Reply = RemotingCommand | None
+OnRequest = Callable[["Connection", RemotingCommand], Reply | Awaitable[Reply]]
+OnClosed = Callable[["Connection"], None]
+
+log = Log()
+
+
+class Connection(asyncio.Protocol):
+    """One socket to a peer. Open it with `Connection.open`; `request` and `oneway` may be called concurrently.
+
+    on_request serves what the peer asks of us (codes 40, 220, 307, ...): it returns the reply, or None for no reply,
+    or an awaitable of either. on_closed is called once, when the socket is gone, whatever the reason.
+    """
+
+    def __init__(self, address: str, on_request: OnRequest | None, on_closed: OnClosed | None) -> None:
+        self.address = address
+        self._on_request = on_request
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder()
+        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._opaque = 0
+        self._transport: asyncio.Transport | None = None
+        self._outgoing: list[bytes] = []
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._closed = False
+        self._reason = "closed by us"
+        self._received = 0
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    @classmethod
+    async def open(
+        cls,
+        address: str,
+        *,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        on_request: OnRequest | None = None,
+        on_closed: OnClosed | None = None,
+    ) -> "Connection":
+        """Connect to `host:port`. ConnectError when the address is wrong, refuses, or is silent for too long."""
+        try:
+            host, port = split_address(address)
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                loop = asyncio.get_running_loop()
+                _, connection = await loop.create_connection(lambda: cls(address, on_request, on_closed), host, port)
+        except TimeoutError as error:
+            raise ConnectError(
+                f"no connection to {address} within {connect_timeout_ms} ms; is the address right and reachable?"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise ConnectError(f"cannot connect to {address}: {error}; is a server listening there?") from error
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def local_host(self) -> str:
+        """The ip address this side of the connection has; '' when it is closed."""
+        name = self._transport.get_extra_info("sockname") if self._transport is not None else None
+        return str(name[0]) if name else ""
+
+    @property
+    def pending_count(self) -> int:
+        """Requests that wait for their reply."""
+        return len(self._pending)
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send command (its `opaque` is set here) and return the reply, whatever its code.
+
+        RequestTimeout, ConnectionClosed; both say in `sent` whether the peer can have seen the request.
+        """
+        deadline = self._loop.time() + timeout_ms / 1000
+        if not self._writable.is_set() or len(self._pending) >= PENDING_MAX:
+            await self._wait_for_room(deadline, timeout_ms)
+        self._check_open()
+        opaque = self._next_opaque()
+        command.opaque = opaque
+        self._write(encode_command(command))
+        reply: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._pending[opaque] = reply
+        timer = self._loop.call_at(deadline, self._expire, opaque, timeout_ms, self._received)
+        try:
+            return await reply
+        finally:
+            timer.cancel()
+            self._pending.pop(opaque, None)
+
+    async def oneway(self, command: RemotingCommand) -> None:
+        """Send command and forget it; the oneway flag is set here. Waits only while the socket is full."""
+        await self._writable.wait()
+        self._check_open()
+        command.opaque = self._next_opaque()
+        command.flag |= 2
+        self._write(encode_command(command))
+
+    def close(self) -> None:
+        """Close the socket at once; requests without a reply fail with ConnectionClosed."""
+        self._lost("closed by us")
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += 1
+        try:
+            self._decoder.feed(data)
+            while (frame := self._decoder.next_frame()) is not None:
+                self._on_command(decode_command(frame))
+        except RemotingError as error:
+            log.warning("connection.bytes_refused", peer=self.address, error=str(error))
+            self._lost(f"{self.address} sent bytes that make no sense: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost(f"{self.address} closed the connection" + (f": {exc}" if exc else ""))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # inside
+
+    def _on_command(self, command: RemotingCommand) -> None:
+        if command.is_response:
+            waiting = self._pending.get(command.opaque)
+            if waiting is None or waiting.done():
+                log.debug("connection.reply_unasked", peer=self.address, opaque=command.opaque, code=command.code)
+            else:
+                waiting.set_result(command)
+        elif self._on_request is not None:
+            task = asyncio.ensure_future(self._serve(self._on_request, command))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, on_request: OnRequest, command: RemotingCommand) -> None:
+        try:
+            answer = on_request(self, command)
+            reply = answer if answer is None or isinstance(answer, RemotingCommand) else await answer
+            if reply is None or command.is_oneway or self._closed:
+                return
+            reply.opaque = command.opaque
+            reply.flag |= 1
+            self._write(encode_command(reply))
+        except Exception:
+            log.exception("connection.request_failed", peer=self.address, code=command.code)
+
+    async def _wait_for_room(self, deadline: float, timeout_ms: int) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._writable.wait()
+        except TimeoutError:
+            raise RequestTimeout(
+                f"{self.address} took nothing from its socket for {timeout_ms} ms; the request was not sent", sent=False
+            ) from None
+        if len(self._pending) >= PENDING_MAX:
+            raise RequestTimeout(
+                f"{PENDING_MAX} requests to {self.address} wait for replies already; this one was not sent", sent=False
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionClosed(f"connection to {self.address}: {self._reason}; not sent", sent=False)
+
+    def _next_opaque(self) -> int:
+        self._opaque = opaque = (self._opaque + 1) & OPAQUE_MASK
+        return opaque
+
+    def _write(self, data: bytes) -> None:
+        self._outgoing.append(data)
+        if len(self._outgoing) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if self._transport is not None and outgoing:
+            self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    def _expire(self, opaque: int, timeout_ms: int, received: int) -> None:
+        waiting = self._pending.get(opaque)
+        if waiting is None or waiting.done():
+            return
+        waiting.set_exception(
+            RequestTimeout(f"no reply from {self.address} within {timeout_ms} ms; it may have served the request")
+        )
+        if received == self._received and timeout_ms >= SILENCE_CLOSES_MS:
+            self._lost(f"{self.address} was silent for {timeout_ms} ms")
+
+    def _lost(self, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._reason = reason
+        self._flush()
+        self._writable.set()
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+        for waiting in self._pending.values():
+            if not waiting.done():
+                waiting.set_exception(ConnectionClosed(f"no reply: {reason}"))
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._on_closed is not None:
+            self._on_closed(self)

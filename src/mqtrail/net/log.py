@@ -1,0 +1,40 @@
+"""The loggers of the doors and shells: structlog's, imported at the first line logged.
+
+structlog brings half of rich with it, 0.2 s of a start-up that is promised to be short; most processes log nothing in
+their first second.
+"""
+
+from typing import Any
+
+
+class Log:
+    """`log.info("event.name", key=value)`, a name and keys; `bind` returns a logger that repeats keys."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, **keys: Any) -> None:
+        self._keys = keys
+
+    def bind(self, **keys: Any) -> "Log":
+        return Log(**{**self._keys, **keys})
+
+    def debug(self, event: str, **keys: Any) -> None:
+        self._write("debug", event, keys)
+
+    def info(self, event: str, **keys: Any) -> None:
+        self._write("info", event, keys)
+
+    def warning(self, event: str, **keys: Any) -> None:
+        self._write("warning", event, keys)
+
+    def error(self, event: str, **keys: Any) -> None:
+        self._write("error", event, keys)
+
+    def exception(self, event: str, **keys: Any) -> None:
+        """An error with the traceback of the exception being handled."""
+        self._write("exception", event, keys)
+
+    def _write(self, level: str, event: str, keys: dict[str, Any]) -> None:
+        import structlog
+
+        getattr(structlog.get_logger(), level)(event, **{**self._keys, **keys})

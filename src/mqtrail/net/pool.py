@@ -1,0 +1,131 @@
+"""One connection an address, opened when first needed and again after it broke."""
+
+import asyncio
+from collections.abc import Callable
+
+from mqtrail.net.client import CONNECT_TIMEOUT_MS, Connection, OnRequest
+from mqtrail.net.errors import ConnectError, ConnectionClosed, RequestTimeout
+from mqtrail.wire import RemotingCommand
+
+
+class ConnectionPool:
+    """Requests by address. Callers that need an address at the same time share one attempt to connect.
+
+    on_request is handed to every connection; on_connect and on_disconnect are told the address (no waiting in them).
+    Belongs to the event loop that first uses it.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        on_request: OnRequest | None = None,
+        on_connect: Callable[[str], None] | None = None,
+        on_disconnect: Callable[[str], None] | None = None,
+    ) -> None:
+        self._connect_timeout_ms = connect_timeout_ms
+        self._on_request = on_request
+        self._on_connect = on_connect
+        self._on_disconnect = on_disconnect
+        self._connections: dict[str, Connection] = {}
+        self._opening: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    async def request(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send command to address and return its reply; the time to connect counts.
+
+        ConnectError, RequestTimeout, ConnectionClosed; see their `sent`.
+        """
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            connection = await self._open_within(address, timeout_ms)
+            timeout_ms = max(1, timeout_ms - int((loop.time() - begin) * 1000))
+        return await connection.request(command, timeout_ms)
+
+    async def oneway(self, address: str, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
+        """Send command to address without a reply. ConnectError, RequestTimeout (socket full), ConnectionClosed."""
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = await self._open_within(address, timeout_ms)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await connection.oneway(command)
+        except TimeoutError:
+            raise RequestTimeout(f"{address} took nothing from its socket for {timeout_ms} ms", sent=False) from None
+
+    async def connect(self, address: str) -> Connection:
+        """Return the open connection to address, made now if there is none. ConnectError."""
+        if self._closed:
+            raise ConnectionClosed(f"the connection pool is closed; nothing was sent to {address}", sent=False)
+        connection = self._connections.get(address)
+        if connection is not None and not connection.closed:
+            return connection
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = asyncio.create_task(self._open(address))
+            self._opening[address] = opening
+            opening.add_done_callback(lambda task: self._opened(address, task))
+        try:
+            # A caller that is cancelled leaves the attempt to the others who wait for it.
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise ConnectionClosed(
+                f"the connection pool was closed; nothing was sent to {address}", sent=False
+            ) from None
+
+    def connected(self, address: str) -> bool:
+        """Whether an open connection to address exists now."""
+        connection = self._connections.get(address)
+        return connection is not None and not connection.closed
+
+    def drop(self, address: str) -> None:
+        """Close the connection to address, if there is one."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Close every connection; requests that wait fail with ConnectionClosed."""
+        self._closed = True
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()
+
+    async def _open_within(self, address: str, timeout_ms: int) -> Connection:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self.connect(address)
+        except TimeoutError:
+            raise ConnectError(f"no connection to {address} within the {timeout_ms} ms of the request") from None
+
+    async def _open(self, address: str) -> Connection:
+        connection = await Connection.open(
+            address,
+            connect_timeout_ms=self._connect_timeout_ms,
+            on_request=self._on_request,
+            on_closed=self._lost,
+        )
+        self._connections[address] = connection
+        if self._on_connect is not None:
+            self._on_connect(address)
+        return connection
+
+    def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # seen: when every caller was cancelled, nobody else looks
+
+    def _lost(self, connection: Connection) -> None:
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        if self._on_disconnect is not None:
+            self._on_disconnect(connection.address)
