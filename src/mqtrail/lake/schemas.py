@@ -1,0 +1,84 @@
+"""The lake's tables: which relation each holds, how its files are laid out, and its schema's version.
+
+    <lake>/<table>/_delta_log/            the Delta log: what is committed
+    <lake>/<table>/batch=<checkpoint>-<id>/part-….parquet    files of one commit, any folder will do
+
+Only files that the log names count; others are leftovers of a crash and are removed by `lake.compact`.
+Columns, their types and meanings are `trail`'s relations; this page adds what only files have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from mqtrail import trail
+from mqtrail.trail import Column, Relation
+
+SCHEMA_VERSION = 1
+"""Version of all tables together; written into each table's Delta metadata as `mqtrail.schema`."""
+
+ARROW_TYPES = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the lake.
+
+    partition_by: the column whose value is the same in all rows of a file ('' for none); a commit may replace whole
+    partitions of a gold table. time_column: what retention compares, ms (or hours for publish_hour). sort_by: order
+    inside compacted files. bloom: columns with bloom filters there.
+    """
+
+    relation: Relation
+    layer: Literal["bronze", "silver", "gold"]
+    partition_by: str = ""
+    time_column: str = ""
+    sort_by: tuple[str, ...] = ()
+    bloom: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The table's folder and its name in SQL."""
+        return self.relation.name
+
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        Table(trail.TRACE_EVENTS, "bronze", time_column="trace_store_ms", sort_by=("msg_id",)),
+        Table(trail.TRACE_REJECTS, "bronze", time_column="trace_store_ms"),
+        Table(trail.MESSAGE_META, "bronze", time_column="store_ms", sort_by=("last_unique_key",)),
+        Table(trail.GROUP_OFFSETS, "bronze", time_column="sampled_ms"),
+        Table(trail.CLIENTS, "bronze", time_column="sampled_ms"),
+        Table(trail.SUBSCRIPTIONS, "bronze", time_column="sampled_ms"),
+        Table(trail.QUEUE_RANGES, "bronze", time_column="sampled_ms"),
+        Table(trail.GAPS, "bronze", time_column="detected_ms"),
+        Table(trail.ATTEMPTS, "silver", "publish_hour", "publish_hour", ("msg_id", "kind", "attempt_key"), ("msg_id",)),
+        Table(trail.TRAJECTORIES, "gold", "publish_hour", "publish_hour", ("msg_id",), ("msg_id",)),
+        Table(trail.VERDICTS, "gold", "publish_hour", "publish_hour", ("msg_id", "group_name"), ("msg_id",)),
+        Table(trail.LATENCY_MINUTE, "gold", "publish_hour", "publish_hour", ("minute_ms",)),
+        Table(trail.LAG, "gold", time_column="sampled_ms"),
+        Table(trail.KEY_INDEX, "gold", "publish_hour", "publish_hour", ("key_token", "msg_id"), ("key_token",)),
+    )
+}
+"""Every table by name, bronze first."""
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The Arrow type of a column; `events` is a list of structs of trail.EVENT_FIELDS."""
+    if column.type == "events":
+        return pa.list_(pa.struct([(field.name, ARROW_TYPES[field.type]) for field in trail.EVENT_FIELDS]))
+    return ARROW_TYPES[column.type]
+
+
+def arrow_schema(relation: Relation) -> pa.Schema:
+    """The Arrow schema of a relation: every column nullable, in order, meanings as field metadata."""
+    return pa.schema([pa.field(column.name, arrow_type(column), metadata={"doc": column.doc}) for column in relation])
+
+
+def ddl(relation: Relation) -> str:
+    """The column list of a relation as SQL text ('name type, …'), the same for Spark and DuckDB; no nested columns."""
+    return ", ".join(f"{c.name} {c.type}" for c in relation if c.type != "events")

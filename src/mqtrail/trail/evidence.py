@@ -1,0 +1,236 @@
+"""The evidence a judgement rests on: bronze rows, one relation a source.
+
+Each row is what one source said at one time; nothing here is derived from two rows. `trace_events` comes from the
+trace topic, `message_meta` from the messages themselves (bodies are not kept), the rest is sampled from the brokers.
+"""
+
+from __future__ import annotations
+
+from mqtrail.trail.columns import Relation, flag, number, text
+
+TRACE_EVENTS = Relation(
+    "trace_events",
+    "One row an item of a decoded trace record. A record about n messages (Pub and PubAttempt of a batch: comma-joined "
+    "msgId; Delivered: comma-joined offsets) becomes n rows that differ in item_no, msg_id, offset_msg_id and "
+    "store_queue_offset. Key: cluster, broker_name, trace_topic, queue_id, queue_offset, record_no, item_no.",
+    (
+        text("cluster", "name the pipeline gives the cluster it reads"),
+        text("broker_name", "broker that holds the trace message"),
+        text("trace_topic", "topic the trace message was read from"),
+        number("queue_id", "queue of the trace message"),
+        number("queue_offset", "place of the trace message in its queue"),
+        number("record_no", "place of the record in the trace message, from 0, rejects counted"),
+        number("item_no", "place of the item in the record, from 0; 0 where the record has one item"),
+        number("item_count", "items of the record, at least 1"),
+        number("trace_born_ms", "when the trace message was made, clock of the traced client"),
+        number("trace_store_ms", "when the broker stored the trace message"),
+        text("trace_born_host", "ip:port of the connection that sent the trace message"),
+        text("trace_client_id", "client id of the TraceBatch that heads the trace message; '' from foreign clients"),
+        text("record_type", "field 0 of the record: Pub, SubBefore, SubAfter, EndTransaction, Recall or one of ours"),
+        number("event_ms", "timeStamp of the record; NULL where the layout has none (SubAfter of 7 fields)"),
+        text(
+            "msg_id", "the id as the record names it, one of a batch; the batch's own id on consumer sides; '' if none"
+        ),
+        text("group_name", "producer group (Pub…), consumer group (Sub…); '' where the layout has none"),
+        text("topic", "topic the record names; '' in SubBefore and SubAfter"),
+        text("region_id", "regionId"),
+        text("tags", "TAGS of the message"),
+        text("keys", "KEYS of the message, blank-joined"),
+        text("store_host", "ip:port of the broker as the record names it (Pub: as dialled)"),
+        text("client_host", "clientHost of the 15-field Pub and the 9-field SubBefore"),
+        number("body_size", "bodyLength: bytes as sent (compressed); of the whole batch in a batch's Pub"),
+        number("cost_ms", "costTime; a listener batch's average in SubAfter"),
+        number("msg_type", "msgType ordinal: 0 normal, 1 half, 2 commit, 3 delay, 4 order"),
+        text("offset_msg_id", "offset id the broker answered, one of a batch"),
+        flag("success", "isSuccess"),
+        text("request_id", "requestId: joins SubBefore, SubAfter and SubResult of one hand-over"),
+        number("retry_times", "retryTimes: reconsumeTimes of the copy handed over"),
+        number("context_code", "contextCode: 0 SUCCESS, 1 TIME_OUT, 2 EXCEPTION, 3 RETURNNULL, 4 FAILED"),
+        text("transaction_id", "transactionId"),
+        text("transaction_state", "transactionState name"),
+        flag("from_transaction_check", "fromTransactionCheck"),
+        text("client_id", "clientId of our records"),
+        text("start_id", "startId of TraceBatch and TraceLoss: one run of one client"),
+        number("sequence", "sequence of TraceBatch: 1, 2, 3… per startId; a hole is a lost trace message"),
+        number("dropped_total", "droppedTotal of TraceBatch: records this run could not keep so far"),
+        number("from_ms", "fromMs of TraceLoss"),
+        number("to_ms", "toMs of TraceLoss"),
+        number("lost_count", "count of TraceLoss"),
+        text("reason", "reason of TraceLoss"),
+        text("send_id", "sendId of PubAttempt: one send of the application"),
+        number("attempt", "attempt of PubAttempt, from 1"),
+        number("attempt_max", "attemptMax of PubAttempt"),
+        text("outcome", "outcome of PubAttempt: OK, ERROR, TIMEOUT, CONNECT, NOT_SENT, ONEWAY"),
+        number("response_code", "responseCode of PubAttempt"),
+        flag("is_final", "isFinal of PubAttempt: no further attempt of this send follows"),
+        text("result", "result of SubResult: SUCCESS, FAILED, EXCEPTION, TIME_OUT, RETURNNULL"),
+        text("detail", "detail of SubResult: short error text"),
+        text("store_broker_name", "brokerName of our records: whose queue the message stands in"),
+        number("store_queue_id", "queueId of our records: the message's queue"),
+        number("store_queue_offset", "queueOffset of our records (Delivered: one of offsets)"),
+        number("physical_offset", "physicalOffset of Stored: CommitLog byte"),
+        number("store_size", "size of Stored: bytes of the whole record"),
+        number("consumer_offset", "consumerOffset of OffsetCommit"),
+        number("born_ms", "bornTimestamp of Stored"),
+        text("born_host", "bornHost of Stored"),
+        number("store_ms", "storeTimestamp of Stored"),
+        text("stored_kind", "kind of Stored: NORMAL, BATCH, DELAY, RETRY, DLQ"),
+        text("origin_msg_id", "originMsgId of SentBack and DeadLettered"),
+        number("reconsume_times", "reconsumeTimes of SentBack and DeadLettered"),
+        number("delay_level", "delayLevel of SentBack"),
+        number("due_ms", "dueMs of SentBack"),
+        text("cause", "cause of DeadLettered: ATTEMPTS_EXHAUSTED, BY_HANDLER, ORDERED_GIVE_UP"),
+    ),
+)
+
+TRACE_REJECTS = Relation(
+    "trace_rejects",
+    "One row a trace record, or a whole trace message (record_no -1), that does not decode.",
+    (
+        text("cluster", "as in trace_events"),
+        text("broker_name", "as in trace_events"),
+        text("trace_topic", "as in trace_events"),
+        number("queue_id", "as in trace_events"),
+        number("queue_offset", "as in trace_events"),
+        number("record_no", "as in trace_events; -1: the body as a whole (compression, UTF-8)"),
+        number("trace_store_ms", "as in trace_events"),
+        text("trace_born_host", "as in trace_events"),
+        text("reason", "what was found and what was expected"),
+        text("record_text", "the record as read, at most 2 000 characters"),
+    ),
+)
+
+MESSAGE_META = Relation(
+    "message_meta",
+    "One row a stored copy of a message, of a business topic, %RETRY%, %DLQ%, SCHEDULE_TOPIC_XXXX or the timer topic. "
+    "Key: cluster, broker_name, topic, queue_id, queue_offset.",
+    (
+        text("cluster", "as in trace_events"),
+        text("broker_name", "broker that holds the copy"),
+        text("topic", "topic of the queue the copy stands in (SCHEDULE_TOPIC_XXXX for one that waits)"),
+        number("queue_id", "its queue"),
+        number("queue_offset", "its place in the queue"),
+        number("physical_offset", "its CommitLog byte"),
+        text("offset_msg_id", "offset id: store host and physical offset"),
+        text("own_unique_key", "the first UNIQ_KEY of the raw property text: a batch item's own id; '' if none"),
+        text(
+            "last_unique_key", "the last UNIQ_KEY, what a consumer sees as msgId: the batch's id in a batch; '' if none"
+        ),
+        text("keys", "KEYS, blank-joined"),
+        text("tags", "TAGS"),
+        number("born_ms", "bornTimestamp"),
+        text("born_host", "ip:port of the connection that sent it"),
+        number("store_ms", "storeTimestamp of this copy"),
+        text("store_host", "ip:port of the broker"),
+        number("store_size", "bytes of the whole record"),
+        number("body_size", "bytes of the body as stored"),
+        number("body_crc", "bodyCRC"),
+        number("sys_flag", "sysFlag"),
+        number("reconsume_times", "reconsumeTimes: attempts made before this copy was stored"),
+        text(
+            "stored_kind", "what the copy is: trail.sql.stored_kind names the kinds; the pipeline fills it by that text"
+        ),
+        text("real_topic", "REAL_TOPIC: where a waiting copy will go; '' if none"),
+        text("retry_topic", "RETRY_TOPIC: the business topic of a %RETRY% or %DLQ% copy; '' if none"),
+        text("group_name", "consumer group of a %RETRY% or %DLQ% copy, also while it waits; '' otherwise"),
+        text("origin_msg_id", "ORIGIN_MESSAGE_ID: offset id (sent back by the broker) or UNIQ_KEY (by the client)"),
+        number("delay_level", "DELAY; NULL without"),
+        number("delay_ms", "what the level means by messageDelayLevel; NULL without a level"),
+        number("due_ms", "when a waiting copy is due: store time + level, or TIMER_OUT_MS; NULL if unknown"),
+        text("trace_on", "TRACE_ON of the properties: 'true', 'false' or ''"),
+        number("read_ms", "when the pipeline read it"),
+    ),
+)
+
+GROUP_OFFSETS = Relation(
+    "group_offsets",
+    "One row a committed offset in one sample. A queue a group never committed on has no row (never a 0). Key: cluster, "
+    "sampled_ms, group_name, topic, broker_name, queue_id.",
+    (
+        text("cluster", "as in trace_events"),
+        number("sampled_ms", "time of the sample"),
+        text("group_name", "consumer group"),
+        text("topic", "business or %RETRY% topic"),
+        text("broker_name", "broker of the queue"),
+        number("queue_id", "queue"),
+        number("consumer_offset", "the next queue_offset the group will read"),
+    ),
+)
+
+CLIENTS = Relation(
+    "clients",
+    "One row a live consumer client in one sample; a group that answered with none has one row with client_id ''. "
+    "Key: cluster, sampled_ms, group_name, client_id.",
+    (
+        text("cluster", "as in trace_events"),
+        number("sampled_ms", "time of the sample"),
+        text("group_name", "consumer group"),
+        text("status", "OK (live clients), OFFLINE (asked, none is there), ERROR (no broker could be asked)"),
+        text("client_id", "client id; '' when status is not OK"),
+        text("client_host", "ip:port of its connection to the broker; '' if unknown"),
+        text("language", "its language; '' if unknown"),
+        number("version", "its MQVersion ordinal"),
+    ),
+)
+
+SUBSCRIPTIONS = Relation(
+    "subscriptions",
+    "One row a subscription in one sample; clients of a group that differ give several rows. Key: cluster, sampled_ms, "
+    "group_name, topic, expression_type, expression.",
+    (
+        text("cluster", "as in trace_events"),
+        number("sampled_ms", "time of the sample"),
+        text("group_name", "consumer group"),
+        text("topic", "topic subscribed to"),
+        text("expression_type", "TAG or SQL92"),
+        text("expression", "as subscribed: '*' or 'A || B'"),
+        text("consume_type", "CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (lite pull, pull); '' if unknown"),
+        text("message_model", "CLUSTERING or BROADCASTING; '' if unknown"),
+    ),
+)
+
+QUEUE_RANGES = Relation(
+    "queue_ranges",
+    "One row a queue in one sample: it holds [min_offset, max_offset). Key: cluster, sampled_ms, broker_name, topic, "
+    "queue_id.",
+    (
+        text("cluster", "as in trace_events"),
+        number("sampled_ms", "time of the sample"),
+        text("broker_name", "broker"),
+        text("topic", "topic, of the trace too"),
+        number("queue_id", "queue"),
+        number("min_offset", "first kept queue_offset"),
+        number("max_offset", "next queue_offset to be written"),
+        number("read_offset", "next queue_offset the pipeline will read; NULL when it does not read the queue"),
+    ),
+)
+
+GAPS = Relation(
+    "gaps",
+    "One row a range [first_offset, end_offset) of a queue that was gone before it could be read. Key: cluster, "
+    "broker_name, topic, queue_id, first_offset.",
+    (
+        text("cluster", "as in trace_events"),
+        text("broker_name", "broker"),
+        text("topic", "trace topic or a topic of message_meta"),
+        number("queue_id", "queue"),
+        number("first_offset", "first missing queue_offset"),
+        number("end_offset", "queue_offset after the last missing one"),
+        number("from_ms", "store time before the range: of the last record read before it, else NULL (since ever)"),
+        number("to_ms", "store time after the range: of the first record read behind it"),
+        number("detected_ms", "when the pipeline found out"),
+        text("reason", "why: EXPIRED (the queue's minimum moved), RECREATED (the maximum fell), UNREADABLE"),
+    ),
+)
+
+EVIDENCE = (
+    TRACE_EVENTS,
+    TRACE_REJECTS,
+    MESSAGE_META,
+    GROUP_OFFSETS,
+    CLIENTS,
+    SUBSCRIPTIONS,
+    QUEUE_RANGES,
+    GAPS,
+)
+"""Every bronze relation, in the order of the docs."""
