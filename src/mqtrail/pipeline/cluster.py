@@ -1,0 +1,96 @@
+"""What the source asks of a cluster: its queues, their bounds, and messages from a place in one. It writes nothing.
+
+`Cluster` is the seam: `connect` gives the real one over mqtrail.client, tests give their own. Every call may raise
+MQError; `Retrying` repeats what may pass by itself (a name server that restarts, a broker that is being replaced) until
+its time is up, since an error that leaves the source ends the query.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from mqtrail.wire import MessageExt, MessageQueue, MQError, Refusal
+
+T = TypeVar("T")
+
+RETRY_WAIT_FIRST_S = 0.1
+RETRY_WAIT_MAX_S = 2.0
+
+
+class BrokerUnreachable(MQError):
+    """A request was tried until its time was up. Nothing is known about what it asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer to one pull.
+
+    messages are those at or after the offset asked for, in order, possibly none. next_offset is where to go on. [first,
+    end) is what the queue held when the broker answered: an offset outside of it has no message, now or any more.
+    """
+
+    messages: Sequence[MessageExt]
+    next_offset: int
+    first: int
+    end: int
+
+
+class Cluster(Protocol):
+    """All the source asks of a cluster."""
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of topic, sorted; none when no name server knows the topic."""
+
+    def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        """Return [first, end): the first offset the broker still has, and the one it will write next."""
+
+    def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
+        """Read at most count_max messages from queue_offset on, as no group: nothing is committed or registered."""
+
+    def close(self) -> None:
+        """Give back connections and threads."""
+
+
+class Retrying:
+    """Runs requests again while they fail in a way that may pass, for at most timeout_ms each."""
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._sleep = sleep
+
+    def __call__(self, what: str, request: Callable[[], T]) -> T:
+        """Return request()'s answer. A refusal that says the same tomorrow is raised at once; BrokerUnreachable when
+        the time is up, from the last failure."""
+        deadline = self._clock() + self._timeout_ms / 1000
+        wait_s = RETRY_WAIT_FIRST_S
+        while True:
+            try:
+                return request()
+            except (MQError, OSError) as error:
+                if isinstance(error, Refusal) and not error.retryable:
+                    raise
+                if self._clock() + wait_s > deadline:
+                    raise BrokerUnreachable(
+                        f"{what} failed for {self._timeout_ms} ms, last with: {error}. "
+                        "Is the broker up and its advertised address reachable from here?"
+                    ) from error
+            self._sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_WAIT_MAX_S)
+
+
+def all_queues(cluster: Cluster, topics: Iterable[str], retrying: Retrying) -> list[MessageQueue]:
+    """Return the queues of all topics, sorted."""
+    found: list[MessageQueue] = []
+    for topic in topics:
+        found += retrying(f"route of topic {topic}", partial(cluster.queues, topic))
+    return sorted(found)

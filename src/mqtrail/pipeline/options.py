@@ -1,0 +1,108 @@
+"""The options of the `rocketmq` data source: text in, one checked value out.
+
+Named as Spark's Kafka source names its own, so that who knows that one needs no page. docs/design/pipeline.md lists
+them from `OPTIONS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mqtrail.pipeline.offsets import QueueOffsets, offsets_from_json
+from mqtrail.wire import MQError
+
+EARLIEST = -2  # in a JSON of offsets: the first message the broker still has
+LATEST = -1  # in a JSON of offsets: after the last one it has now
+
+OPTIONS: Mapping[str, str] = {
+    "nameServer": "addresses of the name servers, host:port, separated by `;` (required)",
+    "topic": "topic to read; several are separated by `,` (required)",
+    "startingOffsets": "`earliest` (default), `latest` or JSON `{topic: {broker: {queueId: offset}}}`; "
+    "-2 in it is earliest, -1 latest. A stream reads it at its first start alone",
+    "endingOffsets": "batch only: `latest` (default) or JSON as above, exclusive",
+    "maxOffsetsPerTrigger": "stream only: at most so many messages a micro-batch, shared out by backlog",
+    "minPartitions": "split queues until there are at least so many Spark partitions",
+    "maxPartitions": "read several queues in one Spark partition, so that there are at most so many (one a queue)",
+    "failOnDataLoss": "`true` (default): fail when the broker no longer has a message that is due; "
+    "`false`: go on, with one row that carries `lost_until` where that column is asked for",
+    "onUnreachable": "`fail` (default) or `hold`: what a stream does when a broker does not answer in time",
+    "retryTimeoutMs": "how long one request is tried again before the read fails (30000)",
+    "readRateMax": "at most so many messages a second, shared evenly by the partitions of a read (no limit)",
+}
+
+
+class SourceOptionError(MQError):
+    """An option of the source is missing or cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What OPTIONS describes, checked. Offsets given as JSON are maps, else one of EARLIEST and LATEST."""
+
+    name_server: str
+    topics: tuple[str, ...]
+    starting_offsets: QueueOffsets | int = EARLIEST
+    ending_offsets: QueueOffsets | int = LATEST
+    offsets_per_trigger_max: int | None = None
+    partitions_min: int = 0
+    partitions_max: int | None = None
+    fail_on_data_loss: bool = True
+    hold_unreachable: bool = False
+    retry_timeout_ms: int = 30_000
+    read_rate_max: int | None = None
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Check the options as Spark hands them over (names in any case). Raises SourceOptionError, naming the option."""
+    given = {name.lower(): value for name, value in options.items()}
+    topics = tuple(dict.fromkeys(name for name in (part.strip() for part in given.get("topic", "").split(",")) if name))
+    name_server = given.get("nameserver", "").strip()
+    if not name_server or not topics:
+        missing = "nameServer" if not name_server else "topic"
+        raise SourceOptionError(f"option {missing} is missing: {OPTIONS[missing]}")
+    return SourceOptions(
+        name_server=name_server,
+        topics=topics,
+        starting_offsets=_offsets(given, "startingOffsets", EARLIEST),
+        ending_offsets=_offsets(given, "endingOffsets", LATEST),
+        offsets_per_trigger_max=_positive(given, "maxOffsetsPerTrigger"),
+        partitions_min=_positive(given, "minPartitions") or 0,
+        partitions_max=_positive(given, "maxPartitions"),
+        fail_on_data_loss=_choice(given, "failOnDataLoss", {"true": True, "false": False}, default="true"),
+        hold_unreachable=_choice(given, "onUnreachable", {"fail": False, "hold": True}, default="fail"),
+        retry_timeout_ms=_positive(given, "retryTimeoutMs") or 30_000,
+        read_rate_max=_positive(given, "readRateMax"),
+    )
+
+
+def _offsets(given: Mapping[str, str], name: str, default: int) -> QueueOffsets | int:
+    text = given.get(name.lower(), "").strip()
+    named = {"": default, "earliest": EARLIEST, "latest": LATEST}.get(text.lower())
+    if named == EARLIEST and name == "endingOffsets":
+        raise SourceOptionError("option endingOffsets is earliest, which reads nothing: latest or JSON is expected")
+    if named is not None:
+        return named
+    try:
+        value: Any = json.loads(text)
+        return offsets_from_json(value)
+    except ValueError as error:
+        raise SourceOptionError(f"option {name} is {text!r}, expected {OPTIONS[name]} ({error})") from None
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise SourceOptionError(f"option {name} is {text!r}, expected a whole number above 0: {OPTIONS[name]}")
+    return int(text)
+
+
+def _choice(given: Mapping[str, str], name: str, choices: Mapping[str, bool], default: str) -> bool:
+    text = given.get(name.lower(), default).strip().lower()
+    if text not in choices:
+        raise SourceOptionError(f"option {name} is {text!r}, expected one of {', '.join(choices)}: {OPTIONS[name]}")
+    return choices[text]

@@ -1,0 +1,133 @@
+"""The Spark session: one context manager that finds Java, keeps the logs quiet and always stops what it started.
+
+`with spark_session(SessionConfig()) as spark:` gives a session whose scratch files (warehouse, shuffle files, the Java
+wrapper) live in one folder that goes with it. Without `spark.stop()` a process that also holds DuckDB and pyarrow may
+abort at its exit, hence a context manager and no bare factory. The JVM itself lives until the process ends: Spark
+starts one a process, so that a second session starts at once and keeps the first one's heap.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from pyspark.sql import SparkSession
+
+from mqtrail.pipeline.java import find_java, wrap_java
+
+# One retry a task: a killed Python worker must not end the job, which plain local[n] would let it do.
+LOCAL_MASTER = "local[*,4]"
+
+_LOG4J2 = """status = off
+rootLogger.level = {level}
+rootLogger.appenderRef.console.ref = console
+# The shell's own logger, or Spark tells on every start that it changes the level.
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = {level}
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} spark %p %c{{1}}: %m%n%ex{{short}}
+"""
+
+# Fixed for this pipeline; --spark-conf still overrides each of them.
+_SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A list of committed files names all there is: no summary file, no _SUCCESS beside them.
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # One rename a task and none at the end: what a killed job leaves is never committed, so nobody reads it.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.cleaner.referenceTracking.cleanCheckpoints": "false",
+    "spark.python.worker.reuse": "true",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionConfig:
+    """How Spark is started. spark_conf holds `--spark-conf key=value` and wins over every setting of ours."""
+
+    app_name: str = "mqtrail"
+    master: str = LOCAL_MASTER
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    driver_memory: str = "2g"
+    # Two suit what one cycle of a small cluster brings; the job raises them with the rows it has to shuffle.
+    shuffle_partitions: int = 2
+    log_level: str = "ERROR"
+    # Short-lived sessions spend their life in the first compiler anyway; long ones want the second.
+    java_options: str = "-XX:+UseParallelGC"
+    scratch: Path | None = None  # None: a folder of its own below the system's temporary one
+
+
+@contextmanager
+def spark_session(config: SessionConfig | None = None) -> Iterator[SparkSession]:
+    """Start Spark, yield the session, stop it whatever happened.
+
+    Raises JavaNotFound before anything is started. A session that is already active in this process is an error: its
+    settings would win in silence.
+    """
+    config = config or SessionConfig()
+    if SparkSession.getActiveSession() is not None:
+        raise RuntimeError("a Spark session is already active in this process: stop it first, or use that one")
+    scratch = Path(tempfile.mkdtemp(prefix="mqtrail-spark-", dir=config.scratch))
+    try:
+        spark = _start(config, scratch)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _start(config: SessionConfig, scratch: Path) -> SparkSession:
+    log4j2 = scratch / "log4j2.properties"
+    log4j2.write_text(_LOG4J2.format(level=config.log_level.lower()))
+    settings = {
+        **_SETTINGS,
+        "spark.driver.memory": config.driver_memory,
+        "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.local.dir": str(scratch),
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quote(str(log4j2))} {config.java_options}",
+    }
+    if config.master.startswith("local"):
+        # The loopback address: no look-up of this host's name, no warning about it, nothing open to others.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = SparkSession.builder.appName(config.app_name).master(config.master)
+    for key, value in (settings | dict(config.spark_conf)).items():
+        builder = builder.config(key, value)
+    with _environment(JAVA_HOME=str(wrap_java(find_java(os.environ), scratch)), SPARK_LOCAL_IP="127.0.0.1"):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set variables while Spark's launcher, a child process, reads them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

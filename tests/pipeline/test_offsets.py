@@ -1,0 +1,75 @@
+"""Offset arithmetic: forward only, nothing read twice, nobody starved."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtrail.pipeline.offsets import (
+    QueueRange,
+    advance,
+    offsets_from_json,
+    offsets_to_json,
+    pack_ranges,
+    ranges_between,
+    split_ranges,
+)
+from mqtrail.wire import MessageQueue
+
+QUEUES = [MessageQueue(topic, broker, queue_id) for topic in "AB" for broker in ("b.0/x", "b:1") for queue_id in (0, 10)]
+OFFSETS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 10**6), min_size=1)
+
+
+@given(OFFSETS)
+def test_json_round_trip(offsets: dict[MessageQueue, int]) -> None:
+    """Whatever stands in a broker's name, offsets come back from their JSON as they were."""
+    assert offsets_from_json(offsets_to_json(offsets)) == offsets
+
+
+@pytest.mark.parametrize("value", [[], {"t": 1}, {"t": {"b": 1}}, {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": "1"}}}, {"t": {"b": {"0": True}}}])
+def test_json_of_another_shape(value: object) -> None:
+    """Anything else is refused, so that a mistyped option cannot mean an empty read."""
+    with pytest.raises(ValueError, match="expected"):
+        offsets_from_json(value)
+
+
+@given(OFFSETS, OFFSETS, st.none() | st.integers(1, 2 * 10**6))
+def test_advance(start: dict[MessageQueue, int], target: dict[MessageQueue, int], count_max: int | None) -> None:
+    """A micro-batch never goes back, never past the target, keeps to the limit, and gets on as long as there is backlog."""
+    end = advance(start, target, count_max)
+    assert set(end) == set(start)
+    for queue, at in end.items():
+        assert start[queue] <= at <= max(start[queue], target.get(queue, 0))
+    taken = sum(end[queue] - start[queue] for queue in start)
+    backlog = sum(max(target.get(queue, 0) - start[queue], 0) for queue in start)
+    assert taken <= (backlog if count_max is None else min(count_max, backlog))
+    assert (taken > 0) == (backlog > 0)
+
+
+def test_a_small_queue_is_not_starved() -> None:
+    """Every queue with backlog gets on in every micro-batch, however large its neighbour is."""
+    small, large = QUEUES[:2]
+    assert advance({small: 0, large: 0}, {small: 3, large: 10**9}, 100) == {small: 1, large: 99}
+
+
+@given(OFFSETS, OFFSETS, st.integers(0, 20), st.none() | st.integers(1, 5))
+def test_partitions_cover_exactly(
+    start: dict[MessageQueue, int], end: dict[MessageQueue, int], partitions_min: int, partitions_max: int | None
+) -> None:
+    """Cut and packed ranges hold every offset of [start, end) once, in as many partitions as asked for."""
+    ranges = ranges_between(start, end)
+    pieces = split_ranges(ranges, partitions_min)
+    hands = pack_ranges(pieces, partitions_max)
+    dealt = sorted(piece for hand in hands for piece in hand)
+    assert dealt == sorted(pieces)
+    assert all(piece.count for piece in dealt)
+    for each in ranges:
+        own = [piece for piece in dealt if piece.queue == each.queue]
+        assert [each.start, *(piece.end for piece in own)] == [*(piece.start for piece in own), each.end]
+    total = sum(each.count for each in ranges)
+    assert len(pieces) >= min(partitions_min, total)
+    assert partitions_max is None or len(hands) <= partitions_max
+
+
+def test_a_new_queue_is_read_from_the_next_batch_on() -> None:
+    """A queue that the start does not know brings nothing yet: its logged offset is its first."""
+    assert ranges_between({QUEUES[0]: 1}, {QUEUES[0]: 3, QUEUES[1]: 50}) == [QueueRange(QUEUES[0], 1, 3)]
