@@ -1,0 +1,122 @@
+"""Remoting frames: the envelope around every command.
+
+    offset  0        4      5             8          8+H          4+L
+            +--------+------+-------------+----------+------------+
+            | L: i32 | type | H: u24      | header   | body       |
+            +--------+------+-------------+----------+------------+
+
+L counts what follows it (4 + H + body size). type: 0 JSON, 1 ROCKETMQ. A frame has at most 16 MiB, its length field
+included; a peer that sends a longer one, a header longer than its frame or an unknown type is not understood, and
+the connection goes (RemotingError).
+
+Source: RemotingCommand.encode and decode, NettyDecoder, apache/rocketmq remoting/.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from .errors import RemotingError
+
+FRAME_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes, with the length field; com.rocketmq.remoting.frameMaxLength
+HEADER_SIZE_MAX: Final = 0xFFFFFF  # the header's length has 24 bits
+
+FRAME_HEAD: Final = struct.Struct(
+    ">I"  # L: bytes after this field
+    "I"  # serialize type << 24 | header size
+)
+FRAME_HEAD_SIZE: Final = 8
+assert FRAME_HEAD.size == FRAME_HEAD_SIZE
+
+_unpack_head = FRAME_HEAD.unpack_from
+
+
+class Frame(NamedTuple):
+    """One frame, cut but not understood. An absent body is empty, as on the wire."""
+
+    serialize_type: int
+    header: bytes
+    body: bytes
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Return the frame's bytes. RemotingError: it is longer than a peer would accept."""
+    serialize_type, header, body = frame
+    header_size = len(header)
+    size = 4 + header_size + len(body)
+    if size + 4 > FRAME_SIZE_MAX or header_size > HEADER_SIZE_MAX:
+        raise RemotingError(
+            f"frame too long to send: found {size + 4} bytes with a header of {header_size}, "
+            f"expected at most {FRAME_SIZE_MAX} and {HEADER_SIZE_MAX}"
+        )
+    return b"".join((FRAME_HEAD.pack(size, serialize_type << 24 | header_size), header, body))
+
+
+def frame_end(buffer: bytes | bytearray | memoryview, start: int, end: int) -> int:
+    """Return where the frame at start ends, or 0 when [start, end) does not hold all of it yet.
+
+    It judges as soon as the first 8 bytes are there, so that nobody waits for 2 GiB of nonsense. RemotingError: no
+    frame of ours can begin like this.
+    """
+    if end - start < FRAME_HEAD_SIZE:
+        if end - start >= 4:
+            size = int.from_bytes(buffer[start : start + 4], "big")
+            if not 4 <= size <= FRAME_SIZE_MAX - 4:
+                raise _bad_size(size)
+        return 0
+    size, mark = _unpack_head(buffer, start)
+    if not 4 <= size <= FRAME_SIZE_MAX - 4:
+        raise _bad_size(size)
+    if mark & 0xFFFFFF > size - 4:
+        raise RemotingError(f"found a header of {mark & 0xFFFFFF} bytes in a frame with room for {size - 4}")
+    if mark >> 24 > 1:
+        raise RemotingError(f"found serialize type {mark >> 24}, expected 0 (JSON) or 1 (ROCKETMQ)")
+    whole = start + 4 + int(size)
+    return whole if whole <= end else 0
+
+
+def cut_frame(buffer: bytes | bytearray | memoryview, start: int, end: int) -> Frame:
+    """Return the whole frame at [start, end), as frame_end found it."""
+    _, mark = _unpack_head(buffer, start)
+    body_start = start + FRAME_HEAD_SIZE + (mark & 0xFFFFFF)
+    return Frame(mark >> 24, bytes(buffer[start + FRAME_HEAD_SIZE : body_start]), bytes(buffer[body_start:end]))
+
+
+class FrameDecoder:
+    """Cuts a stream of bytes into frames: feed what arrived, then take frames until there is none.
+
+    After a RemotingError the stream cannot be followed any more; the same error comes again.
+    """
+
+    __slots__ = ("_buffer", "_position")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._position = 0
+
+    @property
+    def buffered_size(self) -> int:
+        """Bytes fed and not yet taken."""
+        return len(self._buffer) - self._position
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Append what the peer sent, in pieces of any size."""
+        if self._position:
+            del self._buffer[: self._position]
+            self._position = 0
+        self._buffer += data
+
+    def next_frame(self) -> Frame | None:
+        """Return the oldest whole frame, or None: feed more first. RemotingError: drop the connection."""
+        buffer, start = self._buffer, self._position
+        end = frame_end(buffer, start, len(buffer))
+        if not end:
+            return None
+        self._position = end
+        with memoryview(buffer) as view:
+            return cut_frame(view, start, end)
+
+
+def _bad_size(size: int) -> RemotingError:
+    return RemotingError(
+        f"found a frame length of {size} bytes, expected 4 to {FRAME_SIZE_MAX - 4}: the peer does not speak remoting"
+    )

@@ -1,0 +1,154 @@
+"""Names of topics and groups: which are allowed, which are RocketMQ's own, and delay levels.
+
+Source: TopicValidator, Validators, MixAll, MessageStoreConfig, apache/rocketmq common/, client/, store/.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from .errors import InvalidParameter
+
+TOPIC_LENGTH_MAX: Final = 127
+RETRY_TOPIC_LENGTH_MAX: Final = 255  # %RETRY% and %DLQ%, from 5.x
+GROUP_LENGTH_MAX: Final = 120
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+DEFAULT_TOPIC: Final = "TBW102"  # the template of topics that make themselves
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+CLOUD_TRACE_TOPIC_PREFIX: Final = "rmq_sys_TRACE_DATA_"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        DEFAULT_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        TRACE_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+        CHECKPOINT_TOPIC,
+    }
+)
+# A client may not send to these (code 16). The trace topic is not among them.
+UNSENDABLE_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
+)
+
+DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
+DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
+INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+SYSTEM_GROUPS: Final = frozenset(
+    {
+        DEFAULT_PRODUCER_GROUP,
+        DEFAULT_CONSUMER_GROUP,
+        TOOLS_CONSUMER_GROUP,
+        "SCHEDULE_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER",
+        INNER_PRODUCER_GROUP,
+        "SELF_TEST_P_GROUP",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+        "CID_RMQ_SYS_TRANS",
+    }
+)
+
+DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_DELAY = re.compile(r"([0-9]+)([smhd])")
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def validate_topic(topic: str) -> None:
+    """Raise InvalidParameter unless topic is a name that a broker takes.
+
+    1 to 127 letters, digits, %, |, _ or -; retry and dead-letter topics up to 255.
+    """
+    length_max = RETRY_TOPIC_LENGTH_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_LENGTH_MAX
+    _validate("topic", topic, length_max)
+
+
+def validate_group(group: str) -> None:
+    """Raise InvalidParameter unless group is a name that a broker takes: as topics, 1 to 120 characters."""
+    _validate("group", group, GROUP_LENGTH_MAX)
+
+
+def _validate(what: str, name: str, length_max: int) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidParameter(f"found {what} {name!r}, expected one or more of A-Z a-z 0-9 % | _ -")
+    if len(name) > length_max:
+        raise InvalidParameter(f"found {what} of {len(name)} characters ({name[:40]}…), expected at most {length_max}")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Tell whether RocketMQ itself uses the topic. A broker adds its own and its cluster's name to these."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic where messages wait that group asked to have again."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Return the topic where messages end that group gave up."""
+    return DLQ_PREFIX + group
+
+
+def group_of(topic: str) -> str | None:
+    """Return the group whose retry or dead-letter topic this is, or None for any other topic."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if topic.startswith(prefix):
+            return topic[len(prefix) :]
+    return None
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Return the delays in ms of levels 1, 2, … from a text such as "1s 5s 10s 1m 2h 1d".
+
+    InvalidParameter: an item is not a number with s, m, h or d. RocketMQ: messageDelayLevel.
+    """
+    delays = []
+    for item in text.split():
+        match = _DELAY.fullmatch(item)
+        if match is None:
+            raise InvalidParameter(f"found delay level {item!r} in {text!r}, expected a number with s, m, h or d")
+        delays.append(int(match[1]) * _UNIT_MS[match[2]])
+    if not delays:
+        raise InvalidParameter("found no delay level, expected at least one, such as 1s")
+    return tuple(delays)
+
+
+DELAY_LEVELS_MS: Final = parse_delay_levels(DELAY_LEVELS_DEFAULT)
+DELAY_LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
+assert DELAY_LEVEL_MAX == 18
+
+
+def delay_of_level(level: int, delays_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
+    """Return the delay in ms of a level; 0 for level 0 and below, the last level's for one above it."""
+    return 0 if level <= 0 else delays_ms[min(level, len(delays_ms)) - 1]

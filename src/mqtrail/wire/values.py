@@ -1,0 +1,176 @@
+"""The values that every room names: messages, queues, hosts.
+
+They are frozen; the wire's bytes for them live in record, batch, headers and route.
+
+Source: Message, MessageExt, MessageClientExt, MessageQueue, SendStatus, apache/rocketmq common/ and client/.
+"""
+
+import ipaddress
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import NewType, Self
+
+from .errors import IdError
+from .properties import (
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+)
+
+BrokerName = NewType("BrokerName", str)
+
+_PORT = struct.Struct(">i")
+
+
+class SendStatus(Enum):
+    """What the broker says about a stored message. Every status but SEND_OK: stored, but less safe than asked for."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Host:
+    """An IP address (v4 or v6, as text) and a port: where a message was born or is stored."""
+
+    ip: str
+    port: int
+
+    def packed(self) -> bytes:
+        """Return 8 bytes (IPv4) or 20 (IPv6): address, then port as i32. IdError: ip is not an address."""
+        return _pack_host(self.ip, self.port)
+
+    @classmethod
+    def unpack(cls, data: bytes | bytearray | memoryview) -> Self:
+        """Return the host of 8 or 20 bytes. IdError: another length."""
+        return cls(*_unpack_host(bytes(data)))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the host of "ip:port" or "[ip]:port"; Java's leading slash is accepted. IdError: it is none."""
+        ip, colon, port = text.removeprefix("/").rpartition(":")
+        ip = ip.removeprefix("[").removesuffix("]")
+        if not colon or not ip or not port.isascii() or not port.isdigit():
+            raise IdError(f"found address {text!r}, expected ip:port")
+        return cls(ip, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.ip}:{self.port}"
+
+
+@lru_cache(maxsize=4096)
+def _pack_host(ip: str, port: int) -> bytes:
+    try:
+        return ipaddress.ip_address(ip).packed + _PORT.pack(port)
+    except (ValueError, struct.error) as error:
+        raise IdError(f"found host {ip}:{port}, expected an IPv4 or IPv6 address and a port") from error
+
+
+@lru_cache(maxsize=4096)
+def _unpack_host(data: bytes) -> tuple[str, int]:
+    if len(data) not in (8, 20):
+        raise IdError(f"found a host of {len(data)} bytes, expected 8 (IPv4) or 20 (IPv6)")
+    return str(ipaddress.ip_address(data[:-4])), _PORT.unpack(data[-4:])[0]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic on one broker group."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What an application sends.
+
+    keys: one or several index keys; several are joined by a blank on the wire, so a key holds none.
+    delay_level: 0 at once, 1 to 18 after the broker's delay of that level. flag: the application's own int.
+    properties: further ones; a name of RocketMQ's own (RESERVED_PROPERTIES) among them overrides the other fields.
+    """
+
+    topic: str
+    body: bytes
+    tags: str = field(default="", kw_only=True)
+    keys: str | Sequence[str] = field(default=(), kw_only=True)
+    delay_level: int = field(default=0, kw_only=True)
+    flag: int = field(default=0, kw_only=True)
+    properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+    def wire_properties(self) -> dict[str, str]:
+        """Return a fresh map of all properties as they go over the wire, the caller's to change."""
+        keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        properties = {PROPERTY_WAIT: "true"}
+        if self.tags:
+            properties[PROPERTY_TAGS] = self.tags
+        if keys:
+            properties[PROPERTY_KEYS] = keys
+        if self.delay_level > 0:
+            properties[PROPERTY_DELAY] = str(self.delay_level)
+        properties.update(self.properties)
+        return properties
+
+
+@dataclass(frozen=True, slots=True)
+class MessageExt:
+    """A message as stored and pulled. Times are epoch ms, offsets as their names say, body is decompressed.
+
+    store_size: bytes of the whole record. body_crc: of the body as stored (perhaps compressed), 31 bits.
+    sys_flag: as stored; bit 0 tells that the stored body was compressed.
+    """
+
+    topic: str
+    body: bytes
+    flag: int
+    properties: dict[str, str]
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: Host
+    store_timestamp_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    store_size: int
+    broker_name: str = ""
+
+    @property
+    def msg_id(self) -> str:
+        """The client's id (UNIQ_KEY), which retries and dead letters keep; the broker's where there is none."""
+        return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The broker's id: store host and physical offset, another for every stored copy."""
+        return f"{self.store_host.packed().hex().upper()}{self.physical_offset:016X}"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The index keys, as split at blanks by the broker."""
+        return tuple(self.properties.get(PROPERTY_KEYS, "").split())
+
+    @property
+    def tags(self) -> str:
+        return self.properties.get(PROPERTY_TAGS, "")
+
+    @property
+    def delay_level(self) -> int:
+        """The level it was or will be delayed by; 0 for none or a value that is no number."""
+        text = self.properties.get(PROPERTY_DELAY, "")
+        return int(text) if text.isascii() and text.lstrip("-").isdigit() else 0
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
