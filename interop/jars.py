@@ -91,8 +91,12 @@ def classpath(name: str, *before: Path) -> str:
 
 
 def compiled(name: str) -> Path:
-    """Return the folder of the driver's classes, compiled against the set's jars; done once per source text."""
-    sources = sorted((INTEROP / "java").glob("*.java"))
+    """Return the folder of our driver's classes for the set, compiled against its jars; done once per source text.
+
+    A client set gets the driver of java/client, a server set that of java/admin.
+    """
+    folder = "client" if name.startswith("client-") else "admin"
+    sources = sorted((INTEROP / "java" / folder).glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     jars = classpath(name)
     target = BUILD / name / f"classes-{digest}"
@@ -176,8 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.lock:
                 lock_sums(name)
             print(f"{name}: {len(list(fetch(name).glob('*.jar')))} jars verified")
-            if name.startswith("client-"):
-                compiled(name)
+            compiled(name)
     except InteropError as error:
         print(f"interop: {error}", file=sys.stderr)
         return 1

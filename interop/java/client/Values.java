@@ -1,0 +1,116 @@
+package mqtrail.interop;
+
+import com.alibaba.fastjson.JSONArray;
+import com.alibaba.fastjson.JSONObject;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageClientIDSetter;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** JSON to the client's values and back. */
+final class Values {
+    private Values() {
+    }
+
+    /** Reads {topic, body | bodySize, tags, keys, delay, flag, properties}. */
+    static Message message(JSONObject json) {
+        byte[] body;
+        if (json.containsKey("bodySize")) {
+            body = filler(json.getIntValue("bodySize"));
+        } else {
+            body = json.getString("body").getBytes(StandardCharsets.UTF_8);
+        }
+        Message message = new Message(json.getString("topic"), body);
+        message.setFlag(json.getIntValue("flag"));
+        if (json.containsKey("tags")) {
+            message.setTags(json.getString("tags"));
+        }
+        if (json.containsKey("keys")) {
+            message.setKeys(json.getString("keys"));
+        }
+        if (json.containsKey("delay")) {
+            message.setDelayTimeLevel(json.getIntValue("delay"));
+        }
+        if (json.containsKey("properties")) {
+            for (Map.Entry<String, Object> entry : json.getJSONObject("properties").entrySet()) {
+                message.putUserProperty(entry.getKey(), String.valueOf(entry.getValue()));
+            }
+        }
+        return message;
+    }
+
+    static List<Message> messages(JSONArray json) {
+        List<Message> messages = new ArrayList<>();
+        for (int i = 0; i < json.size(); i++) {
+            messages.add(message(json.getJSONObject(i)));
+        }
+        return messages;
+    }
+
+    /** A body of the letters a to z over and over. */
+    static byte[] filler(int size) {
+        byte[] body = new byte[size];
+        for (int i = 0; i < size; i++) {
+            body[i] = (byte) ('a' + i % 26);
+        }
+        return body;
+    }
+
+    static JSONObject result(Message message, SendResult result, long beginMs) {
+        JSONObject json = new JSONObject();
+        json.put("uniqKey", MessageClientIDSetter.getUniqID(message));
+        json.put("beginMs", beginMs);
+        json.put("endMs", System.currentTimeMillis());
+        if (result != null) {
+            json.put("status", result.getSendStatus().name());
+            json.put("msgId", result.getMsgId());
+            json.put("offsetMsgId", result.getOffsetMsgId());
+            json.put("queue", queue(result.getMessageQueue()));
+            json.put("queueOffset", result.getQueueOffset());
+            json.put("regionId", result.getRegionId());
+            json.put("transactionId", result.getTransactionId());
+        }
+        return json;
+    }
+
+    static JSONObject failure(Message message, Throwable problem, long beginMs) {
+        return Driver.describe(problem)
+            .fluentPut("uniqKey", MessageClientIDSetter.getUniqID(message))
+            .fluentPut("beginMs", beginMs)
+            .fluentPut("endMs", System.currentTimeMillis());
+    }
+
+    static JSONObject queue(MessageQueue queue) {
+        return new JSONObject()
+            .fluentPut("topic", queue.getTopic())
+            .fluentPut("brokerName", queue.getBrokerName())
+            .fluentPut("queueId", queue.getQueueId());
+    }
+
+    static JSONObject stored(MessageExt message) {
+        return new JSONObject()
+            .fluentPut("msgId", message.getMsgId())
+            .fluentPut("topic", message.getTopic())
+            .fluentPut("body", new String(message.getBody(), StandardCharsets.UTF_8))
+            .fluentPut("bodyCRC", message.getBodyCRC())
+            .fluentPut("flag", message.getFlag())
+            .fluentPut("sysFlag", message.getSysFlag())
+            .fluentPut("tags", message.getTags())
+            .fluentPut("keys", message.getKeys())
+            .fluentPut("properties", message.getProperties())
+            .fluentPut("queueId", message.getQueueId())
+            .fluentPut("queueOffset", message.getQueueOffset())
+            .fluentPut("physicalOffset", message.getCommitLogOffset())
+            .fluentPut("storeSize", message.getStoreSize())
+            .fluentPut("bornTimestampMs", message.getBornTimestamp())
+            .fluentPut("storeTimestampMs", message.getStoreTimestamp())
+            .fluentPut("bornHost", message.getBornHostString())
+            .fluentPut("storeHost", String.valueOf(message.getStoreHost()))
+            .fluentPut("reconsumeTimes", message.getReconsumeTimes());
+    }
+}
