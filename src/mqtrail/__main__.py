@@ -1,0 +1,5 @@
+"""`python -m mqtrail`: the command line."""
+
+from mqtrail.cli import main
+
+main()

@@ -1,0 +1,236 @@
+"""What every answer is made of. A view is one of these values; the CLI and the console only draw it.
+
+Three things are never mixed up: found nothing (NOT_FOUND), could not look (CANNOT_LOOK), and looked, but nothing of the
+message is traced (NOT_TRACED). Every answer carries its `Scope`: the range it searched, what it left out, as of when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """How a look-up ended."""
+
+    FOUND = "FOUND"
+    NOT_FOUND = "NOT_FOUND"  # everything in the scope was searched
+    CANNOT_LOOK = "CANNOT_LOOK"  # a source that may hold it could not be asked
+    NOT_TRACED = "NOT_TRACED"  # the message is stored, no trace of it is to be had
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an answer rests on.
+
+    sources: what was read ("lake …", "broker …"). first_ms, end_ms: [first, end) of publish times in the lake, None
+    when the lake is empty or was not read. omissions: what was not searched or is known to be missing, a sentence each.
+    """
+
+    as_of_ms: int
+    sources: tuple[str, ...] = ()
+    first_ms: int | None = None
+    end_ms: int | None = None
+    omissions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One attempt in a trajectory (trail.EVENT_FIELDS)."""
+
+    at_ms: int | None
+    kind: str
+    group_name: str
+    outcome: str
+    duration_ms: int | None
+    retry_times: int | None
+    place: str
+    detail: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdict:
+    """What became of the message in one consumer group (a row of trail.VERDICTS)."""
+
+    group_name: str
+    state: str
+    codes: tuple[str, ...]
+    reasons: tuple[str, ...]
+    delivery_count: int
+    first_delivered_ms: int | None
+    done_ms: int | None
+    retry_due_ms: int | None
+    dead_cause: str
+    detail: str
+    client: str
+    split: Mapping[str, int | None]  # segment -> ms, in the order it is passed; the parts add up to total
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Where one message went, as of as_of_ms (a row of trail.TRAJECTORIES and its verdicts)."""
+
+    msg_id: str
+    topic: str
+    keys: tuple[str, ...]
+    tags: str
+    as_of_ms: int
+    producer_group: str
+    producer_host: str
+    place: str
+    offset_msg_id: str
+    send_start_ms: int | None
+    stored_ms: int | None
+    visible_ms: int | None
+    due_ms: int | None
+    send_ms: int | None
+    send_codes: tuple[str, ...]
+    message_codes: tuple[str, ...]
+    knowledge: str
+    reasons: tuple[str, ...]
+    groups: tuple[GroupVerdict, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAnswer:
+    """The answer to "where is this message?". why: one sentence for every status but FOUND."""
+
+    asked: str
+    status: Status
+    scope: Scope
+    trajectories: tuple[Trajectory, ...] = ()
+    why: str = ""
+
+
+SPLIT_SEGMENTS = ("to_stored", "delay", "to_delivered", "retry", "handler", "total")
+
+
+def codes_of(text: str | None) -> tuple[str, ...]:
+    """Return the codes of a comma-joined column."""
+    return tuple(code for code in (text or "").split(",") if code)
+
+
+def reasons_of(text: str | None) -> tuple[str, ...]:
+    """Return the reasons of a ';'-joined column."""
+    return tuple(reason for reason in (text or "").split(";") if reason)
+
+
+def group_of(row: Mapping[str, Any]) -> GroupVerdict:
+    """Build the verdict of one group from a row of the verdicts table."""
+    return GroupVerdict(
+        group_name=row["group_name"],
+        state=row["state"],
+        codes=codes_of(row["codes"]),
+        reasons=reasons_of(row["reasons"]),
+        delivery_count=row["delivery_count"] or 0,
+        first_delivered_ms=row["first_delivered_ms"],
+        done_ms=row["done_ms"],
+        retry_due_ms=row["retry_due_ms"],
+        dead_cause=row["dead_cause"] or "",
+        detail=row["detail"] or "",
+        client=row["client"] or "",
+        split={segment: row[f"{segment}_ms"] for segment in SPLIT_SEGMENTS},
+    )
+
+
+def trajectory_of(row: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> Trajectory:
+    """Build a trajectory from its row and the rows of its groups' verdicts."""
+    place = f"{row['broker_name']}/{row['topic']}/{row['queue_id']}@{row['queue_offset']}" if row["broker_name"] else ""
+    return Trajectory(
+        msg_id=row["msg_id"],
+        topic=row["topic"] or "",
+        keys=tuple((row["keys"] or "").split()),
+        tags=row["tags"] or "",
+        as_of_ms=row["as_of_ms"],
+        producer_group=row["producer_group"] or "",
+        producer_host=row["producer_host"] or "",
+        place=place,
+        offset_msg_id=row["offset_msg_id"] or "",
+        send_start_ms=row["send_start_ms"],
+        stored_ms=row["stored_ms"],
+        visible_ms=row["visible_ms"],
+        due_ms=row["due_ms"],
+        send_ms=row["send_ms"],
+        send_codes=codes_of(row["send_codes"]),
+        message_codes=codes_of(row["message_codes"]),
+        knowledge=row["knowledge"],
+        reasons=reasons_of(row["reasons"]),
+        groups=tuple(group_of(verdict) for verdict in sorted(verdicts, key=lambda one: one["group_name"])),
+        events=tuple(Event(**event) for event in row["events"] or ()),
+    )
+
+
+def export_line(trajectory: Trajectory) -> dict[str, Any]:
+    """Return the JSON object of one message that `mqtrail export` prints (docs/reference/cli.md)."""
+    return {
+        "msg_id": trajectory.msg_id,
+        "topic": trajectory.topic,
+        "keys": list(trajectory.keys),
+        "send": list(trajectory.send_codes),
+        "message": list(trajectory.message_codes),
+        "groups": {group.group_name: list(group.codes) for group in trajectory.groups},
+        "knowledge": trajectory.knowledge,
+        "reasons": sorted({*trajectory.reasons, *(reason for group in trajectory.groups for reason in group.reasons)}),
+        "as_of": trajectory.as_of_ms,
+    }
+
+
+def as_json(value: Any) -> dict[str, Any]:
+    """Return a dataclass of this page as plain JSON values."""
+    return asdict(value)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCount:
+    """How often a code was said, with one message to look at."""
+
+    code: str
+    about: str
+    severity: str
+    message_count: int
+    example: str
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyRow:
+    """Percentiles of one segment for one topic and group, in ms; upper bounds of log-histogram buckets (9 % wide)."""
+
+    topic: str
+    group_name: str
+    segment: str
+    message_count: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class LagRow:
+    """How far a group is behind on a topic at its last sample; lag_ms is the oldest unread message's age, or None."""
+
+    group_name: str
+    topic: str
+    sampled_ms: int
+    lag_count: int
+    lag_ms: int | None
+    queue_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole picture of a lake."""
+
+    scope: Scope
+    message_count: int
+    codes: tuple[CodeCount, ...]
+    not_judged: tuple[str, ...]  # codes that this version does not judge yet
+    latency: tuple[LatencyRow, ...]
+    lag: tuple[LagRow, ...]
+    worst: tuple[Trajectory, ...]
+    rejects: int  # trace records that did not decode
+    gaps: tuple[str, ...] = field(default=())

@@ -1,0 +1,226 @@
+"""Answers as a terminal shows them: the timeline of one message, tables of a report. No I/O, no decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from mqtrail.answers import Event, GroupVerdict, LatencyRow, Report, Scope, TraceAnswer, Trajectory
+
+GOOD = frozenset({"SEND_OK", "CONSUMED", "COMPLETE", "FILTERED", "TX_COMMITTED", "OK", "SUCCESS"})
+BAD = frozenset(
+    {"SEND_FAILED", "DEAD_LETTERED", "LOST", "EXPIRED", "HUNG", "NO_CONSUMER", "DUPLICATE_PROCESSING", "FAILED"}
+)
+
+
+def style_of(code: str) -> str:
+    """The colour of a code: green is well, red needs somebody, yellow is worth a look."""
+    return "green" if code in GOOD else "bold red" if code in BAD else "yellow"
+
+
+def codes_text(codes: Iterable[str]) -> Text:
+    """Codes side by side, each in its colour."""
+    return Text(" ").join(Text(code, style=style_of(code)) for code in codes)
+
+
+def clock(at_ms: int | None) -> str:
+    """A time of day with ms (UTC), '?' when unknown."""
+    return "?" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def day_clock(at_ms: int | None) -> str:
+    """A date and time of day (UTC), '?' when unknown."""
+    return "?" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def span(ms: float | None) -> str:
+    """A duration in the unit that reads best, '?' when unknown."""
+    if ms is None:
+        return "?"
+    for limit, unit, size in ((1_000, "ms", 1), (120_000, "s", 1_000), (7_200_000, "min", 60_000)):
+        if abs(ms) < limit:
+            return f"{ms / size:.3g} {unit}" if size > 1 else f"{ms:.0f} ms"
+    return f"{ms / 3_600_000:.3g} h"
+
+
+_SENDING = frozenset({"SEND", "SEND_TRY", "STORED", "END_TRANSACTION", "RECALL"})
+_VERBS = {
+    "SEND": "sent",
+    "SEND_TRY": "try",
+    "STORED": "stored",
+    "HANDLED": "handled",
+    "RESULT": "result",
+    "SENT_BACK": "sent back",
+    "DEAD_LETTERED": "dead letter",
+    "END_TRANSACTION": "transaction",
+    "RECALL": "recall",
+}
+
+
+def _event_line(event: Event, start_ms: int | None) -> Text:
+    line = Text(clock(event.at_ms), style="dim")
+    offset = "" if event.at_ms is None or start_ms is None else f"{event.at_ms - start_ms:+d} ms"
+    line.append(f" {offset:>10}  ", style="dim")
+    line.append(f"{_VERBS.get(event.kind, event.kind.lower()):<11}")
+    if event.outcome:
+        line.append(f" {event.outcome}", style=style_of(event.outcome))
+    if event.duration_ms is not None:
+        line.append(f" {span(event.duration_ms)}")
+    if event.retry_times:
+        line.append(f" retry {event.retry_times}", style="yellow")
+    if event.place:
+        line.append(f"  {event.place}", style="cyan")
+    if event.detail:
+        line.append(f"  {event.detail}", style="italic")
+    return line
+
+
+def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_ms: int | None) -> None:
+    label = Text(f"{group.group_name}  ", style="bold")
+    label.append_text(codes_text(group.codes))
+    if group.dead_cause:
+        label.append(f"  cause: {group.dead_cause}")
+    branch = tree.add(label)
+    for event in events:
+        branch.add(_event_line(event, start_ms))
+    for reason in group.reasons:
+        branch.add(Text(f"why: {reason}", style="italic"))
+    split = [(name, ms) for name, ms in group.split.items() if ms is not None]
+    if group.split.get("total") is not None:
+        parts = " + ".join(f"{name} {span(ms)}" for name, ms in split if name != "total")
+        branch.add(Text(f"{span(group.split['total'])} in all = {parts}", style="dim"))
+
+
+def timeline(trajectory: Trajectory) -> RenderableType:
+    """One message from its first send attempt to its last delivery, group by group, with every verdict and why."""
+    start_ms = trajectory.send_start_ms or trajectory.stored_ms
+    root = Text("● ", style="bold")
+    root.append(trajectory.msg_id, style="bold")
+    root.append(f"  {trajectory.topic}", style="cyan")
+    if trajectory.tags:
+        root.append(f"  tag {trajectory.tags}")
+    if trajectory.keys:
+        root.append(f"  keys {' '.join(trajectory.keys)}")
+    tree = Tree(root, guide_style="dim")
+    label = Text(f"send  {trajectory.producer_group or 'unknown producer'}  ", style="bold")
+    label.append_text(codes_text((*trajectory.send_codes, *trajectory.message_codes)))
+    if trajectory.due_ms is not None:
+        label.append(f"  due {clock(trajectory.due_ms)}")
+    sending = tree.add(label)
+    for event in trajectory.events:
+        if event.kind in _SENDING and not (event.kind == "STORED" and event.group_name):
+            sending.add(_event_line(event, start_ms))
+    for group in trajectory.groups:
+        events = [
+            event
+            for event in trajectory.events
+            if event.group_name == group.group_name and (event.kind not in _SENDING or event.kind == "STORED")
+        ]
+        _group_tree(tree, group, events, start_ms)
+    known = Text("knowledge  ", style="bold")
+    known.append_text(codes_text((trajectory.knowledge,)))
+    branch = tree.add(known)
+    for reason in trajectory.reasons:
+        branch.add(Text(reason, style="italic"))
+    return tree
+
+
+def scope_line(scope: Scope) -> Text:
+    """The bound on an answer: where it looked, over what range, what it left out, as of when."""
+    line = Text("searched ", style="dim")
+    line.append("; ".join(scope.sources) or "nothing")
+    if scope.first_ms is not None:
+        line.append(f", published [{day_clock(scope.first_ms)}, {day_clock(scope.end_ms)})")
+    line.append(f", as of {day_clock(scope.as_of_ms)} UTC")
+    for omission in scope.omissions:
+        line.append(f"\nnot searched or missing: {omission}", style="yellow")
+    return line
+
+
+def trace_answer(answer: TraceAnswer) -> RenderableType:
+    """A whole look-up: every trajectory found, or the sentence that says why there is none, and its scope."""
+    parts: list[RenderableType] = []
+    if answer.why:
+        parts.append(Text(answer.why, style="yellow"))
+    parts.extend(timeline(trajectory) for trajectory in answer.trajectories)
+    parts.append(scope_line(answer.scope))
+    return Group(*parts)
+
+
+def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
+    """One row a message, as `search` lists them."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("sent", "id", "topic", "keys", "send", "groups", "knowledge"):
+        table.add_column(heading, overflow="fold")
+    for one in trajectories:
+        groups = Text("\n").join(
+            Text(f"{group.group_name} ").append_text(codes_text(group.codes)) for group in one.groups
+        )
+        table.add_row(
+            clock(one.send_start_ms or one.stored_ms),
+            one.msg_id,
+            escape(one.topic),
+            escape(" ".join(one.keys)),
+            codes_text((*one.send_codes, *one.message_codes)),
+            groups,
+            codes_text((one.knowledge,)),
+        )
+    return table
+
+
+def latency_table(rows: Iterable[LatencyRow]) -> Table:
+    """Percentiles per topic, group and segment."""
+    table = Table(title="Where the time went (ms)", title_justify="left", box=None, pad_edge=False)
+    for heading in ("topic", "group", "segment"):
+        table.add_column(heading)
+    for heading in ("messages", "p50 ≤", "p99 ≤", "max ≤"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            row.topic,
+            row.group_name or "-",
+            row.segment,
+            f"{row.message_count}",
+            f"{row.p50_ms:.0f}",
+            f"{row.p99_ms:.0f}",
+            f"{row.max_ms:.0f}",
+        )
+    return table
+
+
+def report(found: Report) -> RenderableType:
+    """A report: codes with counts, latency, lag, the worst messages, and the bound on all of it."""
+    codes = Table(title="Verdicts", title_justify="left", box=None, pad_edge=False)
+    for heading in ("code", "about", "messages", "meaning", "one of them"):
+        codes.add_column(heading, justify="right" if heading == "messages" else "left", overflow="fold")
+    for row in found.codes:
+        codes.add_row(
+            Text(row.code, style=style_of(row.code)), row.about, f"{row.message_count}", row.explanation, row.example
+        )
+    lag = Table(title="Lag at the last sample", title_justify="left", box=None, pad_edge=False)
+    for heading in ("group", "topic", "queues", "behind", "oldest unread"):
+        lag.add_column(heading)
+    for behind in found.lag:
+        lag.add_row(
+            behind.group_name,
+            behind.topic,
+            f"{behind.queue_count}",
+            f"{behind.lag_count} messages",
+            "unknown" if behind.lag_ms is None else span(behind.lag_ms),
+        )
+    parts: list[RenderableType] = [codes, Text(), latency_table(found.latency), Text(), lag]
+    if found.worst:
+        parts += [Text(), Text("Worst trajectories", style="italic"), *map(timeline, found.worst)]
+    if found.rejects:
+        parts.append(Text(f"{found.rejects} trace records did not decode: see trace_rejects", style="yellow"))
+    parts.extend(Text(f"gap: {gap}", style="yellow") for gap in found.gaps)
+    parts.append(Text(f"not judged by this version: {', '.join(found.not_judged)}", style="dim"))
+    parts.append(Text(f"{found.message_count} messages"))
+    parts.append(scope_line(found.scope))
+    return Group(*parts)
