@@ -9,8 +9,11 @@ from mqtrail.net.client import Connection
 from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from mqtrail.net.log import Log
 from mqtrail.net.pool import ConnectionPool
+from mqtrail.net.server import Application, BindError, Server, ServerConfig, ServerConnection, next_command
 
 __all__ = [
+    "Application",
+    "BindError",
     "ConnectError",
     "Connection",
     "ConnectionClosed",
@@ -18,6 +21,10 @@ __all__ = [
     "Log",
     "NetError",
     "RequestTimeout",
+    "Server",
+    "ServerConfig",
+    "ServerConnection",
     "join_address",
+    "next_command",
     "split_address",
 ]

@@ -22,7 +22,7 @@ from mqtrail.wire import FrameDecoder, RemotingCommand, RemotingError, decode_co
 CONNECT_TIMEOUT_MS = 3_000  # connectTimeoutMillis
 PENDING_MAX = 65_535  # clientAsyncSemaphoreValue: requests without a reply on one connection
 WRITE_BUFFER_HIGH = 4 * 1024 * 1024  # bytes unsent above which requests wait for the socket
-SILENCE_CLOSES_MS = 1_000  # a time-out at least this long, nothing heard meanwhile: the peer is gone, connect anew
+SILENCE_CLOSES_MS = 500  # a time-out this long, nothing heard meanwhile: the peer is gone, connect anew
 OPAQUE_MASK = 0x7FFFFFFF
 
 Reply = RemotingCommand | None

@@ -1,0 +1,29 @@
+"""Other protocols that knock at a remoting port, told by their first bytes.
+
+The first four bytes of a frame are its length, at most 16 MiB: every greeting below reads as a length far above that,
+so frames cost nothing for this table; it only gives the refusal its text.
+"""
+
+_GREETINGS: tuple[tuple[bytes, str], ...] = (
+    (
+        b"PRI * HTTP/2",
+        "an HTTP/2 preface (a gRPC client of RocketMQ 5?); this port speaks remoting: use a remoting client "
+        "(Java 4.x/5.x rocketmq-client, mqtrail), or put Apache's proxy in between",
+    ),
+    (b"\x16\x03", "a TLS hello; this port has no TLS: switch TLS off at the client (tls.enable=false)"),
+    (b"PROXY ", "a PROXY protocol v1 header; take send-proxy off the balancer in front"),
+    (b"\r\n\r\n\x00\r\nQUIT\n", "a PROXY protocol v2 header; take send-proxy-v2 off the balancer in front"),
+    (b"GET ", "an HTTP request; this port speaks RocketMQ remoting"),
+    (b"POST ", "an HTTP request; this port speaks RocketMQ remoting"),
+    (b"HEAD ", "an HTTP request; this port speaks RocketMQ remoting"),
+    (b"PUT ", "an HTTP request; this port speaks RocketMQ remoting"),
+    (b"SSH-", "an SSH greeting; this port speaks RocketMQ remoting"),
+)
+
+
+def foreign_greeting(head: bytes) -> str | None:
+    """Return what the first bytes of a connection are when they are another protocol's, else None."""
+    for greeting, text in _GREETINGS:
+        if head.startswith(greeting) or (len(head) >= 4 and greeting.startswith(head)):
+            return text
+    return None

@@ -1,0 +1,84 @@
+"""A server that answers what the tests ask for, on both event loops."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from mqtrail.net import Server, ServerConfig, ServerConnection, next_command
+from mqtrail.wire import RemotingCommand, encode_command
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+ECHO, SILENT, BIG, ASK_BACK = 1001, 1002, 1003, 1004
+
+
+class Answering:
+    """ECHO returns the request's body; SILENT nothing; BIG as many bytes as ext asks; ASK_BACK asks the client (40)."""
+
+    def __init__(self, piece_size_max: int = 1 << 30) -> None:
+        self.connections: list[ServerConnection] = []
+        self.gone: list[int] = []
+        self.seen: list[RemotingCommand] = []
+        self.piece_size_max = piece_size_max
+
+    def connected(self, connection: ServerConnection) -> None:
+        self.connections.append(connection)
+
+    def disconnected(self, connection: ServerConnection) -> None:
+        self.gone.append(connection.id)
+
+    def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
+        written = 0
+        while start < end and written < self.piece_size_max:
+            command, start = next_command(buffer, start, end)
+            if command is None:
+                break
+            written += self._answer(connection, command)
+        return start
+
+    def _answer(self, connection: ServerConnection, command: RemotingCommand) -> int:
+        self.seen.append(command)
+        if command.is_oneway or command.is_response or command.code == SILENT:
+            return 0
+        if command.code == ASK_BACK:
+            connection.write(encode_command(RemotingCommand(40, {"consumerGroup": "g"}, opaque=command.opaque)))
+        body = bytes(int(command.ext["size"])) if command.code == BIG else command.body
+        reply = encode_command(RemotingCommand.reply_to(command, 0, body=body))
+        connection.write(reply)
+        return len(reply)
+
+
+@asynccontextmanager
+async def serving(
+    application: Answering | None = None, config: ServerConfig | None = None
+) -> AsyncIterator[tuple[Server, Answering]]:
+    application = application or Answering()
+    server = Server(application, config)
+    await server.start("127.0.0.1", 0)
+    try:
+        yield server, application
+    finally:
+        await server.stop()
+
+
+async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+    """Wait until condition holds; fails after within_s."""
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine on the loop under test."""
+
+    def runner(main: Coroutine[Any, Any, None]) -> None:
+        factory = uvloop.new_event_loop if request.param == "uvloop" else None
+        with asyncio.Runner(loop_factory=factory) as loop:
+            loop.run(main)
+
+    return runner

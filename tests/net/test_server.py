@@ -1,0 +1,233 @@
+"""The called side: pieces of any size, bad bytes, slow readers, limits."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from structlog.testing import capture_logs
+
+from mqtrail.net import BindError, Connection, Server, ServerConfig
+from mqtrail.wire import RemotingCommand, encode_command
+
+from .conftest import BIG, ECHO, SILENT, Answering, Run, serving, until
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def talk(server: Server, data: bytes) -> bytes:
+    """Send data raw, return everything the server sends until it closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(data)
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read()
+    except ConnectionResetError:  # it closed with our bytes unread
+        return b""
+    finally:
+        await hang_up(writer)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 64])
+def test_pieces_of_any_size(run: Run, size: int) -> None:
+    """Frames cut anywhere are served alike, in order."""
+
+    async def main() -> None:
+        async with serving() as (server, application):
+            requests = [RemotingCommand(ECHO, body=b"%d" % number * number, opaque=number) for number in range(12)]
+            stream = b"".join(encode_command(request) for request in requests)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            for start in range(0, len(stream), size):
+                writer.write(stream[start : start + size])
+                await asyncio.sleep(0)
+            await until(lambda: len(application.seen) == len(requests))
+            assert application.seen == requests
+            replies = b"".join(
+                encode_command(RemotingCommand.reply_to(request, 0, body=request.body)) for request in requests
+            )
+            assert await reader.readexactly(len(replies)) == replies
+            await hang_up(writer)
+            assert server.partial_size == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 preface"),
+        (b"PRI ", "HTTP/2 preface"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "TLS hello"),
+        (b"GET / HTTP/1.1\r\n", "HTTP request"),
+        (b"PROXY TCP4 1.2.3.4", "PROXY protocol"),
+        (b"\x7f\xff\xff\xff", "frame length of 2147483647"),
+        (b"\x00\x00\x00\x02abcdef", "frame length of 2 bytes"),
+        (b"\x00\x00\x00\x08\x07\x00\x00\x04abcd", "serialize type 7"),
+        (b"\x00\x00\x00\x08\x00\xff\xff\xffabcd", "header of 16777215 bytes"),
+        (b"\x00\x00\x00\x08\x00\x00\x00\x04}}}}", "JSON header that cannot be read"),
+        (b"\x00\x00\x00\x08\x01\x00\x00\x04\x00\x01\x02\x03", "binary header cut short"),
+    ],
+)
+def test_foreign_bytes_are_refused_by_name(run: Run, data: bytes, words: str) -> None:
+    """Other protocols, oversized and garbage frames: one log line with found and expected, and the socket closes."""
+
+    async def main() -> None:
+        async with serving() as (server, application):
+            with capture_logs() as logs:
+                assert await talk(server, data) == b""
+            (line,) = [line for line in logs if line["event"] == "connection.refused"]
+            assert words in line["found"]
+            assert line["expected"] == "RocketMQ remoting frames"
+            await until(lambda: application.gone == [1])
+
+    run(main())
+
+
+def test_good_frames_before_bad_ones_are_answered(run: Run) -> None:
+    """What came before the garbage in the same piece gets its reply."""
+
+    async def main() -> None:
+        async with serving() as (server, _):
+            request = RemotingCommand(ECHO, body=b"x", opaque=5)
+            reply = encode_command(RemotingCommand.reply_to(request, 0, body=b"x"))
+            with capture_logs():
+                assert await talk(server, encode_command(request) + b"\xff" * 12) == reply
+
+    run(main())
+
+
+def test_a_truncated_frame_is_dropped_with_its_connection(run: Run) -> None:
+    """Half a frame and the end of the stream: nothing is served, nothing is kept."""
+
+    async def main() -> None:
+        async with serving() as (server, application):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(encode_command(RemotingCommand(ECHO, body=bytes(100)))[:60])
+            await until(lambda: server.partial_size == 60)
+            await hang_up(writer)
+            await until(lambda: application.gone == [1])
+            assert server.partial_size == 0
+            assert application.seen == []
+
+    run(main())
+
+
+def test_unfinished_frames_have_a_limit(run: Run) -> None:
+    """Connections that announce frames and never finish them cannot fill the memory."""
+
+    async def main() -> None:
+        async with serving(config=ServerConfig(partial_size_max=100_000)) as (server, _):
+            with capture_logs() as logs:
+                announced = (10_000_000).to_bytes(4) + (20).to_bytes(4)
+                assert await talk(server, announced + bytes(400_000)) == b""
+            assert "unfinished frames" in logs[0]["found"]
+            assert server.partial_size == 0
+
+    run(main())
+
+
+def test_a_slow_reader_is_not_read_from(run: Run) -> None:
+    """A peer that asks for much and reads nothing stops being served; memory stays near write_pause_size."""
+
+    async def main() -> None:
+        config = ServerConfig(write_pause_size=64 * 1024)
+        async with serving(Answering(piece_size_max=64 * 1024), config) as (server, application):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+            count = 2_000
+            request = encode_command(RemotingCommand(BIG, {"size": "20000"}))
+            writer.write(request * count)
+            await until(lambda: bool(application.connections) and application.connections[0].write_paused)
+            served = -1
+            while served != len(application.seen):
+                served = len(application.seen)
+                await asyncio.sleep(0.05)
+            assert served < count
+            reply_size = len(encode_command(RemotingCommand(0, body=bytes(20000), flag=1)))
+            received = 0
+            while received < count * reply_size:
+                received += len(await reader.read(1 << 20))
+            assert len(application.seen) == count
+            await hang_up(writer)
+
+    run(main())
+
+
+def test_a_reader_that_never_reads_is_cut_off(run: Run) -> None:
+    """Writes that nobody asked for on this socket cannot grow it without bound."""
+
+    async def main() -> None:
+        config = ServerConfig(write_pause_size=64 * 1024, write_size_max=1024 * 1024)
+        async with serving(config=config) as (server, application):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            await until(lambda: len(application.connections) == 1)
+            (connection,) = application.connections
+            with capture_logs() as logs:
+                for _ in range(400):
+                    connection.write(bytes(64 * 1024))
+                    await asyncio.sleep(0)
+                await until(lambda: connection.closed)
+            assert logs[0]["event"] == "connection.too_slow"
+            await hang_up(writer)
+
+    run(main())
+
+
+def test_connections_have_a_limit(run: Run) -> None:
+    """One connection too many is closed at once, and told once."""
+
+    async def main() -> None:
+        async with serving(config=ServerConfig(connection_count_max=1)) as (server, application):
+            first = await Connection.open(server.address)
+            await first.request(RemotingCommand(ECHO), 2000)
+            with capture_logs() as logs:
+                assert await talk(server, b"") == b""
+                assert await talk(server, b"") == b""
+            assert [line["event"] for line in logs] == ["server.full"]
+            assert application.gone == []
+            first.close()
+
+    run(main())
+
+
+def test_silent_connections_are_closed(run: Run) -> None:
+    """Nothing received for the idle time ends a connection."""
+
+    async def main() -> None:
+        async with serving(config=ServerConfig(idle_timeout_ms=80)) as (server, application):
+            with capture_logs() as logs:
+                assert await talk(server, encode_command(RemotingCommand(SILENT))) == b""
+            assert logs[-1]["event"] == "connection.idle"
+            await until(lambda: application.gone == [1])
+
+    run(main())
+
+
+def test_a_port_in_use_is_said_so(run: Run) -> None:
+    """Starting on a taken port names the address and the remedy."""
+
+    async def main() -> None:
+        async with serving() as (server, application):
+            with pytest.raises(BindError, match=rf"127.0.0.1:{server.port}: the port is in use"):
+                await Server(application).start("127.0.0.1", server.port)
+
+    run(main())
+
+
+def test_a_bug_in_the_application_closes_one_connection(run: Run) -> None:
+    """An unexpected exception is logged with its traceback and does not end the server."""
+
+    class Broken(Answering):
+        def process(self, connection: object, buffer: bytes, start: int, end: int) -> int:
+            raise KeyError("boom")
+
+    async def main() -> None:
+        async with serving(Broken()) as (server, application):
+            with capture_logs() as logs:
+                assert await talk(server, encode_command(RemotingCommand(ECHO))) == b""
+            assert logs[0]["event"] == "connection.failed"
+            await until(lambda: application.gone == [1])
+
+    run(main())
