@@ -15,7 +15,9 @@ from mqtrail.pipeline.offsets import (
 )
 from mqtrail.wire import MessageQueue
 
-QUEUES = [MessageQueue(topic, broker, queue_id) for topic in "AB" for broker in ("b.0/x", "b:1") for queue_id in (0, 10)]
+QUEUES = [
+    MessageQueue(topic, broker, queue_id) for topic in "AB" for broker in ("b.0/x", "b:1") for queue_id in (0, 10)
+]
 OFFSETS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 10**6), min_size=1)
 
 
@@ -25,7 +27,10 @@ def test_json_round_trip(offsets: dict[MessageQueue, int]) -> None:
     assert offsets_from_json(offsets_to_json(offsets)) == offsets
 
 
-@pytest.mark.parametrize("value", [[], {"t": 1}, {"t": {"b": 1}}, {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": "1"}}}, {"t": {"b": {"0": True}}}])
+@pytest.mark.parametrize(
+    "value",
+    [[], {"t": 1}, {"t": {"b": 1}}, {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": "1"}}}, {"t": {"b": {"0": True}}}],
+)
 def test_json_of_another_shape(value: object) -> None:
     """Anything else is refused, so that a mistyped option cannot mean an empty read."""
     with pytest.raises(ValueError, match="expected"):
@@ -34,7 +39,9 @@ def test_json_of_another_shape(value: object) -> None:
 
 @given(OFFSETS, OFFSETS, st.none() | st.integers(1, 2 * 10**6))
 def test_advance(start: dict[MessageQueue, int], target: dict[MessageQueue, int], count_max: int | None) -> None:
-    """A micro-batch never goes back, never past the target, keeps to the limit, and gets on as long as there is backlog."""
+    """A micro-batch never goes back, never past the target, keeps to the limit, and gets on as long as there is
+    backlog.
+    """
     end = advance(start, target, count_max)
     assert set(end) == set(start)
     for queue, at in end.items():

@@ -1,6 +1,17 @@
 """PySpark: the rocketmq source, pure DataFrame stages, the job that turns trace into verdicts."""
 
 from mqtrail.pipeline.java import JavaNotFound
+from mqtrail.pipeline.options import OPTIONS, SourceOptionError
+from mqtrail.pipeline.reading import DataLoss
 from mqtrail.pipeline.session import SessionConfig, spark_session
+from mqtrail.pipeline.source import RocketMQDataSource
 
-__all__ = ["JavaNotFound", "SessionConfig", "spark_session"]
+__all__ = [
+    "OPTIONS",
+    "DataLoss",
+    "JavaNotFound",
+    "RocketMQDataSource",
+    "SessionConfig",
+    "SourceOptionError",
+    "spark_session",
+]

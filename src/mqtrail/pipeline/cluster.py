@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from mqtrail.wire import MessageExt, MessageQueue, MQError, Refusal
+from mqtrail.client.errors import RouteNotFound
+from mqtrail.client.reader import QueueReader, ReaderConfig
+from mqtrail.wire import MessageQueue, MQError, Refusal
 
 T = TypeVar("T")
 
@@ -29,11 +31,12 @@ class BrokerUnreachable(MQError):
 class Pulled:
     """The answer to one pull.
 
-    messages are those at or after the offset asked for, in order, possibly none. next_offset is where to go on. [first,
-    end) is what the queue held when the broker answered: an offset outside of it has no message, now or any more.
+    records are those at or after the offset asked for, as stored, in order, possibly none. next_offset is where to go
+    on. [first, end) is what the queue held when the broker answered: an offset outside of it has no message, now or
+    any more.
     """
 
-    messages: Sequence[MessageExt]
+    records: Sequence[bytes]
     next_offset: int
     first: int
     end: int
@@ -86,6 +89,37 @@ class Retrying:
                     ) from error
             self._sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_WAIT_MAX_S)
+
+
+def connect(name_server: str, read_rate_max: float | None = None) -> Cluster:
+    """Return the cluster behind the name servers; nothing is connected before the first request."""
+    # One quick retry inside, which also asks for the route anew; Retrying does the waiting.
+    return _ReaderCluster(
+        QueueReader(ReaderConfig(namesrv=name_server, retry_count=1, retry_ms=50, rate_max=read_rate_max or 0.0))
+    )
+
+
+class _ReaderCluster:
+    """A Cluster over mqtrail.client's QueueReader, which knows how to read without leaving a mark."""
+
+    def __init__(self, reader: QueueReader) -> None:
+        self._reader = reader
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        try:
+            return self._reader.queues(topic)
+        except RouteNotFound:
+            return []
+
+    def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        return self._reader.range(queue)
+
+    def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
+        result = self._reader.read(queue, queue_offset, count_max)
+        return Pulled(result.records, result.next_offset, result.min_offset, result.max_offset)
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def all_queues(cluster: Cluster, topics: Iterable[str], retrying: Retrying) -> list[MessageQueue]:

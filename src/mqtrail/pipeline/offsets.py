@@ -1,13 +1,14 @@
 """Where a read of queues starts and ends: pure arithmetic over {queue: queue offset}.
 
-As JSON, in Spark's checkpoint and in the options alike, `{topic: {broker: {queueId: offset}}}`: no separator that a name
-could hold. Offsets are exclusive at the end: [start, end).
+As JSON, in Spark's checkpoint and in the options alike, `{topic: {broker: {queueId: offset}}}`: no separator that a
+name could hold. Offsets are exclusive at the end: [start, end).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from mqtrail.wire import MessageQueue
@@ -45,7 +46,9 @@ def offsets_from_json(value: Any) -> QueueOffsets:
         for broker, queues in _members(brokers, topic):
             for queue_id, offset in _members(queues, f"{topic}.{broker}"):
                 if not queue_id.isdecimal() or type(offset) is not int:
-                    raise ValueError(f"{topic}.{broker} has {queue_id!r}: {offset!r}, expected a queue id and an offset")
+                    raise ValueError(
+                        f"{topic}.{broker} has {queue_id!r}: {offset!r}, expected a queue id and an offset"
+                    )
                 offsets[MessageQueue(topic, broker, int(queue_id))] = offset
     return offsets
 
@@ -56,11 +59,14 @@ def _members(value: Any, place: str) -> Iterable[tuple[str, Any]]:
     return value.items()
 
 
-def advance(start: Mapping[MessageQueue, int], target: Mapping[MessageQueue, int], count_max: int | None) -> QueueOffsets:
+def advance(
+    start: Mapping[MessageQueue, int], target: Mapping[MessageQueue, int], count_max: int | None
+) -> QueueOffsets:
     """Return how far one micro-batch goes: from start towards target, by at most count_max messages in all.
 
-    Each queue gets its share of count_max by its backlog, at least one message where there is any, so that none starves.
-    Never backwards: a target below start, or absent, leaves the queue where it is; Spark itself would commit it.
+    Each queue gets its share of count_max by its backlog, at least one message where there is any, so that none
+    starves. Never backwards: a target below start, or absent, leaves the queue where it is; Spark itself would commit
+    it.
     """
     backlog = {queue: max(target.get(queue, at) - at, 0) for queue, at in start.items()}
     total = sum(backlog.values())
@@ -77,8 +83,8 @@ def advance(start: Mapping[MessageQueue, int], target: Mapping[MessageQueue, int
 
 
 def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
-    """Return the ranges that hold anything, in the order of their queues. A queue that start lacks is read from its end:
-    it was only just discovered, and its first offset is what end says."""
+    """Return the ranges that hold anything, in the order of their queues. A queue that start lacks is read from its
+    end: it was only just discovered, and its first offset is what end says."""
     ranges = (QueueRange(queue, start.get(queue, end[queue]), end[queue]) for queue in sorted(end))
     return [each for each in ranges if each.count]
 
@@ -96,7 +102,7 @@ def split_ranges(ranges: list[QueueRange], partitions_min: int) -> list[QueueRan
     for each in ranges:
         count = min(-(-each.count // size_max), each.count)
         cuts = [each.start + each.count * index // count for index in range(count + 1)]
-        pieces += [QueueRange(each.queue, first, last) for first, last in zip(cuts, cuts[1:], strict=False)]
+        pieces += [QueueRange(each.queue, first, last) for first, last in pairwise(cuts)]
     return pieces
 
 

@@ -38,12 +38,15 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{HH:mm:ss}} spark %p %c{{1}}: %m%n%ex{{short}}
 """
 
+# Spark makes one method of a stage, and of a row of sixty columns one above HotSpot's limit of 8 000 bytes, beyond which
+# it is interpreted for ever: the decoding of trace records ran at a fifth of its speed.
+_COMPILE_LARGE_METHODS = "-XX:-DontCompileHugeMethods"
+
 # Fixed for this pipeline; --spark-conf still overrides each of them.
 _SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A list of committed files names all there is: no summary file, no _SUCCESS beside them.
@@ -69,7 +72,6 @@ class SessionConfig:
     # Two suit what one cycle of a small cluster brings; the job raises them with the rows it has to shuffle.
     shuffle_partitions: int = 2
     log_level: str = "ERROR"
-    # Short-lived sessions spend their life in the first compiler anyway; long ones want the second.
     java_options: str = "-XX:+UseParallelGC"
     scratch: Path | None = None  # None: a folder of its own below the system's temporary one
 
@@ -104,9 +106,9 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
         "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.local.dir": str(scratch),
-        "spark.pyspark.python": sys.executable,
-        "spark.pyspark.driver.python": sys.executable,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quote(str(log4j2))} {config.java_options}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quote(str(log4j2))} "
+        f"{_COMPILE_LARGE_METHODS} {config.java_options}",
+        "spark.executor.extraJavaOptions": _COMPILE_LARGE_METHODS,
     }
     if config.master.startswith("local"):
         # The loopback address: no look-up of this host's name, no warning about it, nothing open to others.
@@ -114,13 +116,14 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
     builder = SparkSession.builder.appName(config.app_name).master(config.master)
     for key, value in (settings | dict(config.spark_conf)).items():
         builder = builder.config(key, value)
-    with _environment(JAVA_HOME=str(wrap_java(find_java(os.environ), scratch)), SPARK_LOCAL_IP="127.0.0.1"):
+    variables = {"JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)), "PYSPARK_PYTHON": sys.executable}
+    with _environment(variables):
         return builder.getOrCreate()
 
 
 @contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Set variables while Spark's launcher, a child process, reads them."""
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables while Spark's launcher, a child process, and its context read them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

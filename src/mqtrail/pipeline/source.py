@@ -4,8 +4,9 @@
     spark.readStream.format("rocketmq").option("nameServer", "host:9876").option("topic", "orders").load()
 
 Spark runs the reader in three places: offsets are settled in one Python process beside the driver, ranges are read in
-the executors' Python workers, and all of them get this object pickled. So a reader keeps no connection across calls that
-pickle it, and an error that leaves it ends the query: what may pass by itself is tried again inside (cluster.Retrying).
+the executors' Python workers, and all of them get this object pickled. So a reader keeps no connection across calls
+that pickle it, and an error that leaves it ends the query: what may pass by itself is tried again inside
+(cluster.Retrying).
 
 The offset that Spark logs is {topic: {broker: {queueId: next offset}}}. Spark does not check that it grows, so
 `advance` never lets it shrink. Nothing is written to the cluster: no group, no offset, no topic. `commit` does nothing,
@@ -56,9 +57,9 @@ class RocketMQDataSource(DataSource):
         """All columns; a schema given by the user picks some of them."""
         return SCHEMA
 
-    def connect(self, options: SourceOptions) -> Cluster:
-        """Open the cluster; the seam that tests replace."""
-        return connect(options.name_server, options.retry_timeout_ms)
+    def connect(self, options: SourceOptions, read_rate_max: float | None = None) -> Cluster:
+        """Open the cluster, to read at most so many messages a second; the seam that tests replace."""
+        return connect(options.name_server, read_rate_max)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what lies between startingOffsets and endingOffsets, once."""
@@ -103,7 +104,9 @@ class RocketMQReader(DataSourceReader):
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: every micro-batch goes some way towards the queues' ends, under AvailableNow to their ends at its start."""
+    """A stream: every micro-batch goes some way towards the queues' ends, under AvailableNow to their ends at its
+    start.
+    """
 
     def __init__(self, source: RocketMQDataSource, options: SourceOptions, schema: StructType) -> None:
         columns_for(schema)
@@ -173,27 +176,28 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _bounds(self._cluster, self._options)
 
     def _check(self, at: QueueOffsets, bounds: Bounds) -> None:
-        """Raise for a queue that is gone or ends before its place, unless the options say to stay there until it is back:
-        forward only."""
+        """Raise for a queue that is gone or ends before its place, unless the options say to stay there until it is
+        back: forward only."""
         gone = sorted(set(at) - set(bounds))
         if gone and not self._options.hold_unreachable:
             raise BrokerUnreachable(
-                f"{len(gone)} queues that were read before have no route any more, the first is {gone[0]}: is its broker "
-                "down? Set onUnreachable to hold to go on with the others"
+                f"{len(gone)} queues that were read before have no route any more, the first is {gone[0]}: "
+                "is its broker down? Set onUnreachable to hold to go on with the others"
             )
         for queue in sorted(set(at) & set(bounds)):
             if bounds[queue][1] < at[queue] and self._options.fail_on_data_loss:
                 raise DataLoss(
-                    f"{queue} ends at {bounds[queue][1]} and was read up to {at[queue]}: the topic was deleted and made "
-                    "again, or the broker lost messages. Start with a new checkpoint, or set failOnDataLoss to false"
+                    f"{queue} ends at {bounds[queue][1]} and was read up to {at[queue]}: the topic was deleted "
+                    "and made again, or the broker lost messages. Start with a new checkpoint, or set failOnDataLoss "
+                    "to false"
                 )
 
 
 def _bounds(cluster: Cluster, options: SourceOptions) -> Bounds:
     """Return [first, end) of every queue of the topics.
 
-    A broker that does not answer in time is left out under onUnreachable=hold, so that a stream stays where it is in its
-    queues, and raised otherwise.
+    A broker that does not answer in time is left out under onUnreachable=hold, so that a stream stays where it is in
+    its queues, and raised otherwise.
     """
     retrying = Retrying(options.retry_timeout_ms)
     bounds: Bounds = {}
@@ -211,7 +215,9 @@ def _bounds(cluster: Cluster, options: SourceOptions) -> Bounds:
 
 
 def _require(bounds: Bounds, options: SourceOptions) -> Bounds:
-    """Return bounds, which hold at least one queue: to read nothing for a mistyped topic would look like an empty one."""
+    """Return bounds, which hold at least one queue: to read nothing for a mistyped topic would look like an empty
+    one.
+    """
     if not bounds:
         raise SourceOptionError(
             f"no queue found for topic {', '.join(options.topics)} at {options.name_server}: "
@@ -244,8 +250,8 @@ def _read(
     source: RocketMQDataSource, options: SourceOptions, schema: StructType, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, QueuePartition)
-    cluster = source.connect(options)
+    cluster = source.connect(options, partition.read_rate_max)
     try:
-        yield from read_ranges(cluster, partition.ranges, schema, options, partition.read_rate_max)
+        yield from read_ranges(cluster, partition.ranges, schema, options)
     finally:
         cluster.close()
