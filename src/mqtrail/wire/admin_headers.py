@@ -1,0 +1,287 @@
+"""Headers of administration and of the name server.
+
+As headers.py: one class a request or reply; requests that differ only in their code share a class.
+
+Source: the classes of remoting/protocol/header, apache/rocketmq; recorded frames in tests/golden/frames.jsonl.
+"""
+
+from dataclasses import dataclass
+
+from .header import Header, Int32, wire_or
+from .topics import DEFAULT_TOPIC
+
+
+@dataclass(slots=True)
+class TopicHeader(Header):
+    """202, 215, 217, 300, 351 and whatever else names just a topic."""
+
+    topic: str
+
+
+@dataclass(slots=True)
+class GroupHeader(Header):
+    """343, 352."""
+
+    group: str
+
+
+@dataclass(slots=True)
+class GroupTopicHeader(Header):
+    """303, 345."""
+
+    group: str
+    topic: str | None = None
+
+
+@dataclass(slots=True)
+class CreateTopicHeader(Header):
+    """17. attributes: "+name=value,-name2"."""
+
+    topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    default_topic: str = DEFAULT_TOPIC
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+@dataclass(slots=True)
+class DeleteGroupHeader(Header):
+    """207. clean_offset is remove_offset in 4.9; a client sends both."""
+
+    group_name: str
+    clean_offset: bool = False
+    remove_offset: bool = False
+
+
+@dataclass(slots=True)
+class ConsumeStatsHeader(Header):
+    """208. topic absent: all of the group's. topic_list: joined by ";"."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+@dataclass(slots=True)
+class BrokerConsumeStatsHeader(Header):
+    """317."""
+
+    is_order: bool = False
+
+
+@dataclass(slots=True)
+class ResetOffsetHeader(Header):
+    """222 and, to clients, 220. timestamp: epoch ms, -1 for the queue's end. queue_id -1: all of them."""
+
+    topic: str
+    group: str
+    timestamp: int
+    is_force: bool = False
+    queue_id: Int32 | None = None
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class ConsumerStatusHeader(Header):
+    """223 and, to clients, 221."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+@dataclass(slots=True)
+class ConsumerRunningInfoHeader(Header):
+    """307."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+@dataclass(slots=True)
+class ConsumeMessageDirectlyHeader(Header):
+    """309. msg_id: an offset id; the broker adds the record as the body when it forwards the request."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+
+
+@dataclass(slots=True)
+class CloneGroupOffsetHeader(Header):
+    """314."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+@dataclass(slots=True)
+class ViewBrokerStatsHeader(Header):
+    """315."""
+
+    stats_name: str
+    stats_key: str
+
+
+@dataclass(slots=True)
+class QueryConsumeQueueHeader(Header):
+    """321. index: queue offset to begin at."""
+
+    topic: str
+    queue_id: Int32
+    index: int
+    count: Int32
+    consumer_group: str | None = None
+
+
+@dataclass(slots=True)
+class ResumeCheckHalfMessageHeader(Header):
+    """323. msg_id: an offset id."""
+
+    msg_id: str | None = None
+    topic: str | None = None
+
+
+@dataclass(slots=True)
+class RegisterBrokerHeader(Header):
+    """103. body_crc32: of the body as sent, 31 bits; 0 is not checked."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: int
+    compressed: bool = False
+    body_crc32: Int32 = 0
+    heartbeat_timeout_millis: int | None = None
+    enable_acting_master: bool | None = None
+
+
+@dataclass(slots=True)
+class RegisterBrokerResponseHeader(Header):
+    """Reply to 103; both for slaves."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(slots=True)
+class BrokerHeader(Header):
+    """104, 322: which broker."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@dataclass(slots=True)
+class DataVersionResponseHeader(Header):
+    """Reply to 322."""
+
+    changed: bool
+
+
+@dataclass(slots=True)
+class BrokerHeartbeatHeader(Header):
+    """904. heartbeat_timeout_mills is spelled so."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: int | None = None
+    heartbeat_timeout_mills: int | None = None
+
+
+@dataclass(slots=True)
+class BrokerMemberGroupHeader(Header):
+    """901."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@dataclass(slots=True)
+class RouteHeader(Header):
+    """105. accept_standard_json_only: whoever reads real JSON alone says so, or sends a version of 401 and above."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+@dataclass(slots=True)
+class BrokerNameHeader(Header):
+    """205, 327."""
+
+    broker_name: str
+
+
+@dataclass(slots=True)
+class WipeWritePermResponseHeader(Header):
+    """Reply to 205."""
+
+    wipe_topic_count: Int32
+
+
+@dataclass(slots=True)
+class AddWritePermResponseHeader(Header):
+    """Reply to 327."""
+
+    add_topic_count: Int32
+
+
+@dataclass(slots=True)
+class DeleteTopicInNamesrvHeader(Header):
+    """216."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@dataclass(slots=True)
+class ClusterHeader(Header):
+    """224."""
+
+    cluster: str
+
+
+@dataclass(slots=True)
+class KvHeader(Header):
+    """100 (with value), 101, 102."""
+
+    namespace: str
+    key: str
+    value: str | None = None
+
+
+@dataclass(slots=True)
+class KvResponseHeader(Header):
+    """Reply to 101."""
+
+    value: str | None = None
+
+
+@dataclass(slots=True)
+class NamespaceHeader(Header):
+    """219."""
+
+    namespace: str
+
+
+@dataclass(slots=True)
+class BrokerConfigResponseHeader(Header):
+    """Reply to 26. version: the DataVersion's JSON."""
+
+    version: str = wire_or("version", "")

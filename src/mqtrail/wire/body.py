@@ -1,0 +1,106 @@
+"""What a body class is: a struct whose members are those of a JSON body, read leniently and written as Java does.
+
+Names are RocketMQ's in snake_case. Unknown members are ignored, missing ones have Java's defaults, null is as good as
+missing, numbers may be text. Written: members alphabetical, those that are None left out, no white space.
+
+Source: RemotingSerializable and its subclasses, apache/rocketmq remoting/; json_body.py for fastjson's dialect.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from .errors import BodyError
+from .json_body import ObjectKey, dumps, dumps_fastjson, loads
+from .values import MessageQueue
+
+Value = TypeVar("Value")
+Bodied = TypeVar("Bodied", bound="Body")
+
+
+class Body(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of all body classes. A subclass that is not one JSON object as it stands overrides members and read."""
+
+    def encode(self, *, strict: bool = True) -> bytes:
+        """Return the JSON: real JSON, or with bare integer and object names, which old peers may rely on."""
+        return dumps(self.members()) if strict else dumps_fastjson(self.members())
+
+    def members(self) -> dict[str, Any]:
+        """Return the JSON object's members as plain values, to be put into another body."""
+        plain = _without_none(msgspec.to_builtins(self))
+        assert isinstance(plain, dict)
+        return plain
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview | str) -> Self:
+        """Return the body. BodyError: not JSON, or a member is of another type."""
+        value = loads(data)
+        if not isinstance(value, Mapping):
+            raise BodyError(f"found a {type(value).__name__} as the body, expected the object of {cls.__name__}")
+        return cls.read(value)
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        """Return the body of a JSON object that is already read. BodyError: a member is of another type."""
+        return convert(_without_none(value), cls)
+
+
+def convert(value: object, kind: type[Value]) -> Value:
+    """Return plain JSON values as kind, numbers from text too. BodyError: they do not fit."""
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise BodyError(f"found a body that is no {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def _without_none(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _without_none(member) for key, member in value.items() if member is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value
+
+
+def queue_key(queue: MessageQueue) -> ObjectKey:
+    """Return the member name that stands for a queue in a Java map with MessageQueue keys."""
+    return ObjectKey.of({"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic})
+
+
+def queue_of_key(key: object) -> MessageQueue:
+    """Return the queue of a member name: an object, or the text of one. BodyError: it is neither."""
+    members = key.members() if isinstance(key, ObjectKey) else loads(key) if isinstance(key, str) else None
+    if not isinstance(members, dict):
+        raise BodyError(f"found the member name {key!r:.60}, expected a MessageQueue")
+    return queue_of(members)
+
+
+def queue_of(members: object) -> MessageQueue:
+    """Return the queue of a JSON object. BodyError: it is none."""
+    found = convert(members, _Queue)
+    return MessageQueue(found.topic, found.broker_name, found.queue_id)
+
+
+def queue_members(queue: MessageQueue) -> dict[str, Any]:
+    """Return the JSON object of a queue."""
+    return queue_key(queue).members()
+
+
+def read_queue_table(table: object, kind: type[Value]) -> dict[MessageQueue, Value]:
+    """Return a map by queue out of a JSON object with MessageQueue names. BodyError: it is none."""
+    if table is None:
+        return {}
+    if not isinstance(table, Mapping):
+        raise BodyError(f"found a {type(table).__name__}, expected a map by MessageQueue")
+    return {queue_of_key(key): convert(_without_none(value), kind) for key, value in table.items()}
+
+
+def queue_table(table: Mapping[MessageQueue, Any]) -> dict[ObjectKey, Any]:
+    """Return the JSON object of a map by queue, values as plain values."""
+    return {queue_key(queue): value.members() if isinstance(value, Body) else value for queue, value in table.items()}
+
+
+class _Queue(Body, frozen=True):
+    topic: str
+    broker_name: str = ""
+    queue_id: int = 0

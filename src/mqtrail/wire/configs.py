@@ -1,0 +1,56 @@
+"""Configuration that brokers keep, tell name servers and hand to administrators: topics, groups, versions.
+
+The same JSON stands in topics.json and subscriptionGroup.json. Members are alphabetical; 4.9 peers lack some of them.
+
+Source: TopicConfig, SubscriptionGroupConfig, DataVersion, apache/rocketmq common/ and remoting/.
+"""
+
+from typing import Any
+
+import msgspec
+
+from .body import Body
+from .codes import Perm
+
+
+class DataVersion(Body, frozen=True):
+    """Tells two states of a table apart. timestamp: epoch ms of the last change. counter: changes so far."""
+
+    timestamp: int = 0
+    counter: int = 0
+    state_version: int = 0
+
+
+class TopicConfig(Body, frozen=True):
+    """A topic on one broker. perm: bits of Perm. order: queues are fixed for ordered messages."""
+
+    topic: str = msgspec.field(name="topicName", default="")
+    read_queue_nums: int = 8
+    write_queue_nums: int = 8
+    perm: int = Perm.READ | Perm.WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class SubscriptionGroupConfig(Body, frozen=True):
+    """A consumer group on one broker. retry_max_times: deliveries after the first before a message is given up.
+
+    which_broker_when_consume_slowly: the broker id a lagging consumer is sent to, where slaves may be read.
+    """
+
+    group_name: str = ""
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "CUSTOMIZED"})
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)

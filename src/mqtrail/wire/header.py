@@ -1,0 +1,125 @@
+"""What a header class is: a dataclass whose fields are the ext fields of one request or reply.
+
+Field names are RocketMQ's in snake_case (queue_id is queueId on the wire) unless `wire` says otherwise. Values are
+text on the wire: decimal integers, "true" and "false", or the text itself; None is left out. Reading is as strict as
+Java's parseInt and parseLong, and as loose as its parseBoolean: everything but "true" in any case is false.
+
+Source: CommandCustomHeader and its subclasses, RemotingCommand.decodeCommandCustomHeader, apache/rocketmq remoting/.
+"""
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+
+from .errors import HeaderError
+
+Int32 = Annotated[int, 32]
+"""An int that has to fit Java's int; a plain int has to fit its long."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+def wire(name: str) -> Any:
+    """Return a required field that is called name on the wire, where the rule does not give it."""
+    return dataclasses.field(metadata={"wire": name})
+
+
+def wire_or(name: str, default: Any) -> Any:
+    """Return a field called name on the wire that may be absent."""
+    return dataclasses.field(default=default, metadata={"wire": name})
+
+
+class Header:
+    """Base of all header classes: to and from ext fields."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_ext(cls, ext: Mapping[str, str]) -> Self:
+        """Return the header in a command's ext fields; unknown ones are ignored.
+
+        HeaderError: a required field is missing, or a number is none or out of its range.
+        """
+        values = {}
+        for field in _fields(cls):
+            text = ext.get(field.wire)
+            if text is not None and (text or field.is_text):
+                values[field.name] = field.read(field.wire, text)
+            elif field.required:
+                raise HeaderError(f"found no {field.wire} in {sorted(ext)}, expected it in {cls.__name__}")
+        return cls(**values)
+
+    def to_ext(self) -> dict[str, str]:
+        """Return the ext fields, those that are None left out."""
+        ext = {}
+        for field in _fields(type(self)):
+            value = getattr(self, field.name)
+            if value is not None:
+                ext[field.wire] = ("true" if value else "false") if isinstance(value, bool) else str(value)
+        return ext
+
+
+class _Field(NamedTuple):
+    name: str
+    wire: str
+    required: bool
+    is_text: bool
+    read: Callable[[str, str], Any]
+
+
+_known: dict[type[Header], tuple[_Field, ...]] = {}
+
+
+def _fields(cls: type[Header]) -> tuple[_Field, ...]:
+    known = _known.get(cls)
+    return _learn(cls) if known is None else known
+
+
+def _learn(cls: type[Header]) -> tuple[_Field, ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    fields = []
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # every subclass is a dataclass
+        kind = hints[field.name]
+        if get_origin(kind) in (Union, types.UnionType):
+            (kind,) = (part for part in get_args(kind) if part is not type(None))
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        name = field.metadata.get("wire") or camel_case(field.name)
+        fields.append(_Field(field.name, name, required, kind is str, _READERS[kind]))
+    _known[cls] = tuple(fields)
+    return _known[cls]
+
+
+def camel_case(name: str) -> str:
+    """Return RocketMQ's spelling of one of our field names: queue_id is queueId."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _read_text(_: str, text: str) -> str:
+    return text
+
+
+def _read_bool(_: str, text: str) -> bool:
+    return text.lower() == "true"
+
+
+def _reader_of_int(bits: int) -> Callable[[str, str], int]:
+    limit = 1 << bits - 1
+
+    def read(name: str, text: str) -> int:
+        value = int(text) if _INTEGER.fullmatch(text) else limit
+        if not -limit <= value < limit:
+            raise HeaderError(f"found {name}={text[:40]!r}, expected a decimal int{bits}")
+        return value
+
+    return read
+
+
+_READERS: dict[Any, Callable[[str, str], Any]] = {
+    str: _read_text,
+    bool: _read_bool,
+    int: _reader_of_int(64),
+    Int32: _reader_of_int(32),
+}

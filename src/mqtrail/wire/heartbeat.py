@@ -1,0 +1,126 @@
+"""What a client tells a broker about itself: its groups and their subscriptions (HEART_BEAT, code 34).
+
+Source: HeartbeatData, ConsumerData, ProducerData, SubscriptionData, FilterAPI, apache/rocketmq remoting/ and common/.
+"""
+
+from enum import StrEnum
+from typing import Final, Self
+
+import msgspec
+
+from .body import Body
+from .errors import SubscriptionParseFailed
+from .ids import java_string_hash, tags_code
+from .json_body import dumps
+
+SUBSCRIBE_ALL: Final = "*"
+EXPRESSION_TAG: Final = "TAG"
+EXPRESSION_SQL92: Final = "SQL92"
+
+
+class ConsumeType(StrEnum):
+    """Who starts a delivery: the consumer's code (actively), the client's pull loop (passively), or POP."""
+
+    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+    CONSUME_POP = "CONSUME_POP"
+
+
+class MessageModel(StrEnum):
+    """Whether a group's consumers share the messages or each gets all of them."""
+
+    BROADCASTING = "BROADCASTING"
+    CLUSTERING = "CLUSTERING"
+
+
+class ConsumeFromWhere(StrEnum):
+    """Where a group begins that has committed no offset yet. The last three are deprecated names."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
+    CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
+    CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+
+
+class SubscriptionData(Body, frozen=True):
+    """What of a topic a group wants. sub_string: as the application wrote it. sub_version: ms, newer ones win."""
+
+    topic: str = ""
+    sub_string: str = SUBSCRIBE_ALL
+    tags_set: tuple[str, ...] = ()
+    code_set: tuple[int, ...] = ()
+    sub_version: int = 0
+    expression_type: str = EXPRESSION_TAG
+    class_filter_mode: bool = False
+
+    @classmethod
+    def build(
+        cls, topic: str, expression: str | None, expression_type: str | None = EXPRESSION_TAG, sub_version: int = 0
+    ) -> Self:
+        """Return the subscription of an expression: "*", "", None for all, else tags joined by "||", or SQL92's text.
+
+        SubscriptionParseFailed: an expression with separators alone.
+        """
+        if expression_type is not None and expression_type != EXPRESSION_TAG:
+            return cls(topic, expression or "", sub_version=sub_version, expression_type=expression_type)
+        if not expression or expression == SUBSCRIBE_ALL:
+            return cls(topic, SUBSCRIBE_ALL, sub_version=sub_version)
+        tags = tuple(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
+        if not tags:
+            raise SubscriptionParseFailed(f"found subscription {expression!r} of {topic}, expected tags joined by ||")
+        codes = tuple(dict.fromkeys(map(tags_code, tags)))
+        return cls(topic, expression, tags, codes, sub_version)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether no tag is left out: "*", and SQL92, whose filter is not made of tags."""
+        return self.sub_string == SUBSCRIBE_ALL or not self.tags_set
+
+    def matches_code(self, code: int) -> bool:
+        """The broker's test, by hash: may let a wrong tag through, never stops a right one."""
+        return self.is_all or code in self.code_set
+
+    def matches_tag(self, tag: str) -> bool:
+        """The consumer's test, by text."""
+        return self.is_all or tag in self.tags_set
+
+
+class ProducerData(Body, frozen=True):
+    """A producer group of the client."""
+
+    group_name: str
+
+
+class ConsumerData(Body, frozen=True):
+    """A consumer group of the client."""
+
+    group_name: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    subscription_data_set: tuple[SubscriptionData, ...] = ()
+    unit_mode: bool = False
+
+
+class HeartbeatData(Body, frozen=True):
+    """The body of HEART_BEAT. without_sub: groups without their subscriptions, known by the fingerprint (5.x)."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_data_set: tuple[ProducerData, ...] = ()
+    consumer_data_set: tuple[ConsumerData, ...] = ()
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+    def fingerprint(self) -> int:
+        """Return what a 5.x client puts into heartbeat_fingerprint: a hash of the groups and their subscriptions."""
+        consumers = []
+        for consumer in self.consumer_data_set:
+            members = consumer.members()
+            members["subscriptionDataSet"] = [
+                {**subscription.members(), "subVersion": 0} for subscription in consumer.subscription_data_set
+            ]
+            consumers.append(members)
+        plain = HeartbeatData("", self.producer_data_set).members() | {"consumerDataSet": consumers}
+        return java_string_hash(dumps(plain).decode())

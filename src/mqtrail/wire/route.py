@@ -1,0 +1,81 @@
+"""Routes: on which brokers a topic has queues, and where these brokers are (GET_ROUTEINFO_BY_TOPIC, code 105).
+
+Source: TopicRouteData, QueueData, BrokerData, ClusterInfo, apache/rocketmq remoting/.
+"""
+
+from typing import Final
+
+import msgspec
+
+from .body import Body
+from .codes import Perm
+from .json_body import dumps_fastjson
+
+MASTER_ID: Final = 0
+
+
+class QueueData(Body, frozen=True):
+    """A topic's queues on one broker group. topic_sys_flag was once spelled topicSynFlag."""
+
+    broker_name: str
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = Perm.READ | Perm.WRITE
+    topic_sys_flag: int = 0
+
+
+class BrokerData(Body, frozen=True):
+    """A broker group. broker_addrs: broker id (0: the master) to "host:port"."""
+
+    broker_name: str
+    broker_addrs: dict[int, str] = msgspec.field(default_factory=dict)
+    cluster: str = ""
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+    @property
+    def master(self) -> str | None:
+        """The address that takes sends, or None while there is no master."""
+        return self.broker_addrs.get(MASTER_ID)
+
+
+class TopicRouteData(Body, frozen=True):
+    """A topic's route. order_topic_conf: "broker-a:4;broker-b:2" for topics of ordered messages."""
+
+    queue_datas: tuple[QueueData, ...] = ()
+    broker_datas: tuple[BrokerData, ...] = ()
+    order_topic_conf: str | None = None
+    filter_server_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+    def encode(self, *, strict: bool = True) -> bytes:
+        """Return the route as a name server writes it. strict: for versions from 401 and whoever asks for it.
+
+        The strict form has text names, every character beyond ASCII as \\uXXXX and / as \\/; the other has bare broker
+        ids. Both read the same to a lenient reader.
+        """
+        if not strict:
+            return dumps_fastjson(self.members())
+        return _ascii_json(super().encode().decode())
+
+
+class ClusterInfo(Body, frozen=True):
+    """Reply to GET_BROKER_CLUSTER_INFO (106): broker groups by name, their names by cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
+    cluster_addr_table: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    def encode(self, *, strict: bool = False) -> bytes:
+        """Return the reply; broker ids are bare whatever the peer's version, as name servers write them."""
+        return super().encode(strict=strict)
+
+
+def _ascii_json(text: str) -> bytes:
+    """Escape / and all characters beyond ASCII in a JSON text."""
+    text = text.replace("/", "\\/")
+    if text.isascii():
+        return text.encode()
+    units = text.encode("utf-16-be")
+    return "".join(
+        chr(unit) if unit < 0x80 else f"\\u{unit:04X}"
+        for unit in (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    ).encode()
