@@ -1,0 +1,143 @@
+"""The data folder: one directory that holds all a node keeps, and is held by one process at a time.
+
+    mqtrail-data/            mode 0700
+      mqtrail.json           {"format": 1, "written_by": "mqtrail 0.1.0"}: written once, read before anything else
+      lock                   locked while a node runs; its text is the process id
+      namesrv/               what the name server keeps
+      <brokerName>/          Apache's storePathRootDir: commitlog/, consumequeue/, index/, config/
+      lake/                  the pipeline's tables (not the node's: only its place is fixed here)
+
+A format this version does not know is refused, never converted on the way.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from mqtrail import __version__
+from mqtrail.wire import MQError
+
+FORMAT = 1
+FORMAT_FILE = "mqtrail.json"
+LOCK_FILE = "lock"
+FOLDER_MODE = 0o700
+
+
+class DataFolderError(MQError):
+    """The data folder cannot be used; nothing in it was changed."""
+
+
+class DataFolder:
+    """An open, locked data folder. Close it to let another process have it."""
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def open(cls, path: Path) -> "DataFolder":
+        """Make path if it is not there, check its format, lock it. DataFolderError names found, expected, remedy."""
+        path = path.absolute()
+        _make(path)
+        _check_format(path)  # before the lock: a folder of another kind gets no file of ours
+        lock_fd = _lock(path)
+        try:
+            _write_format(path)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        return cls(path, lock_fd)
+
+    def room(self, name: str) -> Path:
+        """Return the directory of a broker, or of the name server, made if it is not there."""
+        room = self.path / name
+        room.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        return room
+
+    def close(self) -> None:
+        """Unlock. The lock file stays: removing it would let two processes lock two files of one name."""
+        if self._lock_fd >= 0:
+            os.ftruncate(self._lock_fd, 0)
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise DataFolderError(
+            f"data folder {path} is a file; expected a directory: choose another with --data"
+        ) from None
+    except OSError as error:
+        raise DataFolderError(
+            f"data folder {path} cannot be made: {error.strerror}; choose another with --data"
+        ) from error
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise DataFolderError(f"data folder {path} is not ours to write; expected one owned by this user: see `ls -ld`")
+
+
+def _check_format(path: Path) -> None:
+    file = path / FORMAT_FILE
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        foreign = sorted(entry.name for entry in path.iterdir() if not _could_be_ours(entry))
+        if foreign:
+            raise DataFolderError(
+                f"data folder {path} holds {foreign[0]!r} and no {FORMAT_FILE}; expected an empty directory, or one "
+                "with stores of RocketMQ brokers in directories named after them: choose another with --data"
+            ) from None
+        return
+    except OSError as error:
+        raise DataFolderError(f"{file} cannot be read: {error.strerror}") from error
+    try:
+        found = json.loads(text)["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataFolderError(
+            f'{file} holds {text[:60]!r}; expected {{"format": {FORMAT}}}: restore it from a backup, or write exactly '
+            "that if the folder is surely of this version"
+        ) from error
+    if found != FORMAT:
+        raise DataFolderError(
+            f"data folder {path} has format {found}; this mqtrail {__version__} reads format {FORMAT}: run the version "
+            "that wrote it, or choose another folder with --data"
+        )
+
+
+def _could_be_ours(entry: Path) -> bool:
+    if entry.name in (LOCK_FILE, FORMAT_FILE + ".tmp"):
+        return True
+    return entry.is_dir() and (
+        entry.name in ("namesrv", "lake") or any((entry / part).is_dir() for part in ("commitlog", "config"))
+    )
+
+
+def _lock(path: Path) -> int:
+    lock_fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.read(lock_fd, 32).decode(errors="replace").strip()
+        os.close(lock_fd)
+        raise DataFolderError(
+            f"data folder {path} is in use by process {holder or '(unknown)'}; expected nobody there: stop it, or "
+            "choose another folder with --data"
+        ) from error
+    os.ftruncate(lock_fd, 0)
+    os.write(lock_fd, f"{os.getpid()}\n".encode())
+    return lock_fd
+
+
+def _write_format(path: Path) -> None:
+    file = path / FORMAT_FILE
+    if file.exists():
+        return
+    temporary = path / (FORMAT_FILE + ".tmp")
+    with temporary.open("w") as handle:
+        json.dump({"format": FORMAT, "written_by": f"mqtrail {__version__}"}, handle)
+        handle.write("\n")
+        handle.flush()
+        os.fsync(handle.fileno())
+    temporary.replace(file)
