@@ -1,0 +1,168 @@
+"""The official Java client lives one story on our broker: what it sees there is what it sees on Apache's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from interop.driver import JavaClient, Json
+from interop.story import BATCH_COUNT, BEHAVIOURS, DELAY_MS, LARGE_SIZE, Story
+
+from interop import story as told
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+# Versions of the client and the headers it writes; 4.9.8 and 5.3.3 differ in codes, ids and traces.
+CLIENTS = {"5.3.3-json": ("5.3.3", False), "5.3.3-binary": ("5.3.3", True), "4.9.8-json": ("4.9.8", False)}
+FAILED, DONE = "RECONSUME_LATER", "CONSUME_SUCCESS"
+ZLIB_FLAG = 0x300
+
+
+@pytest.fixture(scope="module")
+def tell(server, tmp_path_factory) -> Callable[[str, str], Story]:  # type: ignore[no-untyped-def]
+    """Return the story of a client on a kind of server, lived once a module."""
+    stories: dict[tuple[str, str], Story] = {}
+
+    def tell(kind: str, client: str) -> Story:
+        if (kind, client) not in stories:
+            version, binary = CLIENTS[client]
+            namesrv, folder = server(kind).namesrv_address, tmp_path_factory.mktemp(client)
+            with JavaClient(version, folder, namesrv, binary_headers=binary) as java:
+                story = told.live(java, client.replace(".", "_"))
+                told.read_traces(java, story)
+            stories[kind, client] = story
+        return stories[kind, client]
+
+    return tell
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The client's version and headers."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def ours(tell: Callable[[str, str], Story], client: str) -> Story:
+    """The client's story on our broker."""
+    return tell("mqtrail", client)
+
+
+def test_route(ours: Story) -> None:
+    """A topic made by its first send has the client's four queues, readable and writable."""
+    [queue] = ours.route["queueDatas"]
+    [broker] = ours.route["brokerDatas"]
+    assert (queue["readQueueNums"], queue["writeQueueNums"], queue["perm"]) == (4, 4, 6)
+    assert (broker["brokerName"], broker["cluster"]) == ("broker-a", "DefaultCluster")
+
+
+def test_every_send_is_acknowledged(ours: Story) -> None:
+    """Sync, async, ordered, delayed and compressed sends are answered SEND_OK; one-way sends by nothing."""
+    for label, result in ours.sent.items():
+        assert result.get("status") == (None if label.startswith("oneway") else "SEND_OK"), result
+
+
+def test_ordered_sends_share_a_queue(ours: Story) -> None:
+    """One order key means one queue and growing offsets."""
+    results = [ours.sent[f"ordered-{i}"] for i in range(3)]
+    assert len({result["queue"]["queueId"] for result in results}) == 1
+    offsets = [result["queueOffset"] for result in results]
+    assert offsets == sorted(set(offsets))
+
+
+def test_batch_ids(ours: Story) -> None:
+    """A batch is answered with an offset id for each item, the first item's queue offset."""
+    assert ours.batch["status"] == "SEND_OK"
+    offset_ids = ours.batch["offsetMsgId"].split(",")
+    assert len(set(offset_ids)) == BATCH_COUNT
+    stored = {attempt["queueOffset"] for attempt in _attempts(ours, "batch-")}
+    assert min(stored) == ours.batch["queueOffset"]
+    assert len(stored) == BATCH_COUNT
+
+
+def test_bodies_and_fields_arrive_as_sent(ours: Story) -> None:
+    """Text, flag, keys and tags of the first message are what the handler gets."""
+    [attempt] = ours.attempts[ours.group]["sync"]
+    assert attempt["body"] == "päyload €"
+    assert (attempt["flag"], attempt["keys"], attempt["tags"]) == (7, "key-1 key-2", "TagA")
+    assert attempt["msgId"] == ours.sent["sync"]["msgId"]
+    assert attempt["queueOffset"] == ours.sent["sync"]["queueOffset"]
+
+
+def test_compressed_body(ours: Story) -> None:
+    """A large body is compressed by the client, stored so, and whole again in the handler."""
+    [attempt] = ours.attempts[ours.group]["large"]
+    assert len(attempt["body"]) == LARGE_SIZE
+    # kind 3, zlib; the lowest bit, "compressed", is cleared by 5.3.3 when it decompresses and kept by 4.9.8
+    assert attempt["sysFlag"] & ZLIB_FLAG == ZLIB_FLAG
+    assert attempt["storeSize"] < LARGE_SIZE
+
+
+def test_tag_filter(ours: Story) -> None:
+    """The group with a tag expression gets those tags and nothing else."""
+    assert sorted(ours.attempts[ours.tag_group]) == ["async-0", "async-1", "async-2", "async-3", "large", "sync"]
+
+
+def test_delay(ours: Story) -> None:
+    """A delayed message comes when it is due: not before, and soon after."""
+    [attempt] = ours.attempts[ours.group]["delayed"]
+    waited_ms = attempt["storeTimestampMs"] - attempt["bornTimestampMs"]
+    assert DELAY_MS - 100 <= waited_ms < DELAY_MS + 2000
+
+
+@pytest.mark.parametrize("label", BEHAVIOURS)
+def test_retries(ours: Story, label: str) -> None:
+    """A handler that fails, throws or returns null gets the message again until it succeeds or attempts run out."""
+    attempts = ours.attempts[ours.group][label]
+    assert [attempt["reconsumeTimes"] for attempt in attempts] == list(range(BEHAVIOURS[label][1]))
+    assert {attempt["topic"] for attempt in attempts} == {ours.topic}
+    expected = {
+        "fails-once": [FAILED, DONE],
+        "throws-once": ["EXCEPTION", DONE],
+        "null-once": ["null", DONE],
+        "poison": [FAILED] * 3,
+        "dead-at-once": [FAILED],
+        "slow": [DONE],
+    }
+    assert ours.outcomes[label] == expected[label]
+    for retry in attempts[1:]:
+        assert retry["properties"]["ORIGIN_MESSAGE_ID"] == ours.sent[label]["offsetMsgId"]
+
+
+def test_dead_letters(ours: Story) -> None:
+    """Exhausted attempts and a handler that asks for it lead to %DLQ%, keys and body kept."""
+    for label, dead in ours.dead.items():
+        assert dead["topic"] == f"%DLQ%{ours.group}"
+        assert dead["body"] == label
+        assert dead["msgId"] == ours.sent[label]["msgId"]
+
+
+def test_offsets(ours: Story) -> None:
+    """Minimum, maximum, earliest time and the offset of a time before everything, queue by queue."""
+    delivered = {(a["queueId"], a["queueOffset"]) for a in _attempts(ours, "") if a["reconsumeTimes"] == 0}
+    for queue in ours.queues:
+        assert (queue["minOffset"], queue["searchOffset"]) == (0, 0)
+        assert {offset for queue_id, offset in delivered if queue_id == queue["queueId"]} == set(
+            range(queue["maxOffset"])
+        )
+        assert queue["earliestMs"] >= ours.began_ms
+
+
+def test_queries(ours: Story) -> None:
+    """By key, by unique key and by offset id the same message is found; what is not there has its code."""
+    wanted = ours.sent["sync"]["msgId"]
+    assert [message["msgId"] for message in ours.by_key] == [wanted]
+    assert ours.by_unique_key["msgId"] == wanted
+    assert ours.by_offset_id["properties"]["UNIQ_KEY"] == wanted
+
+
+def test_same_as_apache(tell: Callable[[str, str], Story], client: str, ours: Story) -> None:
+    """Value by value, down to property names and stored sizes, the client sees what it sees on Apache's 5.3.3."""
+    apache = tell("apache-5.3.3", client)
+    assert ours.comparable() == apache.comparable()
+
+
+def _attempts(story: Story, prefix: str) -> list[Json]:
+    """All attempts of the main group of labels that start with prefix."""
+    labels = story.attempts[story.group]
+    return [attempt for label, attempts in labels.items() if label.startswith(prefix) for attempt in attempts]
