@@ -58,7 +58,8 @@ async def serving(
 ) -> AsyncIterator[tuple[Server, Answering]]:
     application = application or Answering()
     server = Server(application, config)
-    await server.start("127.0.0.1", 0)
+    server.bind("127.0.0.1", 0)
+    await server.start()
     try:
         yield server, application
     finally:

@@ -211,7 +211,7 @@ def test_a_port_in_use_is_said_so(run: Run) -> None:
     async def main() -> None:
         async with serving() as (server, application):
             with pytest.raises(BindError, match=rf"127.0.0.1:{server.port}: the port is in use"):
-                await Server(application).start("127.0.0.1", server.port)
+                Server(application).bind("127.0.0.1", server.port)
 
     run(main())
 

@@ -8,6 +8,7 @@ Source: NettyRemotingServer, apache/rocketmq remoting/.
 
 import asyncio
 import errno
+import socket
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -286,6 +287,7 @@ class Server:
         self.host = ""
         self.port = 0
         self._application = application
+        self._socket: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._last_id = 0
@@ -296,23 +298,40 @@ class Server:
     def address(self) -> str:
         return join_address(self.host, self.port)
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen on host and port; port 0 takes a free one (`self.port` tells). BindError."""
-        loop = asyncio.get_running_loop()
+    def bind(self, host: str, port: int) -> None:
+        """Take host and port; port 0 takes a free one (`self.port` tells). Nobody can connect yet. BindError."""
         try:
-            if type(loop).__module__.partition(".")[0] == "uvloop":
-                self._listener = await loop.create_server(
-                    lambda: _PieceConnection(self, self._application), host, port, backlog=1024
-                )
-            else:
-                self.receive_buffer = memoryview(bytearray(RECEIVE_SIZE))
-                self._listener = await loop.create_server(
-                    lambda: _BufferConnection(self, self._application), host, port, backlog=1024
-                )
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._socket = sock = socket.socket(family, kind, protocol)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setblocking(False)
+            sock.bind(address)
         except OSError as error:
+            self._release()
             raise BindError(_why_not_bound(host, port, error)) from error
         self.host = host
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self.port = sock.getsockname()[1]
+
+    async def start(self) -> None:
+        """Let peers connect. BindError: another process listens on the same port by now."""
+        assert self._socket is not None, "bind comes first"
+        loop = asyncio.get_running_loop()
+        if type(loop).__module__.partition(".")[0] == "uvloop":
+            kind: type[ServerConnection] = _PieceConnection
+        else:
+            kind = _BufferConnection
+            self.receive_buffer = memoryview(bytearray(RECEIVE_SIZE))
+        try:
+            self._listener = await loop.create_server(
+                lambda: kind(self, self._application),
+                sock=self._socket,
+                backlog=1024,
+            )
+        except OSError as error:
+            self._release()
+            raise BindError(_why_not_bound(self.host, self.port, error)) from error
         self._sweep_later()
 
     async def stop(self) -> None:
@@ -335,6 +354,12 @@ class Server:
         if self._listener is not None:
             await self._listener.wait_closed()
             self._listener = None
+        self._release()
+
+    def _release(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def admit(self, connection: ServerConnection) -> bool:
         """Count connection in, unless there are too many."""
