@@ -1,1 +1,11 @@
-"""."""
+"""The client's trace: listens to the hooks of producers and consumers and writes what it hears to the trace topic.
+
+The records are Apache RocketMQ's own layouts, byte for byte, and further ones for what those cannot say
+(docs/design/trace-text.md). The dispatcher never blocks a send and loses nothing in silence: memory, then one spool
+file a process, then a count of what was lost, written into the trace itself.
+"""
+
+from mqtrail.client.trace.dispatcher import Dispatcher, TraceCounts, TraceRefused
+from mqtrail.client.trace.tracer import ClientTracer
+
+__all__ = ["ClientTracer", "Dispatcher", "TraceCounts", "TraceRefused"]

@@ -1,0 +1,80 @@
+"""One blocking connection: a request out, its reply in. No event loop and no thread.
+
+For places that have neither, such as the Python workers of Spark.
+"""
+
+import socket
+import time
+
+from mqtrail.net import ConnectError, ConnectionClosed, RequestTimeout
+from mqtrail.wire import FrameDecoder, RemotingCommand, decode_command, encode_command
+
+RECEIVE_SIZE = 256 * 1024
+
+
+class BlockingConnection:
+    """A socket to one address, connected when first used. Not thread safe, not to be used on both sides of a fork.
+
+    After any error it is closed; the next request connects anew.
+    """
+
+    def __init__(self, address: str, connect_timeout_ms: int = 3_000) -> None:
+        self.address = address
+        self._connect_timeout_ms = connect_timeout_ms
+        self._socket: socket.socket | None = None
+        self._decoder = FrameDecoder()
+        self._opaque = 0
+
+    def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send command and return the reply, whatever its code; the time to connect counts.
+
+        Raises ConnectError, RequestTimeout and ConnectionClosed (the bytes may have left), RemotingError.
+        """
+        end = time.monotonic() + timeout_ms / 1000
+        if self._socket is None:
+            self._connect(timeout_ms)
+        assert self._socket is not None
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        command.opaque = self._opaque
+        try:
+            self._socket.settimeout(max(0.001, end - time.monotonic()))
+            self._socket.sendall(encode_command(command))
+            return self._receive(command.opaque, end)
+        except TimeoutError:
+            self.close()
+            raise RequestTimeout(f"no reply from {self.address} within {timeout_ms} ms") from None
+        except OSError as error:
+            self.close()
+            raise ConnectionClosed(f"connection to {self.address} broke: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connect(self, timeout_ms: int) -> None:
+        host, _, port = self.address.rpartition(":")
+        try:
+            seconds = min(timeout_ms, self._connect_timeout_ms) / 1000
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=seconds)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except (OSError, ValueError) as error:
+            raise ConnectError(f"cannot connect to {self.address}: {error}; is a server listening there?") from error
+        self._decoder = FrameDecoder()
+
+    def _receive(self, opaque: int, end: float) -> RemotingCommand:
+        assert self._socket is not None
+        while True:
+            while (frame := self._decoder.next_frame()) is not None:
+                reply = decode_command(frame)
+                if reply.is_response and reply.opaque == opaque:
+                    return reply
+            self._socket.settimeout(max(0.001, end - time.monotonic()))
+            data = self._socket.recv(RECEIVE_SIZE)
+            if not data:
+                raise ConnectionResetError("the other side closed it")
+            self._decoder.feed(data)

@@ -1,0 +1,92 @@
+"""What can go wrong in the client itself. Refusals by a broker are `mqtrail.wire.Refusal` and its subclasses.
+
+A send that failed says whether the message may be stored nevertheless: after a time-out or a broken connection nobody
+knows, and the caller must not conclude that it is not there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mqtrail.wire import MQError
+
+
+class ClientError(MQError):
+    """A failure on the client's side of the wire."""
+
+
+class ClientClosed(ClientError):
+    """The producer, consumer or admin was closed (or never started) and cannot serve the call."""
+
+
+class InvalidMessage(ClientError):
+    """The message would be refused or damaged by any broker; it never left the client."""
+
+
+class NoNameServer(ClientError):
+    """No name server answered: the text lists each address with what happened there."""
+
+
+class RouteNotFound(ClientError):
+    """No name server knows a broker for the topic."""
+
+
+class BrokerUnknown(ClientError):
+    """A queue names a broker that no route mentions (any more)."""
+
+
+class OffsetUnavailable(ClientError):
+    """The offset asked for is outside what the queue still keeps."""
+
+
+class ReadFailed(ClientError):
+    """A read was given up after its retries; the text names the broker and the last failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailure:
+    """One failed attempt to send. outcome: ERROR (answered by code), TIMEOUT, CONNECT or NOT_SENT."""
+
+    broker_name: str
+    address: str
+    outcome: str
+    code: int | None
+    text: str
+    cost_ms: int
+
+    @property
+    def maybe_stored(self) -> bool:
+        """Whether the broker may have stored the message although no answer came."""
+        return self.outcome == "TIMEOUT"
+
+    def __str__(self) -> str:
+        return f"{self.broker_name or '?'} ({self.address or '?'}): {self.outcome} after {self.cost_ms} ms: {self.text}"
+
+
+class SendFailed(ClientError):
+    """Every attempt of one send failed. `maybe_stored`: at least one may have reached the broker."""
+
+    def __init__(self, topic: str, msg_id: str, attempts: Sequence[AttemptFailure], reason: str = "") -> None:
+        self.topic = topic
+        self.msg_id = msg_id
+        self.attempts = tuple(attempts)
+        self.maybe_stored = any(attempt.maybe_stored for attempt in self.attempts)
+        fate = "it may be stored nevertheless: look it up by its id" if self.maybe_stored else "it is not stored"
+        lines = "; ".join(str(attempt) for attempt in self.attempts) or "no attempt was made"
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f"message {msg_id} to topic {topic!r} was not acknowledged by {len(self.attempts)} attempts{why}; "
+            f"{fate}. {lines}"
+        )
+
+
+class RetryLater(Exception):
+    """Raise it in a handler to have the message delivered again.
+
+    delay_level: 0 lets the broker choose (3 + attempts made so far), 1..18 is a level of `messageDelayLevel`, -1 sends
+    the message to the group's dead-letter topic at once.
+    """
+
+    def __init__(self, delay_level: int = 0, detail: str = "") -> None:
+        super().__init__(detail or f"retry later, delay level {delay_level}")
+        self.delay_level = delay_level
+        self.detail = detail

@@ -1,0 +1,60 @@
+"""Who this process is to the cluster: its address, client ids and message ids.
+
+Made when first asked for, never at import, and made anew in a child after fork: two processes must not hand out equal
+ids.
+"""
+
+import os
+import secrets
+import socket
+import time
+
+from mqtrail.wire import UniqueIdFactory
+
+_factory: UniqueIdFactory | None = None
+_address: str | None = None
+
+
+def now_ms() -> int:
+    """Return the wall clock, epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def local_address() -> str:
+    """Return the address that leads out of this machine, as text; 127.0.0.1 where none does. Sends nothing."""
+    global _address
+    if _address is None:
+        _address = _outgoing(socket.AF_INET, "192.0.2.1") or _outgoing(socket.AF_INET6, "2001:db8::1") or "127.0.0.1"
+    return _address
+
+
+def _outgoing(family: socket.AddressFamily, towards: str) -> str | None:
+    # Connecting a datagram socket only picks a route; the addresses are those kept for documentation.
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((towards, 9))
+            return str(probe.getsockname()[0]).partition("%")[0]
+    except OSError:
+        return None
+
+
+def new_client_id(unit_name: str = "") -> str:
+    """Return `ip@pid#nanoseconds`, as the Java client names itself; different at each call."""
+    unit = f"@{unit_name}" if unit_name else ""
+    return f"{local_address()}@{os.getpid()}#{time.monotonic_ns()}{unit}"
+
+
+def unique_ids() -> UniqueIdFactory:
+    """Return the factory of this process's UNIQ_KEYs and request ids."""
+    global _factory
+    if _factory is None:
+        _factory = UniqueIdFactory(local_address(), os.getpid(), secrets.randbits(32), now_ms)
+    return _factory
+
+
+def _after_fork_in_child() -> None:
+    global _factory
+    _factory = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

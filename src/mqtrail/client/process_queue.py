@@ -1,0 +1,96 @@
+"""ProcessQueue: the messages of one queue that were pulled and are not settled yet.
+
+Its lowest offset is what may be committed: everything below it is settled, in whatever order that happened.
+Source: ProcessQueue, RocketMQ client.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from mqtrail.wire import MessageExt, MessageQueue
+
+
+class ProcessQueue:
+    """Pulled and unsettled messages of one queue, by queue offset. Offsets come in rising order."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.dropped = False  # the queue is another member's now: results are ignored
+        self.locked_until = 0.0  # loop time, ordered consumption
+        self.last_consume_ms = 0
+        self.size = 0  # body bytes
+        self.running: dict[int, float] = {}  # queue offset -> loop time at which its handler began
+        self._messages: dict[int, MessageExt] = {}
+        self._order: deque[int] = deque()
+        self._next = -1
+
+    def __contains__(self, queue_offset: int) -> bool:
+        return queue_offset in self._messages
+
+    @property
+    def count(self) -> int:
+        """How many messages are unsettled."""
+        return len(self._messages)
+
+    @property
+    def span(self) -> int:
+        """Highest minus lowest unsettled offset; 0 for none."""
+        return self._order[-1] - self._order[0] if self._order else 0
+
+    @property
+    def commit_offset(self) -> int:
+        """The offset that may be committed: the lowest unsettled one, else behind the last one seen; -1 for none."""
+        return self._order[0] if self._order else self._next
+
+    @property
+    def first_offset(self) -> int | None:
+        """The lowest unsettled offset."""
+        return self._order[0] if self._order else None
+
+    @property
+    def last_offset(self) -> int | None:
+        """The highest offset that is kept; settled ones in between may still be counted."""
+        return self._order[-1] if self._order else None
+
+    def put(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
+        """Take pulled messages; return those that are new (a pull that was answered twice brings some again)."""
+        new: list[MessageExt] = []
+        for message in messages:
+            offset = message.queue_offset
+            if offset < self._next:
+                continue
+            self._next = offset + 1
+            self._messages[offset] = message
+            self._order.append(offset)
+            self.size += len(message.body)
+            new.append(message)
+        return new
+
+    def replace(self, message: MessageExt) -> None:
+        """Put another form of an unsettled message in its place (a local retry counts it up)."""
+        if message.queue_offset in self._messages:
+            self._messages[message.queue_offset] = message
+
+    def remove(self, queue_offset: int) -> int | None:
+        """Settle one message; return what may be committed now, or None when it was not here any more."""
+        message = self._messages.pop(queue_offset, None)
+        if message is None:
+            return None
+        self.size -= len(message.body)
+        self.running.pop(queue_offset, None)
+        order, messages = self._order, self._messages
+        while order and order[0] not in messages:
+            order.popleft()
+        return self.commit_offset
+
+    def clear(self) -> None:
+        """Forget everything, as after an offset reset."""
+        self._messages.clear()
+        self._order.clear()
+        self.running.clear()
+        self.size = 0
+        self._next = -1
+
+    def message(self, queue_offset: int) -> MessageExt | None:
+        """The unsettled message at an offset."""
+        return self._messages.get(queue_offset)

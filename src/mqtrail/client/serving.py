@@ -1,0 +1,124 @@
+"""What brokers ask of a consumer: to rebalance, to show itself, to take one message directly, to move its offsets.
+
+Codes 40, 220, 221, 307, 309; anything else gets no answer. Source: ClientRemotingProcessor, RocketMQ client.
+"""
+
+import asyncio
+import inspect
+import time
+from typing import TYPE_CHECKING, Any
+
+from mqtrail.client.delivery import Delivery
+from mqtrail.client.errors import RetryLater
+from mqtrail.client.process_queue import ProcessQueue
+from mqtrail.net import Log
+from mqtrail.wire import (
+    MQ_VERSION,
+    BodyError,
+    ConsumerRunningInfo,
+    ConsumerStatus,
+    DirectConsumeResult,
+    MQError,
+    QueueOffsets,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    decode_record,
+    version_text,
+)
+
+if TYPE_CHECKING:
+    from mqtrail.client.consumer import Consumer
+
+log = Log()
+
+
+class ConsumerServices:
+    """Answers a broker's requests for one consumer."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+
+    async def serve(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Return the reply, or None where none is due."""
+        match command.code:
+            case RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+                self._consumer.on_route_changed()
+                return None
+            case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+                await self._reset(command)
+                return None
+            case RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+                topic = command.ext.get("topic", "")
+                offsets = self._consumer.consumer_offsets().items()
+                status = ConsumerStatus({queue: offset for queue, offset in offsets if queue.topic == topic})
+                return RemotingCommand.reply_to(command, 0, body=status.encode(strict=False))
+            case RequestCode.GET_CONSUMER_RUNNING_INFO:
+                return RemotingCommand.reply_to(command, 0, body=self._running_info().encode(strict=False))
+            case RequestCode.CONSUME_MESSAGE_DIRECTLY:
+                return await self._consume_directly(command)
+        return None
+
+    async def _reset(self, command: RemotingCommand) -> None:
+        """Move offsets as an operator asked."""
+        topic = command.ext.get("topic", "")
+        try:
+            offsets = QueueOffsets.decode(command.body).offset_table
+        except BodyError as error:
+            log.warning("consumer.reset_unreadable", group=self._consumer.group, error=str(error))
+            return
+        wanted = {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        log.info("consumer.offsets_reset", group=self._consumer.group, topic=topic, count=len(wanted))
+        await self._consumer.reset_offsets(wanted)
+
+    async def _consume_directly(self, command: RemotingCommand) -> RemotingCommand:
+        """Run the handler once on the message in the body, beside everything else; nothing is settled by it."""
+        handler = self._consumer.registered_handler
+        if handler is None:
+            remark = "this consumer iterates over its messages: it has no handler to call"
+            return RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, remark)
+        begun = time.monotonic()
+        result, remark = "CR_SUCCESS", ""
+        try:
+            message, _ = decode_record(command.body, 0, command.ext.get("brokerName", ""))
+            delivery = Delivery(message, ProcessQueue(message.queue), _Unsettled())
+            answer: Any
+            if inspect.iscoroutinefunction(handler):
+                answer = await handler(delivery)
+            else:
+                answer = await asyncio.to_thread(handler, delivery)
+                answer = await answer if inspect.isawaitable(answer) else answer
+            if isinstance(answer, RetryLater):
+                result = "CR_LATER"
+        except RetryLater:
+            result = "CR_LATER"
+        except MQError as error:
+            return RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, str(error))
+        except Exception as error:
+            result, remark = "CR_THROW_EXCEPTION", repr(error)
+        spent_ms = int((time.monotonic() - begun) * 1000)
+        body = DirectConsumeResult(result, self._consumer.config.ordered, remark=remark, spent_time_mills=spent_ms)
+        return RemotingCommand.reply_to(command, ResponseCode.SUCCESS, body=body.encode())
+
+    def _running_info(self) -> ConsumerRunningInfo:
+        consumer = self._consumer
+        properties = {
+            "PROP_CLIENT_VERSION": version_text(MQ_VERSION),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUMEORDERLY": "true" if consumer.config.ordered else "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
+            "PROP_NAMESERVER_ADDR": ";".join(consumer.namesrv_addresses),
+            "PROP_THREADPOOL_CORE_SIZE": str(consumer.config.concurrency),
+        }
+        subscriptions = consumer.heartbeat_data().subscription_data_set
+        return ConsumerRunningInfo(properties, subscriptions, consumer.queue_infos())
+
+
+class _Unsettled:
+    """Settles nothing: a message that an operator had consumed directly stays what it was."""
+
+    def begun(self, delivery: Delivery) -> str:
+        return ""
+
+    async def settle(self, delivery: Delivery, result: str, delay_level: int, text: str, ended_ms: int) -> None:
+        return None

@@ -1,0 +1,331 @@
+"""The dispatcher: takes trace records without ever waiting, and loses none in silence.
+
+A context goes: open segment -> ready (a closed trace message in memory) -> the broker. While the broker cannot be
+reached, ready spills to the spool file; what neither can hold is counted, and the count is written into the trace
+itself (TraceLoss, and droppedTotal of every TraceBatch). At any time
+
+    recorded = sent + in memory + spooled + lost
+
+Everything runs on one event loop; files are touched in a worker thread.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from mqtrail.client.config import TraceConfig
+from mqtrail.client.trace.segments import Segment, Segments, utf8_size
+from mqtrail.client.trace.shared_spool import SharedSpool
+from mqtrail.client.trace.spool import SpooledMessage, SpoolError, SpoolFull
+from mqtrail.client.trace.text import trace_batch, trace_loss
+from mqtrail.wire import MQError
+
+log = structlog.get_logger(__name__)
+
+SendTrace = Callable[[SpooledMessage], Awaitable[None]]
+
+
+class TraceRefused(MQError):
+    """The broker will never take this trace message as it is; trying again is useless."""
+
+
+@dataclass(slots=True)
+class Loss:
+    """Contexts that could not be kept, for one reason."""
+
+    reason: str
+    from_ms: int
+    to_ms: int
+    count: int
+
+
+@dataclass(slots=True, eq=False)
+class _Ready:
+    """A closed trace message, and the losses it reports (reported again by another should this one be lost)."""
+
+    message: SpooledMessage
+    losses: tuple[Loss, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TraceCounts:
+    """How many contexts of this client went where; the sum of the last four is the first.
+
+    A context is one attempt to send, one side of one handler call, one commit.
+    """
+
+    recorded: int
+    sent: int
+    in_memory: int
+    spooled: int
+    lost: int
+
+
+class Dispatcher:
+    """Collects the trace of one client and brings it to the trace topic.
+
+    All methods are called on one event loop. client_id and start_id number its messages, so that a reader sees a gap
+    in their sequence. send raises MQError, OSError or TimeoutError when trying again later may help, else TraceRefused.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        start_id: str,
+        send: SendTrace,
+        config: TraceConfig,
+        spool: SharedSpool,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.client_id = client_id
+        self.start_id = start_id
+        self._send = send
+        self._config = config
+        self._spool = spool
+        self._clock_ms = clock_ms
+        self._segments = Segments(config)
+        self._ready: deque[_Ready] = deque()
+        self._in_flight: set[_Ready] = set()
+        self._held_size = 0  # bytes of ready and in-flight messages
+        self._losses: dict[str, Loss] = {}
+        self._sequence = 0
+        self._recorded = self._sent = self._spooled = self._lost = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._workers: set[asyncio.Task[None]] = set()
+        self._spilling: asyncio.Task[None] | None = None
+        self._outage_ms = 0  # the present wait between attempts; 0: no outage
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to send, first of all what earlier processes left in the spool folder."""
+        self._loop = asyncio.get_running_loop()
+        self._wake()
+
+    @property
+    def counts(self) -> TraceCounts:
+        """Where the contexts of this client are now."""
+        in_memory = self._segments.count + sum(ready.message.record_count for ready in (*self._ready, *self._in_flight))
+        return TraceCounts(self._recorded, self._sent, in_memory, self._spooled, self._lost)
+
+    def record(self, topic: str, text: str, keys: Sequence[str] = ()) -> None:
+        """Take one context of a business topic: its whole records as text, its KEYS tokens. Never waits or raises."""
+        self._recorded += 1
+        now_ms = self._clock_ms()
+        size = len(text) if text.isascii() else utf8_size(text)
+        if self._closed or self._segments.size + self._held_size + size > self._config.memory_size_max:
+            self._lose("recorded after close" if self._closed else "memory full", now_ms, 1)
+            return
+        closed = self._segments.add(topic, text, size, keys, now_ms)
+        if closed is not None:
+            self._make_ready(closed)
+        if self._timer is None and self._loop is not None and self._segments:
+            self._timer = self._loop.call_later(self._config.linger_ms / 1000, self._on_linger)
+
+    def flush(self) -> None:
+        """Close every open segment, so that it is sent at once."""
+        for segment in self._segments.close_all():
+            self._make_ready(segment)
+
+    async def close(self, wait_ms: int | None = None) -> None:
+        """Send what is left for at most wait_ms, then spool the rest; what the spool refuses is counted and logged."""
+        if self._closed:
+            return
+        self.flush()
+        self._report_losses()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop = loop = asyncio.get_running_loop()
+        end = loop.time() + (self._config.close_wait_ms if wait_ms is None else wait_ms) / 1000
+        while (self._ready or self._in_flight) and not self._outage_ms and (left := end - loop.time()) > 0:
+            self._wake()
+            await asyncio.wait(self._workers, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        await self._cancel_workers()
+        await self._spill(0)
+        await self._spool_losses()
+        await asyncio.to_thread(self._spool.release)
+
+    # -- from segments to ready messages --------------------------------------------------------------------------
+
+    def _on_linger(self) -> None:
+        self._timer = None
+        assert self._loop is not None
+        for segment in self._segments.due(self._clock_ms() - self._config.linger_ms + 1):
+            self._make_ready(segment)
+        if self._segments:
+            self._timer = self._loop.call_later(self._config.linger_ms / 1000, self._on_linger)
+
+    def _make_ready(self, segment: Segment) -> None:
+        ready = self._compose(segment)
+        self._ready.append(ready)
+        self._held_size += ready.size
+        half = self._config.memory_size_max // 2
+        if self._held_size > half and self._spilling is None and self._loop is not None:
+            self._spilling = self._loop.create_task(self._spill(half // 2))
+        self._wake()
+
+    def _compose(self, segment: Segment) -> _Ready:
+        losses = tuple(self._losses.values())
+        self._losses = {}
+        self._sequence += 1
+        head = [trace_batch(self.client_id, self.start_id, self._sequence, self._clock_ms(), self._lost)]
+        head += [
+            trace_loss(self.client_id, self.start_id, loss.from_ms, loss.to_ms, loss.count, loss.reason)
+            for loss in losses
+        ]
+        body = "".join(head + segment.texts).encode("utf-8", "replace")
+        keys = " ".join(segment.keys)
+        message = SpooledMessage(self._config.topic, keys, body, segment.count, self.start_id, segment.topic)
+        return _Ready(message, losses, len(body) + len(keys))
+
+    def _report_losses(self) -> None:
+        """Report losses also when no further record comes to carry them."""
+        if self._losses:
+            self._make_ready(Segment("", self._clock_ms()))
+
+    def _lose(self, reason: str, now_ms: int, count: int, losses: Sequence[Loss] = ()) -> None:
+        """Count contexts as lost; losses are those that their message would have reported."""
+        self._lost += count
+        for loss in (*losses, *([Loss(reason, now_ms, now_ms, count)] if count else [])):
+            if (known := self._losses.get(loss.reason)) is None:
+                self._losses[loss.reason] = loss
+            else:
+                known.from_ms = min(known.from_ms, loss.from_ms)
+                known.to_ms = max(known.to_ms, loss.to_ms)
+                known.count += loss.count
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Have workers for what is ready, up to in_flight_max; during an outage one is enough."""
+        if self._loop is None:
+            return
+        wanted = 1 if self._outage_ms else min(self._config.in_flight_max, max(1, len(self._ready)))
+        while len(self._workers) < wanted:
+            task = self._loop.create_task(self._work())
+            self._workers.add(task)
+            task.add_done_callback(self._workers.discard)
+
+    async def _work(self) -> None:
+        """Send what is ready, then what is spooled, until there is nothing."""
+        while True:
+            if self._ready:
+                await self._send_ready(self._ready.popleft())
+            elif self._closed or not await self._send_spooled():
+                if not self._losses or self._segments or self._ready or self._closed:
+                    return
+                self._report_losses()
+
+    async def _send_ready(self, ready: _Ready) -> None:
+        self._in_flight.add(ready)
+        failure: Exception | None = None
+        try:
+            await self._send(ready.message)
+        except TraceRefused as error:
+            self._forget(ready)
+            self._lose("refused by the broker", self._clock_ms(), ready.message.record_count, ready.losses)
+            log.warning("trace.refused", topic=ready.message.topic, count=ready.message.record_count, error=str(error))
+        except (MQError, OSError, TimeoutError) as error:
+            failure = error
+        else:
+            self._forget(ready)
+            self._sent += ready.message.record_count
+            self._outage_ms = 0
+        finally:
+            if ready in self._in_flight:  # failed, or cancelled by close, which spools it
+                self._in_flight.discard(ready)
+                self._ready.appendleft(ready)
+        if failure is not None:
+            await self._pause(failure)
+
+    def _forget(self, ready: _Ready) -> None:
+        self._in_flight.discard(ready)
+        self._held_size -= ready.size
+
+    async def _send_spooled(self) -> bool:
+        """Send one message of the spool; False when there is none to send now."""
+        try:
+            ticket = await asyncio.to_thread(self._spool.take)
+        except OSError as error:
+            log.warning("trace.spool_unreadable", path=str(self._spool.path), error=str(error))
+            return False
+        if ticket is None:
+            return False
+        count = ticket.message.record_count if ticket.message.start_id == self.start_id else 0
+        finish = ticket.back
+        failure: Exception | None = None
+        try:
+            await self._send(ticket.message)
+        except TraceRefused as error:
+            finish = ticket.done
+            self._spooled -= count
+            self._lose("refused by the broker", self._clock_ms(), ticket.message.record_count)
+            self._lost -= ticket.message.record_count - count
+            log.warning("trace.refused", topic=ticket.message.topic, count=count, error=str(error))
+        except (MQError, OSError, TimeoutError) as error:
+            failure = error
+        else:
+            finish = ticket.done
+            self._spooled -= count
+            self._sent += count
+            self._outage_ms = 0
+        finally:
+            finish()
+        if failure is not None:
+            await self._pause(failure)
+        return True
+
+    async def _pause(self, error: Exception) -> None:
+        if not self._outage_ms:
+            log.warning("trace.unsent", topic=self._config.topic, error=str(error), remedy="kept and sent again")
+        first, most = self._config.retry_ms, self._config.retry_max_ms
+        self._outage_ms = min(self._outage_ms * 2, most) if self._outage_ms else first
+        await asyncio.sleep(self._outage_ms / 1000)
+
+    async def _cancel_workers(self) -> None:
+        for task in list(self._workers):
+            task.cancel()
+        if self._workers:
+            await asyncio.wait(list(self._workers))
+        if self._spilling is not None:
+            await asyncio.wait([self._spilling])
+
+    # -- spilling --------------------------------------------------------------------------------------------------
+
+    async def _spill(self, down_to: int) -> None:
+        """Move ready messages, the oldest first, to the spool until down_to bytes are held."""
+        try:
+            while self._ready and self._held_size > down_to:
+                ready = self._ready.popleft()
+                self._in_flight.add(ready)
+                count = ready.message.record_count
+                try:
+                    await asyncio.to_thread(self._spool.append, ready.message)
+                    self._spooled += count
+                except SpoolError as error:
+                    self._lose(_spool_reason(error), self._clock_ms(), count, ready.losses)
+                    log.warning("trace.lost", count=count, error=str(error))
+                self._forget(ready)
+        finally:
+            self._spilling = None
+
+    async def _spool_losses(self) -> None:
+        """At close: leave the last counts in the spool's reserve, so that the next start reports them."""
+        if not self._losses:
+            return
+        total = sum(loss.count for loss in self._losses.values())
+        note = self._compose(Segment("", self._clock_ms()))
+        try:
+            await asyncio.to_thread(self._spool.append, note.message, note=True)
+        except SpoolError as error:
+            log.error("trace.loss_unreported", count=total, error=str(error))
+
+
+def _spool_reason(error: SpoolError) -> str:
+    return "spool full" if isinstance(error, SpoolFull) else "spool unusable"

@@ -1,0 +1,132 @@
+"""The spool file that every dispatcher of one process shares, and the files that dead processes left beside it."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from mqtrail.client.trace.spool import Spool, SpooledMessage, orphans
+
+_lock = threading.Lock()
+_shared: dict[Path, "SharedSpool"] = {}
+
+
+class SharedSpool:
+    """One process's spool in one folder. Thread safe: dispatchers call it from worker threads of several loops."""
+
+    def __init__(self, folder: Path, size_max: int) -> None:
+        self.folder = folder
+        self._size_max = size_max
+        self._lock = threading.Lock()
+        self._users = 0
+        self._own = Spool(folder / f"{os.getpid()}-{time.time_ns():x}.spool", size_max)
+        self._adopted: Spool | None = None
+        self._tried: set[Path] = set()
+        self._taken = False
+
+    @classmethod
+    def acquire(cls, folder: Path | None, size_max: int) -> "SharedSpool":
+        """Return this process's spool in folder (None: ~/.mqtrail/spool); pair it with `release`."""
+        folder = Path.home() / ".mqtrail" / "spool" if folder is None else folder
+        with _lock:
+            spool = _shared.get(folder)
+            if spool is None:
+                spool = _shared[folder] = cls(folder, size_max)
+            spool._users += 1
+            return spool
+
+    def release(self) -> None:
+        """Give it back; the last user closes the files."""
+        with _lock:
+            self._users -= 1
+            if self._users > 0:
+                return
+            if _shared.get(self.folder) is self:
+                del _shared[self.folder]
+            with self._lock:
+                self._own.close()
+                if self._adopted is not None:
+                    self._adopted.close()
+                    self._adopted = None
+
+    @property
+    def path(self) -> Path:
+        """The file of this process."""
+        return self._own.path
+
+    def append(self, message: SpooledMessage, *, note: bool = False) -> None:
+        """Keep one message. Raises SpoolError (SpoolFull)."""
+        with self._lock:
+            self._own.append(message, note=note)
+
+    def take(self) -> "SpoolTicket | None":
+        """Return one kept message to be sent: of this process first, then of dead ones; None when there is none.
+
+        One message is out at a time, whoever asks: finish it by `SpoolTicket.done` or `back`.
+        """
+        with self._lock:
+            if self._taken:
+                return None
+            spool = self._own
+            entry = spool.peek()
+            while entry is None:
+                if self._adopted is None and not self._adopt():
+                    return None
+                assert self._adopted is not None
+                spool = self._adopted
+                entry = spool.peek()
+                if entry is None:
+                    spool.close()
+                    self._adopted = None
+            self._taken = True
+            return SpoolTicket(self, spool, *entry)
+
+    def _finish(self, ticket: "SpoolTicket", *, sent: bool) -> None:
+        with self._lock:
+            self._taken = False
+            if sent:
+                ticket.spool.drop(ticket.message, ticket.position)
+
+    def _adopt(self) -> bool:
+        for path in orphans(self.folder, self._own.path):
+            if path not in self._tried:
+                self._tried.add(path)
+                if (spool := Spool.adopt(path, self._size_max)) is not None:
+                    self._adopted = spool
+                    return True
+        return False
+
+    def _abandon(self) -> None:
+        self._own.abandon()
+        if self._adopted is not None:
+            self._adopted.abandon()
+
+
+class SpoolTicket:
+    """A message that was taken from the spool and is being sent."""
+
+    def __init__(self, shared: SharedSpool, spool: Spool, message: SpooledMessage, position: int) -> None:
+        self.message = message
+        self.spool = spool
+        self.position = position
+        self._shared = shared
+
+    def done(self) -> None:
+        """It is sent (or will never be taken): forget it."""
+        self._shared._finish(self, sent=True)
+
+    def back(self) -> None:
+        """It is not sent: keep it."""
+        self._shared._finish(self, sent=False)
+
+
+def _after_fork_in_child() -> None:
+    """The parent's files are the parent's: a child must neither write to them nor keep their locks alive."""
+    global _lock
+    _lock = threading.Lock()
+    for spool in _shared.values():
+        spool._abandon()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,221 @@
+"""The spool: trace messages that neither the broker nor memory could take, in one file a process.
+
+    offset  0          8
+            +----------+---------+---------+----
+            | MAGIC    | entry   | entry   | …
+            +----------+---------+---------+----
+
+    entry   0         4        8            8+L
+            +---------+--------+------------+
+            | L: u32  | CRC: u32 | payload  |
+            +---------+--------+------------+
+
+The payload is one trace message: msgpack of SpooledMessage. CRC is zlib's over the payload. A process holds its file
+locked (flock) while it lives; the next start takes over every file that nobody holds, sends what is whole in it and
+removes it. A torn tail, as kill -9 or a power cut leaves it, ends the reading: what stands before it is whole.
+Entries are written in one `write` each and not synced: they survive the process, not the machine.
+"""
+
+import contextlib
+import fcntl
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+MAGIC = b"MQTSPL1\n"
+_HEAD = struct.Struct(
+    ">I"  # size of the payload
+    "I"  # zlib.crc32 of the payload
+)
+assert _HEAD.size == 8
+assert len(MAGIC) == 8
+
+ENTRY_SIZE_MAX = 4 * 1024 * 1024  # no honest entry is larger; a larger size is damage
+NOTE_RESERVE = 64 * 1024  # beyond the bound, kept for the notes that say what was lost
+
+
+class SpooledMessage(msgspec.Struct, frozen=True, array_like=True):
+    """One trace message as it will be sent. record_count: contexts lost with it; start_id: of the client's life."""
+
+    topic: str
+    keys: str
+    body: bytes
+    record_count: int
+    start_id: str
+    business_topic: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(SpooledMessage).decode
+
+
+class SpoolError(OSError):
+    """The spool cannot take the message: full, or its file cannot be written."""
+
+
+class SpoolFull(SpoolError):
+    """The file has reached its bound."""
+
+
+def read_entries(file: int, position: int = len(MAGIC)) -> Iterator[tuple[SpooledMessage, int]]:
+    """Yield (message, position behind it) of each whole entry from position on; end at the first that is not whole."""
+    end = os.fstat(file).st_size
+    while position + _HEAD.size <= end:
+        size, crc = _HEAD.unpack(os.pread(file, _HEAD.size, position))
+        if size > ENTRY_SIZE_MAX or position + _HEAD.size + size > end:
+            return
+        payload = os.pread(file, size, position + _HEAD.size)
+        if len(payload) != size or zlib.crc32(payload) != crc:
+            return
+        try:
+            message = _decode(payload)
+        except msgspec.MsgspecError:
+            return
+        position += _HEAD.size + size
+        yield message, position
+
+
+class Spool:
+    """One file: appended to while the broker cannot be reached, read from the front when it can.
+
+    Not thread safe; the dispatcher calls it from one thread at a time. Raises SpoolError where the disk refuses.
+    """
+
+    def __init__(self, path: Path, size_max: int) -> None:
+        self.path = path
+        self.size_max = size_max
+        self.message_count = 0  # whole entries not taken yet
+        self.record_count = 0
+        self._file = -1
+        self._read_position = len(MAGIC)
+        self._end = len(MAGIC)
+
+    @classmethod
+    def adopt(cls, path: Path, size_max: int) -> "Spool | None":
+        """Take over a file that another process left; None when its owner lives or it is gone."""
+        spool = cls(path, size_max)
+        try:
+            if not spool._open(create=False):
+                return None
+        except OSError:
+            return None
+        return spool
+
+    @property
+    def size(self) -> int:
+        """Bytes of entries not taken yet."""
+        return self._end - self._read_position
+
+    def append(self, message: SpooledMessage, *, note: bool = False) -> None:
+        """Write one entry at the end. note: it may use the reserve beyond the bound. Raises SpoolFull, SpoolError."""
+        payload = _encode(message)
+        entry = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+        bound = self.size_max + (NOTE_RESERVE if note else 0)
+        if self._end + len(entry) > bound:
+            raise SpoolFull(f"spool {self.path}: {self._end} of at most {self.size_max} bytes are taken")
+        try:
+            if self._file < 0 and not self._open(create=True):
+                raise SpoolError(f"spool {self.path} is held by another process")
+            written = os.pwrite(self._file, entry, self._end)
+            if written != len(entry):
+                raise SpoolError(f"spool {self.path}: only {written} of {len(entry)} bytes were written")
+        except OSError as error:
+            self._cut_back()
+            raise error if isinstance(error, SpoolError) else SpoolError(f"spool {self.path}: {error}") from error
+        self._end += len(entry)
+        self.message_count += 1
+        self.record_count += message.record_count
+
+    def peek(self) -> tuple[SpooledMessage, int] | None:
+        """Return the oldest entry and the position to hand to `drop` once it is sent; None when there is none."""
+        if self._file < 0 or self._read_position >= self._end:
+            return None
+        return next(read_entries(self._file, self._read_position), None)
+
+    def drop(self, message: SpooledMessage, position: int) -> None:
+        """Forget the entry that `peek` returned. Empties the file once everything in it was taken."""
+        self._read_position = position
+        self.message_count -= 1
+        self.record_count -= message.record_count
+        if self._read_position >= self._end:
+            os.ftruncate(self._file, len(MAGIC))
+            self._read_position = self._end = len(MAGIC)
+
+    def close(self) -> None:
+        """Release the file; remove it when nothing is left in it, else cut off what was sent already."""
+        if self._file < 0:
+            return
+        try:
+            if self._read_position >= self._end:
+                self.path.unlink(missing_ok=True)
+            elif self._read_position > len(MAGIC):
+                self._compact()
+        finally:
+            os.close(self._file)
+            self._file = -1
+
+    def abandon(self) -> None:
+        """Close this process's descriptor and leave file and lock alone: for a child after fork."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _open(self, *, create: bool) -> bool:
+        if create:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file).st_nlink == 0:  # its owner removed it between our open and our lock
+                os.close(file)
+                return False
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        if os.fstat(file).st_size < len(MAGIC) or os.pread(file, len(MAGIC), 0) != MAGIC:
+            if os.fstat(file).st_size > len(MAGIC):
+                os.close(file)
+                self._file = -1
+                raise SpoolError(f"{self.path} is not a spool file of this version: move it away")
+            os.ftruncate(file, 0)
+            os.pwrite(file, MAGIC, 0)
+        for message, position in read_entries(file):
+            self._end = position
+            self.message_count += 1
+            self.record_count += message.record_count
+        os.ftruncate(file, self._end)  # a torn tail must not stand behind new entries
+        return True
+
+    def _cut_back(self) -> None:
+        if self._file >= 0:
+            # If even this fails, the next reader ends at the torn entry; later entries are written over it.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._end)
+
+    def _compact(self) -> None:
+        """Write what is left to a new file and put it in the old one's place; a crash leaves either whole."""
+        rest = self.path.with_suffix(".tmp")
+        with open(rest, "wb") as target:
+            target.write(MAGIC)
+            position = self._read_position
+            while position < self._end:
+                piece = os.pread(self._file, min(1 << 20, self._end - position), position)
+                if not piece:
+                    break
+                target.write(piece)
+                position += len(piece)
+        os.replace(rest, self.path)
+
+
+def orphans(folder: Path, own: Path | None = None) -> list[Path]:
+    """Return the spool files in folder, the oldest first, without our own. Whether they are free is for `adopt`."""
+    try:
+        found = [path for path in folder.iterdir() if path.suffix == ".spool" and path != own]
+    except FileNotFoundError:
+        return []
+    return sorted(found)

@@ -1,0 +1,142 @@
+"""Trace records as text, the way the hot path wants them: one f-string a record.
+
+The layouts are those of `mqtrail.wire.trace_text`, which decodes them; a test holds both together. Fields are joined
+by U+0001, a record ends with U+0002, an absent value is the text `null`. Nothing can be escaped: a value that may
+hold a separator goes through `clean` first (topics, groups and ids cannot; tags and keys of our own sends are checked
+when the message is made ready).
+"""
+
+SEPARATOR = "\x01"
+END = "\x02"
+TRACE_BATCH_VERSION = 1
+DETAIL_SIZE_MAX = 200  # characters of an error text in a SubResult
+
+_STRIP = {1: None, 2: None}
+
+
+def clean(text: str) -> str:
+    """Return text without the separators; `null` when nothing is left."""
+    if "\x01" in text or "\x02" in text:
+        text = text.translate(_STRIP)
+    return text or "null"
+
+
+def detail(error: BaseException | str) -> str:
+    """Return a short text of an error for SubResult.detail."""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    return clean(text[:DETAIL_SIZE_MAX])
+
+
+def pub(
+    started_ms: int,
+    region_id: str,
+    group: str,
+    topic: str,
+    msg_id: str,
+    tags: str,
+    keys: str,
+    store_host: str,
+    body_size: int,
+    cost_ms: int,
+    msg_type: int,
+    offset_msg_id: str,
+    success: bool,
+) -> str:
+    """One attempt to send that was answered. store_host: the address we dialled; body_size: as sent, compressed."""
+    return (
+        f"Pub\x01{started_ms}\x01{region_id}\x01{group}\x01{topic}\x01{msg_id}\x01{tags or 'null'}\x01{keys or 'null'}"
+        f"\x01{store_host}\x01{body_size}\x01{cost_ms}\x01{msg_type}\x01{offset_msg_id}"
+        f"\x01{'true' if success else 'false'}\x02"
+    )
+
+
+def pub_attempt(
+    started_ms: int,
+    region_id: str,
+    group: str,
+    topic: str,
+    msg_id: str,
+    keys: str,
+    store_host: str,
+    broker_name: str,
+    queue_id: int,
+    send_id: str,
+    attempt: int,
+    attempt_max: int,
+    outcome: str,
+    response_code: int | None,
+    cost_ms: int,
+    final: bool,
+    client_id: str,
+    body_size: int,
+) -> str:
+    """One attempt that Apache's Pub cannot tell: failed, one-way, or successful after failed ones."""
+    return (
+        f"PubAttempt\x01{started_ms}\x01{region_id or 'null'}\x01{group}\x01{topic}\x01{msg_id}\x01{keys or 'null'}"
+        f"\x01{store_host or 'null'}\x01{broker_name or 'null'}\x01{queue_id}\x01{send_id}\x01{attempt}"
+        f"\x01{attempt_max}\x01{outcome}\x01{'null' if response_code is None else response_code}\x01{cost_ms}"
+        f"\x01{'true' if final else 'false'}\x01{client_id}\x01{body_size}\x02"
+    )
+
+
+def sub_before(
+    started_ms: int, region_id: str, group: str, request_id: str, msg_id: str, retries: int, keys: str
+) -> str:
+    """A message is handed to a handler."""
+    return f"SubBefore\x01{started_ms}\x01{region_id}\x01{group}\x01{request_id}\x01{msg_id}\x01{retries}\x01{keys}\x02"
+
+
+def sub_after(
+    request_id: str, msg_id: str, cost_ms: int, success: bool, keys: str, context_code: int, ended_ms: int, group: str
+) -> str:
+    """The handler is done. cost_ms: of the handler call divided by its messages."""
+    return (
+        f"SubAfter\x01{request_id}\x01{msg_id}\x01{cost_ms}\x01{'true' if success else 'false'}\x01{keys}"
+        f"\x01{context_code}\x01{ended_ms}\x01{group}\x02"
+    )
+
+
+def sub_result(
+    request_id: str,
+    msg_id: str,
+    group: str,
+    topic: str,
+    broker_name: str,
+    queue_id: int,
+    queue_offset: int,
+    retries: int,
+    result: str,
+    cost_ms: int,
+    ended_ms: int,
+    client_id: str,
+    detail: str,
+) -> str:
+    """What became of one message in a handler, and how long it really took."""
+    return (
+        f"SubResult\x01{request_id}\x01{msg_id}\x01{group}\x01{topic}\x01{broker_name or 'null'}\x01{queue_id}"
+        f"\x01{queue_offset}\x01{retries}\x01{result}\x01{cost_ms}\x01{ended_ms}\x01{client_id}"
+        f"\x01{detail or 'null'}\x02"
+    )
+
+
+def offset_commit(
+    committed_ms: int, group: str, topic: str, broker_name: str, queue_id: int, consumer_offset: int, client_id: str
+) -> str:
+    """The group's offset of a queue was sent to the broker."""
+    return (
+        f"OffsetCommit\x01{committed_ms}\x01{group}\x01{topic}\x01{broker_name}\x01{queue_id}\x01{consumer_offset}"
+        f"\x01{client_id}\x02"
+    )
+
+
+def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropped_total: int) -> str:
+    """The first record of each of our trace messages; a gap in the sequence is a lost trace message."""
+    return (
+        f"TraceBatch\x01{TRACE_BATCH_VERSION}\x01{client_id}\x01{start_id}\x01{sequence}\x01{now_ms}"
+        f"\x01{dropped_total}\x02"
+    )
+
+
+def trace_loss(client_id: str, start_id: str, from_ms: int, to_ms: int, count: int, reason: str) -> str:
+    """Contexts that could not be kept between two times."""
+    return f"TraceLoss\x01{client_id}\x01{start_id}\x01{from_ms}\x01{to_ms}\x01{count}\x01{clean(reason)}\x02"
