@@ -4,7 +4,10 @@ The definition is SQL text in the subset that Spark SQL and DuckDB share; `pipel
 Relations (columns with type, meaning and fold) are data, and so is the table of verdict codes.
 """
 
+from mqtrail.trail.attempts import attempts_sql, merge_sql
+from mqtrail.trail.codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
 from mqtrail.trail.columns import Column, Relation
+from mqtrail.trail.companions import lag_sql
 from mqtrail.trail.evidence import (
     CLIENTS,
     EVIDENCE,
@@ -16,6 +19,10 @@ from mqtrail.trail.evidence import (
     TRACE_EVENTS,
     TRACE_REJECTS,
 )
+from mqtrail.trail.hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
+from mqtrail.trail.judge import INPUTS, judge
+from mqtrail.trail.judgement import OPEN_STATES
+from mqtrail.trail.kinds import business_group, business_topic, retry_group, stored_kind
 from mqtrail.trail.results import (
     ATTEMPTS,
     EVENT_FIELDS,
@@ -26,25 +33,53 @@ from mqtrail.trail.results import (
     TRAJECTORIES,
     VERDICTS,
 )
+from mqtrail.trail.settings import Settings
+from mqtrail.trail.stages import DUCKDB, SPARK, Engine, Nesting, Stage, run
 
 __all__ = [
     "ATTEMPTS",
     "CLIENTS",
+    "CODES",
+    "DUCKDB",
     "EVENT_FIELDS",
     "EVIDENCE",
     "GAPS",
+    "GROUP_CODES",
     "GROUP_OFFSETS",
+    "INPUTS",
     "KEY_INDEX",
     "LAG",
     "LATENCY_MINUTE",
     "MESSAGE_META",
+    "NOT_YET_JUDGED",
+    "OPEN_STATES",
     "QUEUE_RANGES",
     "RESULTS",
+    "SPARK",
+    "STATES",
     "SUBSCRIPTIONS",
     "TRACE_EVENTS",
     "TRACE_REJECTS",
     "TRAJECTORIES",
+    "TRANSITIONS",
+    "UNKNOWN_HOUR",
     "VERDICTS",
+    "Code",
     "Column",
+    "Engine",
+    "Nesting",
     "Relation",
+    "Settings",
+    "Stage",
+    "attempts_sql",
+    "business_group",
+    "business_topic",
+    "judge",
+    "lag_sql",
+    "merge_sql",
+    "publish_hour_select",
+    "publish_hours",
+    "retry_group",
+    "run",
+    "stored_kind",
 ]

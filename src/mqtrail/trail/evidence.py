@@ -144,8 +144,8 @@ MESSAGE_META = Relation(
 
 GROUP_OFFSETS = Relation(
     "group_offsets",
-    "One row a committed offset in one sample. A queue a group never committed on has no row (never a 0). Key: cluster, "
-    "sampled_ms, group_name, topic, broker_name, queue_id.",
+    "One row a committed offset in one sample. A queue a group never committed on has no row (never a 0). Key: "
+    "cluster, sampled_ms, group_name, topic, broker_name, queue_id.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample"),

@@ -6,8 +6,8 @@ from mqtrail.trail.columns import Column, Relation, number, text
 
 ATTEMPTS = Relation(
     "attempts",
-    "One row an attempt: a send, one try of a send, a stored copy, a hand-over to a handler, its result, a send-back, a "
-    "dead letter, an end of a transaction, a recall. Partial rows of one key merge by each column's fold; NULL loses.",
+    "One row an attempt: a send, one try of a send, a stored copy, a hand-over to a handler, its result, a send-back, "
+    "a dead letter, an end of a transaction, a recall. Partial rows of one key merge by each column's fold; NULL loses.",
     (
         text("cluster", "as in trace_events", "key"),
         number(
@@ -70,17 +70,17 @@ ATTEMPTS = Relation(
 )
 
 EVENT_FIELDS = (
-    number("at_ms", "when"),
+    number("at_ms", "when; 0 if no record tells"),
     text("kind", "kind of the attempt"),
     text("group_name", "group"),
-    text("outcome", "OK, FAILED, OPEN, or what the record says"),
+    text("outcome", "OK, FAILED, OPEN, the kind of a stored copy, or what the record says"),
+    text("place", "broker/topic/queue@offset, client or store host"),
+    text("detail", "error text or cause"),
+    text("evidence", "as in attempts"),
     number("duration_ms", "how long; NULL if unknown"),
     number("retry_times", "reconsumeTimes; NULL elsewhere"),
-    text("place", "broker/topic/queue@offset, client or store host"),
-    text("detail", "error text, cause, stored kind"),
-    text("evidence", "as in attempts"),
 )
-"""Fields of one event of a trajectory; `events` is a list of these, ordered by at_ms, kind, evidence."""
+"""Fields of one event of a trajectory; `events` is a list of these, ordered by them."""
 
 TRAJECTORIES = Relation(
     "trajectories",
@@ -126,8 +126,8 @@ TRAJECTORIES = Relation(
 
 VERDICTS = Relation(
     "verdicts",
-    "One row a message and group judged. Key: cluster, msg_id, group_name. The split adds up: total_ms = to_stored_ms + "
-    "delay_ms + to_delivered_ms + retry_ms + handler_ms; parts may be negative where clocks of hosts differ.",
+    "One row a message and group judged. Key: cluster, msg_id, group_name. The split adds up: total_ms = to_stored_ms "
+    "+ delay_ms + to_delivered_ms + retry_ms + handler_ms; parts may be negative where clocks of hosts differ.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts"),
@@ -166,8 +166,8 @@ VERDICTS = Relation(
 
 LATENCY_MINUTE = Relation(
     "latency_minute",
-    "Log histograms, one row a bucket: they sum. bucket = floor(log2(ms + 1) * 8): 9 % wide, exact counts. Negative times "
-    "count in bucket -1.",
+    "Log histograms, one row a bucket: they sum. bucket = floor(log2(ms + 1) * 8): 9 % wide, exact counts. Negative "
+    "times count in bucket -1.",
     (
         text("cluster", "as in trace_events"),
         number("publish_hour", "as in attempts: rows of an hour are replaced together"),

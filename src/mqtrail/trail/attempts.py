@@ -1,0 +1,270 @@
+"""Bronze to silver: each record and each stored copy as a partial row of an attempt; and how partial rows merge.
+
+attempt_key tells attempts of one message and kind apart:
+
+    SEND             timeStamp@storeHost         one Pub: an answered attempt
+    SEND_TRY         sendId#attempt              one PubAttempt
+    STORED           broker:physical offset      one copy, from the broker's record and from the message itself
+    HANDLED          requestId                   SubBefore and SubAfter of one hand-over
+    RESULT           requestId@broker/queue/offset   one SubResult: tells messages of a batch apart
+    SENT_BACK        group#reconsumeTimes
+    DEAD_LETTERED    group#reconsumeTimes
+    END_TRANSACTION  timeStamp@state             RECALL   timeStamp@outcome
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mqtrail.trail.columns import Column
+from mqtrail.trail.hours import publish_hour_select
+from mqtrail.trail.kinds import SCHEDULE_TOPIC, retry_group
+from mqtrail.trail.results import ATTEMPTS
+
+_COMMON = {
+    "keys": "keys",
+    "client_host": "trace_born_host",
+    "seen_ms": "trace_store_ms",
+    "evidence": "'trace:' || broker_name || '/' || cast(queue_id AS string) || '@' || cast(queue_offset AS string)"
+    " || '#' || cast(record_no AS string)",
+}
+_POSITION = {"broker_name": "store_broker_name", "queue_id": "store_queue_id", "queue_offset": "store_queue_offset"}
+_PLACE = "store_broker_name || '/' || cast(store_queue_id AS string) || '/' || cast(store_queue_offset AS string)"
+_BIT = "CASE WHEN {} THEN 1 ELSE 0 END"
+
+RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
+    "Pub": {
+        **_COMMON,
+        "kind": "'SEND'",
+        "attempt_key": "cast(event_ms AS string) || '@' || store_host",
+        "group_name": "group_name",
+        "topic": "topic",
+        "tags": "tags",
+        "start_ms": "event_ms",
+        "end_ms": "event_ms + cost_ms",
+        "cost_ms": "cost_ms",
+        "succeeded": _BIT.format("success"),
+        "failed": _BIT.format("NOT success"),
+        "item_count": "item_count",
+        "offset_msg_id": "offset_msg_id",
+        "store_host": "store_host",
+        "body_size": "CASE WHEN item_count = 1 THEN body_size END",
+        "client_id": "trace_client_id",
+    },
+    "PubAttempt": {
+        **_COMMON,
+        "kind": "'SEND_TRY'",
+        "attempt_key": "send_id || '#' || cast(attempt AS string)",
+        "group_name": "group_name",
+        "topic": "topic",
+        "start_ms": "event_ms",
+        "end_ms": "event_ms + cost_ms",
+        "cost_ms": "cost_ms",
+        "succeeded": _BIT.format("outcome = 'OK'"),
+        "failed": _BIT.format("outcome NOT IN ('OK', 'ONEWAY')"),
+        "outcome": "outcome",
+        "response_code": "response_code",
+        "is_final": _BIT.format("is_final"),
+        "attempt_no": "attempt",
+        "send_id": "send_id",
+        "item_count": "item_count",
+        "broker_name": "store_broker_name",
+        "queue_id": "store_queue_id",
+        "store_host": "store_host",
+        "body_size": "CASE WHEN item_count = 1 THEN body_size END",
+        "client_id": "client_id",
+    },
+    "SubBefore": {
+        **_COMMON,
+        "kind": "'HANDLED'",
+        "attempt_key": "request_id",
+        "group_name": "group_name",
+        "start_ms": "event_ms",
+        "request_id": "request_id",
+        "retry_times": "retry_times",
+        "has_before": "1",
+        "client_id": "trace_client_id",
+    },
+    "SubAfter": {
+        **_COMMON,
+        "kind": "'HANDLED'",
+        "attempt_key": "request_id",
+        "group_name": "group_name",
+        "end_ms": "event_ms",
+        "cost_ms": "cost_ms",
+        "succeeded": _BIT.format("success"),
+        "failed": _BIT.format("NOT success"),
+        "context_code": "context_code",
+        "request_id": "request_id",
+        "has_after": "1",
+        "client_id": "trace_client_id",
+    },
+    "SubResult": {
+        **_COMMON,
+        **_POSITION,
+        "keys": "''",
+        "kind": "'RESULT'",
+        "attempt_key": f"request_id || '@' || {_PLACE}",
+        "group_name": "group_name",
+        "topic": f"CASE WHEN {retry_group('topic')} = '' THEN topic ELSE '' END",
+        "start_ms": "event_ms - cost_ms",
+        "end_ms": "event_ms",
+        "cost_ms": "cost_ms",
+        "succeeded": _BIT.format("result = 'SUCCESS'"),
+        "failed": _BIT.format("result IN ('FAILED', 'EXCEPTION', 'RETURNNULL')"),
+        "outcome": "result",
+        "request_id": "request_id",
+        "retry_times": "retry_times",
+        "client_id": "client_id",
+        "detail": "detail",
+    },
+    "Stored": {
+        **_COMMON,
+        **_POSITION,
+        "client_host": "born_host",
+        "kind": "'STORED'",
+        "attempt_key": "store_broker_name || ':' || cast(physical_offset AS string)",
+        "group_name": retry_group("topic"),
+        "topic": f"CASE WHEN {retry_group('topic')} = '' AND topic <> '{SCHEDULE_TOPIC}' THEN topic ELSE '' END",
+        "stored_topic": "topic",
+        "start_ms": "store_ms",
+        "end_ms": "store_ms",
+        "stored_kind": f"""CASE WHEN topic = '{SCHEDULE_TOPIC}' AND stored_kind = 'RETRY' THEN 'RETRY_WAIT'
+            WHEN topic = '{SCHEDULE_TOPIC}' THEN 'DELAY_WAIT'
+            WHEN {retry_group("topic")} <> '' THEN CASE WHEN substr(topic, 1, 5) = '%DLQ%' THEN 'DLQ' ELSE 'RETRY' END
+            WHEN stored_kind = 'BATCH' THEN 'BATCH' WHEN stored_kind = 'DELAY' THEN 'DELAYED' ELSE 'NORMAL' END""",
+        "physical_offset": "physical_offset",
+        "store_host": "store_host",
+        "born_ms": "born_ms",
+    },
+    "SentBack": {
+        **_COMMON,
+        "kind": "'SENT_BACK'",
+        "attempt_key": "group_name || '#' || cast(coalesce(reconsume_times, -1) AS string)",
+        "group_name": "group_name",
+        "start_ms": "event_ms",
+        "end_ms": "event_ms",
+        "retry_times": "reconsume_times",
+        "origin_msg_id": "origin_msg_id",
+        "due_ms": "due_ms",
+        "delay_level": "delay_level",
+        "client_id": "client_id",
+    },
+    "DeadLettered": {
+        **_COMMON,
+        "kind": "'DEAD_LETTERED'",
+        "attempt_key": "group_name || '#' || cast(coalesce(reconsume_times, -1) AS string)",
+        "group_name": "group_name",
+        "start_ms": "event_ms",
+        "end_ms": "event_ms",
+        "retry_times": "reconsume_times",
+        "origin_msg_id": "origin_msg_id",
+        "cause": "cause",
+        "client_id": "client_id",
+    },
+    "EndTransaction": {
+        **_COMMON,
+        "kind": "'END_TRANSACTION'",
+        "attempt_key": "cast(event_ms AS string) || '@' || transaction_state",
+        "group_name": "group_name",
+        "topic": "topic",
+        "tags": "tags",
+        "start_ms": "event_ms",
+        "end_ms": "event_ms",
+        "outcome": "transaction_state",
+        "store_host": "store_host",
+    },
+    "Recall": {
+        **_COMMON,
+        "kind": "'RECALL'",
+        "attempt_key": "cast(event_ms AS string) || CASE WHEN success THEN '@done' ELSE '@refused' END",
+        "group_name": "group_name",
+        "topic": "topic",
+        "start_ms": "event_ms",
+        "end_ms": "event_ms",
+        "succeeded": _BIT.format("success"),
+        "failed": _BIT.format("NOT success"),
+    },
+}
+"""What each type of record says about an attempt: column of silver → SQL over columns of trace_events."""
+
+META_FILLS: Mapping[str, str] = {
+    "kind": "'STORED'",
+    "attempt_key": "broker_name || ':' || cast(physical_offset AS string)",
+    "group_name": "group_name",
+    "topic": "CASE WHEN stored_kind IN ('DELAY_WAIT', 'HALF', 'RECALL') THEN real_topic"
+    " WHEN stored_kind IN ('RETRY', 'RETRY_WAIT', 'DLQ', 'DLQ_WAIT') THEN retry_topic ELSE topic END",
+    "stored_topic": "topic",
+    "keys": "keys",
+    "tags": "tags",
+    "start_ms": "store_ms",
+    "end_ms": "store_ms",
+    "retry_times": "reconsume_times",
+    "batch_id": "CASE WHEN own_unique_key <> '' AND own_unique_key <> last_unique_key THEN last_unique_key ELSE '' END",
+    "stored_kind": "stored_kind",
+    "broker_name": "broker_name",
+    "queue_id": "queue_id",
+    "queue_offset": "queue_offset",
+    "physical_offset": "physical_offset",
+    "offset_msg_id": "offset_msg_id",
+    "store_host": "store_host",
+    "origin_msg_id": "origin_msg_id",
+    "real_topic": "real_topic",
+    "body_size": "body_size",
+    "body_crc": "body_crc",
+    "born_ms": "born_ms",
+    "due_ms": "due_ms",
+    "delay_level": "delay_level",
+    "delay_ms": "delay_ms",
+    "trace_on": "trace_on",
+    "client_host": "born_host",
+    "seen_ms": "read_ms",
+    "evidence": "'message:' || broker_name || '/' || topic || '/' || cast(queue_id AS string) || '@'"
+    " || cast(queue_offset AS string)",
+}
+"""What a stored copy says about an attempt: column of silver → SQL over columns of message_meta."""
+
+_FILLED = [column for column in ATTEMPTS if column.name not in ("cluster", "publish_hour", "msg_id")]
+
+
+def attempts_sql(trace_events: str = "trace_events", message_meta: str = "message_meta") -> str:
+    """SQL: partial rows of ATTEMPTS from the two bronze relations (names of tables or views). No grouping: append them."""
+    columns = ", ".join(ATTEMPTS.names)
+    records = ", ".join(f"'{record_type}'" for record_type in RECORD_FILLS)
+    from_trace = ", ".join(f"{_by_type(column)} AS {column.name}" for column in _FILLED)
+    from_meta = ", ".join(f"{_typed(column, META_FILLS.get(column.name))} AS {column.name}" for column in _FILLED)
+    meta_id = "CASE WHEN own_unique_key <> '' THEN own_unique_key WHEN last_unique_key <> '' THEN last_unique_key" \
+        " ELSE offset_msg_id END"  # fmt: skip
+    rows = f"""(SELECT cluster, msg_id, coalesce(event_ms, trace_born_ms) AS event_of_id_ms, {from_trace}
+  FROM {trace_events} WHERE record_type IN ({records}) AND msg_id <> ''
+UNION ALL
+SELECT cluster, {meta_id} AS msg_id, store_ms AS event_of_id_ms, {from_meta} FROM {message_meta}) AS partial_rows"""
+    names = [name for name in ATTEMPTS.names if name != "publish_hour"]
+    return f"SELECT {columns} FROM ({publish_hour_select(rows, 'msg_id', 'event_of_id_ms', ', '.join(names))}) AS hours"
+
+
+def merge_sql(attempts: str = "attempts") -> str:
+    """SQL: one row a key of ATTEMPTS. Merging merged rows again, in any split and order, changes nothing."""
+    folded = [c.name if c.fold == "key" else f"{c.fold}({c.name}) AS {c.name}" for c in ATTEMPTS]
+    return f"SELECT {', '.join(folded)} FROM {attempts} GROUP BY {', '.join(ATTEMPTS.keys)}"
+
+
+def _typed(column: Column, expression: str | None) -> str:
+    if expression is None:
+        return "''" if column.type == "string" else f"cast(NULL AS {column.type})"
+    return f"coalesce({expression}, '')" if column.type == "string" else f"cast({expression} AS {column.type})"
+
+
+def _by_type(column: Column) -> str:
+    """One CASE over the record types; types that fill the column alike share a branch."""
+    branches: dict[str, list[str]] = {}
+    for record_type, fills in RECORD_FILLS.items():
+        if column.name in fills:
+            branches.setdefault(fills[column.name], []).append(record_type)
+    if not branches:
+        return _typed(column, None)
+    when = " ".join(
+        f"WHEN record_type IN ({', '.join(repr(t) for t in types)}) THEN {_typed(column, expression)}"
+        for expression, types in branches.items()
+    )
+    return f"CASE {when} ELSE {_typed(column, None)} END"

@@ -1,0 +1,123 @@
+"""Batches: consumers and brokers speak of the batch's id, producers of each message's own. Here they meet.
+
+A stored copy of a batch item names both (its raw property text holds its own UNIQ_KEY first, the batch's last), and
+its position. So what carries a batch's id finds its item, in this order of strength:
+
+1. by position: a SubResult of our client, a broker's record, a retry copy whose original is named;
+2. by the request of such a SubResult, where it handed over one message;
+3. by KEYS, where no other item of the batch has the same.
+
+What is left belongs to the batch as a whole (`carriers`): all its items are consumed when as many hand-overs
+succeeded as it has items; with fewer nobody can say which.
+Source: MessageDecoder and CommitLog (batch properties), apache/rocketmq; docs/design/verdicts.md, "Batches".
+"""
+
+from __future__ import annotations
+
+from mqtrail.trail.results import ATTEMPTS
+from mqtrail.trail.stages import Stage
+
+_COLUMNS = ", ".join(ATTEMPTS.names)
+
+
+def batch_stages(batches: bool = True) -> list[Stage]:
+    """merged → resolved (columns of ATTEMPTS, msg_id the message's own) and carriers.
+
+    batches=False: the caller knows that no stored copy names a batch; resolved is merged as it is.
+    """
+    if not batches:
+        return [
+            Stage("resolved", f"SELECT {_COLUMNS} FROM merged"),
+            Stage("carriers", f"{_NO_CARRIERS} FROM merged WHERE 1 = 0", small=True),
+        ]
+    return [
+        Stage("batch_items", _ITEMS),
+        Stage("batch_sizes", _SIZES),
+        Stage("batch_rows", _ROWS),
+        Stage("batch_copies", _COPIES),
+        Stage("batch_places", _PLACES),
+        Stage("batch_results", _RESULTS),
+        Stage("batch_handed", _HANDED),
+        Stage("resolved", _RESOLVED),
+        Stage("carriers", _CARRIERS),
+    ]
+
+
+_NO_CARRIERS = """
+SELECT cluster, msg_id, group_name, publish_hour AS item_count, publish_hour AS handed_count,
+    publish_hour AS succeeded_count, start_ms, end_ms"""
+
+_ITEMS = """
+SELECT DISTINCT cluster, publish_hour, batch_id, msg_id AS own_id, broker_name, queue_id, queue_offset, offset_msg_id, keys
+FROM merged WHERE kind = 'STORED' AND batch_id <> ''"""
+
+_SIZES = """
+SELECT cluster, batch_id, count(*) AS item_count, max(publish_hour) AS publish_hour
+FROM (SELECT DISTINCT cluster, batch_id, own_id, publish_hour FROM batch_items) AS items GROUP BY cluster, batch_id"""
+
+_ROWS = """
+SELECT m.* FROM merged m JOIN batch_sizes s ON m.cluster = s.cluster AND m.msg_id = s.batch_id"""
+
+_BY_KEYS = """(SELECT cluster, batch_id, keys, min(own_id) AS own_id FROM batch_items WHERE keys <> ''
+  GROUP BY cluster, batch_id, keys HAVING min(own_id) = max(own_id)) k
+  ON r.cluster = k.cluster AND r.msg_id = k.batch_id AND r.keys = k.keys"""
+
+_COPIES = f"""
+SELECT r.*, coalesce(o.own_id, p.own_id, k.own_id, '') AS own_id FROM batch_rows r
+LEFT JOIN (SELECT cluster, batch_id, offset_msg_id, min(own_id) AS own_id FROM batch_items WHERE offset_msg_id <> ''
+  GROUP BY cluster, batch_id, offset_msg_id) o
+  ON r.cluster = o.cluster AND r.msg_id = o.batch_id AND r.origin_msg_id = o.offset_msg_id
+LEFT JOIN (SELECT cluster, batch_id, broker_name, queue_id, queue_offset, min(own_id) AS own_id FROM batch_items
+  GROUP BY cluster, batch_id, broker_name, queue_id, queue_offset) p
+  ON r.cluster = p.cluster AND r.msg_id = p.batch_id AND r.broker_name = p.broker_name AND r.queue_id = p.queue_id
+  AND r.queue_offset = p.queue_offset AND r.stored_kind IN ('NORMAL', 'BATCH')
+LEFT JOIN {_BY_KEYS}
+WHERE r.kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED')"""
+
+_PLACES = """
+SELECT cluster, batch_id, broker_name, queue_id, queue_offset, min(own_id) AS own_id,
+    min(retry_id) AS retry_id
+FROM (SELECT cluster, batch_id, broker_name, queue_id, queue_offset, own_id, cast(NULL AS string) AS retry_id
+  FROM batch_items
+  UNION ALL
+  SELECT cluster, msg_id, broker_name, queue_id, queue_offset, cast(NULL AS string), own_id FROM batch_copies
+  WHERE kind = 'STORED' AND stored_kind = 'RETRY' AND own_id <> '') AS places
+GROUP BY cluster, batch_id, broker_name, queue_id, queue_offset"""
+
+_RESULTS = """
+SELECT r.*, CASE WHEN r.retry_times > 0 THEN coalesce(p.retry_id, p.own_id, '')
+    ELSE coalesce(p.own_id, p.retry_id, '') END AS own_id
+FROM batch_rows r LEFT JOIN batch_places p
+  ON r.cluster = p.cluster AND r.msg_id = p.batch_id AND r.broker_name = p.broker_name AND r.queue_id = p.queue_id
+  AND r.queue_offset = p.queue_offset
+WHERE r.kind = 'RESULT'"""
+
+_HANDED = f"""
+SELECT r.*, coalesce(q.own_id, k.own_id, '') AS own_id, coalesce(q.many, 0) AS many FROM batch_rows r
+LEFT JOIN (SELECT cluster, msg_id, request_id, CASE WHEN min(own_id) = max(own_id) THEN min(own_id) END AS own_id,
+    CASE WHEN min(own_id) = max(own_id) THEN 0 ELSE 1 END AS many
+  FROM batch_results WHERE own_id <> '' GROUP BY cluster, msg_id, request_id) q
+  ON r.cluster = q.cluster AND r.msg_id = q.msg_id AND r.request_id = q.request_id
+LEFT JOIN {_BY_KEYS}
+WHERE r.kind = 'HANDLED'"""
+
+_OWN = ", ".join("own_id AS msg_id" if name == "msg_id" else name for name in ATTEMPTS.names)
+_PLAIN = ", ".join(f"r.{name} AS {name}" for name in ATTEMPTS.names)
+
+_RESOLVED = f"""
+SELECT {_PLAIN} FROM merged r LEFT JOIN batch_sizes s ON r.cluster = s.cluster AND r.msg_id = s.batch_id
+WHERE s.batch_id IS NULL
+UNION ALL SELECT {_OWN} FROM batch_copies WHERE own_id <> ''
+UNION ALL SELECT {_OWN} FROM batch_results WHERE own_id <> ''
+UNION ALL SELECT {_OWN} FROM batch_handed WHERE own_id <> ''"""
+
+_CARRIERS = """
+SELECT i.cluster AS cluster, i.own_id AS msg_id, c.group_name AS group_name, max(s.item_count) AS item_count,
+    max(c.handed_count) AS handed_count, max(c.succeeded_count) AS succeeded_count, min(c.start_ms) AS start_ms,
+    max(c.end_ms) AS end_ms
+FROM batch_items i JOIN batch_sizes s ON i.cluster = s.cluster AND i.batch_id = s.batch_id
+JOIN (SELECT cluster, msg_id, group_name, count(*) AS handed_count, count(CASE WHEN succeeded = 1 THEN 1 END) AS succeeded_count,
+    min(start_ms) AS start_ms, max(end_ms) AS end_ms
+  FROM batch_handed WHERE own_id = '' AND many = 0 GROUP BY cluster, msg_id, group_name) c
+  ON i.cluster = c.cluster AND i.batch_id = c.msg_id
+GROUP BY i.cluster, i.own_id, c.group_name"""

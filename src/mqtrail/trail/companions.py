@@ -1,0 +1,70 @@
+"""What charts and look-ups read beside trajectories: latency histograms, lag, the index of keys."""
+
+from __future__ import annotations
+
+from mqtrail.trail.stages import Stage
+
+_SEGMENTS = (
+    # segment, milliseconds, when it began: columns of VERDICTS
+    ("to_stored", "to_stored_ms", "start_ms"),
+    ("delay", "delay_ms", "start_ms + to_stored_ms"),
+    ("to_delivered", "to_delivered_ms", "visible_ms"),
+    ("retry", "retry_ms", "first_delivered_ms"),
+    ("handler", "handler_ms", "success_start_ms"),
+    ("total", "total_ms", "start_ms"),
+)
+
+
+def companion_stages() -> list[Stage]:
+    """latency_minute and key_index from trajectories and verdicts (columns of LATENCY_MINUTE and KEY_INDEX)."""
+    return [Stage("latency_minute", _latency()), Stage("key_index", _KEY_INDEX)]
+
+
+def _latency() -> str:
+    segments = " UNION ALL ".join(
+        f"SELECT cluster, publish_hour, {began} AS began_ms, topic, broker_name, group_name, '{segment}' AS segment, {ms} AS ms"
+        f" FROM timed WHERE {ms} IS NOT NULL AND {began} IS NOT NULL"
+        for segment, ms, began in _SEGMENTS
+    )
+    return f"""
+WITH timed AS (SELECT v.cluster AS cluster, v.publish_hour AS publish_hour, v.topic AS topic, v.group_name AS group_name,
+    t.broker_name AS broker_name, v.visible_ms AS visible_ms, v.first_delivered_ms AS first_delivered_ms,
+    v.success_start_ms AS success_start_ms, v.done_ms - v.total_ms AS start_ms, v.to_stored_ms AS to_stored_ms,
+    v.delay_ms AS delay_ms, v.to_delivered_ms AS to_delivered_ms, v.retry_ms AS retry_ms, v.handler_ms AS handler_ms,
+    v.total_ms AS total_ms
+  FROM verdicts v JOIN trajectories t ON v.cluster = t.cluster AND v.msg_id = t.msg_id WHERE v.state = 'CONSUMED')
+SELECT cluster, publish_hour, cast(floor(began_ms / 60000) AS bigint) * 60000 AS minute_ms, topic, broker_name, group_name,
+  segment, CASE WHEN ms < 0 THEN cast(-1 AS bigint) ELSE cast(floor(log2(ms + 1) * 8) AS bigint) END AS bucket,
+  count(*) AS message_count
+FROM ({segments}
+  UNION ALL SELECT cluster, publish_hour, send_start_ms, topic, broker_name, '', 'send', send_ms FROM trajectories
+  WHERE send_ms IS NOT NULL AND send_start_ms IS NOT NULL) AS segments
+GROUP BY cluster, publish_hour, cast(floor(began_ms / 60000) AS bigint) * 60000, topic, broker_name, group_name, segment,
+  CASE WHEN ms < 0 THEN cast(-1 AS bigint) ELSE cast(floor(log2(ms + 1) * 8) AS bigint) END"""
+
+
+_KEY_INDEX = """
+SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic FROM (
+  SELECT cluster, publish_hour, explode(split(keys, ' ')) AS key_token, msg_id, topic FROM trajectories WHERE keys <> ''
+  ) AS tokens WHERE key_token <> ''"""
+
+
+def lag_sql(
+    group_offsets: str = "group_offsets", queue_ranges: str = "queue_ranges", meta: str = "message_meta"
+) -> str:
+    """SQL: LAG of the samples in `group_offsets`; a queue's range is the latest at or before the offset's sample."""
+    return f"""
+SELECT o.cluster AS cluster, o.sampled_ms AS sampled_ms, o.group_name AS group_name, o.topic AS topic,
+  o.broker_name AS broker_name, o.queue_id AS queue_id, o.consumer_offset AS consumer_offset, o.min_offset AS min_offset,
+  o.max_offset AS max_offset, greatest(o.max_offset - greatest(o.consumer_offset, o.min_offset), 0) AS lag_count,
+  CASE WHEN o.max_offset <= o.consumer_offset THEN cast(0 AS bigint) ELSE o.sampled_ms - m.store_ms END AS lag_ms
+FROM (SELECT g.cluster AS cluster, g.sampled_ms AS sampled_ms, g.group_name AS group_name, g.topic AS topic,
+    g.broker_name AS broker_name, g.queue_id AS queue_id, max(g.consumer_offset) AS consumer_offset,
+    max_by(q.min_offset, q.sampled_ms) AS min_offset, max_by(q.max_offset, q.sampled_ms) AS max_offset
+  FROM {group_offsets} g JOIN {queue_ranges} q ON g.cluster = q.cluster AND g.broker_name = q.broker_name
+    AND g.topic = q.topic AND g.queue_id = q.queue_id AND q.sampled_ms <= g.sampled_ms
+  GROUP BY g.cluster, g.sampled_ms, g.group_name, g.topic, g.broker_name, g.queue_id) o
+LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, min(store_ms) AS store_ms FROM {meta}
+  GROUP BY cluster, broker_name, topic, queue_id, queue_offset) m
+  ON o.cluster = m.cluster AND o.broker_name = m.broker_name AND o.topic = m.topic AND o.queue_id = m.queue_id
+  AND m.queue_offset = greatest(o.consumer_offset, o.min_offset)"""

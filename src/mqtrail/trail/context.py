@@ -1,0 +1,156 @@
+"""The state of the cluster at the instant of judgement, from samples: small relations, one row a group or queue.
+
+`horizon` is the instant less the trace delay: what is claimed to be missing is claimed as of the horizon.
+"""
+
+from __future__ import annotations
+
+from mqtrail.trail.kinds import business_group
+from mqtrail.trail.packing import number_at, packed, padded
+from mqtrail.trail.settings import Settings
+from mqtrail.trail.stages import Stage
+
+
+def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
+    """topic_groups, offsets_at, offset_samples, group_clients, live_clients, subscription_runs, scanned_topics, losses."""
+    horizon = as_of_ms - settings.trace_delay_ms
+    return [
+        Stage("committed", _committed(as_of_ms), small=True),
+        Stage("topic_groups", _topic_groups(as_of_ms), small=True),
+        Stage("offsets_at", _offsets_at(horizon), small=True),
+        Stage("offset_samples", _offset_samples(as_of_ms), small=True),
+        Stage("client_samples", _client_samples(as_of_ms), small=True),
+        Stage("group_clients", _group_clients(), small=True),
+        Stage("live_clients", _live_clients(as_of_ms), small=True),
+        Stage("subscription_runs", _subscription_runs(as_of_ms), small=True),
+        Stage("scanned_topics", _scanned_topics(as_of_ms), small=True),
+        Stage("losses", _losses(horizon), small=True),
+    ]
+
+
+def _committed(as_of_ms: int) -> str:
+    """Committed offsets, sampled from brokers and told by our own consumers."""
+    return f"""
+SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_offset FROM group_offsets
+WHERE sampled_ms <= {as_of_ms}
+UNION ALL
+SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset FROM trace_events
+WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
+
+
+def _topic_groups(as_of_ms: int) -> str:
+    """Groups of a topic, with the time since when they are known; only applications' groups.
+
+    Who commits an offset at the broker consumes in clustering: broadcasting keeps offsets at its clients.
+    """
+    return f"""
+SELECT cluster, topic, group_name, min(sampled_ms) AS known_ms, max(message_model) AS message_model,
+    max(consume_type) AS consume_type
+FROM (SELECT cluster, topic, group_name, sampled_ms, 'CLUSTERING' AS message_model, '' AS consume_type FROM committed
+  UNION ALL
+  SELECT cluster, topic, group_name, sampled_ms, message_model, consume_type FROM subscriptions
+  WHERE sampled_ms <= {as_of_ms}) AS known
+WHERE {business_group()} GROUP BY cluster, topic, group_name"""
+
+
+def _offsets_at(horizon: int) -> str:
+    """The group's offset of a queue in its latest sample, and in the latest one at the horizon."""
+    latest = packed(padded("sampled_ms"), padded("consumer_offset"))
+    return f"""
+SELECT cluster, group_name, topic, broker_name, queue_id,
+    {number_at("latest", 1)} AS now_ms, {number_at("latest", 2)} AS now_offset,
+    {number_at("earlier", 1)} AS then_ms, {number_at("earlier", 2)} AS then_offset
+FROM (SELECT cluster, group_name, topic, broker_name, queue_id, max({latest}) AS latest,
+    max(CASE WHEN sampled_ms <= {horizon} THEN {latest} END) AS earlier
+  FROM committed GROUP BY cluster, group_name, topic, broker_name, queue_id) AS packed_offsets"""
+
+
+def _offset_samples(as_of_ms: int) -> str:
+    """When the cluster's offsets were last sampled."""
+    return f"""
+SELECT cluster, max(sampled_ms) AS offsets_sampled_ms FROM group_offsets WHERE sampled_ms <= {as_of_ms} GROUP BY cluster"""
+
+
+def _client_samples(as_of_ms: int) -> str:
+    """The latest sample of each group's clients."""
+    return f"""
+SELECT cluster, group_name, max(sampled_ms) AS clients_sampled_ms FROM clients WHERE sampled_ms <= {as_of_ms}
+GROUP BY cluster, group_name"""
+
+
+def _group_clients() -> str:
+    """How many clients a group has in its latest sample; NULL when it could not be asked."""
+    return """
+SELECT c.cluster AS cluster, c.group_name AS group_name, max(s.clients_sampled_ms) AS clients_sampled_ms,
+    CASE WHEN max(CASE WHEN c.status = 'ERROR' THEN 1 ELSE 0 END) = 1 THEN cast(NULL AS bigint)
+         ELSE count(CASE WHEN c.status = 'OK' THEN 1 END) END AS live_count
+FROM clients c JOIN client_samples s
+  ON c.cluster = s.cluster AND c.group_name = s.group_name AND c.sampled_ms = s.clients_sampled_ms
+GROUP BY c.cluster, c.group_name"""
+
+
+def _live_clients(as_of_ms: int) -> str:
+    """What a hand-over may name its client by, with whether that client lives: its id, or the ip of its connection."""
+    return f"""
+SELECT cluster, group_name, client, max(live) AS live
+FROM (SELECT c.cluster AS cluster, c.group_name AS group_name, c.client_id AS client,
+      CASE WHEN c.sampled_ms = s.clients_sampled_ms THEN 1 ELSE 0 END AS live
+    FROM clients c JOIN client_samples s ON c.cluster = s.cluster AND c.group_name = s.group_name
+    WHERE c.client_id <> '' AND c.sampled_ms <= {as_of_ms}
+  UNION ALL
+  SELECT c.cluster, c.group_name, 'ip:' || {ip("c.client_host")},
+      CASE WHEN c.sampled_ms = s.clients_sampled_ms THEN 1 ELSE 0 END
+    FROM clients c JOIN client_samples s ON c.cluster = s.cluster AND c.group_name = s.group_name
+    WHERE c.client_host <> '' AND c.sampled_ms <= {as_of_ms}) AS named
+GROUP BY cluster, group_name, client"""
+
+
+def _subscription_runs(as_of_ms: int) -> str:
+    """Each expression a group subscribed with, and the first and last sample that shows it."""
+    return f"""
+SELECT cluster, group_name, topic, expression_type, expression, min(sampled_ms) AS first_ms, max(sampled_ms) AS last_ms
+FROM subscriptions WHERE sampled_ms <= {as_of_ms}
+GROUP BY cluster, group_name, topic, expression_type, expression"""
+
+
+def _scanned_topics(as_of_ms: int) -> str:
+    """Topics whose messages the pipeline reads."""
+    return f"""
+SELECT cluster, topic, max(sampled_ms) AS scanned_ms FROM queue_ranges
+WHERE read_offset IS NOT NULL AND sampled_ms <= {as_of_ms} GROUP BY cluster, topic"""
+
+
+def _losses(horizon: int) -> str:
+    """Intervals in which trace records are known to be lost: holes in the numbering, drops told, ranges not read.
+
+    client_id '' (a gap): any client's. A hole younger than the horizon may still fill.
+    """
+    return f"""
+SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
+  SELECT cluster, client_id, host, coalesce(before_ms, 0) AS from_ms, event_ms AS to_ms,
+      CASE WHEN sequence > coalesce(before_sequence, 0) + 1 THEN sequence - coalesce(before_sequence, 0) - 1
+           ELSE dropped_total - coalesce(before_dropped, 0) END AS lost_count,
+      CASE WHEN sequence > coalesce(before_sequence, 0) + 1 THEN 'TRACE_MESSAGES_LOST' ELSE 'TRACE_DROPPED' END AS reason
+  FROM (SELECT cluster, client_id, host, sequence, event_ms, dropped_total,
+      lag(sequence) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_sequence,
+      lag(event_ms) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_ms,
+      lag(dropped_total) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_dropped
+    FROM (SELECT cluster, client_id, start_id, sequence, max(trace_born_host) AS host, max(event_ms) AS event_ms,
+        max(dropped_total) AS dropped_total
+      FROM trace_events WHERE record_type = 'TraceBatch' GROUP BY cluster, client_id, start_id, sequence) AS batches
+    ) AS numbered
+  WHERE event_ms <= {horizon}
+    AND (sequence > coalesce(before_sequence, 0) + 1 OR dropped_total > coalesce(before_dropped, 0))
+  UNION ALL
+  SELECT DISTINCT cluster, client_id, trace_born_host, from_ms, to_ms, lost_count,
+      CASE WHEN reason = '' THEN 'TRACE_DROPPED' ELSE 'TRACE_DROPPED:' || reason END
+  FROM trace_events WHERE record_type = 'TraceLoss'
+  UNION ALL
+  SELECT DISTINCT cluster, '', '', coalesce(from_ms, 0), to_ms, end_offset - first_offset, 'RANGE_NOT_READ:' || topic
+  FROM gaps) AS lost
+WHERE from_ms IS NOT NULL AND to_ms IS NOT NULL"""
+
+
+def ip(host: str) -> str:
+    """SQL: the address of 'ip:port' ('ip:port' of IPv6 keeps its inner colons); '' of ''."""
+    return f"substr({host}, 1, length({host}) - length(split_part({host}, ':', -1)) - 1)"

@@ -1,0 +1,218 @@
+"""The group side: from hand-overs to one row of facts a message and group.
+
+    resolved → hand_overs (one row a request) → rounds (one row a reconsumeTimes) ┐
+    resolved → group_copies (retry copies, send-backs, dead letters)              ├→ group_facts (message and group)
+    messages × topic_groups → expected groups · carriers                          ┘
+
+The first three aggregate by msg_id first, so that one repartitioning by msg_id serves them all.
+"""
+
+from __future__ import annotations
+
+from mqtrail.trail.kinds import business_group
+from mqtrail.trail.packing import packed, padded
+from mqtrail.trail.settings import Settings
+from mqtrail.trail.stages import Stage
+
+
+def group_stages(settings: Settings) -> list[Stage]:
+    """hand_overs, rounds, group_copies, group_limits, hung_limits, group_facts, filters."""
+    return [
+        Stage("hand_overs", _HAND_OVERS),
+        Stage("group_copies", _GROUP_COPIES),
+        Stage("rounds", _ROUNDS),
+        Stage("group_limits", _GROUP_LIMITS, small=True),
+        Stage("hung_limits", _hung_limits(settings), small=True),
+        Stage("traced_groups", _TRACED_GROUPS, small=True),
+        Stage("group_facts", _group_facts()),
+        Stage("filtered_groups", _FILTERED_GROUPS, small=True),
+        Stage("filters", _FILTERS),
+    ]
+
+
+# end: what the hand-over came to. SURE: the handler succeeded. SAID: SubAfter says so, which it also says of the tail of
+# a partly acknowledged listener batch and of every lite pull. FAILED. OPEN: no end was read.
+_HAND_OVERS = f"""
+SELECT *, CASE
+    WHEN result = 'SUCCESS' THEN 'SURE'
+    WHEN result IN ('FAILED', 'EXCEPTION', 'RETURNNULL') THEN 'FAILED'
+    WHEN has_after = 0 AND result = '' THEN 'OPEN'
+    WHEN said_success = 1 AND (context_code = 1 OR result = 'TIME_OUT') THEN 'SURE'
+    WHEN said_success = 1 THEN 'SAID'
+    ELSE 'FAILED' END AS outcome
+FROM (
+  SELECT cluster, msg_id, request_id, max(publish_hour) AS publish_hour, max(group_name) AS group_name, max(topic) AS topic,
+    coalesce(min(CASE WHEN kind = 'HANDLED' THEN start_ms END), min(start_ms), max(end_ms) - max(cost_ms)) AS start_ms,
+    coalesce(max(CASE WHEN kind = 'RESULT' THEN end_ms END), max(end_ms),
+      min(start_ms) + max(CASE WHEN has_after = 1 THEN cost_ms END)) AS end_ms,
+    coalesce(max(CASE WHEN kind = 'RESULT' THEN cost_ms END), max(cost_ms)) AS cost_ms,
+    max(CASE WHEN kind = 'RESULT' THEN 1 ELSE 0 END) AS cost_is_own,
+    max(CASE WHEN kind = 'HANDLED' THEN succeeded END) AS said_success,
+    max(CASE WHEN kind = 'RESULT' THEN outcome ELSE '' END) AS result,
+    max(context_code) AS context_code, coalesce(max(retry_times), -1) AS retry_times,
+    coalesce(max(has_before), 0) AS has_before, coalesce(max(has_after), 0) AS has_after,
+    max(CASE WHEN kind = 'RESULT' THEN 1 ELSE 0 END) AS has_result,
+    max(client_id) AS client_id, max(client_host) AS client_host, max(detail) AS detail
+  FROM resolved WHERE kind IN ('HANDLED', 'RESULT')
+  GROUP BY cluster, msg_id, request_id) AS requests
+WHERE {business_group()}"""
+
+_RETRY = "(stored_kind IN ('RETRY', 'RETRY_WAIT') OR kind = 'SENT_BACK')"
+_DEAD = "(stored_kind IN ('DLQ', 'DLQ_WAIT') OR kind = 'DEAD_LETTERED')"
+
+_GROUP_COPIES = f"""
+SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
+    max(CASE WHEN {_RETRY} THEN retry_times END) AS retry_copy_times,
+    max(retry_times) AS copy_times,
+    max(CASE WHEN {_RETRY} THEN due_ms END) AS retry_due_ms,
+    max(CASE WHEN {_RETRY} THEN start_ms END) AS sent_back_ms,
+    max(CASE WHEN stored_kind = 'RETRY' THEN
+      {packed(padded("retry_times"), padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"))}
+      END) AS retry_place,
+    min(CASE WHEN {_DEAD} THEN start_ms END) AS dead_ms,
+    max(CASE WHEN {_DEAD} THEN retry_times END) AS dead_times,
+    max(CASE WHEN {_DEAD} THEN cause ELSE '' END) AS told_cause,
+    max(CASE WHEN {_DEAD} AND delay_level < 0 THEN 1 ELSE 0 END) AS ordered_mark
+FROM resolved WHERE kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED') AND {business_group()}
+GROUP BY cluster, msg_id, group_name"""
+
+_CLIENT = "CASE WHEN client_id <> '' THEN client_id ELSE client_host END"
+
+_ROUNDS = f"""
+SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_hour, max(topic) AS topic,
+    count(*) AS hand_count,
+    count(CASE WHEN outcome = 'SURE' THEN 1 END) AS sure_count,
+    count(CASE WHEN outcome = 'SAID' THEN 1 END) AS said_count,
+    count(CASE WHEN outcome = 'FAILED' THEN 1 END) AS failed_count,
+    count(CASE WHEN outcome = 'OPEN' THEN 1 END) AS open_count,
+    count(CASE WHEN has_before = 0 THEN 1 END) AS beginless_count,
+    max(CASE WHEN outcome = 'SAID' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS said_cost,
+    min(start_ms) AS first_ms, max(start_ms) AS last_ms, max(end_ms) AS last_end_ms,
+    max({packed(padded("start_ms"), "outcome", _CLIENT, "client_id", "client_host")}) AS last_hand_over,
+    max(CASE WHEN outcome = 'OPEN' THEN {packed(padded("start_ms"), "client_id", "client_host")} END) AS last_open,
+    min(CASE WHEN outcome = 'SURE' THEN {packed(padded("start_ms"), padded("end_ms"))} END) AS first_sure,
+    min(CASE WHEN outcome = 'SAID' THEN {packed(padded("start_ms"), padded("end_ms"))} END) AS first_said,
+    max(CASE WHEN outcome IN ('SURE', 'SAID') THEN cost_ms END) AS cost_ms,
+    max(CASE WHEN outcome IN ('SURE', 'SAID') AND cost_is_own = 0 AND end_ms - start_ms > 2 * cost_ms + 1
+      THEN 1 ELSE 0 END) AS cost_is_average,
+    max(CASE WHEN outcome = 'FAILED' THEN {packed(padded("start_ms"), "detail")} END) AS last_failure
+FROM hand_overs GROUP BY cluster, msg_id, group_name, retry_times"""
+
+# A limit of attempts is not in any record: the longest chain of the group stands for it.
+_GROUP_LIMITS = """
+SELECT cluster, group_name, max(handed_times) AS handed_times_max
+FROM (SELECT cluster, group_name, retry_times AS handed_times FROM rounds
+  UNION ALL SELECT cluster, group_name, retry_copy_times FROM group_copies) AS chains
+GROUP BY cluster, group_name"""
+
+
+def _hung_limits(settings: Settings) -> str:
+    """Groups whose handlers are slow enough that HUNG must wait longer."""
+    slow = settings.hung_ms // settings.hung_p99_factor
+    return f"""
+SELECT cluster, group_name, cast(floor({settings.hung_p99_factor} * p99_ms) AS bigint) AS hung_ms
+FROM (SELECT cluster, group_name, count(*) AS samples, max(end_ms - start_ms) AS longest_ms,
+    percentile_cont(0.99) WITHIN GROUP (ORDER BY end_ms - start_ms) AS p99_ms
+  FROM hand_overs WHERE outcome <> 'OPEN' AND end_ms >= start_ms GROUP BY cluster, group_name) AS percentiles
+WHERE samples >= {settings.hung_p99_samples} AND longest_ms > {slow}"""
+
+
+_TRACED_GROUPS = """
+SELECT cluster, group_name, min(start_ms) AS traced_from_ms, max(start_ms) AS traced_to_ms FROM hand_overs
+GROUP BY cluster, group_name"""
+
+# SAID counts unless a copy with more attempts exists that no failed hand-over of the same round explains: then the
+# listener acknowledged only the head of its batch (ackIndex) and this message was in the tail.
+_SAID_HOLDS = "(r.retry_times < 0 OR r.failed_count > 0 OR coalesce(c.copy_times, 0) <= r.retry_times)"
+
+_FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
+    # name, fold, from rounds r with copies c, from copies, from expected groups, from carriers
+    ("topic", "max", "r.topic", "''", "topic", "''"),
+    ("expected", "max", "0", "0", "1", "0"),
+    ("delivery_count", "sum", "r.hand_count", "0", "0", "0"),
+    ("sure_count", "sum", "r.sure_count", "0", "0", "0"),
+    ("said_count", "sum", f"CASE WHEN {_SAID_HOLDS} THEN r.said_count ELSE 0 END", "0", "0", "0"),
+    ("failure_count", "sum", f"r.failed_count + CASE WHEN {_SAID_HOLDS} THEN 0 ELSE r.said_count END", "0", "0", "0"),
+    ("open_count", "sum", "r.open_count", "0", "0", "0"),
+    ("beginless_count", "sum", "r.beginless_count", "0", "0", "0"),
+    ("round_count", "sum", "CASE WHEN r.retry_times >= 0 THEN 1 ELSE 0 END", "0", "0", "0"),
+    ("round_hands_max", "max", "CASE WHEN r.retry_times >= 0 THEN r.hand_count END", "NULL", "NULL", "NULL"),
+    ("times_max", "max", "r.retry_times", "NULL", "NULL", "NULL"),
+    ("success_times", "min", f"CASE WHEN r.sure_count > 0 OR (r.said_count > 0 AND {_SAID_HOLDS}) THEN r.retry_times END",
+     "NULL", "NULL", "NULL"),
+    ("said_cost", "max", "r.said_cost", "NULL", "NULL", "NULL"),
+    ("first_ms", "min", "r.first_ms", "NULL", "NULL", "NULL"),
+    ("last_ms", "max", "r.last_ms", "NULL", "NULL", "NULL"),
+    ("last_end_ms", "max", "r.last_end_ms", "NULL", "NULL", "NULL"),
+    ("last_hand_over", "max", "r.last_hand_over", "NULL", "NULL", "NULL"),
+    ("last_open", "max", "r.last_open", "NULL", "NULL", "NULL"),
+    ("first_sure", "min", "r.first_sure", "NULL", "NULL", "NULL"),
+    ("first_said", "min", f"CASE WHEN {_SAID_HOLDS} THEN r.first_said END", "NULL", "NULL", "NULL"),
+    ("cost_ms", "max", f"CASE WHEN r.sure_count > 0 OR {_SAID_HOLDS} THEN r.cost_ms END", "NULL", "NULL", "NULL"),
+    ("cost_is_average", "max", "r.cost_is_average", "NULL", "NULL", "NULL"),
+    ("last_failure", "max", "r.last_failure", "NULL", "NULL", "NULL"),
+    ("copy_times", "max", "NULL", "copy_times", "NULL", "NULL"),
+    ("retry_due_ms", "max", "NULL", "retry_due_ms", "NULL", "NULL"),
+    ("sent_back_ms", "max", "NULL", "sent_back_ms", "NULL", "NULL"),
+    ("retry_place", "max", "NULL", "retry_place", "NULL", "NULL"),
+    ("dead_ms", "min", "NULL", "dead_ms", "NULL", "NULL"),
+    ("dead_times", "max", "NULL", "dead_times", "NULL", "NULL"),
+    ("told_cause", "max", "''", "told_cause", "''", "''"),
+    ("ordered_mark", "max", "0", "ordered_mark", "0", "0"),
+    ("batch_items", "max", "NULL", "NULL", "NULL", "item_count"),
+    ("batch_handed", "max", "NULL", "NULL", "NULL", "handed_count"),
+    ("batch_succeeded", "max", "NULL", "NULL", "NULL", "succeeded_count"),
+    ("batch_start_ms", "min", "NULL", "NULL", "NULL", "start_ms"),
+    ("batch_end_ms", "max", "NULL", "NULL", "NULL", "end_ms"),
+)  # fmt: skip
+_TEXTS = (
+    "topic",
+    "last_hand_over",
+    "last_open",
+    "first_sure",
+    "first_said",
+    "last_failure",
+    "retry_place",
+    "told_cause",
+)
+
+
+def _group_facts() -> str:
+    def columns(source: int) -> str:
+        return ", ".join(f"cast({f[source]} AS {'string' if f[0] in _TEXTS else 'bigint'}) AS {f[0]}" for f in _FACTS)
+
+    folded = ", ".join(f"cast({f[1]}({f[0]}) AS {'string' if f[0] in _TEXTS else 'bigint'}) AS {f[0]}" for f in _FACTS)
+    return f"""
+SELECT cluster, msg_id, group_name, {folded} FROM (
+  SELECT r.cluster AS cluster, r.msg_id AS msg_id, r.group_name AS group_name, {columns(2)} FROM rounds r
+  LEFT JOIN group_copies c ON r.cluster = c.cluster AND r.msg_id = c.msg_id AND r.group_name = c.group_name
+  UNION ALL SELECT cluster, msg_id, group_name, {columns(3)} FROM group_copies
+  UNION ALL SELECT cluster, msg_id, group_name, {columns(4)} FROM (
+    SELECT m.cluster AS cluster, m.msg_id AS msg_id, g.group_name AS group_name, m.topic AS topic
+    FROM messages m JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
+    WHERE coalesce(m.stored_ms, m.acked_ms) >= g.known_ms AND g.message_model <> 'BROADCASTING') AS expected_groups
+  UNION ALL SELECT cluster, msg_id, group_name, {columns(5)} FROM carriers WHERE {business_group()}) AS facts
+GROUP BY cluster, msg_id, group_name"""
+
+
+_FILTERED_GROUPS = """
+SELECT DISTINCT cluster, topic, group_name FROM subscription_runs
+WHERE expression_type <> 'TAG' OR expression NOT IN ('*', '')"""
+
+# The expression in force when the message became visible: the one whose samples reach it, else the nearest. '2' it
+# lets the message pass, '1' nobody here can tell (SQL92), '0' it does not; where clients differ the widest counts.
+_VISIBLE = "coalesce(m.visible_ms, m.stored_ms, m.acked_ms)"
+_PASSES = """CASE WHEN s.expression_type <> 'TAG' THEN '1' WHEN s.expression IN ('*', '') THEN '2'
+      WHEN m.tags <> '' AND instr('|' || replace(replace(s.expression, ' ', ''), '||', '|') || '|',
+        '|' || replace(m.tags, ' ', '') || '|') > 0 THEN '2' ELSE '0' END"""
+_NEARNESS = f"""CASE WHEN s.first_ms <= {_VISIBLE} AND s.last_ms >= {_VISIBLE} THEN '2' || {padded(_VISIBLE)}
+      WHEN s.first_ms <= {_VISIBLE} THEN '1' || {padded("s.last_ms")}
+      ELSE '0' || {padded("9000000000000000 - s.first_ms")} END"""
+
+_FILTERS = f"""
+SELECT m.cluster AS cluster, m.msg_id AS msg_id, s.group_name AS group_name,
+    split_part(max({_NEARNESS} || '|' || {_PASSES}), '|', 2) AS passes
+FROM messages m JOIN filtered_groups f ON m.cluster = f.cluster AND m.topic = f.topic
+JOIN subscription_runs s ON f.cluster = s.cluster AND f.topic = s.topic AND f.group_name = s.group_name
+WHERE m.tags_known = 1 AND {_VISIBLE} IS NOT NULL
+GROUP BY m.cluster, m.msg_id, s.group_name"""

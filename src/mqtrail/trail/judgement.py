@@ -1,0 +1,241 @@
+"""From facts to verdicts: the state of each group, what is said beside it, and what is missing for it.
+
+    group_facts × messages × context → group_evidence → group_states → loss_hits → group_verdicts
+
+The order of the branches in `_STATE` is the definition: the first that holds is the state.
+"""
+
+from __future__ import annotations
+
+from mqtrail.trail.packing import number_at, packed, padded, part
+from mqtrail.trail.settings import Settings
+from mqtrail.trail.stages import Stage
+
+
+def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
+    """group_evidence, group_states, group_losses, loss_hits, group_verdicts."""
+    return [
+        Stage("group_evidence", _EVIDENCE),
+        Stage("group_states", _states(as_of_ms, settings)),
+        Stage("group_losses", _GROUP_LOSSES, small=True),
+        Stage("loss_hits", _loss_hits(as_of_ms, settings)),
+        Stage("group_verdicts", _verdicts(as_of_ms, settings)),
+    ]
+
+
+_FIRST_SAID = "CASE WHEN said_counts = 1 THEN first_said END"
+_FIRST_SUCCESS = f"least(coalesce(first_sure, {_FIRST_SAID}), coalesce({_FIRST_SAID}, first_sure))"
+
+_EVIDENCE = f"""
+SELECT *, {_FIRST_SUCCESS} AS first_success,
+    sure_count + CASE WHEN said_counts = 1 THEN said_count ELSE 0 END AS success_count
+FROM (
+  SELECT *, CASE WHEN said_count = 0 OR passed_now = 1 THEN 1 WHEN consume_type = 'CONSUME_ACTIVELY' THEN 0 ELSE 1 END
+      AS said_counts,
+    CASE WHEN consume_type = '' AND said_count > 0 AND sure_count = 0 AND said_cost = 0 AND passed_now = 0
+      AND then_ms >= last_end_ms + 60000 THEN 1 ELSE 0 END AS maybe_lite
+  FROM (
+    SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
+      m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
+      m.queue_offset AS queue_offset, m.waits AS waits, m.half AS half, m.item_count AS sent_items,
+      m.copy_count AS copy_count, m.resent_count AS resent_count, m.trace_off AS trace_off,
+      CASE WHEN m.stored_ms IS NOT NULL OR (m.has_send = 1 AND m.item_count = 1) THEN 1 ELSE 0 END AS is_single,
+      CASE WHEN coalesce(t.message_model, '') <> '' THEN t.message_model WHEN g.copy_times > 0 OR g.times_max > 0
+        THEN 'CLUSTERING' ELSE '' END AS message_model,
+      coalesce(t.consume_type, '') AS consume_type, coalesce(t.known_ms, 0) AS known_ms,
+      o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
+      CASE WHEN o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_now,
+      CASE WHEN o.then_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_then,
+      r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
+      CASE WHEN r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
+      CASE WHEN r.then_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
+      c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS offsets_sampled_ms,
+      coalesce(l.live, 0) AS holder_lives, coalesce(f.passes, '2') AS passes, h.hung_ms AS group_hung_ms,
+      a.handed_times_max AS handed_times_max, coalesce(k.traced_from_ms, -1) AS traced_from_ms
+    FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS retry_broker,
+        {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
+        coalesce({part("last_hand_over", 2)}, '') AS last_outcome, {number_at("last_open", 1)} AS open_ms,
+        coalesce({part("last_open", 2)}, '') AS open_client, coalesce({part("last_open", 3)}, '') AS open_host
+      FROM group_facts) g
+    JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
+    LEFT JOIN topic_groups t ON m.cluster = t.cluster AND m.topic = t.topic AND g.group_name = t.group_name
+    LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
+      AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
+    LEFT JOIN offsets_at r ON g.cluster = r.cluster AND g.group_name = r.group_name
+      AND r.topic = '%RETRY%' || g.group_name AND g.retry_broker = r.broker_name AND g.retry_queue = r.queue_id
+    LEFT JOIN group_clients c ON g.cluster = c.cluster AND g.group_name = c.group_name
+    LEFT JOIN offset_samples s ON g.cluster = s.cluster
+    LEFT JOIN live_clients l ON g.cluster = l.cluster AND g.group_name = l.group_name AND l.client = CASE
+      WHEN g.open_client <> '' THEN g.open_client
+      ELSE 'ip:' || substr(g.open_host, 1, length(g.open_host) - length(split_part(g.open_host, ':', -1)) - 1) END
+    LEFT JOIN filters f ON g.cluster = f.cluster AND g.msg_id = f.msg_id AND g.group_name = f.group_name
+    LEFT JOIN hung_limits h ON g.cluster = h.cluster AND g.group_name = h.group_name
+    LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name
+    LEFT JOIN traced_groups k ON g.cluster = k.cluster AND g.group_name = k.group_name) AS joined) AS typed"""
+
+
+def _states(as_of_ms: int, settings: Settings) -> str:
+    """The state, with the name of its reason behind ':' where there is one."""
+    horizon = as_of_ms - settings.trace_delay_ms
+    fresh = as_of_ms - settings.state_age_ms_max
+    idle = f"""CASE WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
+        WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
+        WHEN live_count > 0 THEN 'WAITING{{0}}' ELSE 'NO_CONSUMER{{0}}' END"""
+    ended = "(retry_passed_{0} = 1 AND retry_place_times = times_max AND retry_{0}_ms > open_ms" \
+        " OR times_max <= 0 AND passed_{0} = 1 AND {0}_ms > open_ms)"  # fmt: skip
+    hung = f"greatest({settings.hung_ms}, coalesce(group_hung_ms, 0))"
+    open_state = f"""CASE WHEN {ended.format("then")} THEN 'UNKNOWN:END_NOT_TRACED'
+        WHEN {ended.format("now")} THEN 'IN_FLIGHT'
+        WHEN coalesce(clients_sampled_ms, 0) < open_ms AND {as_of_ms} - open_ms < {settings.hung_ms} THEN 'IN_FLIGHT'
+        WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
+        WHEN clients_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
+        WHEN holder_lives = 0 AND live_count > 0 THEN 'WAITING:HANDLER_GONE'
+        WHEN holder_lives = 0 THEN 'NO_CONSUMER:HANDLER_GONE'
+        WHEN {as_of_ms} - open_ms >= {hung} THEN 'HUNG' ELSE 'IN_FLIGHT' END"""
+    state = f"""CASE
+    WHEN dead_ms IS NOT NULL AND NOT (success_count > 0 AND {number_at("first_success", 1)} > dead_ms) THEN 'DEAD_LETTERED'
+    WHEN maybe_lite = 1 THEN 'UNKNOWN:LITE_PULL_POSSIBLE'
+    WHEN success_count > 0 THEN 'CONSUMED'
+    WHEN message_model = 'BROADCASTING' AND last_outcome <> 'OPEN' AND failure_count > 0 THEN 'UNKNOWN:BROADCAST_FAILURE'
+    WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_then = 1
+      THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
+    WHEN copy_times > coalesce(times_max, -1) THEN 'RETRYING'
+    WHEN last_outcome = 'FAILED' AND last_end_ms < {as_of_ms - settings.next_attempt_ms_max}
+      THEN 'UNKNOWN:NEXT_ATTEMPT_NOT_SEEN'
+    WHEN last_outcome = 'FAILED' THEN 'RETRYING'
+    WHEN last_outcome IN ('OPEN', 'SAID') THEN {open_state}
+    WHEN batch_handed IS NOT NULL AND batch_succeeded >= batch_items AND batch_handed = batch_succeeded THEN 'CONSUMED'
+    WHEN batch_handed IS NOT NULL THEN 'UNKNOWN:BATCH_ITEM_NOT_TOLD'
+    WHEN half = 1 AND visible_ms IS NULL THEN 'UNKNOWN:TRANSACTION_NOT_JUDGED'
+    WHEN passes = '0' THEN 'FILTERED'
+    WHEN visible_ms IS NULL AND waits = 1 THEN {idle.format("")}
+    WHEN visible_ms IS NULL AND sent_items > 1 THEN 'UNKNOWN:BATCH_NOT_JOINED'
+    WHEN visible_ms IS NULL AND coalesce(acked_ms, stored_ms) > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN visible_ms IS NULL THEN 'UNKNOWN:POSITION_UNKNOWN'
+    WHEN visible_ms > {horizon} THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN passed_then = 1 AND passes = '1' THEN 'UNKNOWN:FILTER_NOT_EVALUATED'
+    WHEN passed_then = 1 AND trace_off = 1 THEN 'UNKNOWN:TRACE_OFF_AT_BROKER'
+    WHEN passed_then = 1 AND traced_from_ms < 0 THEN 'UNKNOWN:GROUP_NOT_TRACED'
+    WHEN passed_then = 1 THEN 'UNKNOWN:PASSED_UNTRACED'
+    WHEN passed_now = 1 THEN 'UNKNOWN:TRACE_PENDING'
+    WHEN offsets_sampled_ms IS NULL THEN 'UNKNOWN:OFFSETS_NOT_SAMPLED'
+    WHEN offsets_sampled_ms < {fresh} THEN 'UNKNOWN:STATE_STALE'
+    ELSE {idle.format("")} END"""
+    rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0))"
+    return f"""
+SELECT *, split_part(told, ':', 1) AS state, split_part(told, ':', 2) AS why,
+    CASE WHEN message_model <> 'BROADCASTING' AND delivery_count > 0 AND round_count < rounds
+      OR message_model <> 'BROADCASTING' AND delivery_count = 0 AND batch_handed IS NULL AND copy_times > 0
+      THEN rounds - round_count ELSE 0 END AS rounds_missing,
+    CASE WHEN open_count > 0 AND last_outcome = 'OPEN' AND split_part(told, ':', 1) IN ('IN_FLIGHT', 'HUNG')
+      THEN open_count - 1 ELSE open_count END AS ends_missing
+FROM (SELECT *, {rounds} AS rounds, {state.replace("open_ms", "coalesce(open_ms, last_ms)")} AS told
+  FROM group_evidence) AS stated"""
+
+
+# Losses that can have hit a group: of clients known to be its own, and ranges of the trace topic that were not read.
+_GROUP_LOSSES = """
+SELECT DISTINCT l.cluster AS cluster, k.group_name AS group_name, l.client_id AS client_id, l.from_ms AS from_ms,
+    l.to_ms AS to_ms, l.lost_count AS lost_count, l.reason AS reason
+FROM losses l JOIN (SELECT cluster, group_name, client FROM live_clients
+  UNION SELECT cluster, group_name, client_id FROM hand_overs WHERE client_id <> '') k
+  ON l.cluster = k.cluster AND l.client_id = k.client
+UNION ALL
+SELECT l.cluster, g.group_name, l.client_id, l.from_ms, l.to_ms, l.lost_count, l.reason
+FROM losses l JOIN (SELECT DISTINCT cluster, group_name FROM topic_groups
+  UNION SELECT cluster, group_name FROM traced_groups) g ON l.cluster = g.cluster
+WHERE l.client_id = ''"""
+
+
+def _loss_hits(as_of_ms: int, settings: Settings) -> str:
+    """The latest loss that may explain what a group lacks."""
+    begin = "coalesce(CASE WHEN e.state = 'HUNG' THEN e.open_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"
+    end = f"""CASE WHEN e.state = 'HUNG' THEN {as_of_ms}
+      ELSE least({as_of_ms}, coalesce(e.last_end_ms, e.last_ms, {begin}) + {settings.loss_window_ms}) END"""
+    hit = packed(padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason")
+    return f"""
+SELECT e.cluster AS cluster, e.msg_id AS msg_id, e.group_name AS group_name, max({hit}) AS loss
+FROM group_states e JOIN group_losses l ON e.cluster = l.cluster AND e.group_name = l.group_name
+  AND l.to_ms >= {begin} AND l.from_ms <= {end}
+  AND (l.client_id = '' OR e.state <> 'HUNG' OR e.open_client = '' OR l.client_id = e.open_client)
+WHERE e.state = 'HUNG' OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginless_count > 0
+  OR e.why IN ('PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'END_NOT_TRACED', 'RETRY_PASSED_UNTRACED')
+GROUP BY e.cluster, e.msg_id, e.group_name"""
+
+
+OPEN_STATES = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING", "UNKNOWN")
+"""States that a later judgement may leave."""
+
+
+def _verdicts(as_of_ms: int, settings: Settings) -> str:
+    """The final state, codes, reasons and times; columns of VERDICTS and `lacks` (1: INCOMPLETE)."""
+    duplicates = "message_model = 'CLUSTERING' AND is_single = 1"
+    success = {"start": number_at("first_success", 1), "end": number_at("first_success", 2)}
+    codes = "".join(
+        f" || CASE WHEN {condition} THEN ',{code}' ELSE '' END"
+        for code, condition in (
+            ("CONSUMED_SLOW", f"final_state = 'CONSUMED' AND cost_ms >= {settings.consume_slow_ms}"),
+            ("CONSUMED_AFTER_RETRY", "final_state = 'CONSUMED' AND success_times > 0"),
+            ("DUPLICATE_DELIVERY", f"{duplicates} AND round_hands_max > 1 + resent_count"),
+            ("DUPLICATE_PROCESSING", f"{duplicates} AND success_count > 1 + resent_count"),
+        )
+    )
+    cause = """CASE WHEN dead_ms IS NULL THEN '' WHEN told_cause <> '' THEN told_cause
+        WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
+        WHEN dead_times > 1 THEN 'ATTEMPTS_EXHAUSTED' ELSE '' END"""
+    loss = "replace(loss_name, ':', '_')"
+    reasons = "".join(
+        f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END"
+        for condition, text in (
+            ("final_why = 'PASSED_UNTRACED' OR final_why = 'GROUP_NOT_TRACED'",
+             _named("final_why", offset="now_offset", sampled_ms="now_ms")),
+            ("final_why = 'HANDLER_GONE'", _named("'HANDLER_GONE'", handed_ms="open_ms", sampled_ms="clients_sampled_ms")),
+            ("final_why = 'STATE_STALE'", _named("'STATE_STALE'", sampled_ms="coalesce(clients_sampled_ms, offsets_sampled_ms)")),
+            ("final_why = 'BATCH_ITEM_NOT_TOLD'", _named("final_why", handed="batch_handed", succeeded="batch_succeeded",
+                                                        items="batch_items")),
+            ("final_why NOT IN ('', 'PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'HANDLER_GONE', 'STATE_STALE', 'BATCH_ITEM_NOT_TOLD')",
+             "final_why"),
+            ("rounds_missing > 0", _named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
+            ("beginless_count > 0", _named("'BEGIN_NOT_TRACED'", count="beginless_count")),
+            ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", _named("'END_NOT_TRACED'", count="ends_missing")),
+            ("loss IS NOT NULL", _named(loss, from_ms="loss_from_ms", to_ms="loss_to_ms", count="loss_count")),
+            ("final_state = 'CONSUMED' AND delivery_count = 0", _named("'BATCH_COUNTED'", items="batch_items")),
+            ("final_state = 'CONSUMED' AND cost_is_average = 1", "'COST_IS_AVERAGE'"),
+            (f"{duplicates} AND round_hands_max > 1 AND copy_count > 1", _named("'STORED_AGAIN'", copies="copy_count")),
+            ("final_state = 'DEAD_LETTERED' AND told_cause = '' AND ordered_mark = 0", "'CAUSE_INFERRED'"),
+        )
+    )  # fmt: skip
+    t1 = "coalesce(stored_ms, acked_ms)"
+    t2 = f"coalesce(visible_ms, {t1})"
+    done = "final_state = 'CONSUMED'"
+    return f"""
+SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, cast({as_of_ms} AS bigint) AS as_of_ms,
+  final_state AS state, final_state{codes} AS codes, substr(''{reasons}, 2) AS reasons,
+  CASE WHEN final_state IN {OPEN_STATES} THEN 1 ELSE 0 END AS is_open,
+  message_model, delivery_count, success_count, failure_count, CASE WHEN times_max >= 0 THEN times_max END AS retry_times,
+  coalesce(first_ms, batch_start_ms) AS first_delivered_ms, coalesce(last_ms, batch_start_ms) AS last_delivered_ms,
+  CASE WHEN {done} THEN {success["start"]} END AS success_start_ms,
+  CASE WHEN {done} THEN coalesce({success["end"]}, batch_end_ms) END AS done_ms,
+  retry_due_ms, dead_ms, {cause} AS dead_cause, coalesce({part("last_failure", 2)}, '') AS detail,
+  coalesce({part("last_hand_over", 3)}, '') AS client, visible_ms,
+  {t1} - send_start_ms AS to_stored_ms, {t2} - {t1} AS delay_ms, first_ms - {t2} AS to_delivered_ms,
+  CASE WHEN {done} THEN {success["start"]} - first_ms END AS retry_ms,
+  CASE WHEN {done} THEN {success["end"]} - {success["start"]} END AS handler_ms,
+  CASE WHEN {done} THEN {success["end"]} - send_start_ms END AS total_ms,
+  CASE WHEN {done} THEN cost_ms END AS handler_cost_ms,
+  CASE WHEN final_state = 'UNKNOWN' OR rounds_missing > 0 OR beginless_count > 0 OR ends_missing > 0 THEN 1 ELSE 0 END AS lacks
+FROM (
+  SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
+    {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,
+    CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'UNKNOWN' ELSE e.state END AS final_state,
+    CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why
+  FROM group_states e LEFT JOIN loss_hits h
+    ON e.cluster = h.cluster AND e.msg_id = h.msg_id AND e.group_name = h.group_name) AS explained"""
+
+
+def _named(name: str, **parameters: str) -> str:
+    """SQL: NAME(parameter=value,…); a NULL value reads '?'."""
+    values = " || ',' || ".join(
+        f"'{key}=' || coalesce(cast({value} AS string), '?')" for key, value in parameters.items()
+    )
+    return f"{name} || '(' || {values} || ')'"

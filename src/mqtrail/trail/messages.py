@@ -1,0 +1,180 @@
+"""The message side: its sends, its copies, and the codes about sending and about the message as such.
+
+resolved → send_units (one row a send) → messages (one row a message)
+"""
+
+from __future__ import annotations
+
+from mqtrail.trail.kinds import VISIBLE_KINDS, business_topic, quoted
+from mqtrail.trail.packing import number_at, packed, padded, part
+from mqtrail.trail.settings import Settings
+from mqtrail.trail.stages import Stage
+
+
+def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
+    """send_units, message_facts, traced_hosts, messages."""
+    return [
+        Stage("send_units", _SEND_UNITS),
+        Stage("message_facts", _message_facts()),
+        Stage("traced_hosts", _TRACED_HOSTS, small=True),
+        Stage("messages", _messages(as_of_ms, settings)),
+    ]
+
+
+_SEND_UNITS = """
+SELECT cluster, msg_id, kind, max(publish_hour) AS publish_hour,
+    CASE WHEN kind = 'SEND_TRY' THEN send_id ELSE attempt_key END AS unit,
+    max(group_name) AS producer_group, max(topic) AS topic, max(keys) AS keys, max(tags) AS tags,
+    max(client_host) AS client_host, max(offset_msg_id) AS offset_msg_id, max(body_size) AS body_size,
+    max(item_count) AS item_count,
+    min(start_ms) AS start_ms, max(end_ms) AS end_ms, max(seen_ms) AS seen_ms,
+    min(CASE WHEN succeeded = 1 OR kind = 'SEND' THEN end_ms END) AS acked_ms,
+    max(succeeded) AS acked,
+    max(CASE WHEN kind = 'SEND' AND failed = 1 THEN 1 ELSE 0 END) AS degraded,
+    max(CASE WHEN outcome IN ('TIMEOUT', 'ONEWAY') THEN 1 ELSE 0 END) AS uncertain,
+    max(CASE WHEN kind = 'SEND_TRY' AND failed = 1 THEN 1 ELSE 0 END) AS failed,
+    max(CASE WHEN kind = 'SEND' THEN 1 ELSE coalesce(is_final, 0) END) AS is_final,
+    max(CASE WHEN kind = 'SEND' THEN 1 ELSE attempt_no END) AS try_count,
+    count(*) AS try_rows
+FROM resolved WHERE kind IN ('SEND', 'SEND_TRY')
+GROUP BY cluster, msg_id, kind, CASE WHEN kind = 'SEND_TRY' THEN send_id ELSE attempt_key END"""
+
+# Facts of a message by source: column -> (SQL type, from send_units, from stored copies, from everything else).
+_PLACE = packed(padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"), "offset_msg_id")
+_IS_VISIBLE = f"group_name = '' AND stored_kind IN ({quoted(VISIBLE_KINDS)})"
+_IS_COPY = "group_name = '' AND stored_kind <> 'RECALL'"
+
+
+def _when(condition: str, value: str) -> str:
+    return f"CASE WHEN {condition} THEN {value} END"
+
+
+_FACTS: tuple[tuple[str, str, str, str, str], ...] = (
+    # name, fold, from send_units, from STORED rows of resolved, from other rows of resolved
+    ("topic", "max", "topic", "topic", "topic"),
+    ("keys", "max", "keys", "keys", "keys"),
+    ("tags", "max", "tags", "tags", "''"),
+    ("tags_known", "max", _when("kind = 'SEND' AND item_count = 1", "1"), _when("stored_kind <> ''", "1"), "NULL"),
+    ("batch_id", "max", "''", "batch_id", "''"),
+    ("producer_group", "max", "producer_group", "''", "''"),
+    ("traced_host", "max", "client_host", "''", "''"),
+    ("born_host", "max", "''", _when("group_name = ''", "client_host"), "''"),
+    ("offset_msg_id", "max", "offset_msg_id", "''", "''"),
+    ("sent_size", "max", "body_size", "NULL", "NULL"),
+    ("stored_size", "max", "NULL", _when(_IS_COPY, "body_size"), "NULL"),
+    ("item_count", "max", "item_count", "NULL", "NULL"),
+    ("born_ms", "min", "NULL", "born_ms", "NULL"),
+    ("send_start_ms", "min", "start_ms", "NULL", "NULL"),
+    ("send_end_ms", "max", "end_ms", "NULL", "NULL"),
+    ("acked_ms", "min", "acked_ms", "NULL", "NULL"),
+    ("send_ms", "max", "acked_ms - start_ms", "NULL", "NULL"),
+    ("has_pub", "max", _when("kind = 'SEND'", "1"), "NULL", "NULL"),
+    ("acked", "max", "acked", "NULL", "NULL"),
+    ("degraded", "max", "degraded", "NULL", "NULL"),
+    ("uncertain", "max", _when("acked = 0", "uncertain"), "NULL", "NULL"),
+    ("send_failed", "max", _when("acked = 0 AND is_final = 1 AND failed = 1", "1"), "NULL", "NULL"),
+    ("unfinished_ms", "max", _when("acked = 0 AND is_final = 0", "end_ms"), "NULL", "NULL"),
+    ("tries_missing", "max", _when("kind = 'SEND_TRY' AND is_final = 1 AND try_rows < try_count", "1"), "NULL", "NULL"),
+    ("send_closed", "max", _when("is_final = 1 OR acked = 1", "1"), "NULL", "NULL"),
+    ("pub_units", "count", _when("kind = 'SEND'", "1"), "NULL", "NULL"),
+    ("lost_units", "count", _when("kind = 'SEND_TRY' AND acked = 0", "1"), "NULL", "NULL"),
+    ("try_count", "max", "try_count", "NULL", "NULL"),
+    ("stored_ms", "min", "NULL", _when(_IS_COPY, "start_ms"), "NULL"),
+    ("waits", "max", "NULL", _when("stored_kind = 'DELAY_WAIT'", "1"), "NULL"),
+    ("wait_due_ms", "min", "NULL", _when("stored_kind = 'DELAY_WAIT'", "due_ms"), "NULL"),
+    ("copy_due_ms", "min", "NULL", _when(_IS_VISIBLE, "due_ms"), "NULL"),
+    ("delay_ms", "max", "NULL", _when(_IS_COPY, "delay_ms"), "NULL"),
+    ("half", "max", "NULL", _when("stored_kind = 'HALF'", "1"), "NULL"),
+    ("place", "min", "NULL", _when(_IS_VISIBLE, _PLACE), "NULL"),
+    ("copy_count", "count", "NULL", _when(f"{_IS_VISIBLE} AND stored_kind <> 'RESENT'", "1"), "NULL"),
+    ("resent_count", "count", "NULL", _when("group_name = '' AND stored_kind = 'RESENT'", "1"), "NULL"),
+    ("trace_off", "max", "NULL", _when("trace_on = 'false'", "1"), "NULL"),
+    ("handed_ms", "min", "NULL", "NULL", _when("kind IN ('HANDLED', 'RESULT')", "start_ms")),
+    ("ungrouped", "max", "NULL", "NULL", _when("kind = 'HANDLED' AND group_name = ''", "1")),
+    ("last_event_ms", "max", "end_ms", "end_ms", "coalesce(end_ms, start_ms)"),
+    ("seen_ms", "max", "seen_ms", "seen_ms", "seen_ms"),
+)
+_TEXTS = ("topic", "keys", "tags", "batch_id", "producer_group", "traced_host", "born_host", "offset_msg_id", "place")
+
+
+def _message_facts() -> str:
+    def columns(source: int) -> str:
+        typed = []
+        for fact in _FACTS:
+            kind = "string" if fact[0] in _TEXTS else "bigint"
+            typed.append(f"cast({fact[source]} AS {kind}) AS {fact[0]}")
+        return "cluster, msg_id, publish_hour, " + ", ".join(typed)
+
+    folded = ", ".join(f"{fold}({name}) AS {name}" for name, fold, *_ in _FACTS)
+    return f"""
+SELECT cluster, msg_id, max(publish_hour) AS publish_hour, {folded} FROM (
+  SELECT {columns(2)} FROM send_units
+  UNION ALL SELECT {columns(3)} FROM resolved WHERE kind = 'STORED'
+  UNION ALL SELECT {columns(4)} FROM resolved WHERE kind NOT IN ('SEND', 'SEND_TRY', 'STORED')) AS facts
+GROUP BY cluster, msg_id"""
+
+
+_TRACED_HOSTS = """
+SELECT cluster, born_host, max(CASE WHEN send_start_ms IS NOT NULL THEN 1 ELSE 0 END) AS traced
+FROM message_facts WHERE born_host <> '' GROUP BY cluster, born_host"""
+
+
+def _messages(as_of_ms: int, settings: Settings) -> str:
+    """Adds the visible copy's place, when it is due, and the codes; keeps applications' topics and unknown ones."""
+    horizon = as_of_ms - settings.trace_delay_ms
+    due = "coalesce(wait_due_ms, copy_due_ms, coalesce(stored_ms, acked_ms, born_ms) + delay_ms)"
+    late = f"coalesce(visible_ms - due_ms >= {settings.delivered_late_ms}, 1 = 0)"
+    never_acked = "acked = 0 AND degraded = 0"
+    send_codes = _codes(
+        ("SEND_OK", "acked = 1"),
+        ("SEND_DEGRADED", "degraded = 1"),
+        ("SEND_SLOW", f"send_ms >= {settings.send_slow_ms}"),
+        ("SEND_RETRIED", "try_count > 1"),
+        ("SEND_FAILED", f"{never_acked} AND uncertain = 0 AND send_failed = 1 AND stored_ms IS NULL AND handed_ms IS NULL"),
+        ("SEND_UNCERTAIN", f"{never_acked} AND (uncertain = 1 OR (send_failed = 1 AND (stored_ms IS NOT NULL OR"
+         " handed_ms IS NOT NULL)))"),
+    )  # fmt: skip
+    message_codes = _codes(
+        ("SCHEDULED", f"visible_ms IS NULL AND handed_ms IS NULL AND due_ms > {as_of_ms}"),
+        ("DELIVERED_LATE", f"half = 0 AND {late}"),
+    )
+    return f"""
+SELECT *, CASE WHEN has_send = 1 THEN '' WHEN coalesce(stored_ms, handed_ms) > {horizon} THEN 'TRACE_PENDING'
+    WHEN trace_off = 1 THEN 'TRACE_OFF_AT_BROKER' WHEN born_host = '' OR host_traced = 1 THEN 'NO_SEND_RECORD'
+    ELSE 'PRODUCER_NOT_TRACED' END AS send_lack,
+  {send_codes} AS send_codes, {message_codes} AS message_codes
+FROM (SELECT {_MESSAGE_COLUMNS}, {due} AS due_ms FROM (
+  SELECT m.*, {number_at("place", 1)} AS visible_ms, coalesce({part("place", 2)}, '') AS broker_name,
+    {number_at("place", 3)} AS queue_id, {number_at("place", 4)} AS queue_offset,
+    coalesce({part("place", 5)}, '') AS place_id,
+    CASE WHEN s.topic IS NULL THEN 0 ELSE 1 END AS scanned, s.scanned_ms AS scanned_ms,
+    coalesce(h.traced, 0) AS host_traced
+  FROM message_facts m LEFT JOIN scanned_topics s ON m.cluster = s.cluster AND m.topic = s.topic
+  LEFT JOIN traced_hosts h ON m.cluster = h.cluster AND m.born_host = h.born_host
+  WHERE m.topic = '' OR {business_topic("m.topic")}) AS placed) AS dated"""
+
+
+_FLAGS = ("acked", "degraded", "uncertain", "send_failed", "tries_missing", "has_pub", "send_closed", "waits", "half",
+          "trace_off", "ungrouped", "tags_known", "try_count")  # fmt: skip
+_MESSAGE_COLUMNS = ", ".join(
+    [
+        "cluster",
+        "msg_id",
+        "publish_hour",
+        "visible_ms",
+        "broker_name",
+        "queue_id",
+        "queue_offset",
+        "place_id",
+        "scanned",
+    ]
+    + ["scanned_ms", "host_traced"]
+    + [f"coalesce({n}, 0) AS {n}" if n in _FLAGS else n for n, *_ in _FACTS if n not in ("place",)]
+    + ["CASE WHEN has_pub = 1 OR send_closed = 1 OR unfinished_ms IS NOT NULL THEN 1 ELSE 0 END AS has_send"]
+)
+
+
+def _codes(*conditions: tuple[str, str]) -> str:
+    """SQL: the codes whose conditions hold, comma-joined, in this order."""
+    texts = " || ".join(f"CASE WHEN {condition} THEN ',{code}' ELSE '' END" for code, condition in conditions)
+    return f"substr({texts}, 2)"

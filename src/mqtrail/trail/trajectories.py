@@ -1,0 +1,125 @@
+"""The whole message: knowledge, reasons, its events in order; and the companions for charts and look-ups."""
+
+from __future__ import annotations
+
+from mqtrail.trail.codes import GROUP_CODES
+from mqtrail.trail.judgement import _named
+from mqtrail.trail.packing import number_at, packed, padded, part
+from mqtrail.trail.results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
+from mqtrail.trail.settings import Settings
+from mqtrail.trail.stages import Nesting, Stage, nested
+
+
+def trajectory_stages(as_of_ms: int, settings: Settings, nesting: Nesting) -> list[Stage]:
+    """group_sums, send_losses, message_events, trajectories and verdicts (columns of TRAJECTORIES and VERDICTS)."""
+    return [
+        Stage("group_sums", _group_sums()),
+        Stage("send_losses", _send_losses(settings)),
+        Stage("message_events", _message_events(nesting)),
+        Stage("trajectories", _trajectories(as_of_ms, settings)),
+        Stage("verdicts", f"SELECT {', '.join(VERDICTS.names)} FROM group_verdicts"),
+    ]
+
+
+def _group_sums() -> str:
+    flags = ", ".join(
+        f"max(CASE WHEN instr(',' || codes || ',', ',{code},') > 0 THEN 1 ELSE 0 END) AS has_{code.lower()}"
+        for code in GROUP_CODES
+    )
+    return f"""
+SELECT cluster, msg_id, count(*) AS group_count, max(is_open) AS groups_open, max(lacks) AS groups_lack,
+    count(CASE WHEN lacks = 1 THEN 1 END) AS lack_count, min(CASE WHEN lacks = 1 THEN group_name END) AS lack_first,
+    max(CASE WHEN instr(reasons, 'TRACE_PENDING') > 0 THEN 1 ELSE 0 END) AS groups_pending, {flags}
+FROM group_verdicts GROUP BY cluster, msg_id"""
+
+
+def _send_losses(settings: Settings) -> str:
+    """The loss that may explain a missing send record: of the same connection, else of the same address."""
+    host_ip = "substr(m.born_host, 1, length(m.born_host) - length(split_part(m.born_host, ':', -1)) - 1)"
+    hit = packed(
+        "CASE WHEN l.host = m.born_host THEN '2' WHEN l.client_id = '' THEN '1' ELSE '0' END",
+        padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason",
+    )  # fmt: skip
+    return f"""
+SELECT m.cluster AS cluster, m.msg_id AS msg_id, max({hit}) AS loss
+FROM messages m JOIN losses l ON m.cluster = l.cluster
+  AND l.to_ms >= coalesce(m.send_start_ms, m.born_ms, m.stored_ms)
+  AND l.from_ms <= coalesce(m.stored_ms, m.send_end_ms) + {settings.trace_delay_ms}
+  AND (l.client_id = '' OR l.host = m.born_host OR split_part(l.client_id, '@', 1) = {host_ip})
+WHERE m.has_send = 0 OR m.tries_missing = 1 OR m.send_closed = 0
+GROUP BY m.cluster, m.msg_id"""
+
+
+def _message_events(nesting: Nesting) -> str:
+    place = """CASE WHEN queue_offset IS NOT NULL THEN broker_name || '/' || CASE WHEN stored_topic <> '' THEN stored_topic
+      ELSE topic END || '/' || cast(queue_id AS string) || '@' || cast(queue_offset AS string)
+      WHEN kind IN ('HANDLED', 'RESULT') AND client_id <> '' THEN client_id
+      WHEN kind IN ('HANDLED', 'RESULT') THEN client_host ELSE store_host END"""
+    outcome = """CASE WHEN kind = 'STORED' THEN stored_kind WHEN outcome <> '' THEN outcome WHEN succeeded = 1 THEN 'OK'
+      WHEN failed = 1 THEN 'FAILED' WHEN kind = 'HANDLED' THEN 'OPEN' ELSE '' END"""
+    return f"""
+SELECT cluster, msg_id, {nested(nesting, [f.name for f in EVENT_FIELDS])} AS events FROM (
+  SELECT cluster, msg_id, coalesce(start_ms, end_ms - cost_ms, end_ms, 0) AS at_ms, kind, group_name, {outcome} AS outcome,
+    {place} AS place, CASE WHEN cause <> '' THEN cause ELSE detail END AS detail, evidence,
+    CASE WHEN kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED') THEN cast(NULL AS bigint)
+      ELSE coalesce(end_ms - start_ms, cost_ms) END AS duration_ms, retry_times
+  FROM resolved) AS timeline
+GROUP BY cluster, msg_id"""
+
+
+def _trajectories(as_of_ms: int, settings: Settings) -> str:
+    horizon = as_of_ms - settings.trace_delay_ms
+    group_codes = " || ".join(f"CASE WHEN has_{code.lower()} = 1 THEN ',{code}' ELSE '' END" for code in GROUP_CODES)
+    uncertain = "instr(',' || send_codes || ',', ',SEND_UNCERTAIN,') > 0"
+    unproven = "(instr(',' || send_codes || ',', ',SEND_FAILED,') > 0 OR instr(',' || send_codes || ',', ',SEND_UNCERTAIN,') > 0)"
+    no_copy = "stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND half = 0"
+    pending = f"coalesce(acked_ms, handed_ms) > {horizon}"
+    lacks = (
+        ("has_send = 0 AND loss IS NULL", "send_lack"),
+        ("has_send = 0 AND loss IS NOT NULL AND send_lack <> 'NO_SEND_RECORD'", "send_lack"),
+        ("has_send = 0 AND loss IS NOT NULL AND send_lack = 'NO_SEND_RECORD'", "'NO_SEND_RECORD'"),
+        ("has_send = 1 AND send_closed = 0 AND unfinished_ms <= " + str(horizon), "'SEND_END_NOT_TRACED'"),
+        ("has_send = 1 AND send_closed = 0 AND unfinished_ms > " + str(horizon), "'TRACE_PENDING'"),
+        ("tries_missing = 1", "'SEND_TRIES_NOT_TRACED'"),
+        ("ungrouped = 1", "'GROUP_NOT_TOLD'"),
+        (f"{no_copy} AND {pending}", "'COPY_PENDING'"),
+        (f"{no_copy} AND NOT {pending}", "'COPY_NOT_FOUND'"),
+        (f"{unproven} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
+        ("groups_lack = 1", _named("'GROUPS_INCOMPLETE'", count="lack_count", first="lack_first")),
+    )
+    notes = (
+        ("loss IS NOT NULL", _named("replace(loss_name, ':', '_')", from_ms="loss_from_ms", to_ms="loss_to_ms",
+                                    count="loss_count")),
+        (f"{uncertain} AND stored_ms IS NOT NULL", _named("'FOUND'", stored_ms="stored_ms")),
+        (f"{unproven} AND stored_ms IS NULL AND scanned = 1", _named("'NO_COPY'", scanned_ms="scanned_ms")),
+        ("half = 1", "'TRANSACTION_NOT_JUDGED'"),
+    )  # fmt: skip
+    reasons = "".join(
+        f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END" for condition, text in (*lacks, *notes)
+    )
+    complete = " AND ".join(f"NOT coalesce({condition}, 1 = 0)" for condition, _ in lacks)
+    computed = {
+        "as_of_ms": f"cast({as_of_ms} AS bigint)",
+        "producer_host": "CASE WHEN born_host <> '' THEN born_host ELSE traced_host END",
+        "offset_msg_id": "CASE WHEN place_id <> '' THEN place_id ELSE offset_msg_id END",
+        "body_size": "coalesce(stored_size, sent_size)",
+        "send_count": "pub_units + lost_units",
+        "group_count": "coalesce(group_count, 0)",
+        "group_codes": f"coalesce(substr({group_codes}, 2), '')",
+        "knowledge": f"CASE WHEN {complete} THEN 'COMPLETE' ELSE 'INCOMPLETE' END",
+        "reasons": f"substr(''{reasons}, 2)",
+        "is_open": f"CASE WHEN groups_open = 1 OR message_codes = 'SCHEDULED' OR send_lack = 'TRACE_PENDING'"
+        f" OR {no_copy} AND {pending} OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon} THEN 1 ELSE 0 END",
+    }
+    columns = ", ".join(f"{computed[n]} AS {n}" if n in computed else n for n in TRAJECTORIES.names)
+    return f"""
+SELECT {columns} FROM (
+  SELECT m.*, g.group_count AS group_count, g.groups_open AS groups_open, g.groups_lack AS groups_lack,
+    g.lack_count AS lack_count, g.lack_first AS lack_first,
+    {", ".join(f"g.has_{code.lower()} AS has_{code.lower()}" for code in GROUP_CODES)},
+    l.loss AS loss, {number_at("l.loss", 2)} AS loss_from_ms, {number_at("l.loss", 3)} AS loss_to_ms,
+    {number_at("l.loss", 4)} AS loss_count, coalesce({part("l.loss", 5)}, '') AS loss_name, e.events AS events
+  FROM messages m
+  LEFT JOIN group_sums g ON m.cluster = g.cluster AND m.msg_id = g.msg_id
+  LEFT JOIN send_losses l ON m.cluster = l.cluster AND m.msg_id = l.msg_id
+  LEFT JOIN message_events e ON m.cluster = e.cluster AND m.msg_id = e.msg_id) AS whole"""
