@@ -1,0 +1,325 @@
+"""Trace records as values: what clients and our broker say about a message on its way.
+
+The first five are Apache's (Pub to Recall); the others are ours and tell what those cannot: failures, times of each
+message, losses of the trace itself, and what the broker did. Field names are those of the layouts (trace_layouts) in
+snake_case; all times are epoch ms, all costs ms. Text is None where the record says `null` or nothing.
+
+Source: TraceBean, TraceContext, TraceType, ConsumeReturnType, MessageType, apache/rocketmq client/ and common/.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final, TypeAlias
+
+DETAIL_LENGTH_MAX: Final = 200  # characters of SubResult.detail; the writer cuts
+TRACE_VERSION: Final = 1  # TraceBatch.ver
+
+
+class MessageType(IntEnum):
+    """Pub.msg_type and EndTransaction.msg_type."""
+
+    NORMAL = 0
+    TRANS_HALF = 1
+    TRANS_COMMIT = 2
+    DELAY = 3
+    ORDER = 4
+
+
+class ConsumeReturnType(IntEnum):
+    """SubAfter.context_code; TIME_OUT comes with is_success true."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURNNULL = 3
+    FAILED = 4
+
+
+class LocalTransactionState(StrEnum):
+    """EndTransaction.transaction_state: what the producer wanted, not what became of it. UNKNOW is spelled so."""
+
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
+    UNKNOW = "UNKNOW"
+
+
+class SendOutcome(StrEnum):
+    """PubAttempt.outcome."""
+
+    OK = "OK"
+    ERROR = "ERROR"
+    TIMEOUT = "TIMEOUT"
+    CONNECT = "CONNECT"
+    NOT_SENT = "NOT_SENT"
+    ONEWAY = "ONEWAY"
+
+
+class StoredKind(StrEnum):
+    """Stored.kind."""
+
+    NORMAL = "NORMAL"
+    BATCH = "BATCH"
+    DELAY = "DELAY"
+    RETRY = "RETRY"
+    DLQ = "DLQ"
+
+
+class DeadLetterCause(StrEnum):
+    """DeadLettered.cause."""
+
+    ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
+    BY_HANDLER = "BY_HANDLER"
+    ORDERED_GIVE_UP = "ORDERED_GIVE_UP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pub:
+    """A send that was answered. msg_id and offset_msg_id are comma-joined for a batch.
+
+    time_stamp: just before the send (Go: after it). body_length: bytes as sent, so compressed. client_host is read
+    from 4.8.0 and Go clients and never written.
+    """
+
+    time_stamp: int
+    region_id: str | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    msg_id: str | None = None
+    tags: str | None = None
+    keys: str | None = None
+    store_host: str | None = None
+    body_length: int = 0
+    cost_time: int = 0
+    msg_type: int = MessageType.NORMAL
+    offset_msg_id: str | None = None
+    is_success: bool = True
+    client_host: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubBefore:
+    """A message is handed to a listener. request_id is the same for all messages of one call, and in its SubAfter."""
+
+    time_stamp: int
+    region_id: str | None = None
+    group_name: str | None = None
+    request_id: str | None = None
+    msg_id: str | None = None
+    retry_times: int = 0
+    keys: str | None = None
+    client_host: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubAfter:
+    """The listener is done. cost_time: of the call, divided by its messages.
+
+    context_code, time_stamp and group_name are None in layouts that lack them (trace_layouts).
+    """
+
+    request_id: str | None = None
+    msg_id: str | None = None
+    cost_time: int = 0
+    is_success: bool = True
+    keys: str | None = None
+    context_code: int | None = None
+    time_stamp: int | None = None
+    group_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction:
+    """A producer is about to say how its transaction ended. The saying is one way and may be lost."""
+
+    time_stamp: int
+    region_id: str | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    msg_id: str | None = None
+    tags: str | None = None
+    keys: str | None = None
+    store_host: str | None = None
+    msg_type: int = MessageType.TRANS_COMMIT
+    transaction_id: str | None = None
+    transaction_state: str = LocalTransactionState.UNKNOW
+    from_transaction_check: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """A delayed message was called back, or was not (is_success)."""
+
+    time_stamp: int
+    region_id: str | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    msg_id: str | None = None
+    is_success: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceBatch:
+    """First record of each trace message of our client: a hole in sequence (1, 2, 3… per start_id) is a lost message.
+
+    dropped_total: records this run could not keep so far.
+    """
+
+    ver: int = TRACE_VERSION
+    client_id: str | None = None
+    start_id: str | None = None
+    sequence: int | None = None
+    time_stamp: int | None = None
+    dropped_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLoss:
+    """count records of [from_ms, to_ms] could not be kept by this client."""
+
+    client_id: str | None = None
+    start_id: str | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    count: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubAttempt:
+    """One attempt to send: each that failed, each one-way, and a success that was not the first.
+
+    send_id: the same for the attempts of one send of the application. is_final: nothing more follows.
+    """
+
+    time_stamp: int | None = None
+    region_id: str | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    msg_id: str | None = None
+    keys: str | None = None
+    store_host: str | None = None
+    broker_name: str | None = None
+    queue_id: int | None = None
+    send_id: str | None = None
+    attempt: int | None = None
+    attempt_max: int | None = None
+    outcome: str | None = None
+    response_code: int | None = None
+    cost_time: int | None = None
+    is_final: bool | None = None
+    client_id: str | None = None
+    body_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubResult:
+    """What became of one message in a listener, and how long it took. result: a ConsumeReturnType's name."""
+
+    request_id: str | None = None
+    msg_id: str | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    broker_name: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    retry_times: int | None = None
+    result: str | None = None
+    cost_time: int | None = None
+    time_stamp: int | None = None
+    client_id: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommit:
+    """A client told the broker that its group will read consumer_offset next."""
+
+    time_stamp: int | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    broker_name: str | None = None
+    queue_id: int | None = None
+    consumer_offset: int | None = None
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Our broker stored a message. kind: a StoredKind."""
+
+    time_stamp: int | None = None
+    broker_name: str | None = None
+    store_host: str | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    physical_offset: int | None = None
+    size: int | None = None
+    msg_id: str | None = None
+    keys: str | None = None
+    born_timestamp: int | None = None
+    born_host: str | None = None
+    store_timestamp: int | None = None
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """Our broker handed messages out in one pull. offsets: their queue offsets, comma-joined."""
+
+    time_stamp: int | None = None
+    broker_name: str | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    offsets: str | None = None
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentBack:
+    """A group wants a message again. due_ms: when it will be."""
+
+    time_stamp: int | None = None
+    broker_name: str | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    msg_id: str | None = None
+    origin_msg_id: str | None = None
+    reconsume_times: int | None = None
+    delay_level: int | None = None
+    due_ms: int | None = None
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettered:
+    """A message ended in its group's dead-letter topic. cause: a DeadLetterCause."""
+
+    time_stamp: int | None = None
+    broker_name: str | None = None
+    group_name: str | None = None
+    topic: str | None = None
+    msg_id: str | None = None
+    origin_msg_id: str | None = None
+    reconsume_times: int | None = None
+    cause: str | None = None
+    client_id: str | None = None
+
+
+TraceRecord: TypeAlias = (
+    Pub
+    | SubBefore
+    | SubAfter
+    | EndTransaction
+    | Recall
+    | TraceBatch
+    | TraceLoss
+    | PubAttempt
+    | SubResult
+    | OffsetCommit
+    | Stored
+    | Delivered
+    | SentBack
+    | DeadLettered
+)
