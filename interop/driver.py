@@ -88,19 +88,28 @@ class JavaClient:
         with self._changed:
             self._events.clear()
 
-    def call(self, do: str, *, timeout_s: float = CALL_TIMEOUT_S, **arguments: Any) -> Json:
-        """Run one command and return its reply. JavaError: the client threw; TimeoutError: no reply in time."""
+    def begin(self, do: str, **arguments: Any) -> int:
+        """Send one command and return its number for `end`; arguments that are None are left out."""
         number = next(self._ids)
         line = json.dumps({"id": number, "do": do, **{k: v for k, v in arguments.items() if v is not None}})
         assert self.process.stdin is not None
         with self._changed:
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
-            self._await(lambda: number in self._replies, do, timeout_s)
+        return number
+
+    def end(self, number: int, *, timeout_s: float = CALL_TIMEOUT_S) -> Json:
+        """Return the command's reply. JavaError: the client threw; TimeoutError: no reply in time."""
+        with self._changed:
+            self._await(lambda: number in self._replies, f"command {number}", timeout_s)
             reply = self._replies.pop(number)
         if not reply["ok"]:
             raise JavaError(reply)
         return reply
+
+    def call(self, do: str, *, timeout_s: float = CALL_TIMEOUT_S, **arguments: Any) -> Json:
+        """Run one command and return its reply, with the errors of `end`."""
+        return self.end(self.begin(do, **arguments), timeout_s=timeout_s)
 
     def events(self, kind: str | None = None, **equal: Any) -> list[Json]:
         """Return the handlers' events so far, of one kind (began, ended) and with equal values if asked."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
-
-from interop.story import SERVER_PROPERTIES
 
 
 class OurServer:

@@ -8,18 +8,21 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 _opaques = itertools.count(1)
 
 
-def request(address: str, code: int, ext: dict[str, str] | None = None, timeout_s: float = 3.0) -> tuple[dict, bytes]:  # type: ignore[type-arg]
+def request(
+    address: str, code: int, ext: dict[str, str] | None = None, *, body: bytes = b"", timeout_s: float = 3.0
+) -> tuple[dict[str, Any], bytes]:
     """Send one JSON request on a fresh connection; return the reply's header and body. OSError: nobody answers."""
     header = json.dumps(
         {"code": code, "language": "OTHER", "version": 479, "opaque": next(_opaques), "flag": 0, "extFields": ext or {}}
     ).encode()
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         size, marked = struct.unpack(">ii", _exactly(connection, 8))
         rest = _exactly(connection, size - 4)
     header_size = marked & 0xFFFFFF

@@ -32,7 +32,10 @@ final class Figures {
         this.senders = senders;
     }
 
-    /** {name, topic, threads, bodySize, warmS, seconds}: synchronous sends of all threads through one producer. */
+    /**
+     * {name, topic, threads, bodySize, warmS, seconds}: synchronous sends of all threads through one producer. The
+     * event "counting" says that the warm-up is over.
+     */
     Map<String, Object> throughput(JSONObject command) throws Exception {
         DefaultMQProducer producer = senders.named(command);
         int threads = command.getIntValue("threads");
@@ -66,6 +69,8 @@ final class Figures {
             thread.setDaemon(true);
             thread.start();
         }
+        LockSupport.parkNanos(countFromNs - System.nanoTime());
+        Driver.emit(new JSONObject().fluentPut("event", "counting"));
         running.await();
         double elapsedS = (System.nanoTime() - countFromNs) / 1e9;
         long[] all = latencies.stream().flatMapToLong(Arrays::stream).sorted().toArray();
