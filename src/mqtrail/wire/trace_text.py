@@ -71,7 +71,7 @@ def encode_record_text(record: TraceRecord, *, cloud: bool = False) -> str:
     texts += [_text_of(getattr(record, attribute)) for attribute in attributes]
     if isinstance(record, SubAfter) and (cloud or record.time_stamp is None):
         del texts[_SUB_AFTER_SHORT if record.context_code is None else _SUB_AFTER_SHORT + 1 :]
-        if cloud:
+        if cloud and record.context_code is not None:
             texts.append("")
             return FIELD_SEPARATOR.join(texts) + RECORD_SEPARATOR
     texts[-1] = texts[-1] or NULL_TEXT

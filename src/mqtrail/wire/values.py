@@ -6,6 +6,7 @@ Source: Message, MessageExt, MessageClientExt, MessageQueue, SendStatus, apache/
 """
 
 import ipaddress
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from .properties import (
 BrokerName = NewType("BrokerName", str)
 
 _PORT = struct.Struct(">i")
+_LEVEL = re.compile(r"-?[0-9]{1,9}")
 
 
 class SendStatus(Enum):
@@ -169,7 +171,7 @@ class MessageExt:
     def delay_level(self) -> int:
         """The level it was or will be delayed by; 0 for none or a value that is no number."""
         text = self.properties.get(PROPERTY_DELAY, "")
-        return int(text) if text.isascii() and text.lstrip("-").isdigit() else 0
+        return int(text) if _LEVEL.fullmatch(text) else 0
 
     @property
     def queue(self) -> MessageQueue:

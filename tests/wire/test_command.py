@@ -1,0 +1,206 @@
+"""Commands: vectors of the Java classes, leniency as Java's, nothing but RemotingError for garbage."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtrail.wire import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    Frame,
+    LanguageCode,
+    RemotingCommand,
+    RemotingError,
+    SerializeType,
+    decode_command,
+    encode_command,
+)
+
+from .conftest import RecordedFrame
+
+int32s = st.integers(-0x80000000, 0x7FFFFFFF)
+texts = st.text(max_size=20).filter(lambda text: text.isprintable() or text.isascii())
+commands = st.builds(
+    RemotingCommand,
+    st.integers(0, 32767),
+    st.dictionaries(texts, texts, max_size=4),
+    st.binary(max_size=20),
+    st.none() | texts.filter(bool),
+    int32s,
+    st.integers(0, 3),
+    st.sampled_from([code.name for code in LanguageCode]),
+    st.integers(0, 612),
+)
+
+
+def frame_of(wire: bytes) -> Frame:
+    size = int.from_bytes(wire[5:8], "big")
+    return Frame(wire[4], wire[8 : 8 + size], wire[8 + size :])
+
+
+def read(header: bytes | str, body: bytes = b"") -> RemotingCommand:
+    return decode_command(Frame(0, header.encode() if isinstance(header, str) else header, body))
+
+
+JAVA = {"language": "JAVA", "version": 479}
+VECTORS = [
+    (
+        RemotingCommand(105, {"topic": "TopicTest"}, opaque=7, **JAVA),  # type: ignore[arg-type]
+        b'\x00\x00\x00\x87\x00\x00\x00\x83{"code":105,"extFields":{"topic":"TopicTest"},"flag":0,"language":"JAVA",'
+        b'"opaque":7,"serializeTypeCurrentRPC":"JSON","version":479}',
+    ),
+    (
+        RemotingCommand(17, remark="No topic", flag=FLAG_RESPONSE, opaque=7, **JAVA),  # type: ignore[arg-type]
+        b'\x00\x00\x00x\x00\x00\x00t{"code":17,"flag":1,"language":"JAVA","opaque":7,"remark":"No topic",'
+        b'"serializeTypeCurrentRPC":"JSON","version":479}',
+    ),
+    (
+        RemotingCommand(34, flag=FLAG_ONEWAY, opaque=8, **JAVA),  # type: ignore[arg-type]
+        b'\x00\x00\x00d\x00\x00\x00`{"code":34,"flag":2,"language":"JAVA","opaque":8,'
+        b'"serializeTypeCurrentRPC":"JSON","version":479}',
+    ),
+    (
+        RemotingCommand(
+            105,
+            {"topic": "TopicTest"},
+            b"hi",
+            opaque=7,
+            serialize=SerializeType.ROCKETMQ,
+            **JAVA,  # type: ignore[arg-type]
+        ),
+        bytes.fromhex(
+            "0000002f 01000029 0069 00 01df 00000007 00000000 00000000 00000014 0005 746f706963 00000009"
+            "546f70696354657374 6869"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "wire"), VECTORS)
+def test_vectors_of_java(command: RemotingCommand, wire: bytes) -> None:
+    """What the Java classes write is what we write, and means what we mean."""
+    assert encode_command(command) == wire
+    assert decode_command(frame_of(wire)) == command
+
+
+def test_recorded_frames_survive_the_round_trip(recorded: list[RecordedFrame]) -> None:
+    """Every frame that Apache's peers were recorded to write decodes, and encodes to the very same bytes."""
+    assert len(recorded) > 450
+    for line in recorded:
+        command = decode_command(line.frame)
+        assert (command.code, command.version, command.language) == (
+            line.facts["code"],
+            line.facts["version"],
+            line.facts["language"],
+        )
+        assert command.is_response == line.is_reply
+        assert command.is_oneway == (line.facts["kind"] == "oneway")
+        assert frame_of(encode_command(command)) == line.frame
+
+
+@given(commands, st.sampled_from(SerializeType))
+def test_round_trip(command: RemotingCommand, serialize: SerializeType) -> None:
+    """What is written is read back, in both serializations."""
+    command.serialize = serialize
+    assert decode_command(frame_of(encode_command(command))) == command
+
+
+@given(commands)
+def test_json_headers_are_written_as_java_does(command: RemotingCommand) -> None:
+    """Members alphabetical, nulls left out, no white space: as json.dumps would with these switches."""
+    members: dict[str, Any] = {
+        "code": command.code,
+        "extFields": command.ext or None,
+        "flag": command.flag,
+        "language": command.language,
+        "opaque": command.opaque,
+        "remark": command.remark,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": command.version,
+    }
+    header = frame_of(encode_command(command)).header
+    assert json.loads(header) == {name: value for name, value in members.items() if value is not None}
+    assert header.startswith(b'{"code":%d,' % command.code)
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("{}", RemotingCommand(0, version=0, language="JAVA")),
+        ('{"code":"105","opaque":"-3"}', RemotingCommand(105, opaque=-3, version=0, language="JAVA")),
+        (
+            '{"code":10,"extFields":{"queueId":3,"k":true,"m":false,"x":null,"d":1.5},"language":"CPP"}\n',
+            RemotingCommand(10, {"queueId": "3", "k": "true", "m": "false", "d": "1.5"}, version=0, language="CPP"),
+        ),
+        (
+            "{code:11,extFields:{topic:'T'},flag:1}",
+            RemotingCommand(11, {"topic": "T"}, flag=1, version=0, language="JAVA"),
+        ),
+        ('{"code":1,"language":9,"unknown":[1,{}]}', RemotingCommand(1, version=0, language="GO")),
+        ('{"code":1,"language":"cpp","flag":"0"}', RemotingCommand(1, version=0, language="CPP")),
+        ('{"code":1,"language":"KLINGON"}', RemotingCommand(1, version=0, language="KLINGON")),
+        ('{"code":1,"language":null,"extFields":null,"remark":null}', RemotingCommand(1, version=0, language="")),
+        ('{"code":1,"extFields":{},"version":300}', RemotingCommand(1, version=300, language="JAVA", empty_ext=True)),
+        (b'{"code":1,"remark":"\xff"}', RemotingCommand(1, version=0, language="JAVA", remark="\ufffd")),
+    ],
+)
+def test_headers_are_read_as_leniently_as_java_does(header: bytes | str, expected: RemotingCommand) -> None:
+    """The C++ client writes numbers and booleans for values, and a newline behind; others leave members out."""
+    assert read(header) == expected
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "[]", "1", '{"code":1', '{"code":{}}', '{"code":1.5}', '{"extFields":[]}', '{"code":99999999999}', "{" * 5000],
+)
+def test_unreadable_json_headers_end_the_connection(header: str) -> None:
+    """Only what cannot be an object of a command's members is refused."""
+    with pytest.raises(RemotingError):
+        read(header)
+
+
+@given(st.sampled_from([0, 1]), st.binary(max_size=60))
+def test_garbage_gives_remoting_errors_alone(serialize: int, header: bytes) -> None:
+    """Whatever stands in a header: a command or a RemotingError."""
+    with contextlib.suppress(RemotingError):
+        decode_command(Frame(serialize, header, b""))
+
+
+@given(commands, st.integers(0, 200), st.integers(0, 255))
+def test_a_damaged_binary_header_is_read_or_refused(command: RemotingCommand, at: int, byte: int) -> None:
+    """One wrong byte never gives another exception."""
+    command.serialize = SerializeType.ROCKETMQ
+    frame = frame_of(encode_command(command))
+    header = bytearray(frame.header)
+    header[at % len(header)] = byte
+    with contextlib.suppress(RemotingError):
+        decode_command(Frame(1, bytes(header), b""))
+    with contextlib.suppress(RemotingError):
+        decode_command(Frame(1, bytes(header[: at % len(header)]), b""))
+
+
+def test_a_code_above_int16_needs_json() -> None:
+    """POP's codes do not fit a binary header, in Java neither."""
+    command = RemotingCommand(200050)
+    assert decode_command(frame_of(encode_command(command))) == command
+    command.serialize = SerializeType.ROCKETMQ
+    with pytest.raises(RemotingError, match="use JSON"):
+        encode_command(command)
+
+
+def test_an_unknown_serialize_type_is_refused() -> None:
+    with pytest.raises(RemotingError, match="serialize type 2"):
+        decode_command(Frame(2, b"{}", b""))
+
+
+def test_reply_to_answers_its_request() -> None:
+    """A reply carries the request's opaque and the response bit, and nothing of its other fields."""
+    request = RemotingCommand(11, {"a": "b"}, b"body", opaque=42, flag=0, serialize=SerializeType.ROCKETMQ)
+    reply = RemotingCommand.reply_to(request, 19, "OFFSET_OVERFLOW_ONE", {"minOffset": "0"})
+    assert reply == RemotingCommand(19, {"minOffset": "0"}, remark="OFFSET_OVERFLOW_ONE", opaque=42, flag=FLAG_RESPONSE)
+    assert (reply.is_response, reply.is_oneway, request.is_response) == (True, False, False)
+    assert str(reply) == "reply code=19 opaque=42 ext=1 body=0B remark='OFFSET_OVERFLOW_ONE'"
