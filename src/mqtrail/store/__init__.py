@@ -1,1 +1,43 @@
-"""."""
+"""Keeps messages. `base` is the contract; `commitlog` fulfils it on a disk, `memory` in memory.
+
+The disk is handed in: only `disk.RealDisk` touches the operating system. docs/design/store.md has the bytes and what
+a crash on either side of each step leaves.
+"""
+
+from mqtrail.store.base import (
+    Appended,
+    GetStatus,
+    MessageStore,
+    PendingRecord,
+    QueryResult,
+    QueueState,
+    ReadResult,
+    StoreError,
+    StoreFull,
+)
+from mqtrail.store.commitlog import CommitLogConfig, CommitLogStore, Recovery
+from mqtrail.store.config_file import ConfigFileStore
+from mqtrail.store.disk import Disk, File, RealDisk
+from mqtrail.store.memory import MemoryDisk, MemoryFile, MemoryStore
+
+__all__ = [
+    "Appended",
+    "CommitLogConfig",
+    "CommitLogStore",
+    "ConfigFileStore",
+    "Disk",
+    "File",
+    "GetStatus",
+    "MemoryDisk",
+    "MemoryFile",
+    "MemoryStore",
+    "MessageStore",
+    "PendingRecord",
+    "QueryResult",
+    "QueueState",
+    "ReadResult",
+    "RealDisk",
+    "Recovery",
+    "StoreError",
+    "StoreFull",
+]

@@ -1,0 +1,176 @@
+"""The store's contract: what a broker asks of whatever keeps its messages.
+
+A store is a CommitLog of records, with queues (topic, queue id -> places in the log) and an index (topic#key -> places)
+derived from it. It is driven from outside: `append` writes and returns tickets; the node calls `flush` to make durable
+and `dispatch_index` to build the index; the caller holds an answer back until `flushed_offset` reaches its ticket's
+`end_offset`. Times and clocks are arguments.
+
+Physical offsets and sizes are bytes; ranges are half open, [first, end).
+Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol, TypeAlias
+
+from mqtrail.wire import ServiceNotAvailable
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class PendingRecord(NamedTuple):
+    """A message on its way into the store: all of its record but what the store decides (offsets, store time, CRC).
+
+    born_host is packed (4 + 4 or 16 + 4 bytes). tags_code: what the queue entry holds: Java's hash of TAGS, or in
+    SCHEDULE_TOPIC_XXXX the time the message is due (ms).
+    """
+
+    topic: str
+    queue_id: int
+    body: Buffer
+    properties: bytes
+    tags_code: int
+    born_timestamp_ms: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class Appended(NamedTuple):
+    """The ticket of one appended record. It is durable once flushed_offset >= end_offset."""
+
+    physical_offset: int
+    size: int
+    queue_offset: int
+    end_offset: int
+
+
+class GetStatus(StrEnum):
+    """How a read of a queue ended; the broker turns it into a response code, and sends its name as the remark."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"  # the filter left none of the entries scanned
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"  # the records are gone from the log, their entries are not yet
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"  # inside the range, but there is no entry
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"  # past the end by more than one
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"  # at the end: nothing new
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"  # below the first kept
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"  # the queue was never written
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"  # it exists and is empty
+
+
+class ReadResult(NamedTuple):
+    """The answer to a read. records are whole records as stored; next_queue_offset is where to go on."""
+
+    status: GetStatus
+    records: Sequence[Buffer]
+    next_queue_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class QueryResult(NamedTuple):
+    """The answer to a query by key: records in physical order, and how far the index reaches."""
+
+    records: Sequence[bytes]
+    index_timestamp_ms: int
+    index_physical_offset: int
+
+
+class StoreFull(ServiceNotAvailable):
+    """There is no room to append: nothing of the call was stored."""
+
+
+class StoreError(Exception):
+    """The files on disk are not what a store may open or go on with. The text says what was found and what to do."""
+
+
+@dataclass(slots=True, eq=False)
+class QueueState:
+    """What the store keeps of a queue in memory. The fast lane holds on to it; only the store writes it.
+
+    topic_field: length and bytes of the topic as a record has them. next_offset: queue offset of the next record.
+    """
+
+    topic: str
+    queue_id: int
+    topic_field: bytes
+    next_offset: int = 0
+
+
+class MessageStore(Protocol):
+    """See the module. One thread calls it, save `flush`, which may run in another one."""
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the next record."""
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Physical offset of the first kept byte."""
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below survives power loss."""
+
+    def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
+        """Store all of records, in order, or none. Store times never run backwards. StoreFull, MessageIllegal."""
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        size_max: int,
+        tags_codes: frozenset[int] | None = None,
+        end_offset: int | None = None,
+    ) -> ReadResult:
+        """Return records from queue_offset on: at most count_max, at most size_max bytes but at least one.
+
+        tags_codes: only entries whose low 32 bits are among them. end_offset: none at or past this physical offset.
+        """
+
+    def read_at(self, physical_offset: int) -> bytes:
+        """Return the record that starts there. QueryNotFound when none does."""
+
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return records indexed under topic and key, stored in [begin_ms, end_ms]; some may only share their hash."""
+
+    def queue(self, topic: str, queue_id: int) -> QueueState:
+        """Return the queue's state, making the queue when it is new."""
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Return the ids of the topic's queues that exist, sorted."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first kept queue offset; 0 for a queue that was never written."""
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset of the next record; 0 for a queue that was never written."""
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the store time (ms) of a queue's record, -1 when it is not there."""
+
+    def flush(self) -> int:
+        """Make everything appended before the call durable; return the new flushed_offset."""
+
+    def dispatch_index(self, count_max: int) -> int:
+        """Index at most count_max records that are not yet; return how many were done."""
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the topic's queues. Records stay in the log until they expire."""
+
+    def expire(self, now_ms: int) -> int:
+        """Remove what retention and disk limits say may go; return the bytes freed."""
+
+    def close(self) -> None:
+        """Make everything durable, and give the files back."""

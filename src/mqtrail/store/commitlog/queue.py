@@ -1,0 +1,193 @@
+"""ConsumeQueue: one queue's entries, 20 bytes each, addressed by queue offset x 20.
+
+    8   physical offset of the record
+    4   its size
+    8   tags code: Java's hash of TAGS; in SCHEDULE_TOPIC_XXXX when it is due (ms)
+
+Entries gather in memory and are written together: they derive from the CommitLog, and recovery builds again what a
+crash took. Files are sparse and written by pwrite only.
+
+Source: ConsumeQueue, apache/rocketmq store/.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from mqtrail.store.base import QueueState
+from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
+from mqtrail.store.commitlog.segments import Segments
+from mqtrail.store.disk import Disk
+from mqtrail.wire import topic_length
+
+ENTRY = struct.Struct(
+    ">q"  # physical offset
+    "i"  # size
+    "q"  # tags code
+)
+assert ENTRY.size == QUEUE_ENTRY_SIZE
+BLANK_ENTRY = ENTRY.pack(0, 0x7FFFFFFF, 0)  # fills a queue's first file up to its first entry
+SCAN_CHUNK = 1024 * QUEUE_ENTRY_SIZE
+
+
+class ConsumeQueue(QueueState):
+    """The entries of one (topic, queue id)."""
+
+    __slots__ = ("_buffer", "_segments", "first_offset", "written_offset")
+
+    def __init__(self, disk: Disk, folder: str, topic: str, queue_id: int, file_size: int) -> None:
+        name = topic.encode()
+        super().__init__(topic, queue_id, topic_length(name) + name)
+        self._segments = Segments(disk, f"{folder}/{topic}/{queue_id}", file_size, reserve=False)
+        self._buffer = bytearray()
+        self.first_offset = self._segments.first // QUEUE_ENTRY_SIZE
+        self.written_offset = self.next_offset = self._find_end()
+        self._skip_blank()
+
+    def _find_end(self) -> int:
+        """Return the queue offset after the last entry in the files: entries are written in order, holes end them."""
+        if not self._segments.starts:
+            return 0
+        for start in reversed(self._segments.starts):
+            low, high = 0, self._segments.size // QUEUE_ENTRY_SIZE
+            while low < high:  # the first entry without a size
+                middle = (low + high) // 2
+                if ENTRY.unpack(self._segments.file(start).read_at(middle * QUEUE_ENTRY_SIZE, QUEUE_ENTRY_SIZE))[1] > 0:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low:
+                return start // QUEUE_ENTRY_SIZE + low
+        return self._segments.first // QUEUE_ENTRY_SIZE
+
+    def _skip_blank(self) -> None:
+        low, high = self.first_offset, self.written_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] == 0x7FFFFFFF:
+                low = middle + 1
+            else:
+                high = middle
+        self.first_offset = low
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
+        """Add the entry of the next queue offset. The hot path of `append` does the same inline."""
+        if queue_offset != self.next_offset:
+            if self.next_offset > 0 or self._segments.starts or self._buffer:
+                if queue_offset < self.next_offset:
+                    return  # known already: recovery reads records again
+                self._fill(queue_offset)
+            else:
+                self._begin_at(queue_offset)
+        self._buffer += ENTRY.pack(physical_offset, size, tags_code)
+        self.next_offset = queue_offset + 1
+
+    def _begin_at(self, queue_offset: int) -> None:
+        self.first_offset = self.written_offset = self.next_offset = queue_offset
+        start = self._segments.start_of(queue_offset * QUEUE_ENTRY_SIZE)
+        file = self._segments.make(start)
+        file.write_at(0, BLANK_ENTRY * ((queue_offset * QUEUE_ENTRY_SIZE - start) // QUEUE_ENTRY_SIZE))
+
+    def _fill(self, queue_offset: int) -> None:
+        """Records between are gone (expired or wiped): their places stay blank."""
+        self._buffer += BLANK_ENTRY * (queue_offset - self.next_offset)
+        self.next_offset = queue_offset
+
+    def extend(self, entries: bytearray, count: int) -> None:
+        """Add count packed entries that follow the last one."""
+        self._buffer += entries
+        self.next_offset += count
+
+    @property
+    def buffered_size(self) -> int:
+        """Bytes of entries not written yet."""
+        return len(self._buffer)
+
+    def write(self) -> None:
+        """Write the buffered entries to their files. StoreFull leaves them buffered."""
+        while self._buffer:
+            at = self.written_offset * QUEUE_ENTRY_SIZE
+            start = self._segments.start_of(at)
+            file = self._segments.file(start) if self._segments.has(at) else self._segments.make(start)
+            room = start + self._segments.size - at
+            part = bytes(self._buffer[:room])
+            file.write_at(at - start, part)
+            del self._buffer[: len(part)]
+            self.written_offset += len(part) // QUEUE_ENTRY_SIZE
+
+    def sync(self) -> None:
+        """Make the written entries durable."""
+        for _, file in self._segments.open_files():
+            file.sync()
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """Return (physical offset, size, tags code) of an entry in [first_offset, next_offset)."""
+        if queue_offset >= self.written_offset:
+            return ENTRY.unpack_from(self._buffer, (queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE)  # type: ignore[return-value]
+        at = queue_offset * QUEUE_ENTRY_SIZE
+        start = self._segments.start_of(at)
+        return ENTRY.unpack(self._segments.file(start).read_at(at - start, QUEUE_ENTRY_SIZE))  # type: ignore[return-value]
+
+    def entries(self, queue_offset: int, count: int) -> bytes:
+        """Return the packed entries of [queue_offset, queue_offset + n), n <= count: up to the end or a file's end."""
+        count = min(count, self.next_offset - queue_offset)
+        if queue_offset >= self.written_offset:
+            at = (queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE
+            return bytes(self._buffer[at : at + count * QUEUE_ENTRY_SIZE])
+        at = queue_offset * QUEUE_ENTRY_SIZE
+        start = self._segments.start_of(at)
+        size = min(min(count, self.written_offset - queue_offset) * QUEUE_ENTRY_SIZE, start + self._segments.size - at)
+        return self._segments.file(start).read_at(at - start, size)
+
+    def physical_end(self) -> int:
+        """Return where the record of the last entry ends; 0 without entries."""
+        if self.next_offset <= self.first_offset:
+            return 0
+        physical_offset, size, _ = self.entry(self.next_offset - 1)
+        return physical_offset + size
+
+    def truncate(self, physical_end: int) -> int:
+        """Drop entries whose records do not end at or before physical_end; return how many."""
+        end = self.next_offset
+        while end > self.first_offset:
+            physical_offset, size, _ = self.entry(end - 1)
+            if size != 0x7FFFFFFF and physical_offset + size <= physical_end:
+                break
+            end -= 1
+        dropped = self.next_offset - end
+        if dropped:
+            self._buffer.clear()
+            first_gone = end * QUEUE_ENTRY_SIZE
+            start = self._segments.start_of(first_gone)
+            self._segments.drop_from(start + self._segments.size)
+            if self._segments.has(first_gone):
+                file = self._segments.file(start)
+                last = min(self.written_offset * QUEUE_ENTRY_SIZE, start + self._segments.size)
+                if last > first_gone:
+                    file.write_at(first_gone - start, bytes(last - first_gone))
+            self.written_offset = self.next_offset = end
+        return dropped
+
+    def correct_first(self, physical_first: int) -> None:
+        """Move first_offset to the first entry whose record is kept, and drop files that hold none."""
+        low, high = self.first_offset, self.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] < physical_first:
+                low = middle + 1
+            else:
+                high = middle
+        self.first_offset = low
+        while len(self._segments.starts) > 1 and (
+            self._segments.starts[0] + self._segments.size <= min(low, self.written_offset) * QUEUE_ENTRY_SIZE
+        ):
+            self._segments.drop_first()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._segments.close()
+
+    def destroy(self) -> None:
+        """Remove the files."""
+        self._buffer.clear()
+        self._segments.destroy()

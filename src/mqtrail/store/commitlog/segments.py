@@ -1,0 +1,135 @@
+"""A sequence of equal files that together are one long file, each named by the offset of its first byte.
+
+    commitlog/00000000000000000000  [0, size)
+    commitlog/00000000001073741824  [size, 2 size)      …
+
+Source of names and load rules: MappedFileQueue, apache/rocketmq store/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mqtrail.store.base import StoreError
+from mqtrail.store.disk import Disk, File
+
+NAME_DIGITS = 20
+FILES_OPEN_MAX = 64  # the current file and those read lately
+
+
+class Segments:
+    """The files of one folder. reserve: their room is taken when they are made."""
+
+    def __init__(self, disk: Disk, folder: str, size: int, *, reserve: bool) -> None:
+        self._disk = disk
+        self.folder = folder
+        self.size = size
+        self._reserve = reserve
+        self._open: dict[int, File] = {}
+        self.starts = self._load()
+
+    def _load(self) -> list[int]:
+        starts = []
+        names = self._disk.list(self.folder)
+        for name in names:
+            if len(name) != NAME_DIGITS or not name.isdigit():
+                raise StoreError(
+                    f"found {self.folder}/{name}, expected only files named by {NAME_DIGITS} digits: "
+                    "move away what does not belong there"
+                )
+            found = self._disk.size(f"{self.folder}/{name}")
+            if found == 0 and name == names[-1]:
+                self._disk.remove(f"{self.folder}/{name}")
+                continue
+            if found != self.size:
+                raise StoreError(
+                    f"found {self.folder}/{name} with {found} bytes, expected {self.size}: start with the segment size "
+                    "the folder was made with, or restore the file"
+                )
+            starts.append(int(name))
+        for before, after in zip(starts, starts[1:], strict=False):
+            if after != before + self.size:
+                raise StoreError(
+                    f"found no file between {self.folder}/{before:020} and {after:020}, expected one every {self.size} "
+                    "bytes: restore the missing ones, or move the older ones away"
+                )
+        return starts
+
+    @property
+    def first(self) -> int:
+        """Offset of the first byte there is; 0 without files."""
+        return self.starts[0] if self.starts else 0
+
+    @property
+    def end(self) -> int:
+        """Offset after the last file's last byte; 0 without files."""
+        return self.starts[-1] + self.size if self.starts else 0
+
+    def start_of(self, offset: int) -> int:
+        """Return where the file that holds offset begins."""
+        return offset - offset % self.size
+
+    def has(self, offset: int) -> bool:
+        """Whether there is a file that holds offset."""
+        return bool(self.starts) and self.starts[0] <= offset < self.end
+
+    def path(self, start: int) -> str:
+        """Return the path of the file that begins at start."""
+        return f"{self.folder}/{start:0{NAME_DIGITS}}"
+
+    def file(self, start: int) -> File:
+        """Return the open file that begins at start, which is in `starts`."""
+        file = self._open.get(start)
+        if file is None:
+            if len(self._open) >= FILES_OPEN_MAX:
+                oldest = next(iter(self._open))
+                self._open.pop(oldest).close()
+            file = self._open[start] = self._disk.open(self.path(start), self.size, reserve=self._reserve)
+        return file
+
+    def make(self, start: int) -> File:
+        """Make the file that begins at start, which follows the last one. StoreFull when there is no room."""
+        assert not self.starts or start == self.end, f"{self.folder}: {start} does not follow {self.end}"
+        try:
+            file = self._disk.open(self.path(start), self.size, reserve=self._reserve)
+        except BaseException:
+            self._disk.remove(self.path(start))
+            raise
+        self._open[start] = file
+        self.starts.append(start)
+        return file
+
+    def drop_first(self) -> int:
+        """Remove the oldest file; return the bytes freed."""
+        start = self.starts.pop(0)
+        self._remove(start)
+        return self.size
+
+    def drop_from(self, start: int) -> int:
+        """Remove the files that begin at or after start; return how many."""
+        gone = [known for known in self.starts if known >= start]
+        for known in gone:
+            self._remove(known)
+        self.starts = [known for known in self.starts if known < start]
+        return len(gone)
+
+    def _remove(self, start: int) -> None:
+        if (file := self._open.pop(start, None)) is not None:
+            file.close()
+        self._disk.remove(self.path(start))
+
+    def open_files(self) -> Iterator[tuple[int, File]]:
+        """Yield (start, file) of the files in use."""
+        yield from list(self._open.items())
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def destroy(self) -> None:
+        """Remove every file and the folder."""
+        self.close()
+        self.starts.clear()
+        self._disk.remove(self.folder)

@@ -1,0 +1,499 @@
+"""CommitLogStore: Apache RocketMQ's store on a disk, driven from outside.
+
+The CommitLog is the truth; ConsumeQueues and the index derive from it. `append` writes the records of a call with one
+write and gathers queue entries in memory; `flush` syncs the log and moves the mark; `write_queues` and `dispatch_index`
+catch up off the path. What a crash takes of the derived files, the next start builds again (`recovery.py`).
+
+    <root>/commitlog/ consumequeue/<topic>/<queue id>/ index/ config/ checkpoint abort lock mqtrail-durable
+
+Source: DefaultMessageStore, CommitLog, StoreCheckpoint, apache/rocketmq store/.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from mqtrail.store.base import (
+    Appended,
+    GetStatus,
+    PendingRecord,
+    QueryResult,
+    QueueState,
+    ReadResult,
+    StoreError,
+    StoreFull,
+)
+from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE, CommitLogConfig
+from mqtrail.store.commitlog.index import Index
+from mqtrail.store.commitlog.log import BLANK_SIZE_MIN, CommitLog
+from mqtrail.store.commitlog.queue import ENTRY, ConsumeQueue
+from mqtrail.store.commitlog.recovery import Recovery, keys_of, recover
+from mqtrail.store.disk import Disk
+from mqtrail.wire import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_V4,
+    MessageIllegal,
+    QueryNotFound,
+    RecordError,
+    body_crc,
+    check_record,
+    encode_record,
+)
+
+CHECKPOINT = struct.Struct(">qqqqq")  # physic, logics, index timestamps (ms), master flushed offset, confirm offset
+CHECKPOINT_SIZE = 4096
+SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
+PROPERTIES_LENGTH = struct.Struct(">h")
+QUERY_COUNT_MAX = 64
+EXPIRE_FILES_MAX = 10  # segments removed by one call
+
+
+class CommitLogStore:
+    """See the module. `recovery` says what the start found and did."""
+
+    def __init__(self, disk: Disk, config: CommitLogConfig | None = None) -> None:
+        self.config = config or CommitLogConfig()
+        self._disk = disk
+        disk.lock("lock")
+        self._refuse_unknown()
+        unclean = disk.size("abort") is not None
+        self._log = CommitLog(disk, self.config.segment_size)
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._load_queues()
+        self._index = Index(disk, self.config, self._index_clean_ms() if unclean else None)
+        self._full = False
+        self._dispatched = 0  # up to here the queues' entries are known to be on disk
+        self._store_host = self.config.store_host.packed()
+        self._host_flag = 0x20 if len(self._store_host) == 20 else 0
+        self.recovery: Recovery = recover(
+            self._log, self._queues_list(), self.put_entry, self._disk, self.config, unclean
+        )
+        self._store_ms = self.recovery.last_store_ms
+        self._indexed = max(self._index.end_offset + 1, self._log.first_offset)
+        disk.replace("abort", b"")
+
+    def _refuse_unknown(self) -> None:
+        if self._disk.list("batchconsumequeue"):
+            raise StoreError(
+                "found batchconsumequeue/, expected plain ConsumeQueues only: this folder has BatchCQ topics, which this "
+                "version does not read; open it with Apache RocketMQ"
+            )
+        mapping = self._disk.read("config/topicQueueMapping.json")
+        if mapping is not None and b'"topicQueueMappingDetailMap":{"' in mapping.replace(b" ", b"").replace(b"\n", b""):
+            raise StoreError(
+                "found static topics in config/topicQueueMapping.json, expected none: this version does not serve them"
+            )
+
+    def _load_queues(self) -> None:
+        for topic in self._disk.list("consumequeue"):
+            for queue_id in self._disk.list(f"consumequeue/{topic}"):
+                if not queue_id.isdigit():
+                    raise StoreError(f"found consumequeue/{topic}/{queue_id}, expected folders named by queue ids")
+                self._open_queue(topic, int(queue_id))
+
+    def _index_clean_ms(self) -> int:
+        data = self._disk.read("checkpoint")
+        return CHECKPOINT.unpack_from(data)[2] if data is not None and len(data) >= CHECKPOINT.size else 0
+
+    def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(self._disk, "consumequeue", topic, queue_id, self.config.queue_file_size)
+        self._queues[topic, queue_id] = queue
+        self._topics.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def _queues_list(self) -> list[ConsumeQueue]:
+        return list(self._queues.values())
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the next record."""
+        return self._log.end_offset
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Physical offset of the first kept byte."""
+        return self._log.first_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below survives power loss."""
+        return self._log.flushed_offset
+
+    @property
+    def is_full(self) -> bool:
+        """Whether sends are refused because the disk is."""
+        return self._full
+
+    @property
+    def behind_size(self) -> int:
+        """Bytes of the log that the index has not seen."""
+        return self._log.end_offset - self._indexed if self.config.index else 0
+
+    def queue(self, topic: str, queue_id: int) -> QueueState:
+        """Return the queue's state, making the queue when it is new."""
+        return self._queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Return the ids of the topic's queues that exist, sorted."""
+        return sorted(self._topics.get(topic, ()))
+
+    def topics(self) -> list[str]:
+        """Return the topics that have queues, sorted."""
+        return sorted(self._topics)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first kept queue offset."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.first_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset of the next record."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.next_offset
+
+    # -- append ----------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
+        """Store all of records or none; see the contract. Store times never run backwards."""
+        if self._full:
+            raise StoreFull(
+                f"found the disk above {self.config.full_ratio:.0%}, expected less: free space or lower fileReservedTime; "
+                "nothing of this request was stored"
+            )
+        log = self._log
+        store_ms = self._store_ms = now_ms if now_ms > self._store_ms else self._store_ms
+        if log.file is None:
+            log.prepare(log.end_offset)
+            log.roll()
+        position, file_end = log.end_offset, log.file_end
+        host, host_flag, size_max = self._store_host, self._host_flag, self.config.record_size_max
+        queues, pack, entry = self._queues, RECORD_V4.pack, ENTRY.pack
+        pieces: list[bytes | memoryview | bytearray] = []
+        tickets: list[Appended] = []
+        gathered: dict[ConsumeQueue, tuple[int, bytearray]] = {}
+        offsets: dict[int, int] = {}
+        last = -1
+        rolled_to = 0
+        try:
+            for record in records:
+                (topic, queue_id, body, properties, tags_code, born_ms, born_host, flag, sys_flag, times, prepared) = (
+                    record
+                )
+                queue = queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
+                field = queue.topic_field
+                body_size, properties_size = len(body), len(properties)
+                size = 90 + body_size + len(field) + properties_size
+                if host_flag or len(born_host) != 8:
+                    size += (12 if host_flag else 0) + (12 if len(born_host) == 20 else 0)
+                if size > size_max:
+                    raise MessageIllegal(
+                        f"found a record of {size} bytes (body {body_size}), expected at most {size_max}: "
+                        "send less at once, or raise maxMessageSize"
+                    )
+                if position + size + BLANK_SIZE_MIN > file_end:
+                    # all records of the call are built before any is written: the next segment must be there first
+                    log.prepare(file_end)
+                    if pieces:
+                        log.write(b"".join(pieces), last)
+                        pieces.clear()
+                    log.roll()
+                    rolled_to = position = log.end_offset
+                    file_end = log.file_end
+                number = id(queue)
+                queue_offset = offsets.get(number, queue.next_offset)
+                if host_flag or len(born_host) != 8:
+                    pieces.append(
+                        encode_record(
+                            topic,
+                            body,
+                            properties,
+                            queue_id=queue_id,
+                            queue_offset=queue_offset,
+                            physical_offset=position,
+                            flag=flag,
+                            sys_flag=sys_flag,
+                            born_timestamp_ms=born_ms,
+                            born_host=born_host,
+                            store_timestamp_ms=store_ms,
+                            store_host=host,
+                            reconsume_times=times,
+                            prepared_transaction_offset=prepared,
+                        )
+                    )
+                else:
+                    pieces.append(
+                        pack(
+                            size,
+                            MAGIC_V1 if field[0] == len(field) - 1 else MAGIC_V2,
+                            body_crc(body),
+                            queue_id,
+                            flag,
+                            queue_offset,
+                            position,
+                            sys_flag,
+                            born_ms,
+                            born_host,
+                            store_ms,
+                            host,
+                            times,
+                            prepared,
+                            body_size,
+                        )
+                    )
+                    pieces.append(body)
+                    pieces.append(field)
+                    pieces.append(PROPERTIES_LENGTH.pack(properties_size))
+                    pieces.append(properties)
+                packed = entry(position, size, tags_code)
+                known = gathered.get(queue)
+                if known is None:
+                    gathered[queue] = (1, bytearray(packed))
+                else:
+                    known[1].extend(packed)
+                    gathered[queue] = (known[0] + 1, known[1])
+                offsets[number] = queue_offset + 1
+                last = position
+                position += size
+                tickets.append(Appended(last, size, queue_offset, position))
+            if pieces:
+                log.write(b"".join(pieces), last)
+        except BaseException:
+            if rolled_to and tickets and tickets[0].physical_offset < rolled_to:
+                log.wipe(tickets[0].physical_offset)
+                log.begin(tickets[0].physical_offset)
+            raise
+        buffer_max = self.config.queue_buffer_size
+        for queue, (count, entries) in gathered.items():
+            queue.extend(entries, count)
+            if queue.buffered_size > buffer_max:
+                queue.write()
+        return tickets
+
+    def put_entry(self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int) -> None:
+        """Add a queue entry for a record that is in the log: recovery's road."""
+        queue = self._queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
+        queue.put(queue_offset, physical, size, tags_code)
+        if queue.buffered_size > self.config.queue_buffer_size:
+            queue.write()
+
+    # -- read ------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        size_max: int,
+        tags_codes: frozenset[int] | None = None,
+        end_offset: int | None = None,
+    ) -> ReadResult:
+        """Return records from queue_offset on; see the contract."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return ReadResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, (), 0, 0, 0)
+        first, end = queue.first_offset, queue.next_offset
+        if end_offset is not None and end > first and queue.physical_end() > end_offset:
+            end = self._visible_end(queue, end_offset)
+        if end == 0:
+            return ReadResult(GetStatus.NO_MESSAGE_IN_QUEUE, (), 0, first, end)
+        if queue_offset < first:
+            return ReadResult(GetStatus.OFFSET_TOO_SMALL, (), first, first, end)
+        if queue_offset >= end:
+            status = GetStatus.OFFSET_OVERFLOW_ONE if queue_offset == end else GetStatus.OFFSET_OVERFLOW_BADLY
+            return ReadResult(status, (), end, first, end)
+        scan_max = max(SCAN_SIZE_MIN // QUEUE_ENTRY_SIZE, count_max)
+        entries = queue.entries(queue_offset, min(scan_max, end - queue_offset))
+        if not entries:
+            return ReadResult(GetStatus.OFFSET_FOUND_NULL, (), queue_offset, first, end)
+        records: list[memoryview] = []
+        total = 0
+        position = queue_offset
+        kept_from = self._log.first_offset
+        was_removed = False
+        for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
+            if physical_offset < kept_from or size == 0x7FFFFFFF:
+                was_removed = True
+            elif tags_codes is None or _low_32(tags_code) in tags_codes:
+                if records and (total + size > size_max or len(records) >= count_max):
+                    break
+                records.append(self._log.read(physical_offset, size))
+                total += size
+                if len(records) >= count_max:
+                    position += 1
+                    break
+            position += 1
+        if records:
+            return ReadResult(GetStatus.FOUND, records, position, first, end)
+        status = GetStatus.MESSAGE_WAS_REMOVING if was_removed else GetStatus.NO_MATCHED_MESSAGE
+        return ReadResult(status, (), position, first, end)
+
+    def _visible_end(self, queue: ConsumeQueue, end_offset: int) -> int:
+        low, high = queue.first_offset, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size, _ = queue.entry(middle)
+            if physical_offset + size <= end_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def read_at(self, physical_offset: int) -> bytes:
+        """Return the record that starts there. QueryNotFound when none does."""
+        log = self._log
+        if log.first_offset <= physical_offset < log.end_offset:
+            start = log.segments.start_of(physical_offset)
+            room = min(start + log.segments.size, log.end_offset) - physical_offset
+            view = log.read(physical_offset, room)
+            try:
+                head = check_record(view, crc=False)
+            except RecordError:
+                pass
+            else:
+                if head.physical_offset == physical_offset:
+                    return bytes(view[: head.size])
+        raise QueryNotFound(
+            f"found no record at physical offset {physical_offset}, expected one in [{log.first_offset}, {log.end_offset}): "
+            "it expired, or the id is another broker's"
+        )
+
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return records indexed under topic#key; see the contract. The index is brought up to date first."""
+        while self.dispatch_index(10_000):
+            pass
+        found: list[bytes] = []
+        for physical_offset in self._index.find(topic, key, min(count_max, QUERY_COUNT_MAX), begin_ms, end_ms):
+            try:
+                found.append(self.read_at(physical_offset))
+            except QueryNotFound:
+                continue  # expired since it was indexed
+        return QueryResult(found, self._index.end_ms, max(0, self._index.end_offset))
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the store time of a queue's record, -1 when it is not there."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.first_offset <= queue_offset < queue.next_offset:
+            return -1
+        try:
+            return check_record(self.read_at(queue.entry(queue_offset)[0]), crc=False).store_timestamp_ms
+        except QueryNotFound:
+            return -1
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        low, high = queue.first_offset, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_time(topic, queue_id, middle)
+            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, queue.first_offset) if upper else low
+
+    # -- upkeep ----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> int:
+        """Sync the log, then move the mark. Any thread may call it."""
+        return self._log.flush(self._dispatched)
+
+    def write_queues(self, *, sync: bool = False) -> None:
+        """Write gathered queue entries; sync: make them durable and move the checkpoint."""
+        end, store_ms = self._log.end_offset, self._store_ms
+        for queue in self._queues_list():
+            if queue.buffered_size:
+                queue.write()
+        self._index.commit()
+        if sync:
+            for queue in self._queues_list():
+                queue.sync()
+            self._index.sync()
+            self._dispatched = end
+            self._write_checkpoint(store_ms)
+
+    def _write_checkpoint(self, store_ms: int) -> None:
+        data = CHECKPOINT.pack(store_ms, store_ms, self._index.end_ms, 0, 0)
+        self._disk.replace("checkpoint", data + bytes(CHECKPOINT_SIZE - len(data)))
+
+    def dispatch_index(self, count_max: int) -> int:
+        """Index at most count_max records that are not yet; return how many were done."""
+        if not self.config.index:
+            return 0
+        done = 0
+        log = self._log
+        while done < count_max and self._indexed < log.end_offset:
+            head, view, after = log.scan(self._indexed, crc=False)
+            if head is not None:
+                if head.sys_flag & 0xC != 0xC and head.physical_offset > self._index.end_offset:
+                    keys = keys_of(view[head.properties_start : head.properties_end])
+                    self._index.put(head.topic, keys, head.physical_offset, head.store_timestamp_ms)
+                done += 1
+            self._indexed = after
+        if done:
+            self._index.commit()
+        return done
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the topic's queues. Records stay in the log until they expire."""
+        for queue_id, queue in self._topics.pop(topic, {}).items():
+            queue.destroy()
+            del self._queues[topic, queue_id]
+        self._disk.remove(f"consumequeue/{topic}")
+
+    def expire(self, now_ms: int) -> int:
+        """Remove segments that retention and disk limits say may go, never the last; return the bytes freed."""
+        usage = self._disk.usage()
+        config = self.config
+        hour = datetime.fromtimestamp(now_ms / 1000, UTC).hour
+        due = hour in config.delete_hours or usage > config.expire_ratio
+        freed = 0
+        segments = self._log.segments
+        for _ in range(EXPIRE_FILES_MAX):
+            if len(segments.starts) < 2 or not due:
+                break
+            old = now_ms - self._disk.modified_ms(segments.path(segments.starts[0])) > config.retention_ms
+            if not old and self._disk.usage() <= config.force_ratio:
+                break
+            freed += segments.drop_first()
+        if freed:
+            first = self._log.first_offset
+            for queue in self._queues_list():
+                queue.correct_first(first)
+            self._index.expire(first)
+            self._indexed = max(self._indexed, first)
+            usage = self._disk.usage()
+        self._full = usage > config.full_ratio
+        return freed
+
+    def close(self) -> None:
+        """Make everything durable, mark the stop as clean, and give the files back."""
+        while self.dispatch_index(10_000):
+            pass
+        self._log.flush(self._dispatched)
+        self.write_queues(sync=True)
+        self._log.flush(self._dispatched)
+        self._disk.remove("abort")
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give the files back as they are, as a crash would leave them."""
+        for queue in self._queues_list():
+            queue.close()
+        self._index.close()
+        self._log.close()
+        self._disk.close()
+
+
+def _low_32(value: int) -> int:
+    low = value & 0xFFFFFFFF
+    return low - 0x100000000 if low & 0x80000000 else low

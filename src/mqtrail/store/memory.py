@@ -1,0 +1,106 @@
+"""The store in memory: the same code over files that are byte arrays. For tests, and for brokers that keep nothing."""
+
+from __future__ import annotations
+
+from mqtrail.store.base import StoreError
+from mqtrail.store.commitlog import CommitLogConfig, CommitLogStore
+
+MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
+
+
+class MemoryFile:
+    """A file that is a byte array. Its room costs memory once it is written."""
+
+    def __init__(self, size: int) -> None:
+        self.data = bytearray(size)
+        self._view = memoryview(self.data)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return size bytes from offset on, fewer at the file's end."""
+        return bytes(self._view[offset : offset + size])
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return the bytes without copying them."""
+        return self._view[offset : offset + size].toreadonly()
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Write all of data."""
+        assert offset + len(data) <= len(self.data), "a write past the file's end"
+        self._view[offset : offset + len(data)] = data
+
+    def sync(self) -> None:
+        """Nothing is ever more durable than it is."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class MemoryDisk:
+    """Files by path. Two stores on one disk, one after the other, see the same files."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, MemoryFile] = {}
+        self.small: dict[str, bytes] = {}
+        self._locked = False
+
+    def open(self, path: str, size: int, *, reserve: bool = False) -> MemoryFile:
+        """Open a file of exactly size bytes, making it when absent."""
+        return self.files.setdefault(path, MemoryFile(size))
+
+    def list(self, folder: str) -> list[str]:
+        """Return the names in a folder, sorted."""
+        prefix = f"{folder}/"
+        return sorted(
+            {path[len(prefix) :].split("/")[0] for path in (*self.files, *self.small) if path.startswith(prefix)}
+        )
+
+    def size(self, path: str) -> int | None:
+        """Return a file's size, None when there is none."""
+        if path in self.files:
+            return len(self.files[path].data)
+        return len(self.small[path]) if path in self.small else None
+
+    def modified_ms(self, path: str) -> int:
+        """Return 0: in memory nothing expires by age alone."""
+        return 0
+
+    def read(self, path: str) -> bytes | None:
+        """Return a small file's content."""
+        return self.small.get(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put data in a file's place."""
+        self.small[path] = data
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with what is in it."""
+        for table in (self.files, self.small):
+            for known in [name for name in table if name == path or name.startswith(f"{path}/")]:
+                del table[known]  # type: ignore[attr-defined]
+
+    def lock(self, path: str) -> None:
+        """Take the one lock there is."""
+        if self._locked:
+            raise StoreError(f"found {path} locked, expected this disk to be free: close the other store first")
+        self._locked = True
+
+    def usage(self) -> float:
+        """Return 0: memory is never full here."""
+        return 0.0
+
+    def close(self) -> None:
+        """Give back the lock."""
+        self._locked = False
+
+
+class MemoryStore(CommitLogStore):
+    """A CommitLogStore on a MemoryDisk, with small files unless told otherwise."""
+
+    def __init__(self, config: CommitLogConfig | None = None, disk: MemoryDisk | None = None) -> None:
+        super().__init__(
+            disk or MemoryDisk(),
+            config
+            or CommitLogConfig(
+                segment_size=MEMORY_SEGMENT_SIZE, queue_entries=10_000, index_slots=10_000, index_entries=40_000
+            ),
+        )
