@@ -76,7 +76,7 @@ class MemoryDisk:
         """Remove a file, or a folder with what is in it."""
         for table in (self.files, self.small):
             for known in [name for name in table if name == path or name.startswith(f"{path}/")]:
-                del table[known]  # type: ignore[attr-defined]
+                del table[known]
 
     def lock(self, path: str) -> None:
         """Take the one lock there is."""

@@ -51,14 +51,15 @@ class IndexFile:
         self._slots = config.index_slots
         self._entries = config.index_entries
         self._file: File = disk.open(f"{FOLDER}/{name}", config.index_file_size)
-        (
-            self.begin_ms,
-            self.end_ms,
-            self.begin_offset,
-            self.end_offset,
-            self._used,
-            self._next,
-        ) = HEADER.unpack(self._file.read_at(0, HEADER.size))
+        self.begin_ms: int
+        self.end_ms: int
+        self.begin_offset: int
+        self.end_offset: int
+        self._used: int
+        self._next: int
+        (self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next) = HEADER.unpack(
+            self._file.read_at(0, HEADER.size)
+        )
         self._next = max(1, self._next)
 
     @property

@@ -142,8 +142,8 @@ class CommitLog:
             return None, segment[:0], start + self.segments.size
         if magic not in (0, MAGIC_V1, MAGIC_V2) and size > 0 and magic >> 16 == MAGIC_V1 >> 16:
             raise StoreError(
-                f"found a record with magic {magic:#010x} at {physical_offset}, expected {MAGIC_V1:#x} or {MAGIC_V2:#x}: "
-                "a later version wrote it; open this folder with that version"
+                f"found a record with magic {magic:#010x} at {physical_offset}, expected {MAGIC_V1:#x} or "
+                f"{MAGIC_V2:#x}: a later version wrote it; open this folder with that version"
             )
         if not 0 < size <= self.segments.size - at:
             raise RecordError(f"found a record size of {size} bytes at {physical_offset}")

@@ -123,10 +123,10 @@ class ConsumeQueue(QueueState):
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Return (physical offset, size, tags code) of an entry in [first_offset, next_offset)."""
         if queue_offset >= self.written_offset:
-            return ENTRY.unpack_from(self._buffer, (queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE)  # type: ignore[return-value]
+            return ENTRY.unpack_from(self._buffer, (queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE)
         at = queue_offset * QUEUE_ENTRY_SIZE
         start = self._segments.start_of(at)
-        return ENTRY.unpack(self._segments.file(start).read_at(at - start, QUEUE_ENTRY_SIZE))  # type: ignore[return-value]
+        return ENTRY.unpack(self._segments.file(start).read_at(at - start, QUEUE_ENTRY_SIZE))
 
     def entries(self, queue_offset: int, count: int) -> bytes:
         """Return the packed entries of [queue_offset, queue_offset + n), n <= count: up to the end or a file's end."""

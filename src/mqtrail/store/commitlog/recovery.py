@@ -95,10 +95,11 @@ def recover(
             head, view, after = log.scan(position, crc=config.check_crc)
         except RecordError as error:
             if mark is not None and position < mark.flushed_offset:
+                file = log.segments.path(log.segments.start_of(position))
                 raise StoreError(
-                    f"found damage in the CommitLog at physical offset {position} ({error}), expected whole records up to "
-                    f"{mark.flushed_offset}, which were flushed: restore {log.segments.path(log.segments.start_of(position))} "
-                    "from a copy, or remove the file mqtrail-durable to accept the loss of everything from there on"
+                    f"found damage in the CommitLog at physical offset {position} ({error}), expected whole records up "
+                    f"to {mark.flushed_offset}, which were flushed: restore {file} from a copy, or remove the file "
+                    "mqtrail-durable to accept the loss of everything from there on"
                 ) from error
             break
         if head is not None:
@@ -111,8 +112,8 @@ def recover(
         position = after
     if mark is not None and position < mark.flushed_offset:
         raise StoreError(
-            f"found the CommitLog to end at physical offset {position}, expected {mark.flushed_offset} bytes, which were "
-            "flushed: restore the missing files, or remove the file mqtrail-durable to accept the loss"
+            f"found the CommitLog to end at physical offset {position}, expected {mark.flushed_offset} bytes, which "
+            "were flushed: restore the missing files, or remove the file mqtrail-durable to accept the loss"
         )
     wiped = log.wipe(position) if log.segments.has(position) else 0
     dangling = sum(queue.truncate(position) for queue in queues)

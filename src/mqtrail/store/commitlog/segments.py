@@ -9,6 +9,7 @@ Source of names and load rules: MappedFileQueue, apache/rocketmq store/.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from mqtrail.store.base import StoreError
 from mqtrail.store.disk import Disk, File
@@ -47,7 +48,7 @@ class Segments:
                     "the folder was made with, or restore the file"
                 )
             starts.append(int(name))
-        for before, after in zip(starts, starts[1:], strict=False):
+        for before, after in pairwise(starts):
             if after != before + self.size:
                 raise StoreError(
                     f"found no file between {self.folder}/{before:020} and {after:020}, expected one every {self.size} "

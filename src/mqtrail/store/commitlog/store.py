@@ -79,8 +79,8 @@ class CommitLogStore:
     def _refuse_unknown(self) -> None:
         if self._disk.list("batchconsumequeue"):
             raise StoreError(
-                "found batchconsumequeue/, expected plain ConsumeQueues only: this folder has BatchCQ topics, which this "
-                "version does not read; open it with Apache RocketMQ"
+                "found batchconsumequeue/, expected plain ConsumeQueues only: this folder has BatchCQ topics, which "
+                "this version does not read; open it with Apache RocketMQ"
             )
         mapping = self._disk.read("config/topicQueueMapping.json")
         if mapping is not None and b'"topicQueueMappingDetailMap":{"' in mapping.replace(b" ", b"").replace(b"\n", b""):
@@ -163,8 +163,8 @@ class CommitLogStore:
         """Store all of records or none; see the contract. Store times never run backwards."""
         if self._full:
             raise StoreFull(
-                f"found the disk above {self.config.full_ratio:.0%}, expected less: free space or lower fileReservedTime; "
-                "nothing of this request was stored"
+                f"found the disk above {self.config.full_ratio:.0%}, expected less: free space or lower "
+                "fileReservedTime; nothing of this request was stored"
             )
         log = self._log
         store_ms = self._store_ms = now_ms if now_ms > self._store_ms else self._store_ms
@@ -360,8 +360,8 @@ class CommitLogStore:
                 if head.physical_offset == physical_offset:
                     return bytes(view[: head.size])
         raise QueryNotFound(
-            f"found no record at physical offset {physical_offset}, expected one in [{log.first_offset}, {log.end_offset}): "
-            "it expired, or the id is another broker's"
+            f"found no record at physical offset {physical_offset}, expected one in [{log.first_offset}, "
+            f"{log.end_offset}): it expired, or the id is another broker's"
         )
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
