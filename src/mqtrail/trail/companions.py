@@ -21,26 +21,31 @@ def companion_stages() -> list[Stage]:
 
 
 def _latency() -> str:
-    segments = " UNION ALL ".join(
-        f"SELECT cluster, publish_hour, {began} AS began_ms, topic, broker_name, group_name, '{segment}' AS segment, {ms} AS ms"
-        f" FROM timed WHERE {ms} IS NOT NULL AND {began} IS NOT NULL"
-        for segment, ms, began in _SEGMENTS
+    """One scan: every row meets every segment's name, and keeps the ones it has."""
+    names = ", ".join(f"('{segment}')" for segment, _, _ in (*_SEGMENTS, ("send", "", "")))
+    ms = " ".join(f"WHEN '{segment}' THEN {ms}" for segment, ms, _ in _SEGMENTS)
+    began = " ".join(f"WHEN '{segment}' THEN {began}" for segment, _, began in _SEGMENTS)
+    bucket = "CASE WHEN ms < 0 THEN cast(-1 AS bigint) ELSE cast(floor(log2(ms + 1) * 8) AS bigint) END"
+    minute = "cast(floor(began_ms / 60000) AS bigint) * 60000"
+    verdicts = ", ".join(
+        f"v.{name} AS {name}"
+        for name in ("cluster", "publish_hour", "topic", "group_name", "visible_ms", "first_delivered_ms")
+        + ("success_start_ms", "to_stored_ms", "delay_ms", "to_delivered_ms", "retry_ms", "handler_ms", "total_ms")
     )
     return f"""
-WITH timed AS (SELECT v.cluster AS cluster, v.publish_hour AS publish_hour, v.topic AS topic, v.group_name AS group_name,
-    t.broker_name AS broker_name, v.visible_ms AS visible_ms, v.first_delivered_ms AS first_delivered_ms,
-    v.success_start_ms AS success_start_ms, v.done_ms - v.total_ms AS start_ms, v.to_stored_ms AS to_stored_ms,
-    v.delay_ms AS delay_ms, v.to_delivered_ms AS to_delivered_ms, v.retry_ms AS retry_ms, v.handler_ms AS handler_ms,
-    v.total_ms AS total_ms
-  FROM verdicts v JOIN trajectories t ON v.cluster = t.cluster AND v.msg_id = t.msg_id WHERE v.state = 'CONSUMED')
-SELECT cluster, publish_hour, cast(floor(began_ms / 60000) AS bigint) * 60000 AS minute_ms, topic, broker_name, group_name,
-  segment, CASE WHEN ms < 0 THEN cast(-1 AS bigint) ELSE cast(floor(log2(ms + 1) * 8) AS bigint) END AS bucket,
+SELECT cluster, publish_hour, {minute} AS minute_ms, topic, broker_name, group_name, segment, {bucket} AS bucket,
   count(*) AS message_count
-FROM ({segments}
-  UNION ALL SELECT cluster, publish_hour, send_start_ms, topic, broker_name, '', 'send', send_ms FROM trajectories
-  WHERE send_ms IS NOT NULL AND send_start_ms IS NOT NULL) AS segments
-GROUP BY cluster, publish_hour, cast(floor(began_ms / 60000) AS bigint) * 60000, topic, broker_name, group_name, segment,
-  CASE WHEN ms < 0 THEN cast(-1 AS bigint) ELSE cast(floor(log2(ms + 1) * 8) AS bigint) END"""
+FROM (SELECT cluster, publish_hour, topic, broker_name, group_name, segment,
+    CASE segment WHEN 'send' THEN send_ms {ms} END AS ms, CASE segment WHEN 'send' THEN send_start_ms {began} END AS began_ms
+  FROM (SELECT {verdicts}, t.broker_name AS broker_name, v.done_ms - v.total_ms AS start_ms,
+      cast(NULL AS bigint) AS send_ms, cast(NULL AS bigint) AS send_start_ms
+    FROM verdicts v JOIN trajectories t ON v.cluster = t.cluster AND v.msg_id = t.msg_id WHERE v.state = 'CONSUMED'
+    UNION ALL
+    SELECT cluster, publish_hour, topic, '', {", ".join(["cast(NULL AS bigint)"] * 9)}, broker_name, NULL, send_ms, send_start_ms
+    FROM trajectories) AS timed CROSS JOIN (SELECT col0 AS segment FROM (VALUES {names}) AS names(col0)) AS segments
+  ) AS measured
+WHERE ms IS NOT NULL AND began_ms IS NOT NULL
+GROUP BY cluster, publish_hour, {minute}, topic, broker_name, group_name, segment, {bucket}"""
 
 
 _KEY_INDEX = """

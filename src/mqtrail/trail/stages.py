@@ -20,7 +20,11 @@ Never used: integer `/` (floor instead), concat (its NULL rule differs), boolean
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One named relation. reads counts how many later stages read it: an engine should keep what is read twice."""
+    """One named relation.
+
+    reads counts how often later stages read it. What is read twice must be kept, not inlined: a plan that inlines it
+    doubles with every reader (Spark: localCheckpoint, which cuts the plan; DuckDB: a temporary table).
+    """
 
     name: str
     sql: str
@@ -30,7 +34,7 @@ class Stage:
 
 
 class Engine(Protocol):
-    """Runs stages. Spark: createOrReplaceTempView (and persist); DuckDB: a temporary view or table."""
+    """Runs stages. Spark: createOrReplaceTempView, of a localCheckpoint where reads > 1; DuckDB: a temporary view or table."""
 
     def define(self, stage: Stage) -> None:
         """Make `stage.name` readable by the stages that follow."""
