@@ -192,7 +192,7 @@ class Admin:
         return await self._on_topic(topic, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}, GroupList.decode)
 
     async def topics_of_group(self, group: str, broker_address: str) -> list[str]:
-        """The topics of which a broker has an offset of the group. Unknown to brokers before 4.9.2."""
+        """The topics of which a broker has an offset of the group. Not of 4.9 brokers (RequestCodeNotSupported)."""
         found = await self._ask(
             broker_address, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}, TopicList.decode
         )

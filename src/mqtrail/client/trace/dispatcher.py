@@ -214,7 +214,7 @@ class Dispatcher:
 
     async def _work(self) -> None:
         """Send what is ready, then what is spooled, until there is nothing."""
-        while True:
+        while not (self._closed and self._outage_ms):  # then close spools what is left
             if self._ready:
                 await self._send_ready(self._ready.popleft())
             elif self._closed or not await self._send_spooled():
@@ -286,7 +286,8 @@ class Dispatcher:
             log.warning("trace.unsent", topic=self._config.topic, error=str(error), remedy="kept and sent again")
         first, most = self._config.retry_ms, self._config.retry_max_ms
         self._outage_ms = min(self._outage_ms * 2, most) if self._outage_ms else first
-        await asyncio.sleep(self._outage_ms / 1000)
+        if not self._closed:
+            await asyncio.sleep(self._outage_ms / 1000)
 
     async def _cancel_workers(self) -> None:
         for task in list(self._workers):

@@ -1,0 +1,204 @@
+"""The spool file: what was appended is read again, whatever a crash left of the tail."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtrail.client.trace.shared_spool import SharedSpool
+from mqtrail.client.trace.spool import MAGIC, Spool, SpooledMessage, SpoolError, SpoolFull, orphans, read_entries
+
+MESSAGE = SpooledMessage("RMQ_SYS_TRACE_TOPIC", "id-1 key-1", b"Pub\x01...\x02", 3, "start", "orders")
+
+
+def numbered(number: int, size: int = 20) -> SpooledMessage:
+    return SpooledMessage("T", f"id-{number}", bytes(size), number, "start", "orders")
+
+
+def taken(spool: Spool) -> list[SpooledMessage]:
+    """Take everything out."""
+    found = []
+    while (entry := spool.peek()) is not None:
+        found.append(entry[0])
+        spool.drop(*entry)
+    return found
+
+
+def test_messages_come_out_in_the_order_they_went_in(tmp_path: Path) -> None:
+    """A spool is a queue, and empties its file when everything is taken."""
+    spool = Spool(tmp_path / "a.spool", 10_000)
+    messages = [numbered(number) for number in range(5)]
+    for message in messages:
+        spool.append(message)
+    assert (spool.message_count, spool.record_count) == (5, 10)
+    assert taken(spool) == messages
+    assert (spool.message_count, spool.record_count, spool.size) == (0, 0, 0)
+    assert spool.path.stat().st_size == len(MAGIC)
+    spool.close()
+    assert not spool.path.exists()
+
+
+def test_close_keeps_what_was_not_taken(tmp_path: Path) -> None:
+    """The next start finds exactly what was not sent yet."""
+    spool = Spool(tmp_path / "a.spool", 10_000)
+    for number in range(5):
+        spool.append(numbered(number))
+    for _ in range(2):
+        entry = spool.peek()
+        assert entry is not None
+        spool.drop(*entry)
+    spool.close()
+    again = Spool.adopt(tmp_path / "a.spool", 10_000)
+    assert again is not None
+    assert taken(again) == [numbered(number) for number in range(2, 5)]
+
+
+@given(cut=st.integers(min_value=0, max_value=400), garbage=st.binary(max_size=40))
+def test_a_torn_tail_costs_only_itself(tmp_path_factory: pytest.TempPathFactory, cut: int, garbage: bytes) -> None:
+    """However many bytes of the end are missing or nonsense: the whole entries before them are read, and no others."""
+    path = tmp_path_factory.mktemp("spool") / "a.spool"
+    spool = Spool(path, 10_000)
+    messages = [numbered(number) for number in range(6)]
+    ends = []
+    for message in messages:
+        spool.append(message)
+        ends.append(path.stat().st_size)
+    spool.abandon()
+    kept = max(len(MAGIC), path.stat().st_size - cut)
+    os.truncate(path, kept)
+    with path.open("ab") as file:
+        file.write(garbage)
+    again = Spool.adopt(path, 10_000)
+    assert again is not None
+    whole = [message for message, end in zip(messages, ends, strict=True) if end <= kept]
+    assert taken(again)[: len(whole)] == whole
+    assert again.message_count == 0
+    again.append(MESSAGE)
+    assert taken(again) == [MESSAGE]
+    again.close()
+
+
+@given(position=st.integers(min_value=len(MAGIC), max_value=200), value=st.integers(min_value=0, max_value=255))
+def test_a_changed_byte_is_never_read_as_a_message(
+    tmp_path_factory: pytest.TempPathFactory, position: int, value: int
+) -> None:
+    """Whatever is read was written: damage ends the reading."""
+    path = tmp_path_factory.mktemp("spool") / "a.spool"
+    spool = Spool(path, 10_000)
+    messages = [numbered(number) for number in range(4)]
+    for message in messages:
+        spool.append(message)
+    spool.abandon()
+    data = bytearray(path.read_bytes())
+    data[min(position, len(data) - 1)] = value
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        found = [message for message, _ in read_entries(file.fileno())]
+    assert found == messages[: len(found)]
+
+
+def test_the_bound_holds_and_leaves_room_for_a_note(tmp_path: Path) -> None:
+    """A full spool refuses messages by name; the count of what was lost still fits."""
+    spool = Spool(tmp_path / "a.spool", 300)
+    with pytest.raises(SpoolFull, match="at most 300"):
+        for number in range(100):
+            spool.append(numbered(number))
+    spool.append(MESSAGE, note=True)
+    assert taken(spool)[-1] == MESSAGE
+    spool.close()
+
+
+def test_a_disk_that_refuses_leaves_whole_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENOSPC and short writes are SpoolError, and what stood there before still stands."""
+    spool = Spool(tmp_path / "a.spool", 10_000)
+    spool.append(numbered(0))
+    real = os.pwrite
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", lambda file, data, position: real(file, data[:5], position))
+        with pytest.raises(SpoolError, match="only 5 of"):
+            spool.append(numbered(1))
+    with monkeypatch.context() as patched:
+
+        def full(file: int, data: bytes, position: int) -> int:
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(SpoolError, match="No space left"):
+            spool.append(numbered(2))
+    spool.append(numbered(3))
+    assert taken(spool) == [numbered(0), numbered(3)]
+    spool.close()
+
+
+def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
+    """A file that is no spool is neither read nor emptied."""
+    path = tmp_path / "a.spool"
+    path.write_bytes(b"something else entirely")
+    assert Spool.adopt(path, 10_000) is None
+    assert path.read_bytes() == b"something else entirely"
+
+
+def test_a_living_owner_keeps_its_file(tmp_path: Path) -> None:
+    """A file whose owner holds the lock is not adopted; once the owner is killed it is, with what was whole in it."""
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from mqtrail.client.trace.spool import Spool, SpooledMessage\n"
+        f"spool = Spool(Path({str(tmp_path)!r}) / 'theirs.spool', 10000)\n"
+        "spool.append(SpooledMessage('T', 'k', b'body', 7, 's', 'orders'))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        (path,) = orphans(tmp_path)
+        assert Spool.adopt(path, 10_000) is None
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    adopted = Spool.adopt(path, 10_000)
+    assert adopted is not None
+    assert [message.record_count for message in taken(adopted)] == [7]
+    adopted.close()
+    assert orphans(tmp_path) == []
+
+
+def test_one_process_shares_one_file(tmp_path: Path) -> None:
+    """Two dispatchers of a process write to one file; it goes when both are done and nothing is left."""
+    first, second = SharedSpool.acquire(tmp_path, 10_000), SharedSpool.acquire(tmp_path, 10_000)
+    assert first is second
+    first.append(numbered(1))
+    ticket = second.take()
+    assert ticket is not None
+    assert second.take() is None, "one message is out at a time"
+    ticket.back()
+    ticket = second.take()
+    assert ticket is not None
+    assert ticket.message == numbered(1)
+    ticket.done()
+    first.release()
+    assert len(list(tmp_path.iterdir())) == 1
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_after_fork_leaves_the_spool_to_its_parent(tmp_path: Path) -> None:
+    """What a child does cannot touch the parent's file, and the child's own is another one."""
+    spool = SharedSpool.acquire(tmp_path, 10_000)
+    spool.append(numbered(1))
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover
+        own = SharedSpool.acquire(tmp_path, 10_000)
+        os._exit(0 if own is not spool and own.path != spool.path else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    ticket = spool.take()
+    assert ticket is not None
+    ticket.done()
+    spool.release()
