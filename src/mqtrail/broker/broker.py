@@ -1,0 +1,239 @@
+"""The broker's front: which concern serves which request, and what the clock starts.
+
+    bytes -> net -> wire -> Broker.handle(peer, command, now_ms) -> [Send] -> node -> net
+
+It touches nothing: no socket, clock, thread or chance. The shell calls `handle` for every command of a peer, `tick`
+when `next_tick_ms` says so, `disconnected` when a connection closes, and writes the Sends it gets, each no sooner than
+the log is flushed to its after_offset. One thread calls it all.
+
+Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/rocketmq broker/ and remoting/.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mqtrail.store import MessageStore, StoreError
+from mqtrail.wire import (
+    MQError,
+    NoPermission,
+    Refusal,
+    RemotingCommand,
+    RequestCode,
+    RequestCodeNotSupported,
+    ResponseCode,
+    SerializeType,
+)
+
+from .client_requests import ClientRequests
+from .clients import ClientTable
+from .config import BrokerConfig
+from .delays import DelayedMessages
+from .effects import Handler, Peer, PeerId, Send, answer
+from .errors import response_code
+from .files import ConfigFiles, MemoryFiles
+from .groups import GroupTable
+from .held import HeldPull, HeldPulls
+from .locks import LockTable
+from .message_properties import PropertyRules
+from .offset_requests import OffsetRequests
+from .offsets import OffsetTable
+from .pull import PullMessages
+from .query import QueryMessages
+from .send import SendMessages
+from .send_back import SendBack
+from .stats import Statistics
+from .topics import TopicTable
+from .trace import BrokerTrace
+from .writer import MessageWriter
+
+HELD_SWEEP_MS: Final = 5_000  # how often held pulls are served although what arrived did not match their tags
+
+
+class Broker:
+    """One broker. files: where its tables are kept; unique_id: gives a UNIQ_KEY to messages that come without one."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        files: ConfigFiles | None = None,
+        *,
+        unique_id: Callable[[], str],
+        now_ms: int,
+    ) -> None:
+        files = MemoryFiles() if files is None else files
+        self.config = config
+        self.store = store
+        self.topics = TopicTable(config, files, now_ms)
+        self.groups = GroupTable(config, files, now_ms)
+        self.offsets = OffsetTable(files, now_ms)
+        self.clients = ClientTable()
+        self.locks = LockTable(config.lock_ttl_ms, config.locks_max)
+        self.held = HeldPulls(config.held_pulls_max)
+        self.stats = Statistics(config.cluster_name, now_ms) if config.statistics else None
+        properties = PropertyRules(config, unique_id)
+        self.trace = (
+            BrokerTrace(config, self.topics, self.clients, properties, unique_id()) if config.broker_trace else None
+        )
+        self.writer = MessageWriter(store, self.held, self.stats, self.trace)
+        self.delays = DelayedMessages(config, files, store, self.writer)
+        self.send = SendMessages(
+            config, self.topics, self.groups, self.locks, self.delays, self.writer, properties, self.trace
+        )
+        self.pull = PullMessages(
+            config, store, self.topics, self.groups, self.clients, self.offsets, self.held, self.stats, self.trace
+        )
+        self._send_back = SendBack(
+            config, store, self.topics, self.groups, self.delays, self.writer, self.stats, self.trace
+        )
+        self._client_requests = ClientRequests(config, self.clients, self.groups, self.topics, self.locks)
+        self._next_save_ms = now_ms + config.offsets_save_ms
+        self._next_sweep_ms: int | None = None
+        self._handlers = self._table()
+
+    def _table(self) -> dict[int, Handler]:
+        clients = self._client_requests
+        offsets = OffsetRequests(self.config, self.store, self.topics, self.groups, self.offsets, self.delays)
+        query = QueryMessages(self.config, self.store)
+        return {
+            RequestCode.SEND_MESSAGE: self.send.handle,
+            RequestCode.SEND_MESSAGE_V2: self.send.handle,
+            RequestCode.SEND_BATCH_MESSAGE: self.send.handle,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back.handle,
+            RequestCode.PULL_MESSAGE: self.pull.handle,
+            RequestCode.LITE_PULL_MESSAGE: self.pull.handle,
+            RequestCode.QUERY_MESSAGE: query.by_key,
+            RequestCode.VIEW_MESSAGE_BY_ID: query.by_offset,
+            RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offsets.search,
+            RequestCode.GET_MAX_OFFSET: offsets.max,
+            RequestCode.GET_MIN_OFFSET: offsets.min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: offsets.all_consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: offsets.all_delay_offsets,
+            RequestCode.HEART_BEAT: clients.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: clients.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_ids,
+            RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
+            RequestCode.LOCK_BATCH_MQ: clients.lock,
+            RequestCode.UNLOCK_BATCH_MQ: clients.unlock,
+            RequestCode.END_TRANSACTION: self._refuse_transaction,
+        }
+
+    # Commands.
+
+    def connected(self, peer: Peer) -> None:
+        """Note a new connection. Nothing is known of it until it speaks."""
+
+    def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
+        """Serve one command; return what is to be written, to this peer and to others."""
+        if command.is_response:
+            return []
+        sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
+        if command.is_oneway:
+            sends = [send for send in sends if not (send.command.is_response and send.peer == peer.id)]
+        return sends + self.settle(now_ms)
+
+    def _handler(self, command: RemotingCommand) -> Handler:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            raise RequestCodeNotSupported(f" request type {command.code} not supported")
+        return handler
+
+    def _serve(self, peer: Peer, request: RemotingCommand, act: Callable[[], list[Send]]) -> list[Send]:
+        """Act, and turn an error into its answer."""
+        try:
+            sends = act()
+        except MQError as error:
+            remark = error.remark if isinstance(error, Refusal) else str(error)
+            sends = answer(peer, request, code=response_code(error, request.version), remark=remark)
+        except StoreError as error:
+            sends = answer(peer, request, code=ResponseCode.SYSTEM_ERROR, remark=str(error))
+        if self.config.reply_in_kind and request.serialize == SerializeType.ROCKETMQ:
+            for send in sends:
+                if send.command.is_response and send.peer == peer.id:
+                    send.command.serialize = SerializeType.ROCKETMQ
+        return sends
+
+    def _refuse_transaction(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        raise NoPermission("found END_TRANSACTION: half messages are not there yet, none of this broker's is open")
+
+    # Held pulls.
+
+    def settle(self, now_ms: int) -> list[Send]:
+        """Write the trace that is due, and serve the held pulls that something arrived for.
+
+        `handle` and `tick` end with it; the fast lane calls it when it has served a piece.
+        """
+        if self.trace is not None:
+            self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms)
+        sends: list[Send] = []
+        for arrival in self.writer.take_arrivals():
+            for pull in self.held.take_arrived(arrival.queue, arrival.next_offset, arrival.tags_code):
+                sends += self._serve_held(pull, now_ms)
+        return sends
+
+    def _serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
+        return self._serve(pull.peer, pull.request, lambda: self.pull.serve_held(pull, now_ms))
+
+    def _sweep_held(self, now_ms: int) -> list[Send]:
+        """Serve the pulls whose time is up, and now and then those whose queue grew by what their tags leave out."""
+        sends: list[Send] = []
+        for pull in self.held.take_due(now_ms):
+            sends += self._serve_held(pull, now_ms)
+        if len(self.held) == 0:
+            self._next_sweep_ms = None
+        elif self._next_sweep_ms is None:
+            self._next_sweep_ms = now_ms + HELD_SWEEP_MS
+        elif now_ms >= self._next_sweep_ms:
+            self._next_sweep_ms = now_ms + HELD_SWEEP_MS
+            for queue in self.held.queues():
+                for pull in self.held.take_arrived(queue, self.store.max_offset(*queue), None):
+                    sends += self._serve_held(pull, now_ms)
+        return sends
+
+    # Connections and the clock.
+
+    def disconnected(self, peer: PeerId) -> list[Send]:
+        """Forget a closed connection; return what others must be told."""
+        self.held.disconnect(peer)
+        return self._client_requests.disconnected(peer)
+
+    def next_tick_ms(self) -> int:
+        """Return when `tick` is to be called next; ask again after every call of this object."""
+        times = [self._next_save_ms]
+        for time_ms in (
+            self.held.next_deadline_ms(),
+            self._next_sweep_ms,
+            self.delays.next_due_ms(),
+            self._client_requests.next_tick_ms(),
+            None if self.stats is None else self.stats.next_tick_ms(),
+            None if self.trace is None else self.trace.next_due_ms(),
+        ):
+            if time_ms is not None:
+                times.append(time_ms)
+        return min(times)
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Do what the time is up for; return what is to be written."""
+        self.delays.deliver(now_ms)
+        if self.stats is not None:
+            self.stats.tick(now_ms)
+        if now_ms >= self._next_save_ms:
+            self.save(now_ms)
+        sends = self._client_requests.tick(now_ms)
+        sends += self._sweep_held(now_ms)
+        return sends + self.settle(now_ms)
+
+    def save(self, now_ms: int) -> None:
+        """Write what changed of the tables that are saved now and then."""
+        self._next_save_ms = now_ms + self.config.offsets_save_ms
+        self.offsets.save(now_ms)
+        self.delays.save()
+
+    def stop(self, now_ms: int) -> None:
+        """Write everything that waits in memory: the last call, before the store is closed."""
+        if self.trace is not None:
+            self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
+        self.save(now_ms)

@@ -1,0 +1,186 @@
+"""What clients say about themselves: heartbeats (34, 35, 46), who else is there (38, 40), queue locks (41, 42).
+
+Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener, AdminBrokerProcessor,
+apache/rocketmq broker/.
+"""
+
+from collections.abc import Iterable
+
+from mqtrail.wire import (
+    EXPRESSION_TAG,
+    EXT_HEART_BEAT_V2,
+    EXT_SUB_CHANGE,
+    FLAG_ONEWAY,
+    ConsumerData,
+    ConsumerGroupHeader,
+    ConsumerIdList,
+    HeartbeatData,
+    InvalidParameter,
+    LockBatchBody,
+    LockedQueues,
+    Perm,
+    RemotingCommand,
+    RequestCode,
+    SubscriptionData,
+    SystemError_,
+    TopicSysFlag,
+    UnregisterClientHeader,
+    loads,
+    retry_topic,
+)
+
+from .clients import Client, ClientTable
+from .config import BrokerConfig
+from .effects import Peer, PeerId, Send, answer
+from .groups import GroupTable
+from .locks import LockTable
+from .topics import TopicTable
+
+
+class ClientRequests:
+    """Keeps the table of live clients, and tells consumers when others come and go."""
+
+    def __init__(
+        self, config: BrokerConfig, clients: ClientTable, groups: GroupTable, topics: TopicTable, locks: LockTable
+    ) -> None:
+        self._config = config
+        self._clients = clients
+        self._groups = groups
+        self._topics = topics
+        self._locks = locks
+        self._fingerprints: dict[str, int] = {}
+        self._opaque = 0
+        self._next_scan_ms: int | None = None
+
+    def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """34: note producers and consumers, make the groups' retry topics, tell the groups that changed."""
+        data = HeartbeatData.decode(request.body)
+        if not data.client_id:
+            raise InvalidParameter("found a heartbeat without clientID, expected the client's id")
+        if self._next_scan_ms is None:
+            self._next_scan_ms = now_ms + self._config.client_scan_ms
+        client = Client(peer, data.client_id, request.language, request.version, now_ms)
+        changed_groups = []
+        subscriptions_changed = True
+        for consumer in data.consumer_data_set:
+            known = data.heartbeat_fingerprint != 0 and self._is_known(consumer.group_name, data.heartbeat_fingerprint)
+            if known:
+                subscriptions_changed = False
+            if self._register_consumer(consumer, client, known or data.without_sub, now_ms):
+                changed_groups.append(consumer.group_name)
+            if not data.without_sub:
+                self._fingerprints[consumer.group_name] = data.heartbeat_fingerprint
+        for producer in data.producer_data_set:
+            self._clients.register_producer(producer.group_name, client)
+        ext = {EXT_HEART_BEAT_V2: "true", EXT_SUB_CHANGE: "true" if subscriptions_changed else "false"}
+        return [*answer(peer, request, ext), *self._notify(changed_groups)]
+
+    def _is_known(self, group: str, fingerprint: int) -> bool:
+        return self._clients.consumer_group(group) is not None and self._fingerprints.get(group) == fingerprint
+
+    def _register_consumer(self, data: ConsumerData, client: Client, subscriptions_known: bool, now_ms: int) -> bool:
+        group = self._groups.find(data.group_name, now_ms)
+        if group is None:  # its pulls will be told so (26)
+            return False
+        if group.retry_queue_nums > 0:
+            self._topics.create_own(
+                retry_topic(group.group_name),
+                group.retry_queue_nums,
+                Perm.READ | Perm.WRITE,
+                now_ms,
+                TopicSysFlag.UNIT_SUB if data.unit_mode else 0,
+            )
+        changed = self._clients.register_consumer(data, client, subscriptions_known=subscriptions_known)
+        return changed and group.notify_consumer_ids_changed_enable
+
+    def unregister(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """35: the client leaves one group, or one of each kind."""
+        header = UnregisterClientHeader.from_ext(request.ext)
+        if header.producer_group:
+            self._clients.unregister_producer(header.producer_group, peer.id)
+        sends = []
+        if header.consumer_group and self._clients.unregister_consumer(header.consumer_group, peer.id):
+            sends = self._notify_where_wanted([header.consumer_group])
+        return [*answer(peer, request, {}), *sends]
+
+    def consumer_ids(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """38: the group's live clients. SystemError_: none, as 5.3.3 says it."""
+        header = ConsumerGroupHeader.from_ext(request.ext)
+        group = self._clients.consumer_group(header.consumer_group)
+        if group is None:
+            raise SystemError_(
+                f"no consumer for this group, {header.consumer_group}: its clients send this broker a heartbeat first"
+            )
+        return answer(peer, request, {}, body=ConsumerIdList(tuple(group.client_ids())).encode())
+
+    def check_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """46: whether the broker can serve a subscription. SubscriptionParseFailed, SystemError_: it cannot."""
+        body = loads(request.body)
+        subscription = SubscriptionData()
+        if isinstance(body, dict) and isinstance(body.get("subscriptionData"), dict):
+            subscription = SubscriptionData.read(body["subscriptionData"])
+        if subscription.expression_type != EXPRESSION_TAG:
+            raise SystemError_(
+                f"The broker does not support consumer to filter message by {subscription.expression_type}: "
+                "subscribe by tags"
+            )
+        SubscriptionData.build(subscription.topic, subscription.sub_string)
+        return answer(peer, request)
+
+    def lock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """41: the queues that the client may consume in order now."""
+        body = LockBatchBody.decode(request.body)
+        locked = self._locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
+        return answer(peer, request, body=LockedQueues(tuple(locked)).encode())
+
+    def unlock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """42."""
+        body = LockBatchBody.decode(request.body)
+        self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        return answer(peer, request)
+
+    # Clients that leave without a word.
+
+    def disconnected(self, peer: PeerId) -> list[Send]:
+        """Forget a closed connection's clients; return what the others of their groups must hear."""
+        return self._notify_where_wanted(self._clients.disconnect(peer))
+
+    def next_tick_ms(self) -> int | None:
+        return self._next_scan_ms
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Forget clients silent for longer than client_expire_ms; return what the others must hear."""
+        if self._next_scan_ms is None or now_ms < self._next_scan_ms:
+            return []
+        self._next_scan_ms = now_ms + self._config.client_scan_ms
+        left = self._clients.expire(now_ms - self._config.client_expire_ms)
+        self._fingerprints = {
+            group: mark for group, mark in self._fingerprints.items() if self._clients.consumer_group(group) is not None
+        }
+        return self._notify_where_wanted(left)
+
+    def _notify_where_wanted(self, groups: Iterable[str]) -> list[Send]:
+        wanted = []
+        for name in groups:
+            config = self._groups.get(name)
+            if config is None or config.notify_consumer_ids_changed_enable:
+                wanted.append(name)
+        return self._notify(wanted)
+
+    def _notify(self, groups: Iterable[str]) -> list[Send]:
+        """40, one way, to every member of groups that share their queues."""
+        sends = []
+        for name in groups:
+            group = self._clients.consumer_group(name)
+            if group is None or group.broadcasts:
+                continue
+            for member in group.members.values():
+                self._opaque += 1
+                command = RemotingCommand(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    ConsumerGroupHeader(name).to_ext(),
+                    opaque=self._opaque & 0x7FFFFFFF,
+                    flag=FLAG_ONEWAY,
+                )
+                sends.append(Send(member.peer.id, command))
+        return sends

@@ -1,0 +1,164 @@
+"""Who is connected: producers and consumers by group, and what each consumer group subscribes to.
+
+A client says who it is in heartbeats; a connection that closes or stays silent for client_expire_ms is forgotten. What
+a group subscribes to belongs to the group, not to the client: the newest heartbeat replaces it where its version is
+higher, and the last client to leave takes it away.
+
+Source: ConsumerManager, ConsumerGroupInfo, ProducerManager, apache/rocketmq broker/client/.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from mqtrail.wire import ConsumerData, SubscriptionData
+
+from .effects import Peer, PeerId
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection's part in one group."""
+
+    peer: Peer
+    client_id: str
+    language: str
+    version: int
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The live members of a consumer group and what they subscribe to."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    members: dict[PeerId, Client] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+
+    @property
+    def broadcasts(self) -> bool:
+        return self.message_model == "BROADCASTING"
+
+    def client_ids(self) -> list[str]:
+        """Return the members' ids, each once; clients sort them to share the queues out."""
+        return sorted({member.client_id for member in self.members.values()})
+
+    def member(self, client_id: str) -> Client | None:
+        return next((member for member in self.members.values() if member.client_id == client_id), None)
+
+    def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over newer subscriptions, forget those of topics not named; return whether topics came or went."""
+        changed = False
+        named = set()
+        for subscription in subscriptions:
+            named.add(subscription.topic)
+            known = self.subscriptions.get(subscription.topic)
+            if known is None:
+                changed = True
+            if known is None or subscription.sub_version > known.sub_version:
+                self.subscriptions[subscription.topic] = subscription
+        for topic in self.subscriptions.keys() - named:
+            del self.subscriptions[topic]
+            changed = True
+        return changed
+
+
+class ClientTable:
+    """All live clients. Answers who consumes and who produces, and who must hear of a change."""
+
+    def __init__(self) -> None:
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[PeerId, Client]] = {}
+        self._groups_of: dict[PeerId, tuple[set[str], set[str]]] = {}
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        return self._consumers.get(group)
+
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        return iter(self._consumers.values())
+
+    def producers(self, group: str) -> list[Client]:
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> dict[str, list[Client]]:
+        return {group: list(members.values()) for group, members in self._producers.items()}
+
+    def groups_subscribing(self, topic: str) -> set[str]:
+        return {group.name for group in self._consumers.values() if topic in group.subscriptions}
+
+    def register_producer(self, group: str, client: Client) -> None:
+        known = self._producers.setdefault(group, {}).get(client.peer.id)
+        if known is None:
+            self._producers[group][client.peer.id] = client
+            self._of(client.peer.id)[1].add(group)
+        else:
+            known.client_id, known.seen_ms = client.client_id, client.seen_ms
+
+    def register_consumer(self, data: ConsumerData, client: Client, *, subscriptions_known: bool = False) -> bool:
+        """Note a heartbeat; return whether the group's members must be told that they share the queues anew.
+
+        subscriptions_known: the heartbeat left its subscriptions out because they are as before (heartbeat v2).
+        """
+        group = self._consumers.get(data.group_name)
+        if group is None:
+            group = ConsumerGroup(data.group_name, data.consume_type, data.message_model, data.consume_from_where)
+            self._consumers[data.group_name] = group
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        known = group.members.get(client.peer.id)
+        if known is None:
+            group.members[client.peer.id] = client
+            self._of(client.peer.id)[0].add(group.name)
+        else:
+            known.client_id, known.seen_ms = client.client_id, client.seen_ms
+        changed = known is None
+        if not subscriptions_known:
+            changed |= group.subscribe(data.subscription_data_set)
+        return changed
+
+    def _of(self, peer: PeerId) -> tuple[set[str], set[str]]:
+        return self._groups_of.setdefault(peer, (set(), set()))
+
+    def unregister_producer(self, group: str, peer: PeerId) -> None:
+        members = self._producers.get(group, {})
+        if members.pop(peer, None) is not None:
+            self._groups_of[peer][1].discard(group)
+        if not members:
+            self._producers.pop(group, None)
+
+    def unregister_consumer(self, group_name: str, peer: PeerId) -> bool:
+        """Forget one member; return whether it was one."""
+        group = self._consumers.get(group_name)
+        if group is None or group.members.pop(peer, None) is None:
+            return False
+        self._groups_of[peer][0].discard(group_name)
+        if not group.members:
+            del self._consumers[group_name]
+        return True
+
+    def disconnect(self, peer: PeerId) -> list[str]:
+        """Forget a connection; return the consumer groups it was a member of."""
+        consumers, producers = self._groups_of.pop(peer, (set(), set()))
+        self._groups_of[peer] = (set(consumers), set(producers))
+        for group in producers:
+            self.unregister_producer(group, peer)
+        left = [group for group in sorted(consumers) if self.unregister_consumer(group, peer)]
+        del self._groups_of[peer]
+        return left
+
+    def expire(self, before_ms: int) -> list[str]:
+        """Forget clients not heard of since before_ms; return the consumer groups that lost one."""
+        left: dict[str, None] = {}
+        for group in list(self._consumers.values()):
+            for member in [member for member in group.members.values() if member.seen_ms < before_ms]:
+                self.unregister_consumer(group.name, member.peer.id)
+                left[group.name] = None
+        for name, members in list(self._producers.items()):
+            for member in [member for member in members.values() if member.seen_ms < before_ms]:
+                self.unregister_producer(name, member.peer.id)
+        for peer in [peer for peer, (consumers, producers) in self._groups_of.items() if not consumers | producers]:
+            del self._groups_of[peer]
+        return list(left)

@@ -1,0 +1,164 @@
+"""What a broker may be told, with RocketMQ's names beside ours.
+
+BROKER_CONF maps the keys of a RocketMQ broker.conf to our fields: `cli` reads a broker.conf with it, request 26 writes
+one with it. A key that is not in it has no effect here; `cli` says so.
+
+Source: BrokerConfig, MessageStoreConfig, apache/rocketmq common/ and store/, release 5.3.3.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mqtrail.wire import DELAY_LEVELS_DEFAULT, TRACE_TOPIC, Host, InvalidParameter, Perm
+
+MINUTE_MS: Final = 60_000
+_ADDRESS: Final = Host("127.0.0.1", 10911)
+_HA_ADDRESS: Final = Host("127.0.0.1", 10912)
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker's settings. Times are ms, sizes bytes; "RocketMQ:" names the key of broker.conf."""
+
+    cluster_name: str = "DefaultCluster"  # RocketMQ: brokerClusterName
+    broker_name: str = "broker-a"  # RocketMQ: brokerName
+    broker_id: int = 0  # RocketMQ: brokerId; 0 is the master, and the only one there is
+    address: Host = _ADDRESS  # RocketMQ: brokerIP1, listenPort; stored in every record
+    ha_address: Host = _HA_ADDRESS  # RocketMQ: brokerIP2, haListenPort; told to name servers
+    permission: int = Perm.READ | Perm.WRITE  # RocketMQ: brokerPermission
+    region_id: str = "DefaultRegion"  # RocketMQ: regionId
+
+    auto_create_topic: bool = True  # RocketMQ: autoCreateTopicEnable
+    auto_create_group: bool = True  # RocketMQ: autoCreateSubscriptionGroup
+    default_topic_queue_nums: int = 8  # RocketMQ: defaultTopicQueueNums
+    cluster_topic: bool = True  # RocketMQ: clusterTopicEnable
+    broker_topic: bool = True  # RocketMQ: brokerTopicEnable
+    trace_topic_enable: bool = False  # RocketMQ: traceTopicEnable; make the trace topic at start
+    trace_topic: str = TRACE_TOPIC  # RocketMQ: msgTraceTopicName
+    trace_on: bool = True  # RocketMQ: traceOn; the TRACE_ON that clients are told
+
+    sync_flush: bool = False  # RocketMQ: flushDiskType=SYNC_FLUSH
+    start_accept_ms: int = 0  # RocketMQ: startAcceptSendRequestTimeStamp
+    message_size_max: int = 4 * MIB  # RocketMQ: maxMessageSize; of a body, and of a batch's
+    message_delay_level: str = DELAY_LEVELS_DEFAULT  # RocketMQ: messageDelayLevel
+
+    long_polling: bool = True  # RocketMQ: longPollingEnable
+    short_polling_ms: int = 1_000  # RocketMQ: shortPollingTimeMills; the hold of a pull when long_polling is off
+    held_pulls_max: int = 100_000  # pulls held at once; the next is refused with SYSTEM_BUSY
+    hold_ms_max: int = 5 * MINUTE_MS  # longest hold, whatever the client asks for
+    pull_count_max: int = 32  # RocketMQ: maxTransferCountOnMessageInMemory
+    pull_size_max: int = 256 * KIB  # RocketMQ: maxTransferBytesOnMessageInMemory
+    lite_pull: bool = True  # RocketMQ: litePullMessageEnable
+    query_count_max: int = 64  # RocketMQ: maxMsgsNumBatch
+    query_count_default: int = 32  # RocketMQ: defaultQueryMaxNum
+
+    client_expire_ms: int = 2 * MINUTE_MS  # RocketMQ: channelExpiredTimeout
+    client_scan_ms: int = 10_000  # how often silent clients are looked for
+    lock_ttl_ms: int = MINUTE_MS  # RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime
+    offsets_save_ms: int = 5_000  # RocketMQ: flushConsumerOffsetInterval; delay offsets too (there 10 s)
+    register_ms: int = 30_000  # RocketMQ: registerNameServerPeriod
+    statistics: bool = True  # count what is sent and pulled, per topic, queue and group
+    forward_timeout_ms: int = 10_000  # a request handed on to a client (307, 309)
+    young_queue_size: int = 1 << 30  # a new group starts at 0 where a queue's first message is so near the log's end
+    topics_max: int = 50_000  # topics that may make themselves; 17 is not bound by it
+    locks_max: int = 200_000  # queue locks kept at once
+
+    reply_in_kind: bool = False  # answer a binary header in binary; 5.3.3 always answers in JSON
+    broker_trace: bool = False  # write Stored, Delivered, SentBack and DeadLettered records into the trace topic
+    broker_trace_delay_ms: int = 500  # how long a record waits for others
+    broker_trace_batch_size: int = 128 * KIB  # a trace message is written when it has this many bytes
+    broker_trace_records_max: int = 20_000  # records waiting at most; more are dropped and counted in a TraceLoss
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work. InvalidParameter names the field."""
+        for name in ("cluster_name", "broker_name", "region_id", "trace_topic"):
+            if not getattr(self, name):
+                raise InvalidParameter(f"found an empty {name}, expected a name")
+        for name in (
+            "default_topic_queue_nums",
+            "message_size_max",
+            "held_pulls_max",
+            "pull_count_max",
+            "pull_size_max",
+            "offsets_save_ms",
+            "client_expire_ms",
+        ):
+            if getattr(self, name) <= 0:
+                raise InvalidParameter(f"found {name} {getattr(self, name)}, expected more than 0")
+        if self.broker_id != 0:
+            raise InvalidParameter(f"found broker_id {self.broker_id}, expected 0: slaves are not there yet")
+
+
+def _boolean(text: str) -> bool:
+    return text.strip().lower() == "true"
+
+
+class ConfKey(NamedTuple):
+    """How one key of broker.conf is read into a field and written back."""
+
+    field: str
+    read: Callable[[str], object] = str
+    write: Callable[[object], str] = str
+
+
+def _write_boolean(value: object) -> str:
+    return "true" if value else "false"
+
+
+def _switch(field: str) -> ConfKey:
+    return ConfKey(field, _boolean, _write_boolean)
+
+
+def _number(field: str) -> ConfKey:
+    return ConfKey(field, int)
+
+
+# RocketMQ's key -> our field. Addresses (brokerIP1, listenPort, brokerIP2, haListenPort) are made of two keys each and
+# are cli's to join; keys of the store are in mqtrail.store.
+BROKER_CONF: Final[Mapping[str, ConfKey]] = {
+    "autoCreateSubscriptionGroup": _switch("auto_create_group"),
+    "autoCreateTopicEnable": _switch("auto_create_topic"),
+    "brokerClusterName": ConfKey("cluster_name"),
+    "brokerId": _number("broker_id"),
+    "brokerName": ConfKey("broker_name"),
+    "brokerPermission": _number("permission"),
+    "brokerTopicEnable": _switch("broker_topic"),
+    "channelExpiredTimeout": _number("client_expire_ms"),
+    "clusterTopicEnable": _switch("cluster_topic"),
+    "defaultQueryMaxNum": _number("query_count_default"),
+    "defaultTopicQueueNums": _number("default_topic_queue_nums"),
+    "flushConsumerOffsetInterval": _number("offsets_save_ms"),
+    "flushDiskType": ConfKey(
+        "sync_flush", lambda text: text.strip() == "SYNC_FLUSH", lambda on: "SYNC_FLUSH" if on else "ASYNC_FLUSH"
+    ),
+    "litePullMessageEnable": _switch("lite_pull"),
+    "longPollingEnable": _switch("long_polling"),
+    "maxMessageSize": _number("message_size_max"),
+    "maxMsgsNumBatch": _number("query_count_max"),
+    "maxTransferBytesOnMessageInMemory": _number("pull_size_max"),
+    "maxTransferCountOnMessageInMemory": _number("pull_count_max"),
+    "messageDelayLevel": ConfKey("message_delay_level"),
+    "msgTraceTopicName": ConfKey("trace_topic"),
+    "regionId": ConfKey("region_id"),
+    "registerNameServerPeriod": _number("register_ms"),
+    "shortPollingTimeMills": _number("short_polling_ms"),
+    "startAcceptSendRequestTimeStamp": _number("start_accept_ms"),
+    "traceOn": _switch("trace_on"),
+    "traceTopicEnable": _switch("trace_topic_enable"),
+}
+
+
+def properties_text(config: BrokerConfig) -> str:
+    """Return the settings as the lines of a broker.conf, by key: what request 26 answers."""
+    lines = {key: entry.write(getattr(config, entry.field)) for key, entry in BROKER_CONF.items()}
+    lines |= {
+        "brokerIP1": config.address.ip,
+        "listenPort": str(config.address.port),
+        "brokerIP2": config.ha_address.ip,
+        "haListenPort": str(config.ha_address.port),
+        "brokerRole": "ASYNC_MASTER",
+    }
+    return "".join(f"{key}={lines[key]}\n" for key in sorted(lines))

@@ -1,0 +1,179 @@
+"""Delayed messages: each level is a queue of SCHEDULE_TOPIC_XXXX, and a message leaves it when its time has come.
+
+A message with a delay level is stored under SCHEDULE_TOPIC_XXXX, queue level - 1, with its real topic and queue in its
+properties. As all messages of a level wait equally long, a level's queue is in order of delivery, so its head alone
+says when the level is to be looked at: `next_due_ms`. Delivered is: appended again to the real queue. The offset of
+each level is saved every offsets_save_ms; what a crash leaves behind is delivered twice, never lost.
+
+Source: ScheduleMessageService, HookUtils.handleScheduleMessage, apache/rocketmq broker/. There a level is looked at
+every 100 ms; here when its head is due.
+"""
+
+from collections.abc import Sequence
+
+from mqtrail.store import MessageStore, PendingRecord
+from mqtrail.wire import (
+    HALF_TOPIC,
+    PROPERTY_REAL_QID,
+    PROPERTY_REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    Buffer,
+    DelayOffsetTable,
+    MQError,
+    decode_head,
+    find_property,
+    parse_delay_levels,
+)
+
+from .config import BrokerConfig
+from .files import DELAYS_FILE, ConfigFiles, load_table
+from .message_properties import tag_hash, with_real_queue
+from .writer import MessageWriter
+
+BATCH_COUNT = 32  # records delivered with one append
+BATCH_SIZE = 1 << 20
+RETRY_MS = 1_000  # after the store refused a delivery
+
+_REAL_TOPIC = PROPERTY_REAL_TOPIC.encode()
+_REAL_QID = PROPERTY_REAL_QID.encode()
+
+
+class DelayedMessages:
+    """The delay levels, their offsets and their clocks."""
+
+    def __init__(self, config: BrokerConfig, files: ConfigFiles, store: MessageStore, writer: MessageWriter) -> None:
+        self._files = files
+        self._store = store
+        self._writer = writer
+        self.delays_ms: Sequence[int] = parse_delay_levels(config.message_delay_level)
+        table = load_table(files, DELAYS_FILE, DelayOffsetTable) or DelayOffsetTable()
+        self._offsets: dict[int, int] = {}
+        for level in range(1, len(self.delays_ms) + 1):
+            first, end = store.min_offset(SCHEDULE_TOPIC, level - 1), store.max_offset(SCHEDULE_TOPIC, level - 1)
+            self._offsets[level] = min(max(table.offset_table.get(level, 0), first), end)
+        self._due_ms: dict[int, int] = {}
+        self._unknown = set(self._offsets)  # levels whose head has not been looked at
+        self._dirty = False
+        writer.on_scheduled = self._unknown.add
+
+    def divert(self, record: PendingRecord, level: int, now_ms: int) -> PendingRecord:
+        """Return the record as it waits at a level above 0, or at the highest level. MessageIllegal: no room."""
+        level = min(level, len(self.delays_ms))
+        return PendingRecord(
+            topic=SCHEDULE_TOPIC,
+            queue_id=level - 1,
+            body=record.body,
+            properties=with_real_queue(bytes(record.properties), record.topic, record.queue_id),
+            tags_code=now_ms + self.delays_ms[level - 1],
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp_ms=record.born_timestamp_ms,
+            born_host=record.born_host,
+            reconsume_times=record.reconsume_times,
+            prepared_transaction_offset=record.prepared_transaction_offset,
+        )
+
+    def next_due_ms(self) -> int | None:
+        """Return when deliver is to be called next, None while nothing waits."""
+        self._look()
+        return min(self._due_ms.values(), default=None)
+
+    def deliver(self, now_ms: int) -> None:
+        """Append what is due to the real queues. A store that refuses is tried again in a second."""
+        self._look()
+        for level in [level for level, due_ms in self._due_ms.items() if self._is_due(level, due_ms, now_ms)]:
+            try:
+                while self._deliver_some(level, now_ms):
+                    pass
+            except MQError:
+                self._due_ms[level] = now_ms + RETRY_MS
+
+    def _look(self) -> None:
+        """Learn when the heads of levels that were empty are due."""
+        while self._unknown:
+            level = self._unknown.pop()
+            if level in self._offsets and level not in self._due_ms:
+                found = self._store.read(SCHEDULE_TOPIC, level - 1, self._offsets[level], 1, BATCH_SIZE)
+                if found.records:
+                    self._due_ms[level] = self._due_of(found.records[0], level)
+                elif found.min_offset > self._offsets[level]:
+                    self._offsets[level] = found.next_queue_offset  # the store has expired what was there
+                    self._unknown.add(level)
+
+    def _due_of(self, record: Buffer, level: int) -> int:
+        return decode_head(record).store_timestamp_ms + self.delays_ms[level - 1]
+
+    def _is_due(self, level: int, due_ms: int, now_ms: int) -> bool:
+        """Tell whether the time has come. Further ahead than the level's delay is a clock set back: now."""
+        return due_ms <= now_ms or due_ms > now_ms + self.delays_ms[level - 1]
+
+    def _deliver_some(self, level: int, now_ms: int) -> bool:
+        """Deliver the due records at the level's head; return whether there may be more of them."""
+        queue_offset = self._offsets[level]
+        found = self._store.read(SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_COUNT, BATCH_SIZE)
+        due: list[PendingRecord] = []
+        next_offset = found.next_queue_offset
+        next_due_ms = None
+        for record in found.records:
+            due_ms = self._due_of(record, level)
+            if not self._is_due(level, due_ms, now_ms):
+                next_offset, next_due_ms = decode_head(record).queue_offset, due_ms
+                break
+            delivered = _real_record(record)
+            if delivered is not None:
+                due.append(delivered)
+        if due:
+            self._writer.write(due, now_ms)
+        if next_offset != queue_offset:
+            self._offsets[level] = next_offset
+            self._dirty = True
+        self._due_ms.pop(level, None)
+        if next_due_ms is not None:
+            self._due_ms[level] = next_due_ms
+            return False
+        self._unknown.add(level)
+        if found.records:
+            self._due_ms[level] = now_ms  # look at once, within this call
+            return True
+        return False
+
+    def offsets(self) -> DelayOffsetTable:
+        """Return the levels' offsets as one body: what is saved, and what request 45 answers."""
+        return DelayOffsetTable({level: offset for level, offset in self._offsets.items() if offset > 0})
+
+    def positions(self) -> dict[int, tuple[int, int]]:
+        """Return level -> (delivered up to, end of its queue) for levels ever used."""
+        table = {}
+        for level, offset in self._offsets.items():
+            end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            if end > 0:
+                table[level] = (offset, end)
+        return table
+
+    def save(self) -> None:
+        """Write the offsets if they changed since they were last written."""
+        if self._dirty:
+            self._dirty = False
+            self._files.save(DELAYS_FILE, self.offsets().members())
+
+
+def _real_record(record: Buffer) -> PendingRecord | None:
+    """Return a waiting record as it goes to its real queue; None: it names none, or the half topic (as Java drops)."""
+    head = decode_head(record)
+    properties = bytes(record[head.properties_start : head.properties_end])
+    topic, queue_id = find_property(properties, _REAL_TOPIC), find_property(properties, _REAL_QID)
+    if topic is None or queue_id is None or not queue_id.isdigit() or topic.decode() == HALF_TOPIC:
+        return None
+    return PendingRecord(
+        topic=topic.decode("utf-8", "replace"),
+        queue_id=int(queue_id),
+        body=bytes(record[head.body_start : head.body_end]),
+        properties=properties,
+        tags_code=tag_hash(properties),
+        flag=head.flag,
+        sys_flag=head.sys_flag,
+        born_timestamp_ms=head.born_timestamp_ms,
+        born_host=head.born_host,
+        reconsume_times=head.reconsume_times,
+        prepared_transaction_offset=head.prepared_transaction_offset,
+    )

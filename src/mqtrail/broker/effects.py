@@ -1,0 +1,51 @@
+"""What the core takes and gives: peers, and commands to write to them.
+
+The broker touches nothing. A handler gets (peer, request, now_ms) and returns Sends: none (the request is held, or
+asked for no answer), one, or several (an answer and what others must be told).
+
+Source of the shape: raft's Ready, docs/design of this project (decisions as data, time as an argument).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NewType
+
+from mqtrail.wire import Host, RemotingCommand, ResponseCode
+
+PeerId = NewType("PeerId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One connection: a number of the shell's, never used twice while the broker lives, and the remote address."""
+
+    id: PeerId
+    address: Host
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write command to peer, no sooner than the log is flushed to after_offset (a physical offset; 0: at once)."""
+
+    peer: PeerId
+    command: RemotingCommand
+    after_offset: int = 0
+
+
+Handler = Callable[[Peer, RemotingCommand, int], list[Send]]
+
+
+def answer(
+    peer: Peer,
+    request: RemotingCommand,
+    ext: dict[str, str] | None = None,
+    *,
+    code: int = ResponseCode.SUCCESS,
+    remark: str | None = None,
+    body: bytes = b"",
+    after_offset: int = 0,
+) -> list[Send]:
+    """Return the one Send that answers request. ext={}: an empty extFields is written, as 5.3.3 does for some codes."""
+    reply = RemotingCommand.reply_to(request, code, remark, ext, body)
+    reply.empty_ext = ext is not None
+    return [Send(peer.id, reply, after_offset)]

@@ -1,0 +1,106 @@
+"""Subscription groups: what consumer groups may do on this broker, by name.
+
+A group makes itself on its first heartbeat or pull where auto_create_group is on.
+
+Source: SubscriptionGroupManager, SubscriptionGroupConfig, apache/rocketmq broker/subscription/.
+"""
+
+from collections.abc import Mapping
+
+from mqtrail.wire import (
+    TOOLS_CONSUMER_GROUP,
+    DataVersion,
+    Perm,
+    SubscriptionGroupConfig,
+    SubscriptionGroupNotExist,
+    SubscriptionGroupTable,
+    is_system_group,
+    validate_group,
+)
+
+from .config import BrokerConfig
+from .files import GROUPS_FILE, ConfigFiles, load_table, next_version
+
+_OWN_GROUPS = (
+    TOOLS_CONSUMER_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+_FORBIDDEN_READ = Perm.READ  # Java keeps the bit at INDEX_PERM_READ, the same place
+
+
+class GroupTable:
+    """Group name -> SubscriptionGroupConfig, saved with every change."""
+
+    def __init__(self, config: BrokerConfig, files: ConfigFiles, now_ms: int) -> None:
+        self._config = config
+        self._files = files
+        table = load_table(files, GROUPS_FILE, SubscriptionGroupTable) or SubscriptionGroupTable(
+            {}, DataVersion(now_ms)
+        )
+        self.data_version = table.data_version
+        self._forbidden = dict(table.forbidden_table)
+        self._groups = dict(table.subscription_group_table)
+        for name in _OWN_GROUPS:
+            self._groups.setdefault(name, SubscriptionGroupConfig(name))
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        return self._groups.get(group)
+
+    def all(self) -> Mapping[str, SubscriptionGroupConfig]:
+        """Return the live table: read it, do not keep it."""
+        return self._groups
+
+    def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
+        """Return the group, made now if groups may make themselves and its name is allowed; else None."""
+        known = self._groups.get(group)
+        if known is not None:
+            return known
+        if not (self._config.auto_create_group or is_system_group(group)):
+            return None
+        validate_group(group)
+        made = SubscriptionGroupConfig(group)
+        self.update(made, now_ms)
+        return made
+
+    def require(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
+        """Return the group as `find`. SubscriptionGroupNotExist: it is not there and may not be made."""
+        found = self.find(group, now_ms)
+        if found is None:
+            raise SubscriptionGroupNotExist(
+                f"subscription group [{group}] does not exist, autoCreateSubscriptionGroup is off: "
+                "create it with updateSubGroup"
+            )
+        return found
+
+    def update(self, group: SubscriptionGroupConfig, now_ms: int) -> None:
+        """Make or replace a group. InvalidParameter: its name is not allowed."""
+        validate_group(group.group_name)
+        if self._groups.get(group.group_name) != group:
+            self._groups[group.group_name] = group
+            self._changed(now_ms)
+
+    def delete(self, group: str, now_ms: int) -> bool:
+        """Forget a group; return whether it was there."""
+        if self._groups.pop(group, None) is None:
+            return False
+        self._forbidden.pop(group, None)
+        self._changed(now_ms)
+        return True
+
+    def _changed(self, now_ms: int) -> None:
+        self.data_version = next_version(self.data_version, now_ms)
+        self._files.save(GROUPS_FILE, self.table().members())
+
+    def table(self) -> SubscriptionGroupTable:
+        """Return all groups as one body: what is saved, and what request 201 answers."""
+        return SubscriptionGroupTable(dict(sorted(self._groups.items())), self.data_version, self._forbidden)
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Tell whether an administrator took the topic from the group for reading."""
+        return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & _FORBIDDEN_READ)

@@ -1,0 +1,56 @@
+"""Queue locks: at most one client of a group consumes a queue in order (41 LOCK_BATCH_MQ, 42 UNLOCK_BATCH_MQ).
+
+A lock belongs to a client id, not to a connection, and lapses when it is not renewed for lock_ttl_ms.
+
+Source: RebalanceLockManager, apache/rocketmq broker/client/rebalance/.
+"""
+
+from collections.abc import Iterable
+
+from mqtrail.wire import MessageQueue, SystemBusy
+
+
+class LockTable:
+    """Who holds which queue for which group, and when it was last renewed."""
+
+    def __init__(self, ttl_ms: int, locks_max: int) -> None:
+        self._ttl_ms = ttl_ms
+        self._locks_max = locks_max
+        self._locks: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
+        """Return the queues that client_id holds now: taken, renewed, or taken over from one that lapsed."""
+        locks = self._locks.setdefault(group, {})
+        held = []
+        for queue in queues:
+            owner, renewed_ms = locks.get(queue, (client_id, now_ms))
+            if owner == client_id or now_ms - renewed_ms > self._ttl_ms:
+                if queue not in locks:
+                    self._make_room(now_ms)
+                locks[queue] = (client_id, now_ms)
+                held.append(queue)
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give back what client_id holds; queues of other owners stay theirs."""
+        locks = self._locks.get(group, {})
+        for queue in queues:
+            if locks.get(queue, ("", 0))[0] == client_id:
+                del locks[queue]
+        if not locks:
+            self._locks.pop(group, None)
+
+    def is_any_held(self, group: str, now_ms: int) -> bool:
+        """Tell whether a member of the group consumes in order right now."""
+        return any(now_ms - renewed_ms <= self._ttl_ms for _, renewed_ms in self._locks.get(group, {}).values())
+
+    def _make_room(self, now_ms: int) -> None:
+        if sum(map(len, self._locks.values())) < self._locks_max:
+            return
+        for locks in self._locks.values():
+            for queue in [queue for queue, lock in locks.items() if now_ms - lock[1] > self._ttl_ms]:
+                del locks[queue]
+        if sum(map(len, self._locks.values())) >= self._locks_max:
+            raise SystemBusy(
+                f"found {self._locks_max} queue locks held, expected fewer: consume fewer queues in order on one broker"
+            )

@@ -1,0 +1,168 @@
+"""What the broker reads from and adds to a message's properties text, without taking it apart where it can.
+
+5.3.3 stores CLUSTER, MSG_REGION and TRACE_ON with every message, gives it a UNIQ_KEY where it has none and takes POP_CK
+away. A text that names none of these stays as it came, with ours behind it; any other is rebuilt.
+
+Source: SendMessageProcessor.sendMessage and preSend, apache/rocketmq broker/processor/.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from mqtrail.wire import (
+    PROPERTIES_SIZE_MAX,
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_MSG_REGION,
+    PROPERTY_POP_CK,
+    PROPERTY_REAL_QID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRACE_ON,
+    PROPERTY_TRAN_MSG,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    MessageIllegal,
+    SystemError_,
+    decode_properties,
+    encode_properties,
+    find_property,
+    tags_code,
+)
+
+from .config import BrokerConfig
+
+_OURS = tuple(
+    f"{name}\x01".encode() for name in (PROPERTY_CLUSTER, PROPERTY_MSG_REGION, PROPERTY_TRACE_ON, PROPERTY_POP_CK)
+)
+_DELAY = PROPERTY_DELAY.encode()
+_TAGS = PROPERTY_TAGS.encode()
+_UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
+_WAIT = PROPERTY_WAIT.encode()
+_TRAN_MSG = PROPERTY_TRAN_MSG.encode()
+_TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+
+
+class StoredProperties(NamedTuple):
+    """A properties text as it is to be stored, and what the broker needs of it."""
+
+    text: bytes
+    unique_id: str
+    tags_code: int
+    delay_level: int
+    waits: bool
+    """False: the sender does not want to wait for the flush (WAIT=false)."""
+
+
+class PropertyRules:
+    """Makes stored properties of sent ones. unique_id: gives a fresh UNIQ_KEY."""
+
+    def __init__(self, config: BrokerConfig, unique_id: Callable[[], str]) -> None:
+        self._unique_id = unique_id
+        self._added = {
+            PROPERTY_CLUSTER: config.cluster_name,
+            PROPERTY_MSG_REGION: config.region_id,
+            PROPERTY_TRACE_ON: "true" if config.trace_on else "false",
+        }
+        self._suffix = encode_properties(self._added).encode()
+
+    def of_message(self, sent: bytes) -> StoredProperties:
+        """Return what is stored for a message's properties text.
+
+        MessageIllegal: too long, or DELAY is no number. SystemError_: it asks for a timer, which is not there.
+        """
+        check_size(sent)
+        level = delay_level(sent)
+        text = self._with_ours(sent, level)
+        unique_id = find_property(text, _UNIQ_KEY)
+        if unique_id is None:
+            unique_id = self._unique_id().encode()
+            text += b"UNIQ_KEY\x01" + unique_id + b"\x02"
+        check_size(text)
+        return StoredProperties(text, unique_id.decode("utf-8", "replace"), tag_hash(text), level, waits(text))
+
+    def of_batch_item(self, sent: bytes, batch_wait: bool) -> StoredProperties:
+        """Return what is stored for one message of a batch: its own id wins, unlike 5.3.3 (compatibility.md)."""
+        stored = self.of_message(sent)
+        if stored.delay_level > 0:
+            raise MessageIllegal("found a delay level in a batch, expected none: send delayed messages one by one")
+        return stored._replace(waits=batch_wait)
+
+    def _with_ours(self, sent: bytes, level: int) -> bytes:
+        timed = any(name.encode() in sent for name in _TIMERS)
+        if not timed and not any(mark in sent for mark in _OURS):
+            return (sent if not sent or sent.endswith(b"\x02") else sent + b"\x02") + self._suffix
+        properties = decode_properties(sent)
+        for name in _TIMERS:
+            if name in properties and level <= 0:
+                raise SystemError_(
+                    f"found {name}={properties[name]}: timer messages are not there yet; use a delay level (DELAY)"
+                )
+            properties.pop(name, None)
+        properties.pop(PROPERTY_POP_CK, None)
+        return encode_properties(properties | self._added).encode()
+
+
+def check_size(text: bytes) -> None:
+    """Refuse a properties text that does not fit a record. MessageIllegal."""
+    if len(text) > PROPERTIES_SIZE_MAX:
+        raise MessageIllegal(
+            f"the message is illegal: found properties of {len(text)} bytes, expected at most {PROPERTIES_SIZE_MAX}: "
+            "shorten keys, tags or user properties"
+        )
+
+
+def delay_level(text: bytes) -> int:
+    """Return DELAY, 0 without one. MessageIllegal: it is no number."""
+    if b"DELAY\x01" not in text:
+        return 0
+    value = find_property(text, _DELAY)
+    if value is None:
+        return 0
+    try:
+        return int(value)
+    except ValueError:
+        raise MessageIllegal(f"found DELAY={value[:20]!r}, expected a level such as 3") from None
+
+
+def waits(text: bytes) -> bool:
+    """Tell whether the sender waits for the flush: true without WAIT."""
+    if b"WAIT\x01" not in text:
+        return True
+    value = find_property(text, _WAIT)
+    return value is None or value.lower() == b"true"
+
+
+def is_transactional(text: bytes) -> bool:
+    """Tell whether the text marks a half message (TRAN_MSG=true)."""
+    return b"TRAN_MSG\x01" in text and (find_property(text, _TRAN_MSG) or b"").lower() == b"true"
+
+
+def tag_hash(text: bytes) -> int:
+    """Return what a ConsumeQueue entry keeps of the message's tag; 0 without one."""
+    if b"TAGS\x01" not in text:
+        return 0
+    value = find_property(text, _TAGS)
+    return 0 if value is None else tags_code(value.decode("utf-8", "replace"))
+
+
+def with_real_queue(text: bytes, topic: str, queue_id: int) -> bytes:
+    """Return the text of a message that waits elsewhere, with the queue it is meant for. MessageIllegal: too long."""
+    if b"REAL_TOPIC\x01" in text or b"REAL_QID\x01" in text:
+        properties = decode_properties(text)
+        properties |= {PROPERTY_REAL_TOPIC: topic, PROPERTY_REAL_QID: str(queue_id)}
+        text = encode_properties(properties).encode()
+    else:
+        text += f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
+    check_size(text)
+    return text
+
+
+def with_properties(text: bytes, changes: Mapping[str, str]) -> bytes:
+    """Return the text with some properties set. MessageIllegal: too long."""
+    changed = encode_properties({**decode_properties(text), **changes}).encode()
+    check_size(changed)
+    return changed

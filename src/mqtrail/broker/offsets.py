@@ -1,0 +1,112 @@
+"""Consumer offsets: how far each group has consumed each queue, and resets that wait for their consumer.
+
+Saved every offsets_save_ms when something changed, in Apache's shape: {"topic@group": {queue_id: offset}}.
+
+Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
+"""
+
+from collections.abc import Iterator
+
+from mqtrail.wire import ConsumerOffsetTable, DataVersion
+
+from .files import OFFSETS_FILE, ConfigFiles, load_table, next_version
+
+GroupTopic = tuple[str, str]  # group, topic
+
+
+class OffsetTable:
+    """(group, topic) -> queue id -> consumer offset: the next one to consume."""
+
+    def __init__(self, files: ConfigFiles, now_ms: int) -> None:
+        self._files = files
+        table = load_table(files, OFFSETS_FILE, ConsumerOffsetTable) or ConsumerOffsetTable()
+        self._version = table.data_version or DataVersion(now_ms)
+        self._offsets: dict[GroupTopic, dict[int, int]] = {}
+        for key, queues in table.offset_table.items():
+            topic, at, group = key.partition("@")
+            if at:
+                self._offsets[group, topic] = dict(queues)
+        self._pulled: dict[GroupTopic, dict[int, int]] = {}
+        self._resets: dict[GroupTopic, dict[int, int]] = {}
+        self._dirty = False
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the committed offset, or None: nothing was ever committed."""
+        queues = self._offsets.get((group, topic))
+        return None if queues is None else queues.get(queue_id)
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """Return a copy of the group's offsets in the topic, by queue id."""
+        return dict(self._offsets.get((group, topic), {}))
+
+    def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """Set an offset, also backwards: the client decides."""
+        self._offsets.setdefault((group, topic), {})[queue_id] = consumer_offset
+        self._dirty = True
+
+    def note_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Remember how far a group has pulled: shown to administrators, not saved."""
+        self._pulled.setdefault((group, topic), {})[queue_id] = queue_offset
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        queues = self._pulled.get((group, topic))
+        return None if queues is None else queues.get(queue_id)
+
+    def topics_of(self, group: str) -> list[str]:
+        return sorted(topic for known, topic in self._offsets if known == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        return sorted(group for group, known in self._offsets if known == topic)
+
+    def __iter__(self) -> Iterator[GroupTopic]:
+        return iter(self._offsets)
+
+    # Resets made by an administrator: the next pull of the queue is told the new offset; commits until then are void.
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        self.commit(group, topic, queue_id, queue_offset)
+        self._resets.setdefault((group, topic), {})[queue_id] = queue_offset
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self._resets) and queue_id in self._resets.get((group, topic), ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return a reset that waits for this pull, and forget it; None: there is none."""
+        if not self._resets:
+            return None
+        queues = self._resets.get((group, topic))
+        if queues is None:
+            return None
+        found = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[group, topic]
+        return found
+
+    def forget_topic(self, topic: str) -> None:
+        self._forget([key for key in self._all_keys() if key[1] == topic])
+
+    def forget_group(self, group: str) -> None:
+        self._forget([key for key in self._all_keys() if key[0] == group])
+
+    def _all_keys(self) -> set[GroupTopic]:
+        return self._offsets.keys() | self._pulled.keys() | self._resets.keys()
+
+    def _forget(self, keys: list[GroupTopic]) -> None:
+        for key in keys:
+            for table in (self._offsets, self._pulled, self._resets):
+                table.pop(key, None)
+            self._dirty = True
+
+    def table(self) -> ConsumerOffsetTable:
+        """Return all offsets as one body: what is saved, and what request 43 answers."""
+        offsets = {
+            f"{topic}@{group}": dict(sorted(queues.items())) for (group, topic), queues in sorted(self._offsets.items())
+        }
+        return ConsumerOffsetTable(offsets, self._version)
+
+    def save(self, now_ms: int) -> None:
+        """Write the table if it changed since it was last written."""
+        if self._dirty:
+            self._dirty = False
+            self._version = next_version(self._version, now_ms)
+            self._files.save(OFFSETS_FILE, self.table().members())

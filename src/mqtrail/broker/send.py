@@ -1,0 +1,370 @@
+"""Sending: 10, 310 (one message), 320 (a batch).
+
+The checks stand in 5.3.3's order, each a Refusal with the code it has there. What they need of a topic is the same for
+every message to it, so it is kept as an Admission, which the fast lane asks for too; it lapses with the next change of
+any topic (TopicTable.version).
+
+Source: SendMessageProcessor, AbstractSendMessageProcessor, apache/rocketmq broker/processor/.
+"""
+
+from dataclasses import dataclass, field
+
+from mqtrail.store import Appended, PendingRecord
+from mqtrail.wire import (
+    EXT_MSG_REGION,
+    EXT_TRACE_ON,
+    PROPERTY_DELAY,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    RETRY_PREFIX,
+    TOPIC_LENGTH_MAX,
+    UNSENDABLE_TOPICS,
+    VERSION_MAX_RECONSUME_TIMES,
+    DeadLetterCause,
+    InvalidParameter,
+    MessageIllegal,
+    MessageSysFlag,
+    MQError,
+    NoPermission,
+    Perm,
+    Refusal,
+    RemotingCommand,
+    RequestCode,
+    SendMessageHeader,
+    SendResponseHeader,
+    StoredKind,
+    SubscriptionGroupNotExist,
+    SystemError_,
+    TopicConfig,
+    TopicNotExist,
+    decode_batch,
+    decode_properties,
+    delay_of_level,
+    dlq_topic,
+    offset_msg_id,
+    validate_topic,
+)
+
+from .config import BrokerConfig
+from .delays import DelayedMessages
+from .effects import Peer, Send, answer
+from .errors import response_code
+from .groups import GroupTable
+from .locks import LockTable
+from .message_properties import (
+    PropertyRules,
+    StoredProperties,
+    check_size,
+    delay_level,
+    is_transactional,
+    waits,
+    with_properties,
+)
+from .topics import TopicTable
+from .trace import BrokerTrace
+from .writer import MessageWriter
+
+DLQ_QUEUES = 1
+ADMISSIONS_MAX = 10_000
+_HOST_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6  # the broker's to set
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What an ordinary topic allows. Ordinary: it exists, may be sent to, and is no retry topic.
+
+    version: of the topic table when this was found. queue_limit: the queue id must be below. sys_flag: bits to add.
+    """
+
+    topic: str
+    version: int
+    queue_limit: int
+    write_queue_nums: int
+    sys_flag: int
+
+
+@dataclass(slots=True)
+class _Destination:
+    """Where one request's messages go, after all checks."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    changes: dict[str, str] = field(default_factory=dict)
+    """Properties that the way there sets."""
+    group: str | None = None
+    """The group that wants its message again, and does not send it back (36) but sends a copy itself."""
+    dead_letter: DeadLetterCause | None = None
+
+
+class SendMessages:
+    """Takes messages in."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: LockTable,
+        delays: DelayedMessages,
+        writer: MessageWriter,
+        properties: PropertyRules,
+        trace: BrokerTrace | None,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._delays = delays
+        self._writer = writer
+        self.properties = properties
+        self._trace = trace
+        self._admissions: dict[str, Admission] = {}
+        self._turn = 0
+        self._ext = {EXT_MSG_REGION: config.region_id, EXT_TRACE_ON: "true" if config.trace_on else "false"}
+
+    def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """Answer a send. Refusals too carry MSG_REGION and TRACE_ON, as 5.3.3's do."""
+        try:
+            header = SendMessageHeader.from_ext(request.ext)
+            if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
+                return self._send_batch(peer, request, header, now_ms)
+            return self._send_one(peer, request, header, now_ms)
+        except MQError as error:
+            remark = error.remark if isinstance(error, Refusal) else str(error)
+            return answer(peer, request, dict(self._ext), code=response_code(error, request.version), remark=remark)
+
+    # Checks.
+
+    def admission(self, topic: str) -> Admission | None:
+        """Return what an ordinary topic allows, or None: the request needs every check (`handle`)."""
+        known = self._admissions.get(topic)
+        if known is not None and known.version == self._topics.version:
+            return known
+        config = self._topics.get(topic)
+        if (
+            config is None
+            or topic in UNSENDABLE_TOPICS
+            or topic.startswith(RETRY_PREFIX)
+            or not self._config.permission & Perm.WRITE
+        ):
+            return None
+        if len(self._admissions) >= ADMISSIONS_MAX:
+            self._admissions.clear()
+        made = Admission(
+            topic,
+            self._topics.version,
+            max(config.read_queue_nums, config.write_queue_nums),
+            config.write_queue_nums,
+            _filter_bit(config),
+        )
+        self._admissions[topic] = made
+        return made
+
+    def accepts_from(self) -> int:
+        """Return the time (epoch ms) before which all sends are refused."""
+        return self._config.start_accept_ms
+
+    def _admit(self, header: SendMessageHeader, request: RemotingCommand, now_ms: int) -> _Destination:
+        """Go through 5.3.3's checks in its order; return where the messages go. Refusal: one of them failed."""
+        if now_ms < self._config.start_accept_ms:
+            raise SystemError_(
+                f"found time {now_ms}, expected {self._config.start_accept_ms} or later: this broker takes no messages "
+                "yet (startAcceptSendRequestTimeStamp)"
+            )
+        admission = self.admission(header.topic)
+        if admission is None:
+            admission = self._check_topic(header, now_ms)
+        if header.queue_id >= admission.queue_limit:
+            raise InvalidParameter(
+                f"request queueId[{header.queue_id}] is illegal, {header.topic} has queues 0 to "
+                f"{admission.queue_limit - 1}: refresh the route"
+            )
+        destination = _Destination(header.topic, self._queue_of(header.queue_id, admission), admission.sys_flag)
+        if header.topic.startswith(RETRY_PREFIX):
+            return self._check_retry(destination, header, request, now_ms)
+        return destination
+
+    def _check_topic(self, header: SendMessageHeader, now_ms: int) -> Admission:
+        topic = header.topic
+        config = self._topics.get(topic)
+        if not self._config.permission & Perm.WRITE and config is not None and config.order:
+            raise NoPermission(f"the broker[{self._config.address.ip}] sending message is forbidden")
+        validate_topic(topic)
+        if topic in UNSENDABLE_TOPICS:
+            raise NoPermission(f"Sending message to topic[{topic}] is forbidden.")
+        if config is None:
+            config = self._topics.create_by_send(topic, header.default_topic, header.default_topic_queue_nums, now_ms)
+        if config is None and topic.startswith(RETRY_PREFIX):
+            config = self._topics.create_own(topic, 1, Perm.READ | Perm.WRITE, now_ms)
+        if config is None:
+            raise TopicNotExist(
+                f"topic[{topic}] not exist, and {header.default_topic} does not let it make itself: create it with "
+                "updateTopic, or set autoCreateTopicEnable=true"
+            )
+        limit = max(config.read_queue_nums, config.write_queue_nums)
+        return Admission(topic, self._topics.version, limit, config.write_queue_nums, _filter_bit(config))
+
+    def _check_retry(
+        self, destination: _Destination, header: SendMessageHeader, request: RemotingCommand, now_ms: int
+    ) -> _Destination:
+        """Return the dead letters where the group has tried often enough or consumes in order, else destination."""
+        group = header.topic.removeprefix(RETRY_PREFIX)
+        config = self._groups.find(group, now_ms)
+        if config is None:
+            raise SubscriptionGroupNotExist(
+                f"subscription group not exist, {group}: create it with updateSubGroup, or set "
+                "autoCreateSubscriptionGroup=true"
+            )
+        retry_max = config.retry_max_times
+        if request.version >= VERSION_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
+            retry_max = header.max_reconsume_times
+        destination.group = group
+        ordered = self._locks.is_any_held(group, now_ms)
+        if header.reconsume_times <= retry_max and not ordered:
+            return destination
+        cause = DeadLetterCause.ORDERED_GIVE_UP if ordered else DeadLetterCause.ATTEMPTS_EXHAUSTED
+        dead = self._topics.create_own(dlq_topic(group), DLQ_QUEUES, Perm.READ | Perm.WRITE, now_ms)
+        return _Destination(dead.topic, 0, _filter_bit(dead), {PROPERTY_DELAY: "-1"}, group, cause)
+
+    def _queue_of(self, queue_id: int, admission: Admission) -> int:
+        if queue_id >= 0:
+            return queue_id
+        if admission.write_queue_nums <= 0:
+            raise InvalidParameter(
+                f"found no queue to write in topic {admission.topic}, expected at least 1: raise writeQueueNums"
+            )
+        self._turn += 1
+        return self._turn % admission.write_queue_nums
+
+    # One message.
+
+    def _send_one(self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int) -> list[Send]:
+        sent = header.properties.encode()
+        destination = self._admit(header, request, now_ms)
+        self._check_transaction(sent, header.sys_flag)
+        self._check_body(len(request.body))
+        if destination.changes:
+            check_size(sent)
+            sent = with_properties(sent, destination.changes)
+        stored = self.properties.of_message(sent)
+        record = PendingRecord(
+            topic=destination.topic,
+            queue_id=destination.queue_id,
+            body=request.body,
+            properties=stored.text,
+            tags_code=stored.tags_code,
+            flag=header.flag,
+            sys_flag=header.sys_flag & ~_HOST_BITS | destination.sys_flag,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=peer.address.packed(),
+            reconsume_times=header.reconsume_times,
+        )
+        if stored.delay_level > 0:
+            record = self._delays.divert(record, stored.delay_level, now_ms)
+        (place,) = self._writer.write([record], now_ms)
+        if self._trace is not None and destination.group is not None:
+            self._trace_retry(self._trace, destination, stored, header.reconsume_times, peer, now_ms)
+        return self._answer(peer, request, stored, [place], destination.queue_id)
+
+    def _trace_retry(
+        self,
+        trace: BrokerTrace,
+        destination: _Destination,
+        stored: StoredProperties,
+        reconsume_times: int,
+        peer: Peer,
+        now_ms: int,
+    ) -> None:
+        """Note that a group sent itself a message again (it does so where sending it back failed, or in order)."""
+        assert destination.group is not None
+        properties = decode_properties(stored.text)
+        trace.sent_back(
+            peer,
+            destination.group,
+            topic=properties.get(PROPERTY_RETRY_TOPIC, destination.topic),
+            msg_id=stored.unique_id,
+            origin_msg_id=properties.get(PROPERTY_ORIGIN_MESSAGE_ID),
+            reconsume_times=reconsume_times,
+            delay_level=max(0, stored.delay_level),
+            due_ms=now_ms + delay_of_level(stored.delay_level, self._delays.delays_ms),
+            cause=destination.dead_letter,
+            now_ms=now_ms,
+        )
+
+    def _check_transaction(self, properties: bytes, sys_flag: int) -> None:
+        if is_transactional(properties) or sys_flag & MessageSysFlag.TRANSACTION_MASK:
+            raise NoPermission(
+                f"the broker[{self._config.address.ip}] sending transaction message is forbidden: half messages are "
+                "not there yet; send without a transaction, or to Apache RocketMQ"
+            )
+
+    def _check_body(self, size: int) -> None:
+        if not 0 < size <= self._config.message_size_max:
+            raise MessageIllegal(
+                f"the message is illegal: found a body of {size} bytes, expected 1 to {self._config.message_size_max} "
+                "(maxMessageSize)"
+            )
+
+    # A batch.
+
+    def _send_batch(self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int) -> list[Send]:
+        if len(header.topic) > TOPIC_LENGTH_MAX or header.topic.startswith(RETRY_PREFIX):
+            # 5.3.3 finds this after its other checks, but for a retry topic these would make a topic first.
+            raise MessageIllegal(
+                f"found a batch to topic {header.topic[:40]} of {len(header.topic)} characters, expected a topic of at "
+                f"most {TOPIC_LENGTH_MAX} that is no retry topic"
+            )
+        destination = self._admit(header, request, now_ms)
+        of_batch = header.properties.encode()
+        self._check_transaction(of_batch, header.sys_flag)
+        self._check_body(len(request.body))
+        if delay_level(of_batch) > 0:
+            raise MessageIllegal("found a delay level on a batch, expected none: send delayed messages one by one")
+        batch = self.properties.of_message(of_batch)
+        items = decode_batch(request.body)
+        wait = waits(of_batch)
+        records = []
+        for item in items:
+            self._check_transaction(item.properties, 0)
+            stored = self.properties.of_batch_item(item.properties, wait)
+            records.append(
+                PendingRecord(
+                    topic=destination.topic,
+                    queue_id=destination.queue_id,
+                    body=item.body,
+                    properties=stored.text,
+                    tags_code=stored.tags_code,
+                    flag=item.flag,
+                    sys_flag=header.sys_flag & ~_HOST_BITS | destination.sys_flag,
+                    born_timestamp_ms=header.born_timestamp,
+                    born_host=peer.address.packed(),
+                    reconsume_times=header.reconsume_times,
+                )
+            )
+        places = self._writer.write(records, now_ms, StoredKind.BATCH)
+        return self._answer(peer, request, batch._replace(waits=wait), places, destination.queue_id)
+
+    def _answer(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        stored: StoredProperties,
+        places: list[Appended],
+        queue_id: int,
+    ) -> list[Send]:
+        address = self._config.address
+        header = SendResponseHeader(
+            msg_id=",".join(offset_msg_id(address, place.physical_offset) for place in places),
+            queue_id=queue_id,
+            queue_offset=places[0].queue_offset,
+            transaction_id=stored.unique_id,
+            msg_region=self._config.region_id,
+            trace_on=self._config.trace_on,
+        )
+        after_offset = places[-1].end_offset if self._config.sync_flush and stored.waits else 0
+        return answer(peer, request, header.to_ext(), after_offset=after_offset)
+
+
+def _filter_bit(config: TopicConfig) -> int:
+    return MessageSysFlag.MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0

@@ -1,0 +1,217 @@
+"""Counts of what is sent and pulled, in the windows that RocketMQ's tools show.
+
+The paths add to one counter a queue and one a (queue, group); topics, groups and the broker are sums of these, made
+when a window is sampled or asked for.
+
+    minute   7 samples, one every 10 s        sum = last - first, tps = sum / time between, avgpt = sum / times
+    hour     7 samples, one every 10 min
+    day     25 samples, one every hour
+
+Source: BrokerStatsManager, StatsItem, StatsItemSet, StoreStatsService, apache/rocketmq store/stats/ and common/stats/.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+SAMPLE_MS: Final = 10_000
+_HOUR_EVERY: Final = 60  # samples of the minute window between two of the hour window
+_DAY_EVERY: Final = 360
+
+
+@dataclass(slots=True)
+class Counter:
+    """Messages, their bytes, and the requests that brought or took them, since the broker started."""
+
+    count: int = 0
+    size: int = 0
+    times: int = 0
+
+
+class _Sample(NamedTuple):
+    time_ms: int
+    value: int
+    times: int
+
+
+class Window(NamedTuple):
+    """One statistic over one span: what 315 answers."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+def _window(samples: deque[_Sample]) -> Window:
+    if len(samples) < 2:
+        return Window()
+    first, last = samples[0], samples[-1]
+    total, times, span_ms = last.value - first.value, last.times - first.times, last.time_ms - first.time_ms
+    return Window(total, total * 1000 / span_ms if span_ms else 0.0, total / times if times else 0.0)
+
+
+@dataclass(slots=True)
+class _Item:
+    minute: deque[_Sample] = field(default_factory=lambda: deque(maxlen=7))
+    hour: deque[_Sample] = field(default_factory=lambda: deque(maxlen=7))
+    day: deque[_Sample] = field(default_factory=lambda: deque(maxlen=25))
+
+
+StatKey = tuple[str, str]  # name such as TOPIC_PUT_NUMS, key such as the topic
+
+
+class Statistics:
+    """The broker's counters and their windows. cluster: the key of the broker-wide ones."""
+
+    def __init__(self, cluster: str, now_ms: int) -> None:
+        self._cluster = cluster
+        self.boot_ms = now_ms
+        self._puts: dict[tuple[str, int], Counter] = {}
+        self._gets: dict[tuple[str, int, str], Counter] = {}
+        self._send_backs: dict[tuple[str, str], Counter] = {}
+        self._items: dict[StatKey, _Item] = {}
+        self._totals: deque[tuple[int, int, int, int, int]] = deque(maxlen=61)  # time, put, get, hit, miss
+        self.pull_hits = 0
+        self.pull_misses = 0
+        self._samples = 0
+        self._next_sample_ms = now_ms + SAMPLE_MS
+        self._midnight_ms = _midnight_after(now_ms)
+        self.morning = {"Yesterday": (0, 0), "Today": (0, 0)}
+
+    # What the paths call. A path that keeps the counter adds to it alone: three additions a request.
+
+    def put_counter(self, topic: str, queue_id: int) -> Counter:
+        """Return the queue's counter of stored messages, to add to."""
+        counter = self._puts.get((topic, queue_id))
+        if counter is None:
+            counter = self._puts[(topic, queue_id)] = Counter()
+        return counter
+
+    def get_counter(self, topic: str, queue_id: int, group: str) -> Counter:
+        """Return the counter of messages of the queue handed to the group, to add to."""
+        counter = self._gets.get((topic, queue_id, group))
+        if counter is None:
+            counter = self._gets[(topic, queue_id, group)] = Counter()
+        return counter
+
+    def send_back(self, topic: str, group: str) -> None:
+        counter = self._send_backs.setdefault((topic, group), Counter())
+        counter.count += 1
+        counter.times += 1
+
+    # What the timer calls.
+
+    def next_tick_ms(self) -> int:
+        return self._next_sample_ms
+
+    def tick(self, now_ms: int) -> None:
+        """Take a sample when one is due."""
+        if now_ms < self._next_sample_ms:
+            return
+        self._next_sample_ms = now_ms + SAMPLE_MS
+        totals = self._sums()
+        for key, (value, times) in totals.items():
+            item = self._items.get(key)
+            if item is None:
+                item = self._items[key] = _Item()
+                start = _Sample(now_ms - SAMPLE_MS, 0, 0)
+                for window in (item.minute, item.hour, item.day):
+                    window.append(start)
+            sample = _Sample(now_ms, value, times)
+            item.minute.append(sample)
+            if self._samples % _HOUR_EVERY == 0:
+                item.hour.append(sample)
+            if self._samples % _DAY_EVERY == 0:
+                item.day.append(sample)
+        self._samples += 1
+        put, got = self.put_total(), self.get_total()
+        self._totals.append((now_ms, put, got, self.pull_hits, self.pull_misses))
+        if now_ms >= self._midnight_ms:
+            self._midnight_ms = _midnight_after(now_ms)
+            self.morning["Yesterday"] = self.morning["Today"]
+            self.morning["Today"] = (put, got)
+
+    def _sums(self) -> dict[StatKey, tuple[int, int]]:
+        sums: dict[StatKey, list[int]] = {}
+
+        def add(name: str, key: str, value: int, times: int) -> None:
+            entry = sums.setdefault((name, key), [0, 0])
+            entry[0] += value
+            entry[1] += times
+
+        for (topic, queue_id), counter in self._puts.items():
+            add("QUEUE_PUT_NUMS", f"{topic}@{queue_id}", counter.count, counter.times)
+            add("QUEUE_PUT_SIZE", f"{topic}@{queue_id}", counter.size, counter.times)
+            add("TOPIC_PUT_NUMS", topic, counter.count, counter.times)
+            add("TOPIC_PUT_SIZE", topic, counter.size, counter.times)
+            add("BROKER_PUT_NUMS", self._cluster, counter.count, counter.times)
+        for (topic, queue_id, group), counter in self._gets.items():
+            add("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", counter.count, counter.times)
+            add("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", counter.size, counter.times)
+            add("GROUP_GET_NUMS", f"{topic}@{group}", counter.count, counter.times)
+            add("GROUP_GET_SIZE", f"{topic}@{group}", counter.size, counter.times)
+            add("BROKER_GET_NUMS", self._cluster, counter.count, counter.times)
+        for (topic, group), counter in self._send_backs.items():
+            add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.count, counter.times)
+        return {key: (value, times) for key, (value, times) in sums.items()}
+
+    # What is asked.
+
+    def windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
+        """Return (minute, hour, day) of one statistic, or None: nothing was counted under it."""
+        item = self._items.get((name, key))
+        current = self._sums().get((name, key))
+        if item is None:
+            return None if current is None else (Window(), Window(), Window())
+        return _window(item.minute), _window(item.hour), _window(item.day)
+
+    def put_tps(self, topic: str) -> float:
+        """Messages a second into the topic over the last minute."""
+        item = self._items.get(("TOPIC_PUT_NUMS", topic))
+        return _window(item.minute).tps if item else 0.0
+
+    def get_tps(self, topic: str, group: str) -> float:
+        """Messages a second of the topic to the group over the last minute."""
+        item = self._items.get(("GROUP_GET_NUMS", f"{topic}@{group}"))
+        return _window(item.minute).tps if item else 0.0
+
+    def put_total(self) -> int:
+        """Messages stored since the broker started."""
+        return sum(counter.count for counter in self._puts.values())
+
+    def put_size_total(self) -> int:
+        return sum(counter.size for counter in self._puts.values())
+
+    def get_total(self) -> int:
+        """Messages handed to consumers since the broker started."""
+        return sum(counter.count for counter in self._gets.values())
+
+    def rates(self, now_ms: int) -> dict[str, tuple[float, float, float]]:
+        """Return put, get (transferred), hit, miss and all pulls a second over the last 10, 60 and 600 s."""
+        current = (now_ms, self.put_total(), self.get_total(), self.pull_hits, self.pull_misses)
+        spans = [self._rates_since(current, seconds) for seconds in (10, 60, 600)]
+        put, got, hit, miss = zip(*spans, strict=True)
+        total = (hit[0] + miss[0], hit[1] + miss[1], hit[2] + miss[2])
+        return {"put": put, "transferred": got, "found": hit, "miss": miss, "total": total}
+
+    def _rates_since(self, current: tuple[int, int, int, int, int], seconds: int) -> tuple[float, ...]:
+        start = (self.boot_ms, 0, 0, 0, 0)
+        for sample in self._totals:
+            if sample[0] <= current[0] - seconds * 1000:
+                start = sample
+        span_ms = max(current[0] - start[0], 1)
+        return tuple((now - then) * 1000 / span_ms for now, then in zip(current[1:], start[1:], strict=True))
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the counters of a deleted topic."""
+        for table in (self._puts, self._gets, self._send_backs):
+            for key in [key for key in table if key[0] == topic]:
+                del table[key]  # type: ignore[arg-type]
+        for item in [item for item in self._items if item[1].split("@")[0] == topic]:
+            del self._items[item]
+
+
+def _midnight_after(now_ms: int) -> int:
+    today = datetime.fromtimestamp(now_ms / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
+    return int((today + timedelta(days=1)).timestamp() * 1000)

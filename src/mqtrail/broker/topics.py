@@ -1,0 +1,165 @@
+"""The topics this broker holds: made by itself, by the first send, by an administrator.
+
+Every change raises `version` (what a cached admission of the fast lane is checked against), the data version that
+name servers compare, and `changed`, upon which the node registers anew.
+
+Source: TopicConfigManager, TopicValidator, apache/rocketmq broker/topic/ and common/topic/.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from mqtrail.wire import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_EVENT,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
+    DataVersion,
+    InvalidParameter,
+    Perm,
+    SystemError_,
+    TopicConfig,
+    TopicConfigTable,
+    is_system_topic,
+    validate_topic,
+)
+
+from .config import BrokerConfig
+from .files import TOPICS_FILE, ConfigFiles, load_table, next_version
+
+QUEUES_MAX = 65_536  # of one topic; Java has no bound and lets a typing error fill the disk with queue files
+
+
+class TopicTable:
+    """Topic name -> TopicConfig, saved with every change."""
+
+    def __init__(self, config: BrokerConfig, files: ConfigFiles, now_ms: int) -> None:
+        self._config = config
+        self._files = files
+        self.version = 1
+        self.changed = True
+        table = load_table(files, TOPICS_FILE, TopicConfigTable)
+        self.data_version = DataVersion(now_ms) if table is None else table.data_version
+        self._own = _own_topics(config)
+        self._topics: dict[str, TopicConfig] = {} if table is None else dict(table.topic_config_table)
+        for topic in self._own.values():
+            self._topics.setdefault(topic.topic, topic)
+        # TBW102 is the template of topics that make themselves: its INHERIT bit follows today's setting.
+        default = self._topics.get(DEFAULT_TOPIC)
+        if default is not None and not config.auto_create_topic:
+            self._topics[DEFAULT_TOPIC] = replace(default, perm=default.perm & ~Perm.INHERIT)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self._topics.get(topic)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        """Return the live table: read it, do not keep it."""
+        return self._topics
+
+    def is_system(self, topic: str) -> bool:
+        """Tell whether the topic is RocketMQ's or this broker's own: administrators may not make or delete it."""
+        return is_system_topic(topic) or topic in self._own
+
+    def system_topics(self) -> list[str]:
+        return sorted(SYSTEM_TOPICS | self._own.keys())
+
+    def create_by_send(self, topic: str, default_topic: str, queue_nums: int, now_ms: int) -> TopicConfig | None:
+        """Return the topic made from its template for a first send, or None: the template does not allow it."""
+        template = self._topics.get(default_topic)
+        if template is None or not template.perm & Perm.INHERIT:
+            return None
+        if len(self._topics) >= self._config.topics_max:
+            raise SystemError_(
+                f"found {len(self._topics)} topics, expected at most {self._config.topics_max} that make themselves: "
+                f"create topic {topic} with updateTopic, or raise topics_max"
+            )
+        queues = max(0, min(queue_nums, template.write_queue_nums))
+        made = replace(
+            template,
+            topic=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=template.perm & ~Perm.INHERIT,
+            attributes={},
+        )
+        self._put(made, now_ms)
+        return made
+
+    def create_own(self, topic: str, queue_nums: int, perm: int, now_ms: int, topic_sys_flag: int = 0) -> TopicConfig:
+        """Return a topic of the broker's making (%RETRY%, %DLQ%), made now if it is not there yet."""
+        known = self._topics.get(topic)
+        if known is not None:
+            return known
+        made = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag)
+        self._put(made, now_ms)
+        return made
+
+    def update(self, topic: TopicConfig, now_ms: int) -> None:
+        """Make or replace a topic for an administrator. InvalidParameter: its name or numbers are not allowed."""
+        validate_topic(topic.topic)
+        if self.is_system(topic.topic):
+            raise InvalidParameter(f"The topic[{topic.topic}] is conflict with system topic.")
+        for name in ("read_queue_nums", "write_queue_nums"):
+            if not 0 <= getattr(topic, name) <= QUEUES_MAX:
+                raise InvalidParameter(
+                    f"found {name} {getattr(topic, name)} of topic {topic.topic}, expected 0 to {QUEUES_MAX}"
+                )
+        if self._topics.get(topic.topic) != topic:
+            self._put(topic, now_ms)
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """Forget a topic; return whether it was there."""
+        if self._topics.pop(topic, None) is None:
+            return False
+        self._changed(now_ms)
+        return True
+
+    def _put(self, topic: TopicConfig, now_ms: int) -> None:
+        self._topics[topic.topic] = topic
+        self._changed(now_ms)
+
+    def _changed(self, now_ms: int) -> None:
+        self.version += 1
+        self.changed = True
+        self.data_version = next_version(self.data_version, now_ms)
+        self.save()
+
+    def save(self) -> None:
+        self._files.save(
+            TOPICS_FILE,
+            TopicConfigTable(dict(sorted(self._topics.items())), self.data_version).members(),
+        )
+
+
+def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
+    """Return the topics a 5.3.3 broker has from its start."""
+    read_write = Perm.READ | Perm.WRITE
+    inherited = read_write | Perm.INHERIT
+    topics = [
+        TopicConfig(SELF_TEST_TOPIC, 1, 1, read_write),
+        TopicConfig(BENCHMARK_TOPIC, 1024, 1024, read_write),
+        TopicConfig(config.cluster_name, 16, 16, Perm.INHERIT | (read_write if config.cluster_topic else 0)),
+        TopicConfig(config.broker_name, 1, 1, Perm.INHERIT | (read_write if config.broker_topic else 0)),
+        TopicConfig(OFFSET_MOVED_EVENT, 1, 1, read_write),
+        TopicConfig(SCHEDULE_TOPIC, 18, 18, read_write),
+        TopicConfig(f"{config.cluster_name}_REPLY_TOPIC", 1, 1, read_write),
+        TopicConfig(HALF_TOPIC, 1, 1, read_write),
+        TopicConfig(OP_HALF_TOPIC, 1, 1, read_write),
+    ]
+    if config.auto_create_topic:
+        nums = config.default_topic_queue_nums
+        topics.append(TopicConfig(DEFAULT_TOPIC, nums, nums, inherited))
+    if config.trace_topic_enable:
+        topics.append(TopicConfig(config.trace_topic, 1, 1, read_write))
+    return {topic.topic: topic for topic in topics}

@@ -1,0 +1,272 @@
+"""What the broker itself knows of a message's way, written as trace records: stored, delivered, sent back, given up.
+
+The records join those of clients in the trace topic (docs/design/trace-text.md), in messages without KEYS, so that
+Apache's viewers do not find them under a message's id. They wait for each other for broker_trace_delay_ms; beyond
+broker_trace_records_max they are dropped, and a TraceLoss says how many and when.
+
+What the trace topic and RocketMQ's own topics and groups do is not traced: it would never end.
+"""
+
+from collections.abc import Callable, Sequence
+
+from mqtrail.store import Appended, PendingRecord, ReadResult
+from mqtrail.wire import (
+    DLQ_PREFIX,
+    QUEUE_OFFSET_AT,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    DeadLetterCause,
+    DeadLettered,
+    Delivered,
+    Host,
+    MQError,
+    Perm,
+    PullHeader,
+    SentBack,
+    Stored,
+    StoredKind,
+    TraceLoss,
+    encode_record_text,
+    encode_trace,
+    find_property,
+    is_system_group,
+    is_system_topic,
+    offset_msg_id,
+)
+
+from .clients import ClientTable
+from .config import BrokerConfig
+from .effects import Peer
+from .message_properties import PropertyRules
+from .topics import TopicTable
+
+Write = Callable[[Sequence[PendingRecord]], object]
+TraceRecord = Stored | Delivered | SentBack | DeadLettered
+
+
+class BrokerTrace:
+    """Collects records and makes trace messages of them; the broker writes these. start_id: of this run."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        clients: ClientTable,
+        properties: PropertyRules,
+        start_id: str,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._clients = clients
+        self._properties = properties
+        self._start_id = start_id
+        self._name = f"broker:{config.broker_name}"
+        self._store_host = str(config.address)
+        self._born_host = config.address.packed()
+        self._texts: list[str] = []
+        self._size = 0
+        self._due_ms: int | None = None
+        self._lost_count = 0
+        self._lost_from_ms = 0
+        self._lost_to_ms = 0
+        self._turn = 0
+
+    # What happened. Called by the concerns; cheap, never fails.
+
+    def stored(self, record: PendingRecord, place: Appended, kind: StoredKind | None, now_ms: int) -> None:
+        """Note a stored message. kind None: told by its topic."""
+        if self._is_own(record.topic):
+            return
+        properties = record.properties
+        self._add(
+            Stored(
+                time_stamp=now_ms,
+                broker_name=self._config.broker_name,
+                store_host=self._store_host,
+                topic=record.topic,
+                queue_id=record.queue_id,
+                queue_offset=place.queue_offset,
+                physical_offset=place.physical_offset,
+                size=place.size,
+                msg_id=_text(find_property(properties, b"UNIQ_KEY"))
+                or offset_msg_id(self._config.address, place.physical_offset),
+                keys=_text(find_property(properties, b"KEYS")),
+                born_timestamp=record.born_timestamp_ms,
+                born_host=str(Host.unpack(record.born_host)),
+                store_timestamp=now_ms,
+                kind=kind or _kind_of(record.topic),
+            ),
+            now_ms,
+        )
+
+    def delivered(self, peer: Peer, header: PullHeader, found: ReadResult, now_ms: int) -> None:
+        """Note the messages that a pull handed out. Their offsets come from the records: a filter leaves gaps."""
+        if self._is_own(header.topic) or is_system_group(header.consumer_group):
+            return
+        offsets = (
+            str(int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")) for record in found.records
+        )
+        self._add(
+            Delivered(
+                time_stamp=now_ms,
+                broker_name=self._config.broker_name,
+                group_name=header.consumer_group,
+                topic=header.topic,
+                queue_id=header.queue_id,
+                offsets=",".join(offsets),
+                client_id=self.client_id(peer, header.consumer_group),
+            ),
+            now_ms,
+        )
+
+    def sent_back(
+        self,
+        peer: Peer,
+        group: str,
+        *,
+        topic: str,
+        msg_id: str,
+        origin_msg_id: str | None,
+        reconsume_times: int,
+        delay_level: int,
+        due_ms: int,
+        cause: DeadLetterCause | None,
+        now_ms: int,
+    ) -> None:
+        """Note that a group gets a message of topic again at due_ms or, with a cause, never again.
+
+        reconsume_times: of the copy, which is the number of deliveries that failed.
+        """
+        client_id = self.client_id(peer, group)
+        if cause is not None:
+            self._add(
+                DeadLettered(
+                    time_stamp=now_ms,
+                    broker_name=self._config.broker_name,
+                    group_name=group,
+                    topic=topic,
+                    msg_id=msg_id,
+                    origin_msg_id=origin_msg_id,
+                    reconsume_times=reconsume_times,
+                    cause=cause,
+                    client_id=client_id,
+                ),
+                now_ms,
+            )
+            return
+        self._add(
+            SentBack(
+                time_stamp=now_ms,
+                broker_name=self._config.broker_name,
+                group_name=group,
+                topic=topic,
+                msg_id=msg_id,
+                origin_msg_id=origin_msg_id,
+                reconsume_times=reconsume_times,
+                delay_level=delay_level,
+                due_ms=due_ms,
+                client_id=client_id,
+            ),
+            now_ms,
+        )
+
+    def client_id(self, peer: Peer, group: str) -> str | None:
+        """Return the id under which the connection is a member of the group, None: it is none."""
+        members = self._clients.consumer_group(group)
+        member = None if members is None else members.members.get(peer.id)
+        return None if member is None else member.client_id
+
+    def _is_own(self, topic: str) -> bool:
+        return topic == self._config.trace_topic or (topic != SCHEDULE_TOPIC and is_system_topic(topic))
+
+    def _add(self, record: TraceRecord, now_ms: int) -> None:
+        if len(self._texts) >= self._config.broker_trace_records_max:
+            self._lose(1, now_ms)
+            return
+        text = encode_record_text(record)
+        self._texts.append(text)
+        self._size += len(text)
+        if self._due_ms is None:
+            self._due_ms = now_ms + self._config.broker_trace_delay_ms
+
+    def _lose(self, count: int, now_ms: int) -> None:
+        if not self._lost_count:
+            self._lost_from_ms = now_ms
+        self._lost_to_ms = now_ms
+        self._lost_count += count
+
+    # Writing.
+
+    def next_due_ms(self) -> int | None:
+        """Return when `flush` has something to write, None while nothing waits."""
+        return self._due_ms
+
+    def flush(
+        self, write: Callable[[Sequence[PendingRecord]], object], now_ms: int, *, all_of_it: bool = False
+    ) -> None:
+        """Write what has waited long enough, or is enough for a message. What the store refuses is lost and counted."""
+        if self._due_ms is None:
+            return
+        if not all_of_it and now_ms < self._due_ms and self._size < self._config.broker_trace_batch_size:
+            return
+        texts, self._texts, self._size, self._due_ms = self._texts, [], 0, None
+        count, lost_count = len(texts), self._lost_count
+        if lost_count:
+            loss = TraceLoss(
+                client_id=self._name,
+                start_id=self._start_id,
+                from_ms=self._lost_from_ms,
+                to_ms=self._lost_to_ms,
+                count=lost_count,
+                reason="broker trace buffer full",
+            )
+            texts.insert(0, encode_trace([loss]))
+            self._lost_count = 0
+        try:
+            write(self._messages(texts, now_ms))
+        except MQError:
+            self._lost_count = lost_count
+            self._lose(count, now_ms)
+            self._due_ms = now_ms + self._config.broker_trace_delay_ms
+
+    def _messages(self, texts: list[str], now_ms: int) -> list[PendingRecord]:
+        """Return trace messages of at most about broker_trace_batch_size bytes each."""
+        bodies: list[bytes] = []
+        part: list[str] = []
+        size = 0
+        for text in texts:
+            part.append(text)
+            size += len(text)
+            if size >= self._config.broker_trace_batch_size:
+                bodies.append("".join(part).encode())
+                part, size = [], 0
+        if part:
+            bodies.append("".join(part).encode())
+        return [self._message(body, now_ms) for body in bodies]
+
+    def _message(self, body: bytes, now_ms: int) -> PendingRecord:
+        topic = self._topics.create_own(self._config.trace_topic, 1, Perm.READ | Perm.WRITE, now_ms)
+        self._turn += 1
+        return PendingRecord(
+            topic=topic.topic,
+            queue_id=self._turn % max(1, topic.write_queue_nums),
+            body=body,
+            properties=self._properties.of_message(b"WAIT\x01false\x02").text,
+            tags_code=0,
+            born_timestamp_ms=now_ms,
+            born_host=self._born_host,
+        )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _kind_of(topic: str) -> StoredKind:
+    if topic == SCHEDULE_TOPIC:
+        return StoredKind.DELAY
+    if topic.startswith(RETRY_PREFIX):
+        return StoredKind.RETRY
+    if topic.startswith(DLQ_PREFIX):
+        return StoredKind.DLQ
+    return StoredKind.NORMAL

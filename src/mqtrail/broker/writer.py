@@ -1,0 +1,72 @@
+"""The one way into the store: append, count, and remember who waits for what arrived.
+
+Every writer goes through here: sends, send-backs, delivered delays, broker trace. So statistics, held pulls and the
+delay levels' clocks miss nothing. The fast lane, which appends by itself, reports with `arrived`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from mqtrail.store import Appended, MessageStore, PendingRecord
+from mqtrail.wire import SCHEDULE_TOPIC, StoredKind
+
+from .held import HeldPulls, QueueKey
+from .stats import Statistics
+from .trace import BrokerTrace
+
+
+class Arrival(NamedTuple):
+    """A queue that has grown, up to next_offset. tags_code: of the one new message, None for several."""
+
+    queue: QueueKey
+    next_offset: int
+    tags_code: int | None
+
+
+class MessageWriter:
+    """Appends to the store on behalf of the broker's concerns."""
+
+    def __init__(
+        self, store: MessageStore, held: HeldPulls, stats: Statistics | None, trace: BrokerTrace | None
+    ) -> None:
+        self._store = store
+        self._held = held
+        self._stats = stats
+        self._trace = trace
+        self._arrivals: list[Arrival] = []
+        self.on_scheduled: Callable[[int], None] = lambda level: (
+            None
+        )  # told the level of a message that now waits there
+
+    def write(self, records: Sequence[PendingRecord], now_ms: int, kind: StoredKind | None = None) -> list[Appended]:
+        """Append records, all or none; return their places. kind: for the trace. Refusal: the store takes none now."""
+        appended = self._store.append(records, now_ms)
+        last: dict[QueueKey, Arrival] = {}
+        for record, place in zip(records, appended, strict=True):
+            queue = (record.topic, record.queue_id)
+            if record.topic == SCHEDULE_TOPIC:
+                self.on_scheduled(record.queue_id + 1)
+            if queue in self._held:
+                tags_code = None if queue in last else record.tags_code
+                last[queue] = Arrival(queue, place.queue_offset + 1, tags_code)
+            if self._stats is not None:
+                counter = self._stats.put_counter(record.topic, record.queue_id)
+                counter.count += 1
+                counter.size += place.size
+                counter.times += 1
+            if self._trace is not None:
+                self._trace.stored(record, place, kind, now_ms)
+        self._arrivals.extend(last.values())
+        return appended
+
+    def arrived(self, topic: str, queue_id: int, next_offset: int, tags_code: int | None) -> None:
+        """Note messages that the fast lane appended. Cheap where nobody waits at the queue."""
+        if (topic, queue_id) in self._held:
+            self._arrivals.append(Arrival((topic, queue_id), next_offset, tags_code))
+
+    def take_arrivals(self) -> list[Arrival]:
+        """Return what arrived at queues with held pulls since the last call."""
+        arrivals = self._arrivals
+        if arrivals:
+            self._arrivals = []
+        return arrivals
