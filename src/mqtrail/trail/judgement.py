@@ -33,7 +33,7 @@ FROM (
   SELECT *, CASE WHEN said_count = 0 OR passed_now = 1 THEN 1 WHEN consume_type = 'CONSUME_ACTIVELY' THEN 0 ELSE 1 END
       AS said_counts,
     CASE WHEN consume_type = '' AND said_count > 0 AND sure_count = 0 AND said_cost = 0 AND passed_now = 0
-      AND then_ms >= last_end_ms + 60000 THEN 1 ELSE 0 END AS maybe_lite
+      AND now_ms >= last_end_ms + 60000 THEN 1 ELSE 0 END AS maybe_lite
   FROM (
     SELECT g.*, m.publish_hour AS publish_hour, m.topic AS message_topic, m.send_start_ms AS send_start_ms,
       m.acked_ms AS acked_ms, m.stored_ms AS stored_ms, m.visible_ms AS visible_ms, m.born_ms AS born_ms,
@@ -45,17 +45,18 @@ FROM (
       coalesce(t.consume_type, '') AS consume_type, coalesce(t.known_ms, 0) AS known_ms,
       o.now_ms AS now_ms, o.now_offset AS now_offset, o.then_ms AS then_ms,
       CASE WHEN o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_now,
-      CASE WHEN o.then_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_then,
+      CASE WHEN o.then_offset > m.queue_offset AND o.now_offset > m.queue_offset THEN 1 ELSE 0 END AS passed_then,
       r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
       CASE WHEN r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
-      CASE WHEN r.then_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
+      CASE WHEN r.then_offset > g.retry_offset AND r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
       c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS offsets_sampled_ms,
       coalesce(l.live, 0) AS holder_lives, coalesce(f.passes, '2') AS passes, h.hung_ms AS group_hung_ms,
       a.handed_times_max AS handed_times_max, coalesce(k.traced_from_ms, -1) AS traced_from_ms
     FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS retry_broker,
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
-        coalesce({part("last_hand_over", 2)}, '') AS last_outcome, {number_at("last_open", 1)} AS open_ms,
-        coalesce({part("last_open", 2)}, '') AS open_client, coalesce({part("last_open", 3)}, '') AS open_host
+        coalesce({part("last_hand_over", 2)}, '') AS last_outcome, coalesce({number_at("last_open", 1)}, last_ms) AS open_ms,
+        coalesce({part("last_open", 2)}, {part("last_hand_over", 4)}, '') AS open_client,
+        coalesce({part("last_open", 3)}, {part("last_hand_over", 5)}, '') AS open_host
       FROM group_facts) g
     JOIN messages m ON g.cluster = m.cluster AND g.msg_id = m.msg_id
     LEFT JOIN topic_groups t ON m.cluster = t.cluster AND m.topic = t.topic AND g.group_name = t.group_name
@@ -129,7 +130,7 @@ SELECT *, split_part(told, ':', 1) AS state, split_part(told, ':', 2) AS why,
       THEN rounds - round_count ELSE 0 END AS rounds_missing,
     CASE WHEN open_count > 0 AND last_outcome = 'OPEN' AND split_part(told, ':', 1) IN ('IN_FLIGHT', 'HUNG')
       THEN open_count - 1 ELSE open_count END AS ends_missing
-FROM (SELECT *, {rounds} AS rounds, {state.replace("open_ms", "coalesce(open_ms, last_ms)")} AS told
+FROM (SELECT *, {rounds} AS rounds, {state} AS told
   FROM group_evidence) AS stated"""
 
 
