@@ -1,0 +1,280 @@
+"""Bodies: everything Apache's peers were recorded to write is read, and written again without loss."""
+
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtrail import wire
+from mqtrail.wire import (
+    Body,
+    BodyError,
+    BrokerData,
+    ConsumerData,
+    ConsumeStats,
+    HeartbeatData,
+    LockBatchBody,
+    MessageQueue,
+    OffsetWrapper,
+    ProducerData,
+    QueueData,
+    QueueOffsets,
+    RegisterBrokerBody,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionParseFailed,
+    TopicConfig,
+    TopicRouteData,
+    loads,
+    tags_code,
+)
+
+from .conftest import RecordedFrame
+
+REQUESTS: dict[int, type[Body]] = {
+    18: wire.TopicConfigList,
+    34: wire.HeartbeatData,
+    41: wire.LockBatchBody,
+    42: wire.LockBatchBody,
+    103: wire.RegisterBrokerBody,
+    200: wire.SubscriptionGroupConfig,
+    220: wire.QueueOffsets,
+    225: wire.SubscriptionGroupList,
+}
+REPLIES: dict[int, type[Body]] = {
+    21: wire.TopicConfigTable,
+    28: wire.KvTable,
+    38: wire.ConsumerIdList,
+    41: wire.LockedQueues,
+    105: wire.TopicRouteData,
+    106: wire.ClusterInfo,
+    201: wire.SubscriptionGroupTable,
+    202: wire.TopicStatsTable,
+    203: wire.ConsumerConnections,
+    204: wire.ProducerConnections,
+    206: wire.TopicList,
+    208: wire.ConsumeStats,
+    222: wire.QueueOffsets,
+    300: wire.GroupList,
+    305: wire.TopicList,
+    307: wire.ConsumerRunningInfo,
+    309: wire.DirectConsumeResult,
+    315: wire.BrokerStatsData,
+    317: wire.BrokerConsumeStats,
+    321: wire.ConsumeQueueEntries,
+    328: wire.ProducerTable,
+    351: wire.TopicConfig,
+}
+
+
+def assert_kept(written: Any, read: Any, where: str) -> None:
+    """Assert that each member of written is in read with the same value; a 4.9 peer lacks members that we add."""
+    if isinstance(written, dict):
+        for name, value in written.items():
+            assert name in read, f"{where}/{name} is lost"
+            assert_kept(value, read[name], f"{where}/{name}")
+    elif isinstance(written, list):
+        assert len(written) == len(read), where
+        for number, item in enumerate(written):
+            assert_kept(item, read[number], f"{where}[{number}]")
+    else:
+        assert written == read, where
+
+
+def test_recorded_bodies_are_read_without_loss(recorded: list[RecordedFrame]) -> None:
+    """Every member that a peer wrote comes out of our class again; 5.3.3's bodies have the very same members."""
+    seen = set()
+    for line in recorded:
+        kind = (REPLIES if line.is_reply else REQUESTS).get(line.request_code)
+        if kind is None or line.body[:1] != b"{":
+            continue
+        body = kind.decode(line.body)
+        written = body.encode(strict=kind in (TopicRouteData,))
+        assert_kept(loads(line.body), loads(written), kind.__name__)
+        if line.facts["release"] == "5.3.3":
+            assert sorted(written) == sorted(line.body), "the same characters, in whatever order of a Java map"
+        assert kind.decode(body.encode(strict=True)) == kind.decode(body.encode(strict=False)) == body
+        seen.add((line.is_reply, line.request_code))
+    assert {code for is_reply, code in seen if not is_reply} == set(REQUESTS)
+    assert {code for is_reply, code in seen if is_reply} == set(REPLIES)
+
+
+HEARTBEAT = HeartbeatData(
+    "192.168.1.9@1234",
+    (ProducerData("PG"),),
+    (
+        ConsumerData(
+            "CG",
+            subscription_data_set=(SubscriptionData.build("TopicTest", "TagA || TagB", sub_version=1700000000000),),
+        ),
+    ),
+)
+
+
+def test_heartbeat_of_the_reference() -> None:
+    """Byte for byte what a 5.x client sends, and its fingerprint."""
+    assert HEARTBEAT.encode() == (
+        b'{"clientID":"192.168.1.9@1234","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",'
+        b'"consumeType":"CONSUME_PASSIVELY","groupName":"CG","messageModel":"CLUSTERING","subscriptionDataSet":'
+        b'[{"classFilterMode":false,"codeSet":[2598919,2598920],"expressionType":"TAG","subString":"TagA || TagB",'
+        b'"subVersion":1700000000000,"tagsSet":["TagA","TagB"],"topic":"TopicTest"}],"unitMode":false}],'
+        b'"heartbeatFingerprint":0,"producerDataSet":[{"groupName":"PG"}],"withoutSub":false}'
+    )
+    assert HeartbeatData.decode(HEARTBEAT.encode()) == HEARTBEAT
+    assert HEARTBEAT.fingerprint() == 808946106
+
+
+def test_a_heartbeat_of_4_9_lacks_members() -> None:
+    heartbeat = HeartbeatData.decode('{"clientID":"c","consumerDataSet":null,"producerDataSet":[{"groupName":"g"}]}')
+    assert heartbeat == HeartbeatData("c", (ProducerData("g"),))
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [("*", ()), ("", ()), (None, ()), ("A", ("A",)), (" A||B || A ", ("A", "B")), ("||A||", ("A",))],
+)
+def test_subscriptions(expression: str | None, tags: tuple[str, ...]) -> None:
+    """Tags are cut at ||, trimmed, each once; everything else subscribes to all."""
+    subscription = SubscriptionData.build("T", expression)
+    assert subscription.tags_set == tags
+    assert subscription.code_set == tuple(map(tags_code, tags))
+    assert subscription.is_all == (not tags)
+    assert subscription.matches_tag("C") == subscription.matches_code(tags_code("C")) == (not tags)
+    assert all(subscription.matches_tag(tag) and subscription.matches_code(tags_code(tag)) for tag in tags)
+
+
+def test_subscriptions_by_sql_have_no_tags() -> None:
+    subscription = SubscriptionData.build("T", "a > 1", "SQL92")
+    assert (subscription.sub_string, subscription.expression_type, subscription.tags_set) == ("a > 1", "SQL92", ())
+    with pytest.raises(SubscriptionParseFailed, match=r"\|\|"):
+        SubscriptionData.build("T", " || ")
+
+
+ROUTE = TopicRouteData(
+    (QueueData("broker-a", 4, 4),),
+    (BrokerData("broker-a", {0: "192.168.1.1:10911", 1: "192.168.1.2:10911"}, "DefaultCluster"),),
+)
+
+
+def test_routes_of_the_reference() -> None:
+    """The two forms a name server writes, byte for byte; both read alike."""
+    tail = (
+        b'"brokerName":"broker-a","cluster":"DefaultCluster","enableActingMaster":false}],"filterServerTable":{},'
+        b'"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
+    )
+    strict = b'{"brokerDatas":[{"brokerAddrs":{"0":"192.168.1.1:10911","1":"192.168.1.2:10911"},' + tail
+    fastjson = b'{"brokerDatas":[{"brokerAddrs":{0:"192.168.1.1:10911",1:"192.168.1.2:10911"},' + tail
+    assert ROUTE.encode() == strict
+    assert ROUTE.encode(strict=False) == fastjson
+    assert TopicRouteData.decode(strict) == TopicRouteData.decode(fastjson) == ROUTE
+    assert ROUTE.broker_datas[0].master == "192.168.1.1:10911"
+
+
+def test_strict_routes_are_ascii() -> None:
+    """Characters beyond ASCII and slashes are escaped, pairs of units too."""
+    route = TopicRouteData(broker_datas=(BrokerData("é😀/", {1: "h:1"}),), order_topic_conf="b:4")
+    data = route.encode()
+    assert b'"\\u00E9\\uD83D\\uDE00\\/"' in data
+    assert data.isascii()
+    assert TopicRouteData.decode(data) == route
+    assert route.broker_datas[0].master is None
+
+
+def test_routes_of_other_peers() -> None:
+    """Missing and unknown members, numbers as text."""
+    route = TopicRouteData.decode('{"queueDatas":[{"brokerName":"b","perm":"4","topicSynFlag":1}],"x":{}}')
+    assert route == TopicRouteData((QueueData("b", perm=4),))
+
+
+def test_configs_have_javas_defaults() -> None:
+    """What a configuration file leaves out is what Java assumes."""
+    assert TopicConfig.decode('{"topicName":"T"}') == TopicConfig("T", 8, 8, 6)
+    config = SubscriptionGroupConfig.decode('{"groupName":"g","retryMaxTimes":3}')
+    assert (config.group_name, config.retry_max_times, config.retry_queue_nums) == ("g", 3, 1)
+    assert config.consume_enable
+    assert config.which_broker_when_consume_slowly == 1
+
+
+QUEUES = st.builds(MessageQueue, st.sampled_from(["T", "%RETRY%g"]), st.just("b"), st.integers(0, 9))
+
+
+@given(st.dictionaries(QUEUES, st.integers(0, 2**40), max_size=4))
+def test_maps_by_queue_survive_both_forms(table: dict[MessageQueue, int]) -> None:
+    """Strict JSON has a queue's JSON as the member name, fastjson's the object itself, C++'s a list."""
+    offsets = QueueOffsets(table)
+    for data in (offsets.encode(), offsets.encode(strict=False), offsets.encode_list()):
+        assert QueueOffsets.decode(data) == offsets
+    stats = ConsumeStats({queue: OffsetWrapper(offset, 1) for queue, offset in table.items()}, 0.5)
+    assert ConsumeStats.decode(stats.encode()) == ConsumeStats.decode(stats.encode(strict=False)) == stats
+
+
+def test_lock_bodies_of_4_9() -> None:
+    body = LockBatchBody.decode(
+        '{"clientId":"c","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":1,"topic":"T"}]}'
+    )
+    assert body == LockBatchBody("g", "c", (MessageQueue("T", "b", 1),))
+    assert LockBatchBody.decode("{}") == LockBatchBody("", "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (TopicConfig, "[]"),
+        (TopicConfig, '{"perm":"x"}'),
+        (TopicConfig, '{"perm":[]}'),
+        (HeartbeatData, "{}"),
+        (HeartbeatData, '{"clientID":"c","consumerDataSet":[{"groupName":"g","messageModel":"?"}]}'),
+        (QueueOffsets, '{"offsetTable":{"T":1}}'),
+        (QueueOffsets, '{"offsetTable":{1:1}}'),
+        (QueueOffsets, '{"offsetTable":7}'),
+        (LockBatchBody, '{"mqSet":{}}'),
+        (LockBatchBody, '{"mqSet":[{"queueId":1}]}'),
+        (ConsumeStats, '{"offsetTable":{{"topic":"T"}:[]}}'),
+        (wire.BrokerConsumeStats, '{"consumeStatsList":[{"g":[7]}]}'),
+    ],
+)
+def test_bodies_of_another_shape_are_refused(kind: type[Body], text: str) -> None:
+    with pytest.raises(BodyError):
+        kind.decode(text)
+
+
+def compressed_registration(*topics: str, servers: str = "[]") -> bytes:
+    def text(value: str) -> bytes:
+        return struct.pack(">i", len(value.encode())) + value.encode()
+
+    version = '{"counter":5,"stateVersion":0,"timestamp":1700000000000}'
+    parts = [text(version), struct.pack(">i", len(topics)), *map(text, topics), text(servers), struct.pack(">i", 0)]
+    return zlib.compress(b"".join(parts))
+
+
+def test_compressed_registrations() -> None:
+    """The line form of 4.9 (five parts) and of 5.x (attributes behind)."""
+    body = RegisterBrokerBody.decode_compressed(
+        compressed_registration("T 4 8 6 SINGLE_TAG", 'U 1 2 2 MULTI_TAG {"message.type":"FIFO"}', servers='["s:1"]')
+    )
+    table = body.topic_config_serialize_wrapper
+    assert table.topic_config_table == {
+        "T": TopicConfig("T", 4, 8, 6),
+        "U": TopicConfig("U", 1, 2, 2, "MULTI_TAG", attributes={"message.type": "FIFO"}),
+    }
+    assert (table.data_version.counter, table.data_version.timestamp) == (5, 1700000000000)
+    assert body.filter_server_list == ("s:1",)
+
+
+@given(st.integers(0, 200))
+def test_registrations_cut_short_are_refused(size: int) -> None:
+    plain = zlib.decompress(compressed_registration("T 4 8 6 SINGLE_TAG"))
+    if size < len(plain) - 4:
+        with pytest.raises(BodyError):
+            RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"no zlib", compressed_registration("T 4 8"), compressed_registration("T x 8 6 S")]
+)
+def test_registrations_that_are_none(data: bytes) -> None:
+    with pytest.raises(BodyError):
+        RegisterBrokerBody.decode_compressed(data)
