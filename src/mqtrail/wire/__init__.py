@@ -345,7 +345,6 @@ from .record import (
     STORE_TIMESTAMP_AT_V4,
     SYS_FLAG_AT,
     TOPIC_SIZE_V1_MAX,
-    Buffer,
     RecordHead,
     body_crc,
     check_record,
@@ -445,6 +444,7 @@ from .trace_records import (
     SubResult,
     TraceBatch,
     TraceLoss,
+    TraceRecord,
 )
 from .trace_text import (
     TraceReject,
@@ -640,7 +640,6 @@ __all__ = [
     "BrokerNameHeader",
     "BrokerNotExist",
     "BrokerStatsData",
-    "Buffer",
     "CheckTransactionStateHeader",
     "ClientConnection",
     "CloneGroupOffsetHeader",
@@ -809,6 +808,7 @@ __all__ = [
     "TraceBatch",
     "TraceField",
     "TraceLoss",
+    "TraceRecord",
     "TraceReject",
     "TransactionFailed",
     "TransactionStateGroupWrong",
