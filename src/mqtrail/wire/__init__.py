@@ -345,6 +345,7 @@ from .record import (
     STORE_TIMESTAMP_AT_V4,
     SYS_FLAG_AT,
     TOPIC_SIZE_V1_MAX,
+    Buffer,
     RecordHead,
     body_crc,
     check_record,
@@ -464,6 +465,7 @@ from .values import (
     SendStatus,
 )
 
+# fmt: off
 __all__ = [
     "ABSENT",
     "APACHE_TYPES",
@@ -640,6 +642,7 @@ __all__ = [
     "BrokerNameHeader",
     "BrokerNotExist",
     "BrokerStatsData",
+    "Buffer",
     "CheckTransactionStateHeader",
     "ClientConnection",
     "CloneGroupOffsetHeader",
@@ -877,3 +880,4 @@ __all__ = [
     "version_of",
     "version_text",
 ]
+# fmt: on
