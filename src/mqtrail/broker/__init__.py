@@ -4,17 +4,15 @@
 delays, send_back, query, admin, stats, trace. effects has what goes in and out, config what may be set.
 """
 
+from mqtrail.wire import Peer, PeerId, Send
+
 from .broker import Broker
 from .config import BROKER_CONF, BrokerConfig, properties_text
-from .effects import Peer, PeerId, Send
-from .files import ConfigFiles, MemoryFiles
 
 __all__ = [
     "BROKER_CONF",
     "Broker",
     "BrokerConfig",
-    "ConfigFiles",
-    "MemoryFiles",
     "Peer",
     "PeerId",
     "Send",

@@ -12,25 +12,28 @@ Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/ro
 from collections.abc import Callable
 from typing import Final
 
-from mqtrail.store import MessageStore, StoreError
+from mqtrail.store import ConfigFileStore, MemoryDisk, MessageStore, StoreError
 from mqtrail.wire import (
+    Handler,
     MQError,
     NoPermission,
+    Peer,
+    PeerId,
     Refusal,
     RemotingCommand,
     RequestCode,
     RequestCodeNotSupported,
     ResponseCode,
+    Send,
     SerializeType,
+    answer,
 )
 
 from .client_requests import ClientRequests
 from .clients import ClientTable
 from .config import BrokerConfig
 from .delays import DelayedMessages
-from .effects import Handler, Peer, PeerId, Send, answer
 from .errors import response_code
-from .files import ConfigFiles, MemoryFiles
 from .groups import GroupTable
 from .held import HeldPull, HeldPulls
 from .locks import LockTable
@@ -39,6 +42,7 @@ from .offset_requests import OffsetRequests
 from .offsets import OffsetTable
 from .pull import PullMessages
 from .query import QueryMessages
+from .registration import register_command, unregister_command
 from .send import SendMessages
 from .send_back import SendBack
 from .stats import Statistics
@@ -56,12 +60,12 @@ class Broker:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        files: ConfigFiles | None = None,
+        files: ConfigFileStore | None = None,
         *,
         unique_id: Callable[[], str],
         now_ms: int,
     ) -> None:
-        files = MemoryFiles() if files is None else files
+        files = ConfigFileStore(MemoryDisk()) if files is None else files
         self.config = config
         self.store = store
         self.topics = TopicTable(config, files, now_ms)
@@ -192,6 +196,22 @@ class Broker:
                 for pull in self.held.take_arrived(queue, self.store.max_offset(*queue), None):
                     sends += self._serve_held(pull, now_ms)
         return sends
+
+    # Name servers.
+
+    @property
+    def topics_changed(self) -> bool:
+        """Tell whether name servers do not know the topics as they are now: register again."""
+        return self.topics.changed
+
+    def registration(self) -> RemotingCommand:
+        """Return what to send to every name server now, every register_ms and whenever topics_changed says so."""
+        self.topics.changed = False
+        return register_command(self.config, self.topics)
+
+    def unregistration(self) -> RemotingCommand:
+        """Return what to send to every name server before the broker stops."""
+        return unregister_command(self.config)
 
     # Connections and the clock.
 

@@ -18,20 +18,23 @@ from mqtrail.wire import (
     InvalidParameter,
     LockBatchBody,
     LockedQueues,
+    Peer,
+    PeerId,
     Perm,
     RemotingCommand,
     RequestCode,
+    Send,
     SubscriptionData,
     SystemError_,
     TopicSysFlag,
     UnregisterClientHeader,
+    answer,
     loads,
     retry_topic,
 )
 
 from .clients import Client, ClientTable
 from .config import BrokerConfig
-from .effects import Peer, PeerId, Send, answer
 from .groups import GroupTable
 from .locks import LockTable
 from .topics import TopicTable

@@ -10,9 +10,7 @@ Source: ConsumerManager, ConsumerGroupInfo, ProducerManager, apache/rocketmq bro
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mqtrail.wire import ConsumerData, SubscriptionData
-
-from .effects import Peer, PeerId
+from mqtrail.wire import ConsumerData, Peer, PeerId, SubscriptionData
 
 
 @dataclass(slots=True)

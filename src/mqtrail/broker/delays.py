@@ -11,7 +11,7 @@ every 100 ms; here when its head is due.
 
 from collections.abc import Sequence
 
-from mqtrail.store import MessageStore, PendingRecord
+from mqtrail.store import ConfigFileStore, MessageStore, PendingRecord
 from mqtrail.wire import (
     HALF_TOPIC,
     PROPERTY_REAL_QID,
@@ -26,7 +26,7 @@ from mqtrail.wire import (
 )
 
 from .config import BrokerConfig
-from .files import DELAYS_FILE, ConfigFiles, load_table
+from .files import DELAYS_FILE, load_table
 from .message_properties import tag_hash, with_real_queue
 from .writer import MessageWriter
 
@@ -41,7 +41,9 @@ _REAL_QID = PROPERTY_REAL_QID.encode()
 class DelayedMessages:
     """The delay levels, their offsets and their clocks."""
 
-    def __init__(self, config: BrokerConfig, files: ConfigFiles, store: MessageStore, writer: MessageWriter) -> None:
+    def __init__(
+        self, config: BrokerConfig, files: ConfigFileStore, store: MessageStore, writer: MessageWriter
+    ) -> None:
         self._files = files
         self._store = store
         self._writer = writer

@@ -3,9 +3,9 @@
 Source: ConfigManager, apache/rocketmq common/; shapes in store.md §14 of the references.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
+from mqtrail.store import ConfigFileStore
 from mqtrail.wire import Body, BodyError, DataVersion, InvalidParameter
 
 Table = TypeVar("Table", bound=Body)
@@ -16,29 +16,7 @@ OFFSETS_FILE: Final = "consumerOffset.json"
 DELAYS_FILE: Final = "delayOffset.json"
 
 
-class ConfigFiles(Protocol):
-    """Named JSON documents. `save` replaces one whole, so that a crash leaves the old or the new one."""
-
-    def load(self, name: str) -> dict[str, Any] | None:
-        """Return the document, or None where there is none. MQError: it is there and cannot be read."""
-
-    def save(self, name: str, value: Mapping[Any, Any]) -> None: ...
-
-
-class MemoryFiles:
-    """ConfigFiles that live as long as the process: for tests and brokers that keep nothing."""
-
-    def __init__(self) -> None:
-        self.documents: dict[str, dict[str, Any]] = {}
-
-    def load(self, name: str) -> dict[str, Any] | None:
-        return self.documents.get(name)
-
-    def save(self, name: str, value: Mapping[Any, Any]) -> None:
-        self.documents[name] = dict(value)
-
-
-def load_table(files: ConfigFiles, name: str, kind: type[Table]) -> Table | None:
+def load_table(files: ConfigFileStore, name: str, kind: type[Table]) -> Table | None:
     """Return a document as its body class, or None where there is none. InvalidParameter: it is not of that shape."""
     document = files.load(name)
     if document is None:

@@ -7,6 +7,7 @@ Source: SubscriptionGroupManager, SubscriptionGroupConfig, apache/rocketmq broke
 
 from collections.abc import Mapping
 
+from mqtrail.store import ConfigFileStore
 from mqtrail.wire import (
     TOOLS_CONSUMER_GROUP,
     DataVersion,
@@ -19,7 +20,7 @@ from mqtrail.wire import (
 )
 
 from .config import BrokerConfig
-from .files import GROUPS_FILE, ConfigFiles, load_table, next_version
+from .files import GROUPS_FILE, load_table, next_version
 
 _OWN_GROUPS = (
     TOOLS_CONSUMER_GROUP,
@@ -37,7 +38,7 @@ _FORBIDDEN_READ = Perm.READ  # Java keeps the bit at INDEX_PERM_READ, the same p
 class GroupTable:
     """Group name -> SubscriptionGroupConfig, saved with every change."""
 
-    def __init__(self, config: BrokerConfig, files: ConfigFiles, now_ms: int) -> None:
+    def __init__(self, config: BrokerConfig, files: ConfigFileStore, now_ms: int) -> None:
         self._config = config
         self._files = files
         table = load_table(files, GROUPS_FILE, SubscriptionGroupTable) or SubscriptionGroupTable(

@@ -11,9 +11,7 @@ import heapq
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mqtrail.wire import RemotingCommand, SystemBusy
-
-from .effects import Peer, PeerId
+from mqtrail.wire import Peer, PeerId, RemotingCommand, SystemBusy
 
 QueueKey = tuple[str, int]  # topic, queue id
 Key = TypeVar("Key")

@@ -8,21 +8,23 @@ from mqtrail.wire import (
     GetMaxOffsetHeader,
     InvalidParameter,
     OffsetResponseHeader,
+    Peer,
     QueryConsumerOffsetHeader,
     QueryNotFound,
     QueueHeader,
     RemotingCommand,
     SearchOffsetHeader,
+    Send,
     SubscriptionGroupNotExist,
     TimestampResponseHeader,
     TopicNotExist,
     UpdateConsumerOffsetHeader,
+    answer,
     decode_head,
 )
 
 from .config import BrokerConfig
 from .delays import DelayedMessages
-from .effects import Peer, Send, answer
 from .groups import GroupTable
 from .offsets import OffsetTable
 from .topics import QUEUES_MAX, TopicTable

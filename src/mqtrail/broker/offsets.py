@@ -7,9 +7,10 @@ Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
 
 from collections.abc import Iterator
 
+from mqtrail.store import ConfigFileStore
 from mqtrail.wire import ConsumerOffsetTable, DataVersion
 
-from .files import OFFSETS_FILE, ConfigFiles, load_table, next_version
+from .files import OFFSETS_FILE, load_table, next_version
 
 GroupTopic = tuple[str, str]  # group, topic
 
@@ -17,7 +18,7 @@ GroupTopic = tuple[str, str]  # group, topic
 class OffsetTable:
     """(group, topic) -> queue id -> consumer offset: the next one to consume."""
 
-    def __init__(self, files: ConfigFiles, now_ms: int) -> None:
+    def __init__(self, files: ConfigFileStore, now_ms: int) -> None:
         self._files = files
         table = load_table(files, OFFSETS_FILE, ConsumerOffsetTable) or ConsumerOffsetTable()
         self._version = table.data_version or DataVersion(now_ms)

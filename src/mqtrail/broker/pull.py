@@ -14,6 +14,7 @@ from mqtrail.wire import (
     EXPRESSION_TAG,
     InvalidParameter,
     NoPermission,
+    Peer,
     Perm,
     PullHeader,
     PullResponseHeader,
@@ -21,6 +22,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    Send,
     SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionNotExist,
@@ -28,12 +30,12 @@ from mqtrail.wire import (
     SystemError_,
     TopicConfig,
     TopicNotExist,
+    answer,
     decode_head,
 )
 
 from .clients import ClientTable
 from .config import BrokerConfig
-from .effects import Peer, Send, answer
 from .groups import GroupTable
 from .held import HeldPull, HeldPulls
 from .offsets import OffsetTable

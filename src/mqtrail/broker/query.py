@@ -5,16 +5,18 @@ Source: QueryMessageProcessor, apache/rocketmq broker/processor/.
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
+    Peer,
     QueryMessageHeader,
     QueryMessageResponseHeader,
     QueryNotFound,
     RemotingCommand,
+    Send,
     SystemError_,
     ViewMessageHeader,
+    answer,
 )
 
 from .config import BrokerConfig
-from .effects import Peer, Send, answer
 
 
 class QueryMessages:

@@ -26,10 +26,12 @@ from mqtrail.wire import (
     MessageSysFlag,
     MQError,
     NoPermission,
+    Peer,
     Perm,
     Refusal,
     RemotingCommand,
     RequestCode,
+    Send,
     SendMessageHeader,
     SendResponseHeader,
     StoredKind,
@@ -37,6 +39,7 @@ from mqtrail.wire import (
     SystemError_,
     TopicConfig,
     TopicNotExist,
+    answer,
     decode_batch,
     decode_properties,
     delay_of_level,
@@ -47,7 +50,6 @@ from mqtrail.wire import (
 
 from .config import BrokerConfig
 from .delays import DelayedMessages
-from .effects import Peer, Send, answer
 from .errors import response_code
 from .groups import GroupTable
 from .locks import LockTable

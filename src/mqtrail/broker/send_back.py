@@ -18,12 +18,15 @@ from mqtrail.wire import (
     DeadLetterCause,
     Host,
     NoPermission,
+    Peer,
     Perm,
     QueryNotFound,
     RemotingCommand,
+    Send,
     SendBackHeader,
     SystemError_,
     TopicSysFlag,
+    answer,
     decode_head,
     decode_properties,
     delay_of_level,
@@ -35,7 +38,6 @@ from mqtrail.wire import (
 
 from .config import BrokerConfig
 from .delays import DelayedMessages
-from .effects import Peer, Send, answer
 from .groups import GroupTable
 from .message_properties import check_size, tag_hash
 from .send import DLQ_QUEUES

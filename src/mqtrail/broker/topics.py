@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from mqtrail.store import ConfigFileStore
 from mqtrail.wire import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
@@ -30,7 +31,7 @@ from mqtrail.wire import (
 )
 
 from .config import BrokerConfig
-from .files import TOPICS_FILE, ConfigFiles, load_table, next_version
+from .files import TOPICS_FILE, load_table, next_version
 
 QUEUES_MAX = 65_536  # of one topic; Java has no bound and lets a typing error fill the disk with queue files
 
@@ -38,7 +39,7 @@ QUEUES_MAX = 65_536  # of one topic; Java has no bound and lets a typing error f
 class TopicTable:
     """Topic name -> TopicConfig, saved with every change."""
 
-    def __init__(self, config: BrokerConfig, files: ConfigFiles, now_ms: int) -> None:
+    def __init__(self, config: BrokerConfig, files: ConfigFileStore, now_ms: int) -> None:
         self._config = config
         self._files = files
         self.version = 1

@@ -20,6 +20,7 @@ from mqtrail.wire import (
     Delivered,
     Host,
     MQError,
+    Peer,
     Perm,
     PullHeader,
     SentBack,
@@ -36,7 +37,6 @@ from mqtrail.wire import (
 
 from .clients import ClientTable
 from .config import BrokerConfig
-from .effects import Peer
 from .message_properties import PropertyRules
 from .topics import TopicTable
 

@@ -138,6 +138,13 @@ from .consume_bodies import (
     TopicOffset,
     TopicStatsTable,
 )
+from .effects import (
+    Handler,
+    Peer,
+    PeerId,
+    Send,
+    answer,
+)
 from .errors import (
     BodyError,
     BroadcastConsumption,
@@ -698,6 +705,7 @@ __all__ = [
     "GroupList",
     "GroupSubscription",
     "GroupTopicHeader",
+    "Handler",
     "Header",
     "HeaderError",
     "HeartbeatData",
@@ -728,6 +736,8 @@ __all__ = [
     "OffsetCommit",
     "OffsetResponseHeader",
     "OffsetWrapper",
+    "Peer",
+    "PeerId",
     "Perm",
     "PolicyNotExist",
     "PollingFull",
@@ -771,6 +781,7 @@ __all__ = [
     "ResumeCheckHalfMessageHeader",
     "RouteHeader",
     "SearchOffsetHeader",
+    "Send",
     "SendBackHeader",
     "SendMessageHeader",
     "SendOutcome",
@@ -825,6 +836,7 @@ __all__ = [
     "ViewBrokerStatsHeader",
     "ViewMessageHeader",
     "WipeWritePermResponseHeader",
+    "answer",
     "body_crc",
     "check_record",
     "compress",

@@ -1,7 +1,7 @@
-"""What the core takes and gives: peers, and commands to write to them.
+"""What a pure server takes and gives: peers, and commands to write to them.
 
-The broker touches nothing. A handler gets (peer, request, now_ms) and returns Sends: none (the request is held, or
-asked for no answer), one, or several (an answer and what others must be told).
+Broker and name server touch nothing. A handler gets (peer, request, now_ms) and returns Sends: none (the request is
+held, or asked for no answer), one, or several (an answer and what others must be told).
 
 Source of the shape: raft's Ready, docs/design of this project (decisions as data, time as an argument).
 """
@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NewType
 
-from mqtrail.wire import Host, RemotingCommand, ResponseCode
+from .codes import ResponseCode
+from .command import RemotingCommand
+from .values import Host
 
 PeerId = NewType("PeerId", int)
 

@@ -1,0 +1,317 @@
+"""The name server: brokers register with it, clients ask it where topics are. Pure, as the broker is.
+
+It keeps everything in memory; only the key-value configuration is saved (kvConfig.json). Several name servers know
+nothing of each other: brokers register with all of them.
+
+Source: DefaultRequestProcessor, ClientRequestProcessor, KVConfigManager, apache/rocketmq namesrv/.
+"""
+
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from mqtrail.store import ConfigFileStore, MemoryDisk
+from mqtrail.wire import (
+    VERSION_STRICT_ROUTE_JSON,
+    AddWritePermResponseHeader,
+    BrokerHeader,
+    BrokerMemberGroupHeader,
+    BrokerNameHeader,
+    ClusterHeader,
+    DataVersion,
+    DataVersionResponseHeader,
+    DeleteTopicInNamesrvHeader,
+    Handler,
+    InvalidParameter,
+    KvHeader,
+    KvResponseHeader,
+    KvTable,
+    MQError,
+    NamespaceHeader,
+    Peer,
+    PeerId,
+    QueryNotFound,
+    Refusal,
+    RegisterBrokerBody,
+    RegisterBrokerHeader,
+    RegisterBrokerResponseHeader,
+    RemotingCommand,
+    RequestCode,
+    RequestCodeNotSupported,
+    ResponseCode,
+    RouteHeader,
+    Send,
+    SystemError_,
+    TopicHeader,
+    TopicList,
+    TopicNotExist,
+    TopicRouteData,
+    WipeWritePermResponseHeader,
+    answer,
+    dumps_fastjson,
+    version_of,
+)
+
+from .config import NameServerConfig
+from .routes import RouteTable
+
+KV_FILE: Final = "kvConfig.json"
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+EXT_ZONE_NAME: Final = "__ZONE_NAME"
+EXT_ZONE_MODE: Final = "__ZONE_MODE"
+KV_VALUES_MAX: Final = 100_000
+"""Values kept; a name server is no data base."""
+
+
+class NameServer:
+    """One name server. files: where its key-value configuration is kept."""
+
+    def __init__(self, config: NameServerConfig, files: ConfigFileStore | None = None, *, now_ms: int = 0) -> None:
+        self.config = config
+        self.routes = RouteTable(config)
+        self._files = ConfigFileStore(MemoryDisk()) if files is None else files
+        self._kv = _read_kv(self._files.load(KV_FILE))
+        self._next_scan_ms = now_ms + config.scan_ms
+        self._handlers: dict[int, Handler] = {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+        }
+
+    # As the broker: commands, connections, the clock.
+
+    def connected(self, peer: Peer) -> None:
+        """Note a new connection. Nothing is known of it until it speaks."""
+
+    def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
+        """Serve one command; return what is to be written."""
+        if command.is_response:
+            return []
+        try:
+            handler = self._handlers.get(command.code)
+            if handler is None:
+                raise RequestCodeNotSupported(f" request type {command.code} not supported")
+            sends = handler(peer, command, now_ms)
+        except MQError as error:
+            code = error.response_code if isinstance(error, Refusal) else int(ResponseCode.SYSTEM_ERROR)
+            if code == ResponseCode.INVALID_PARAMETER and command.version < version_of(5, 0, 0):
+                code = ResponseCode.SYSTEM_ERROR
+            remark = error.remark if isinstance(error, Refusal) else str(error)
+            sends = answer(peer, command, code=code, remark=remark)
+        return [] if command.is_oneway else sends
+
+    def disconnected(self, peer: PeerId) -> list[Send]:
+        """Forget the brokers that registered over a connection which has closed."""
+        self.routes.disconnect(peer)
+        return []
+
+    def next_tick_ms(self) -> int:
+        """Return when `tick` is to be called next."""
+        return self._next_scan_ms
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Forget the brokers that have been silent for too long."""
+        if now_ms >= self._next_scan_ms:
+            self._next_scan_ms = now_ms + self.config.scan_ms
+            self.routes.expire(now_ms)
+        return []
+
+    # Brokers.
+
+    def _register(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """103. SystemError_: the body is not what the header's CRC says, or the registration is refused."""
+        header = RegisterBrokerHeader.from_ext(request.ext)
+        found = crc32(request.body) & 0x7FFFFFFF
+        if header.body_crc32 and header.body_crc32 != found:
+            raise SystemError_(f"crc32 not match: found {found}, expected {header.body_crc32} (bodyCrc32)")
+        if header.compressed:
+            body = RegisterBrokerBody.decode_compressed(request.body)
+        else:
+            body = RegisterBrokerBody.decode(request.body or b"{}")
+        table = body.topic_config_serialize_wrapper
+        master, ha_address = self.routes.register(header, table, request.ext.get(EXT_ZONE_NAME), peer.id, now_ms)
+        ext = RegisterBrokerResponseHeader(ha_address, master).to_ext()
+        order = self._kv.get(ORDER_TOPIC_CONFIG) if self.config.order_conf_to_broker else None
+        return answer(peer, request, ext, body=KvTable(order).encode() if order else b"")
+
+    def _unregister(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """104."""
+        header = BrokerHeader.from_ext(request.ext)
+        self.routes.unregister(header.broker_addr, header.broker_name, header.broker_id)
+        return answer(peer, request)
+
+    def _data_version(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """322: whether the broker's topics have changed since it registered."""
+        header = BrokerHeader.from_ext(request.ext)
+        version = DataVersion.decode(request.body or b"{}")
+        changed, known = self.routes.refresh(header, version, now_ms)
+        body = b"" if known is None else known.encode()
+        return answer(peer, request, DataVersionResponseHeader(changed).to_ext(), body=body)
+
+    # Routes.
+
+    def _route(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """105, in real JSON for clients from 4.9.4 and those that ask for it, else with bare broker ids."""
+        header = RouteHeader.from_ext(request.ext)
+        route = self.routes.route(header.topic)
+        if route is None:
+            raise TopicNotExist(
+                f"No topic route info in name server for the topic: {header.topic}: no live broker has registered it; "
+                "check that the topic exists and that its brokers know this name server"
+            )
+        if self.config.order_conf_in_route:
+            conf = self._kv.get(ORDER_TOPIC_CONFIG, {}).get(header.topic)
+            route = msgspec.structs.replace(route, order_topic_conf=conf)
+        if request.ext.get(EXT_ZONE_MODE, "").lower() == "true" and request.ext.get(EXT_ZONE_NAME):
+            route = _of_zone(route, request.ext[EXT_ZONE_NAME])
+        strict = request.version >= VERSION_STRICT_ROUTE_JSON or header.accept_standard_json_only is True
+        return answer(peer, request, body=route.encode(strict=strict))
+
+    def _cluster(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """106."""
+        return answer(peer, request, body=self.routes.cluster().encode())
+
+    def _member_group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """901."""
+        header = BrokerMemberGroupHeader.from_ext(request.ext)
+        group = self.routes.group(header.broker_name)
+        addresses = group.broker_addrs if group is not None and group.cluster == header.cluster_name else {}
+        members = {"brokerAddrs": addresses, "brokerName": header.broker_name, "cluster": header.cluster_name}
+        return answer(peer, request, body=dumps_fastjson({"brokerMemberGroup": members}))
+
+    # Topics.
+
+    def _topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """206."""
+        self._require_topic_list()
+        return answer(peer, request, body=TopicList(tuple(self.routes.topics())).encode())
+
+    def _topics_of_cluster(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """224."""
+        self._require_topic_list()
+        header = ClusterHeader.from_ext(request.ext)
+        return answer(peer, request, body=TopicList(tuple(self.routes.topics_of_cluster(header.cluster))).encode())
+
+    def _require_topic_list(self) -> None:
+        if not self.config.topic_list:
+            raise SystemError_("disable: enableAllTopicList is off on this name server")
+
+    def _system_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """304."""
+        names, address = self.routes.system_topics()
+        return answer(peer, request, body=TopicList(tuple(names), address).encode())
+
+    def _delete_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """216."""
+        header = DeleteTopicInNamesrvHeader.from_ext(request.ext)
+        self.routes.delete_topic(header.topic, header.cluster_name)
+        return answer(peer, request)
+
+    def _register_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """217."""
+        header = TopicHeader.from_ext(request.ext)
+        route = TopicRouteData.decode(request.body or b"{}")
+        self.routes.register_topic(header.topic, {queues.broker_name: queues for queues in route.queue_datas})
+        return answer(peer, request)
+
+    def _wipe_write_perm(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """205."""
+        count = self.routes.wipe_write_perm(BrokerNameHeader.from_ext(request.ext).broker_name)
+        return answer(peer, request, WipeWritePermResponseHeader(count).to_ext())
+
+    def _add_write_perm(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """327."""
+        count = self.routes.add_write_perm(BrokerNameHeader.from_ext(request.ext).broker_name)
+        return answer(peer, request, AddWritePermResponseHeader(count).to_ext())
+
+    # Key-value configuration.
+
+    def _put_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """100."""
+        header = KvHeader.from_ext(request.ext)
+        if header.value is None:
+            raise SystemError_(f"found no value for {header.namespace}/{header.key}, expected one")
+        if sum(map(len, self._kv.values())) >= KV_VALUES_MAX:
+            raise SystemError_(f"found {KV_VALUES_MAX} values, expected fewer: delete some first")
+        self._kv.setdefault(header.namespace, {})[header.key] = header.value
+        self._save_kv()
+        return answer(peer, request)
+
+    def _get_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """101."""
+        header = KvHeader.from_ext(request.ext)
+        value = self._kv.get(header.namespace, {}).get(header.key)
+        if value is None:
+            raise QueryNotFound(f"No config item, Namespace: {header.namespace} Key: {header.key}")
+        return answer(peer, request, KvResponseHeader(value).to_ext())
+
+    def _delete_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """102."""
+        header = KvHeader.from_ext(request.ext)
+        if self._kv.get(header.namespace, {}).pop(header.key, None) is not None:
+            self._save_kv()
+        return answer(peer, request)
+
+    def _list_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """219."""
+        header = NamespaceHeader.from_ext(request.ext)
+        table = self._kv.get(header.namespace)
+        if table is None:
+            raise QueryNotFound(f"No config item, Namespace: {header.namespace}")
+        return answer(peer, request, body=KvTable(table).encode())
+
+    def _save_kv(self) -> None:
+        self._files.save(KV_FILE, {"configTable": self._kv})
+
+    # Configuration.
+
+    def _get_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """319."""
+        lines = {
+            "deleteTopicWithBrokerRegistration": self.config.delete_with_registration,
+            "enableAllTopicList": self.config.topic_list,
+            "listenPort": self.config.listen_port,
+            "orderMessageEnable": self.config.order_conf_in_route,
+            "returnOrderTopicConfigToBroker": self.config.order_conf_to_broker,
+            "scanNotActiveBrokerInterval": self.config.scan_ms,
+        }
+        text = "".join(f"{key}={str(value).lower()}\n" for key, value in lines.items())
+        return answer(peer, request, body=text.encode())
+
+    def _update_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """318. This name server's settings stand from its start on."""
+        raise InvalidParameter("found a change of settings, expected none while it runs: start it with other settings")
+
+
+def _read_kv(document: dict[str, Any] | None) -> dict[str, dict[str, str]]:
+    if document is None:
+        return {}
+    try:
+        return msgspec.convert(document.get("configTable") or {}, dict[str, dict[str, str]])
+    except msgspec.ValidationError as error:
+        raise InvalidParameter(f"{KV_FILE}: {error}: restore {KV_FILE}.bak or repair it by hand") from error
+
+
+def _of_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
+    """Return the route without the brokers of other zones; those without a master stay."""
+    brokers = tuple(broker for broker in route.broker_datas if broker.zone_name == zone or broker.master is None)
+    names = {broker.broker_name for broker in brokers}
+    queues = tuple(queues for queues in route.queue_datas if queues.broker_name in names)
+    return msgspec.structs.replace(route, broker_datas=brokers, queue_datas=queues)
