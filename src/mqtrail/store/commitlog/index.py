@@ -147,10 +147,17 @@ class Index:
                 )
             file = IndexFile(disk, name, config)
             if clean_ms is not None and file.end_ms > clean_ms:
-                file.close()
-                disk.remove(f"{FOLDER}/{name}")
-                continue
-            self.files.append(file)
+                self._forget(file)
+            else:
+                self.files.append(file)
+        last = self.files[-1] if self.files else None
+        if clean_ms is not None and last is not None and not (last.is_full and last.end_ms < clean_ms):
+            # Not known to be synced: its slots may name entries that did not survive, and hide those before them: it is built again.
+            self._forget(self.files.pop())
+
+    def _forget(self, file: IndexFile) -> None:
+        file.close()
+        self._disk.remove(f"{FOLDER}/{file.name}")
 
     @property
     def end_offset(self) -> int:
@@ -204,12 +211,15 @@ class Index:
                 break
         return sorted(set(found))
 
+    def drop_past(self, physical_end: int) -> None:
+        """Remove files that know records which the log has lost; the records before them are indexed again."""
+        while self.files and self.files[-1].end_offset >= physical_end > 0:
+            self._forget(self.files.pop())
+
     def expire(self, physical_first: int) -> None:
         """Remove files, never the last, whose records are all gone."""
         while len(self.files) > 1 and self.files[0].end_offset < physical_first:
-            gone = self.files.pop(0)
-            gone.close()
-            self._disk.remove(f"{FOLDER}/{gone.name}")
+            self._forget(self.files.pop(0))
 
     def sync(self) -> None:
         """Make the last file durable; earlier ones were when they became full."""

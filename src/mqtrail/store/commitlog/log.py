@@ -26,6 +26,7 @@ MARK = struct.Struct(">qqqI")
 MARK_FILE = "mqtrail-durable"
 BLANK_SIZE_MIN = 8
 WIPE_CHUNK = 1 << 20
+TORN_BLOCK = bytes(512)  # the least that a disk writes or loses
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class CommitLog:
         self.flushed_offset = 0
         self.last_record = -1
         self._unsynced: dict[int, File] = {}
+        self.is_foreign = disk.size(MARK_FILE) is None  # Apache's, or new: there never was a mark
         self._mark_file = disk.open(MARK_FILE, MARK.size)
         self.mark = Mark.unpack(self._mark_file.read_at(0, MARK.size))
         self.file: File | None = None
@@ -140,7 +142,7 @@ class CommitLog:
             if size != self.segments.size - at:
                 raise RecordError(f"found padding of {size} bytes at {physical_offset}")
             return None, segment[:0], start + self.segments.size
-        if magic not in (0, MAGIC_V1, MAGIC_V2) and size > 0 and magic >> 16 == MAGIC_V1 >> 16:
+        if magic not in (MAGIC_V1, MAGIC_V2) and size > 0 and magic >> 16 == MAGIC_V1 >> 16 and magic & 0xFF:
             raise StoreError(
                 f"found a record with magic {magic:#010x} at {physical_offset}, expected {MAGIC_V1:#x} or "
                 f"{MAGIC_V2:#x}: a later version wrote it; open this folder with that version"
@@ -151,6 +153,10 @@ class CommitLog:
         head = check_record(view, crc=crc)
         if head.physical_offset != physical_offset:
             raise RecordError(f"found a record of {head.physical_offset} at {physical_offset}: a stale one")
+        properties = bytes(view[head.properties_start : head.properties_end])
+        if "\0" in head.topic or properties.endswith(b"\0") or TORN_BLOCK in properties:
+            # The CRC is of the body alone: a tear behind it shows as the zeros that a segment is made of.
+            raise RecordError(f"found zeros in the topic or properties of the record at {physical_offset}: a torn one")
         return head, view, physical_offset + size
 
     def wipe(self, physical_offset: int) -> int:

@@ -13,6 +13,7 @@ Source: ConsumeQueue, apache/rocketmq store/.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from mqtrail.store.base import QueueState
 from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
@@ -145,6 +146,26 @@ class ConsumeQueue(QueueState):
             return 0
         physical_offset, size, _ = self.entry(self.next_offset - 1)
         return physical_offset + size
+
+    def keep_proven(self, is_right: Callable[[ConsumeQueue, int], bool]) -> None:
+        """After an unclean stop: keep entries up to the last one that its record confirms, wipe what stands behind.
+
+        Entries are synced in order, so every one before a confirmed one is right; unsynced ones behind may be torn, or
+        missing between others that survived.
+        """
+        end = self.next_offset
+        while end > self.first_offset and not is_right(self, end - 1):
+            end -= 1
+        at = end * QUEUE_ENTRY_SIZE
+        start = self._segments.start_of(at)
+        self._segments.drop_from(start + self._segments.size)
+        if self._segments.has(at):
+            file = self._segments.file(start)
+            left = file.read_at(at - start, start + self._segments.size - at).rstrip(b"\0")
+            if left:
+                file.write_at(at - start, bytes(len(left)))
+        self.written_offset = self.next_offset = end
+        self.first_offset = min(self.first_offset, end)
 
     def truncate(self, physical_end: int) -> int:
         """Drop entries whose records do not end at or before physical_end; return how many."""

@@ -4,7 +4,8 @@ From the place up to which queues are known to be on disk, every record is check
 missing. The first bytes that are no record end the log, if they stand at or above the durable mark: they are the torn
 tail of a crash and are wiped. Below the mark they are damage, and the broker refuses to start and names the position.
 
-Without a mark (Apache wrote the folder) the scan begins at the segment that Apache's own rules would choose.
+Where there never was a mark (Apache wrote the folder) the scan begins at the segment that Apache's own rules choose;
+where it cannot be read, everything derived is built again from the whole log.
 Source of those rules: CommitLog.recoverNormally, recoverAbnormally, apache/rocketmq store/.
 """
 
@@ -89,6 +90,13 @@ def recover(
     mark = _trusted(log, log.mark)
     start = _scan_start(log, queues, mark, disk, unclean)
     position, last_record, last_store_ms, rebuilt = start, -1, 0, 0
+    dangling = 0
+    if unclean:
+        # Without a mark that can be read nothing says what was synced: all of Apache's entries count, none of ours.
+        trusted_end = mark.dispatched_offset if mark is not None else log.segments.end if log.is_foreign else 0
+        for queue in queues:
+            dangling += _pointing_past(queue, log)
+            queue.keep_proven(lambda of, at: _is_right(of, at, log, trusted_end))
     ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in queues}
     while log.segments.has(position):
         try:
@@ -116,7 +124,7 @@ def recover(
             "were flushed: restore the missing files, or remove the file mqtrail-durable to accept the loss"
         )
     wiped = log.wipe(position) if log.segments.has(position) else 0
-    dangling = sum(queue.truncate(position) for queue in queues)
+    dangling += sum(queue.truncate(position) for queue in queues)
     for queue in queues:
         queue.correct_first(log.first_offset)
     log.begin(position)
@@ -132,6 +140,42 @@ def recover(
         rebuilt_entries=rebuilt,
         last_store_ms=last_store_ms,
     )
+
+
+def _is_right(queue: ConsumeQueue, queue_offset: int, log: CommitLog, trusted_end: int) -> bool:
+    """Whether the record that an entry names is below trusted_end and is the queue's record of this offset."""
+    physical_offset, size, _ = queue.entry(queue_offset)
+    if physical_offset < log.first_offset:
+        return physical_offset > 0 and size > 0  # its record expired
+    if size <= 0 or physical_offset + size > trusted_end or not log.segments.has(physical_offset):
+        return False
+    try:
+        head = check_record(_record_at(log, physical_offset), crc=False)
+    except RecordError:
+        return False
+    return (head.topic, head.queue_id, head.queue_offset, head.size) == (
+        queue.topic,
+        queue.queue_id,
+        queue_offset,
+        size,
+    )
+
+
+def _pointing_past(queue: ConsumeQueue, log: CommitLog) -> int:
+    """Return how many of the queue's last entries name a place where no record stands."""
+    count = 0
+    for queue_offset in range(queue.next_offset - 1, queue.first_offset - 1, -1):
+        physical_offset, size, _ = queue.entry(queue_offset)
+        if size > 0 and physical_offset < log.first_offset:
+            break
+        if size > 0 and log.segments.has(physical_offset):
+            try:
+                log.scan(physical_offset, crc=False)
+                break
+            except RecordError:
+                pass
+        count += 1
+    return count
 
 
 def _record_at(log: CommitLog, physical_offset: int) -> memoryview:
@@ -158,6 +202,8 @@ def _scan_start(log: CommitLog, queues: Sequence[ConsumeQueue], mark: Mark | Non
         if unclean and at > mark.last_record:
             at = mark.last_record  # look at the last flushed record again
         return at if log.segments.has(at) or at == log.segments.end else log.first_offset
+    if not log.is_foreign:
+        return log.first_offset
     if not unclean:
         known = max((queue.physical_end() for queue in queues), default=0)
         started = [start for start in log.segments.starts if start <= known]

@@ -38,6 +38,7 @@ from mqtrail.wire import (
     MessageIllegal,
     QueryNotFound,
     RecordError,
+    SystemBusy,
     body_crc,
     check_record,
     encode_record,
@@ -48,6 +49,7 @@ CHECKPOINT_SIZE = 4096
 SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
 PROPERTIES_LENGTH = struct.Struct(">h")
 QUERY_COUNT_MAX = 64
+QUERY_INDEX_MAX = 20_000  # records that a query indexes before it answers
 EXPIRE_FILES_MAX = 10  # segments removed by one call
 
 
@@ -73,7 +75,8 @@ class CommitLogStore:
             self._log, self._queues_list(), self.put_entry, self._disk, self.config, unclean
         )
         self._store_ms = self.recovery.last_store_ms
-        self._indexed = max(self._index.end_offset + 1, self._log.first_offset)
+        self._index.drop_past(self._log.end_offset)
+        self._indexed = max(self._index.end_offset, self._log.first_offset)  # the last one is looked at again
         disk.replace("abort", b"")
 
     def _refuse_unknown(self) -> None:
@@ -365,9 +368,15 @@ class CommitLogStore:
         )
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return records indexed under topic#key; see the contract. The index is brought up to date first."""
-        while self.dispatch_index(10_000):
-            pass
+        """Return records indexed under topic#key; see the contract. The index is brought up to date first.
+
+        SystemBusy: it is too far behind for that (it is built again after an unclean stop), so that a part is never
+        taken for the whole.
+        """
+        if self.dispatch_index(QUERY_INDEX_MAX) == QUERY_INDEX_MAX and self.behind_size:
+            raise SystemBusy(
+                f"found the index {self.behind_size} bytes behind the log, expected none: it is being built, ask again"
+            )
         found: list[bytes] = []
         for physical_offset in self._index.find(topic, key, min(count_max, QUERY_COUNT_MAX), begin_ms, end_ms):
             try:
@@ -434,7 +443,7 @@ class CommitLogStore:
         while done < count_max and self._indexed < log.end_offset:
             head, view, after = log.scan(self._indexed, crc=False)
             if head is not None:
-                if head.sys_flag & 0xC != 0xC and head.physical_offset > self._index.end_offset:
+                if head.sys_flag & 0xC != 0xC and head.physical_offset >= self._index.end_offset:
                     keys = keys_of(view[head.properties_start : head.properties_end])
                     self._index.put(head.topic, keys, head.physical_offset, head.store_timestamp_ms)
                 done += 1

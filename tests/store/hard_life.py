@@ -1,0 +1,169 @@
+"""One seeded life of a store on the worst of disks, checked against what was promised to whoever sent.
+
+Promises: a queue holds what was acknowledged as stored, in order, and nothing else; what a call refused never comes
+back; kill -9 loses nothing acknowledged, and a power cut nothing that was flushed; the index finds all that is there.
+"""
+
+import random
+
+from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, StoreFull
+from mqtrail.wire import MessageSysFlag, ServiceNotAvailable, check_record, decode_record, tags_code
+from tests.store.hard_disk import HardDisk, PowerCut
+
+CONFIG = CommitLogConfig(
+    segment_size=64 * 1024, queue_entries=50, index_slots=16, index_entries=64, message_size_max=16 * 1024
+)
+BORN_HOST = bytes((127, 0, 0, 1, 0, 0, 0xC3, 0x50))
+QUEUES = (("orders", 0), ("orders", 1), ("%RETRY%group", 0))
+ACTIONS = ("append", "append", "append", "append", "flush", "queues", "index", "kill", "power", "stop")
+BODY_SIZES = (3, 3, 20, 200, 5_000)
+
+
+def pending(number: int, topic: str, queue_id: int, size: int, sys_flag: int = 0) -> PendingRecord:
+    """A record whose body names its number."""
+    properties = f"UNIQ_KEY\x01ID{number}\x02KEYS\x01key{number} all\x02TAGS\x01T{number % 3}\x02".encode()
+    body = f"{number}:".encode() + bytes(size)
+    return PendingRecord(
+        topic, queue_id, body, properties, tags_code(f"T{number % 3}"), 1_000, BORN_HOST, sys_flag=sys_flag
+    )
+
+
+def number_of(body: bytes) -> int:
+    return int(body.split(b":")[0])
+
+
+class HardLife:
+    """A store, what was acknowledged in each queue, and up to where the log was flushed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.disk = HardDisk(self.chance)
+        self.store = CommitLogStore(self.disk, CONFIG)
+        self.written: dict[tuple[str, int], list[tuple[int, int]]] = {queue: [] for queue in QUEUES}
+        self.refused: set[int] = set()
+        self.in_flight: list[PendingRecord] = []  # the power went inside their append: they may be there or not
+        self.numbers = 0
+        self.flushed = 0
+        self.now_ms = 1_700_000_000_000
+
+    def live(self, steps: int) -> None:
+        """Do so many random things, each of which the power or the disk's room may interrupt."""
+        for _ in range(steps):
+            self.now_ms += self.chance.randrange(2_000)
+            self.disk.power_cut_rate, self.disk.full_rate = 0.02, 0.03
+            try:
+                self._do(self.chance.choice(ACTIONS))
+            except ServiceNotAvailable:
+                pass  # the disk was full; the store goes on, or refuses until it is started again
+            except PowerCut:
+                self.end(power=self.chance.random() < 0.7)
+        self.disk.power_cut_rate = self.disk.full_rate = 0
+        self.end(power=False)
+
+    def _do(self, action: str) -> None:
+        match action:
+            case "append":
+                self.append()
+            case "flush":
+                self.flushed = self.store.flush()
+            case "queues":
+                self.store.write_queues(sync=self.chance.random() < 0.5)
+            case "index":
+                self.store.dispatch_index(self.chance.randrange(1, 5))
+            case "kill":
+                self.end(power=False)
+            case "power":
+                self.end(power=True)
+            case "stop":
+                self.store.close()
+                self.flushed = self.store.end_offset
+                self.start()
+
+    def append(self) -> None:
+        """Append one to five records to one queue or several, some of them prepared."""
+        records = []
+        for _ in range(self.chance.randrange(1, 6)):
+            topic, queue_id = self.chance.choice(QUEUES)
+            sys_flag = MessageSysFlag.TRANSACTION_PREPARED if self.chance.random() < 0.1 else 0
+            records.append(pending(self.numbers, topic, queue_id, self.chance.choice(BODY_SIZES), sys_flag))
+            self.numbers += 1
+        try:
+            tickets = self.store.append(records, self.now_ms)
+        except PowerCut:
+            self.in_flight = records
+            raise
+        except StoreFull:
+            self.refused.update(number_of(bytes(record.body)) for record in records)
+            raise
+        for record, ticket in zip(records, tickets, strict=True):
+            entries = self.written[record.topic, record.queue_id]
+            if record.sys_flag:
+                assert ticket.queue_offset == 0, f"a prepared message took a place in its queue, {self.seed=}"
+                continue
+            assert ticket.queue_offset == len(entries), f"a place in the queue was left out, {self.seed=}"
+            entries.append((number_of(bytes(record.body)), ticket.end_offset))
+
+    def end(self, *, power: bool) -> None:
+        """The process is killed, or the power goes; then the store starts again."""
+        self.store.abandon()
+        self.disk.stop(power=power)
+        if not power:
+            self.flushed = max([self.flushed, *(entries[-1][1] for entries in self.written.values() if entries)])
+        self.start()
+
+    def start(self) -> None:
+        """Start, in spite of power cuts meanwhile, and hold what is there against what was promised."""
+        self.disk.power_cut_rate, self.disk.full_rate = min(self.disk.power_cut_rate, 0.02), 0
+        while True:
+            try:
+                self.store = CommitLogStore(self.disk, CONFIG)
+                break
+            except PowerCut:
+                self.disk.stop(power=self.chance.random() < 0.7)
+        self.disk.power_cut_rate = 0
+        for queue in QUEUES:
+            self._check(queue)
+        self.in_flight = []
+        self.flushed = self.store.flush()
+        assert self.flushed == self.store.end_offset
+
+    def _check(self, queue: tuple[str, int]) -> None:
+        entries = self.written[queue]
+        kept = self.store.max_offset(*queue)
+        survivors = self._read(queue)
+        came_back = self.refused.intersection(survivors)
+        assert not came_back, f"refused messages came back: {came_back}, {self.seed=}"
+        maybe = [
+            number_of(bytes(record.body))
+            for record in self.in_flight
+            if (record.topic, record.queue_id) == queue and not record.sys_flag
+        ]
+        allowed = [number for number, _ in entries] + maybe
+        assert survivors == allowed[:kept], f"others came back in {queue}, {self.seed=}"
+        lost = [number for number, end in entries[kept:] if end <= self.flushed]
+        assert not lost, f"acknowledged messages are lost from {queue}: {lost}, {self.seed=}"
+        del entries[kept:]
+        entries += [(number, self.store.end_offset) for number in survivors[len(entries) :]]
+
+    def _read(self, queue: tuple[str, int]) -> list[int]:
+        numbers: list[int] = []
+        at = self.store.min_offset(*queue)
+        while at < self.store.max_offset(*queue):
+            found = self.store.read(*queue, at, 7, 10_000)
+            assert found.status is GetStatus.FOUND, f"{found.status} at {at} of {queue}, {self.seed=}"
+            for place, record in enumerate(found.records):
+                check_record(record)
+                message, _ = decode_record(record)
+                assert (message.topic, message.queue_id, message.queue_offset) == (*queue, at + place), f"{self.seed=}"
+                numbers.append(number_of(message.body))
+            at = found.next_queue_offset
+        return numbers
+
+    def check_index(self) -> None:
+        """Every message that is there is found by its id."""
+        for (topic, _), entries in self.written.items():
+            for number, _ in entries:
+                found = self.store.query(topic, f"ID{number}", 64, 0, 2**62).records
+                ids = [decode_record(record)[0].msg_id for record in found]
+                assert f"ID{number}" in ids, f"the index misses {number}, {self.seed=}"

@@ -1,0 +1,89 @@
+"""A few lives of a store on a disk that forgets; `make sim` has thousands."""
+
+import random
+
+import pytest
+
+from mqtrail.store import CommitLogStore, StoreError
+from tests.store.crash_disk import CrashDisk, CrashFile
+from tests.store.history import CONFIG, Life, pending
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_life(seed: int) -> None:
+    """After any power cut a queue holds a prefix of what was appended, all that was acknowledged in it."""
+    life = Life(seed)
+    life.live(60)
+    life.check_index()
+
+
+def test_a_stale_record_does_not_come_back() -> None:
+    """What stands behind a torn record is wiped: a new record of the torn one's size must not bring it back."""
+    disk = CrashDisk()
+    store = CommitLogStore(disk, CONFIG)
+    first, second, third = (store.append([pending(n, "orders", 0, 50)], 1)[0] for n in range(3))
+    store.abandon()
+    log = disk.files["commitlog/" + "0" * 20]
+    log.data[second.physical_offset + 100] ^= 1  # the body: the CRC tells
+    disk.close()
+    store = CommitLogStore(disk, CONFIG)
+    assert store.recovery.wiped_size > 0
+    assert store.max_offset("orders", 0) == 1
+    store.append([pending(7, "orders", 0, 50)], 1)
+    store.abandon()
+    store = CommitLogStore(disk, CONFIG)
+    assert store.max_offset("orders", 0) == 2
+    assert first.end_offset == second.physical_offset < third.physical_offset
+
+
+def test_damage_below_the_mark_refuses_to_start() -> None:
+    """What was flushed and is damaged is not a torn tail: the error names the place and the ways on."""
+    disk = CrashDisk()
+    store = CommitLogStore(disk, CONFIG)
+    second = store.append([pending(n, "orders", 0, 50) for n in range(3)], 1)[1]
+    store.flush()
+    store.abandon()
+    disk.files["commitlog/" + "0" * 20].data[second.physical_offset + 100] ^= 1
+    disk.close()
+    with pytest.raises(StoreError, match=rf"damage in the CommitLog at physical offset {second.physical_offset}"):
+        CommitLogStore(disk, CONFIG)
+
+
+def test_entries_past_the_end_are_counted() -> None:
+    """Queue entries that were synced before their records were are dropped, and the report says how many."""
+    disk = CrashDisk()
+    store = CommitLogStore(disk, CONFIG)
+    store.append([pending(n, "orders", 0, 50) for n in range(2)], 1)
+    store.flush()
+    store.append([pending(n, "orders", 0, 50) for n in range(2, 5)], 1)
+    store.write_queues()
+    for path, file in disk.files.items():
+        assert isinstance(file, CrashFile)
+        if path.startswith("consumequeue"):
+            file.sync()
+    store.abandon()
+    log = disk.files["commitlog/" + "0" * 20]
+    assert isinstance(log, CrashFile)
+    for offset, before, _ in reversed(log.unsynced):
+        log.data[offset : offset + len(before)] = before
+    disk.close()
+    store = CommitLogStore(disk, CONFIG)
+    assert store.recovery.dangling_entries == 3
+    assert store.max_offset("orders", 0) == 2
+    assert "3 queue entries pointed past the end" in str(store.recovery)
+
+
+def test_the_crash_disk_can_lose() -> None:
+    """The disk of these tests does forget: else they could not fail."""
+    disk = CrashDisk()
+    file = disk.open("f", 64)
+    file.write_at(0, b"kept")
+    file.sync()
+    outcomes = set()
+    for seed in range(50):
+        file.write_at(8, b"unsynced")
+        disk.crash(random.Random(seed))
+        outcomes.add(bytes(file.data[8:16]))
+        file.data[8:16] = bytes(8)
+        assert file.data[:4] == b"kept"
+    assert len(outcomes) > 2
