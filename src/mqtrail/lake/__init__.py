@@ -5,17 +5,36 @@ DuckDB, over the committed files and over rows that came after them.
 """
 
 from mqtrail.lake.duck import DuckEngine, arrow_rows, connect, judge_rows
+from mqtrail.lake.errors import FileRefused, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
+from mqtrail.lake.lookup import Answer, LookUp, relation_of
+from mqtrail.lake.maintenance import compact, expire, parquet_of, sweep
 from mqtrail.lake.schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
+from mqtrail.lake.tables import DataFile, Lake, LakeTable
 
 __all__ = [
     "SCHEMA_VERSION",
     "TABLES",
+    "Answer",
+    "DataFile",
     "DuckEngine",
+    "FileRefused",
+    "Lake",
+    "LakeError",
+    "LakeMissing",
+    "LakeTable",
+    "LakeUnsupported",
+    "LookUp",
+    "SchemaVersionError",
     "Table",
     "arrow_rows",
     "arrow_schema",
     "arrow_type",
+    "compact",
     "connect",
     "ddl",
+    "expire",
     "judge_rows",
+    "parquet_of",
+    "relation_of",
+    "sweep",
 ]

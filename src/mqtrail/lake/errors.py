@@ -1,0 +1,23 @@
+"""What a lake refuses. Each message says what was found, what was expected, and what to do."""
+
+from __future__ import annotations
+
+
+class LakeError(Exception):
+    """The root of this room's errors."""
+
+
+class LakeMissing(LakeError):
+    """There is no lake at the path."""
+
+
+class LakeUnsupported(LakeError):
+    """The path is none this version can keep a lake on."""
+
+
+class SchemaVersionError(LakeError):
+    """A table was written by another version of mqtrail."""
+
+
+class FileRefused(LakeError):
+    """A file that should be committed does not hold the table's columns, or not one partition."""

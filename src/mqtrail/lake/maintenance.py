@@ -1,0 +1,143 @@
+"""Compaction, retention, and the removal of files that no log names.
+
+Compaction rewrites the files of a closed hour as one, merged and sorted by id, in small row groups with bloom filters:
+what a look-up wants. Bronze files, which no look-up reads, are only joined. Rows never change: readers of either
+snapshot see the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from mqtrail.lake.duck import connect
+from mqtrail.lake.schemas import Table
+from mqtrail.lake.tables import DataFile, Lake, LakeTable
+from mqtrail.trail import merge_sql
+
+HOUR_MS = 3_600_000
+ROW_GROUP_ROWS = 65_536
+"""Rows a row group of a compacted file: about 4 MiB in memory; a look-up reads one."""
+JOINED_SIZE_MAX = 256 * 1024 * 1024
+SMALL_SIZE_MAX = 32 * 1024 * 1024
+COMPACT_PREFIX = "compact-"
+"""Begins the folder of every file a compaction wrote."""
+
+
+def compact(
+    lake: Lake, closed_before_hour: int, *, now_ms: int, connection: duckdb.DuckDBPyConnection | None = None
+) -> int:
+    """Compact what is due in every table; return the files written. Hours from closed_before_hour on stay as they are."""
+    duck = connection or connect()
+    written = 0
+    for table in lake:
+        table.refresh()
+        groups = _hours_due(table, closed_before_hour) if table.table.partition_by else _joins_due(table)
+        for files in groups:
+            rewrite(table, files, duck, now_ms)
+            written += 1
+    return written
+
+
+def rewrite(table: LakeTable, files: Sequence[DataFile], duck: duckdb.DuckDBPyConnection, now_ms: int) -> Path:
+    """Write the rows of `files` as one file and commit it in their place. Return its path."""
+    name = f"{COMPACT_PREFIX}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
+    target = table.path / name / "part.parquet"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    copy(duck, _rows_of(table.table, table.paths(files)), target, table.table)
+    table.swap([target], files, data_change=False, now_ms=now_ms)
+    return target
+
+
+def copy(duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table) -> None:
+    """Write the rows of a query as a file of `table`, as look-ups want it.
+
+    DuckDB writes a bloom filter for each column it encodes with a dictionary, and uses a dictionary only below a limit:
+    the limit is raised to the row group, so that unique ids get one too (a third more bytes for random ids).
+    """
+    order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
+    bloom = f", DICTIONARY_SIZE_LIMIT {ROW_GROUP_ROWS}" if table.bloom else ""
+    path = str(target).replace("'", "''")
+    duck.execute(
+        f"COPY ({rows}{order}) TO '{path}' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP_ROWS}{bloom})"
+    )
+
+
+def _rows_of(table: Table, paths: Sequence[str]) -> str:
+    columns = ", ".join(table.relation.names)
+    source = f"(SELECT {columns} FROM {parquet_of(paths)})"
+    if table.name == "attempts":
+        return f"SELECT {columns} FROM ({merge_sql(source)}) AS merged"
+    return f"SELECT * FROM {source} AS rows_of_files"
+
+
+def parquet_of(paths: Sequence[str]) -> str:
+    """SQL: the rows of Parquet files, whose folders say nothing about columns."""
+    names = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    return f"read_parquet([{names}], hive_partitioning = false, union_by_name = false)"
+
+
+def _hours_due(table: LakeTable, closed_before_hour: int) -> list[list[DataFile]]:
+    """Closed hours that have several files, or one that no compaction wrote."""
+    hours: dict[int, list[DataFile]] = {}
+    for file in table.files():
+        if file.hour is not None and file.hour < closed_before_hour:
+            hours.setdefault(file.hour, []).append(file)
+    return [
+        files for _, files in sorted(hours.items()) if len(files) > 1 or not files[0].path.startswith(COMPACT_PREFIX)
+    ]
+
+
+def _joins_due(table: LakeTable) -> list[list[DataFile]]:
+    """Runs of small files, in the order of their time, to be joined; a single small file waits for company."""
+    column = table.table.time_column
+    small = [f for f in table.files() if f.size < SMALL_SIZE_MAX and f.row_count]
+    joins: list[list[DataFile]] = [[]]
+    for file in sorted(small, key=lambda f: (f.minimum.get(column, 0), f.path)):
+        if sum(f.size for f in joins[-1]) + file.size > JOINED_SIZE_MAX:
+            joins.append([])
+        joins[-1].append(file)
+    return [files for files in joins if len(files) >= 8]
+
+
+def expire(lake: Lake, before_ms: int, *, now_ms: int) -> int:
+    """Drop every file whose rows are all older than before_ms (by the table's time column); return how many.
+
+    Rows of ids that tell no time (publish_hour -1) stay.
+    """
+    dropped = 0
+    for table in lake:
+        table.refresh()
+        column = table.table.time_column
+        if table.table.partition_by:
+            old = [f for f in table.files() if f.hour is not None and 0 <= f.hour < before_ms // HOUR_MS]
+        else:
+            old = [f for f in table.files() if column in f.maximum and f.maximum[column] < before_ms]
+        if old:
+            table.swap([], old, now_ms=now_ms)
+            dropped += len(old)
+    return dropped
+
+
+def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:
+    """Delete files that the current snapshots do not name and that are older than grace_ms; return how many.
+
+    The grace covers readers on an older snapshot and a writer that has not committed yet.
+    """
+    deleted = 0
+    for table in lake:
+        table.refresh()
+        kept = {str(table.path / f.path) for f in table.files()}
+        for path in table.path.rglob("*"):
+            if "_delta_log" in path.parts or not path.is_file() or str(path) in kept:
+                continue
+            if path.stat().st_mtime * 1000 < now_ms - grace_ms:
+                path.unlink()
+                deleted += 1
+        for folder in sorted((p for p in table.path.rglob("*") if p.is_dir()), reverse=True):
+            if "_delta_log" not in folder.parts and not any(folder.iterdir()) \
+                    and folder.stat().st_mtime * 1000 < now_ms - grace_ms:  # fmt: skip
+                folder.rmdir()
+    return deleted

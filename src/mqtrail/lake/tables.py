@@ -1,0 +1,284 @@
+"""One folder of Delta tables: which files are committed, and how more become so, exactly once.
+
+    lake = Lake.create(path)                       # or open; a lake of another schema version is refused
+    table = lake["attempts"]
+    if not table.is_committed(app, batch):         # ask BEFORE writing: a replay must not touch committed files
+        …write Parquet files below table.path…
+        table.commit(files, app=app, batch=batch)
+
+The commit point is one file of the Delta log, put in place atomically. A crash before it leaves files nobody reads
+(`maintenance.sweep` removes them); a crash after it leaves a batch that its app transaction marks as done, so that the
+replay is skipped. `app` must name the checkpoint, not only the table: a new checkpoint counts batches from 0 again.
+One writer at a time; any number of readers, each on the snapshot it opened.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
+
+from mqtrail.lake.errors import FileRefused, LakeMissing, LakeUnsupported, SchemaVersionError
+from mqtrail.lake.schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema
+
+VERSION_KEY = "mqtrail.schema"
+_STATS_TEXT_SIZE_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One committed file. minimum and maximum: of the columns whose statistics are kept."""
+
+    path: str
+    """Relative to the table's folder."""
+    size: int
+    row_count: int
+    hour: int | None
+    """publish_hour of all its rows; None in tables without partitions."""
+    minimum: dict[str, Any] = field(default_factory=dict)
+    maximum: dict[str, Any] = field(default_factory=dict)
+
+    def may_hold(self, column: str, value: Any) -> bool:
+        """False when the statistics say that no row has `value` in `column`."""
+        low, high = self.minimum.get(column), self.maximum.get(column)
+        return low is None or high is None or low <= value <= high
+
+
+class LakeTable:
+    """One table: its committed files, and commits."""
+
+    def __init__(self, table: Table, path: Path) -> None:
+        self.table = table
+        self.path = path
+        self._delta = DeltaTable(str(path))
+        self._files: list[DataFile] | None = None
+
+    @property
+    def version(self) -> int:
+        """The Delta version this object has read."""
+        return self._delta.version()
+
+    def refresh(self) -> None:
+        """Read what was committed since."""
+        before = self._delta.version()
+        self._delta.update_incremental()
+        if self._delta.version() != before:
+            self._files = None
+
+    def files(self, hours: Iterable[int] | None = None) -> list[DataFile]:
+        """The committed files; of partitioned tables those of `hours` alone, if given."""
+        if self._files is None:
+            actions = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
+            self._files = [self._data_file(action) for action in actions]
+        if hours is None:
+            return list(self._files)
+        wanted = set(hours)
+        return [f for f in self._files if f.hour in wanted]
+
+    def paths(self, files: Iterable[DataFile] | None = None) -> list[str]:
+        """Absolute paths of `files` (all committed ones if not given), for any reader of Parquet."""
+        return [str(self.path / f.path) for f in (self.files() if files is None else files)]
+
+    def hours(self) -> list[int]:
+        """The publish hours that have files, in order."""
+        return sorted({f.hour for f in self.files() if f.hour is not None})
+
+    def last_batch(self, app: str) -> int | None:
+        """The latest batch of `app` that is committed; None if none is."""
+        return self._delta.transaction_version(app)
+
+    def is_committed(self, app: str, batch: int) -> bool:
+        """Whether this batch, or a later one, of `app` is committed. Reads the log anew."""
+        self.refresh()
+        last = self.last_batch(app)
+        return last is not None and last >= batch
+
+    def commit(
+        self,
+        files: Sequence[str | Path],
+        *,
+        app: str,
+        batch: int,
+        replace_hours: Iterable[int] = (),
+        now_ms: int | None = None,
+    ) -> bool:
+        """Commit Parquet files below this table's folder; False, and nothing done, when the batch was committed before.
+
+        replace_hours: all earlier files of these publish hours go in the same commit (gold tables). FileRefused when
+        a file lacks a column, has a foreign type, or rows of several partitions. A batch without files is committed too.
+        """
+        if self.is_committed(app, batch):
+            return False
+        gone = set(replace_hours)
+        removed = [f for f in self.files() if f.hour in gone]
+        self.swap(files, removed, app_transaction=Transaction(app, batch), now_ms=now_ms)
+        return True
+
+    def swap(
+        self,
+        added: Sequence[str | Path],
+        removed: Sequence[DataFile],
+        *,
+        app_transaction: Transaction | None = None,
+        data_change: bool = True,
+        now_ms: int | None = None,
+    ) -> None:
+        """Commit `added` in place of `removed`, in one step. data_change=False: the same rows in other files."""
+        at_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        actions: list[AddAction | RemoveAction] = [self._add_action(Path(f), at_ms, data_change) for f in added]
+        actions += [RemoveAction(f.path, data_change, at_ms, f.size, self._partition(f.hour)) for f in removed]
+        self._delta.create_write_transaction(
+            actions,
+            "append",
+            self._delta.schema(),
+            partition_by=[self.table.partition_by] if self.table.partition_by else None,
+            commit_properties=CommitProperties(app_transactions=[app_transaction] if app_transaction else None),
+        )
+        self._delta.update_incremental()
+        self._files = None
+
+    def _partition(self, hour: int | None) -> dict[str, str | None]:
+        return {self.table.partition_by: str(hour)} if self.table.partition_by else {}
+
+    def _add_action(self, file: Path, at_ms: int, data_change: bool) -> AddAction:
+        absolute = file if file.is_absolute() else self.path / file
+        relative = absolute.resolve().relative_to(self.path.resolve()).as_posix()
+        data = read_footer(absolute, self.table, relative)
+        stats = {
+            "numRecords": data.row_count,
+            "minValues": data.minimum,
+            "maxValues": data.maximum,
+            "nullCount": dict.fromkeys(data.minimum, 0),
+        }
+        return AddAction(relative, data.size, self._partition(data.hour), at_ms, data_change, json.dumps(stats))
+
+    def _data_file(self, action: dict[str, Any]) -> DataFile:
+        return DataFile(
+            action["path"],
+            action["size_bytes"],
+            action["num_records"] or 0,
+            action.get(f"partition.{self.table.partition_by}") if self.table.partition_by else None,
+            {k.removeprefix("min."): v for k, v in action.items() if k.startswith("min.") and v is not None},
+            {k.removeprefix("max."): v for k, v in action.items() if k.startswith("max.") and v is not None},
+        )
+
+
+class Lake:
+    """All tables below one folder, by name."""
+
+    def __init__(self, path: Path, tables: dict[str, LakeTable]) -> None:
+        self.path = path
+        self._tables = tables
+
+    @classmethod
+    def open(cls, path: str | Path) -> Lake:
+        """Open the lake at `path`. LakeMissing, SchemaVersionError, LakeUnsupported."""
+        folder = local_folder(path)
+        missing = [name for name in TABLES if not (folder / name / "_delta_log").is_dir()]
+        if missing:
+            raise LakeMissing(
+                f"no lake at {folder}: found no table {missing[0]!r}, expected {len(TABLES)} of them. "
+                "Run `mqtrail pipeline once --namesrv HOST:PORT --lake DIR` first, or name its folder."
+            )
+        tables = {}
+        for name, table in TABLES.items():
+            _check_version(folder / name)
+            tables[name] = LakeTable(table, folder / name)
+        return cls(folder, tables)
+
+    @classmethod
+    def create(cls, path: str | Path) -> Lake:
+        """Open the lake at `path`, creating the tables it lacks. SchemaVersionError, LakeUnsupported."""
+        folder = local_folder(path)
+        for name, table in TABLES.items():
+            if (folder / name / "_delta_log").is_dir():
+                _check_version(folder / name)
+                continue
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(
+                str(folder / name),
+                arrow_schema(table.relation),
+                name=name,
+                description=table.relation.doc,
+                partition_by=[table.partition_by] if table.partition_by else None,
+                configuration={VERSION_KEY: str(SCHEMA_VERSION)},
+                raise_if_key_not_exists=False,
+            )
+        return cls.open(folder)
+
+    def __getitem__(self, name: str) -> LakeTable:
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[LakeTable]:
+        return iter(self._tables.values())
+
+    def refresh(self) -> None:
+        """Read what was committed since, in every table."""
+        for table in self:
+            table.refresh()
+
+
+def local_folder(path: str | Path) -> Path:
+    """`path` as an absolute local folder; LakeUnsupported for a URL."""
+    text = str(path)
+    if "://" in text:
+        raise LakeUnsupported(
+            f"found {text!r}, expected a local or mounted path: an object store needs atomic renames for the Delta log, "
+            "credentials on every executor and range reads in DuckDB, none of which is proven here yet"
+        )
+    return Path(text).expanduser().absolute()
+
+
+def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
+    """What the footer of a Parquet file says, checked against the table. FileRefused."""
+    with pq.ParquetFile(path) as parquet:
+        metadata, schema = parquet.metadata, parquet.schema_arrow
+        expected = arrow_schema(table.relation)
+        for column in expected:
+            index = schema.get_field_index(column.name)
+            found = schema.field(index).type if index >= 0 else None
+            if found is None or not (pa.types.is_nested(column.type) or _alike(found, column.type)):
+                raise FileRefused(
+                    f"{path}: column {column.name!r} is {found or 'missing'}, expected {column.type} as in table {table.name!r}"
+                )
+        minimum: dict[str, Any] = {}
+        maximum: dict[str, Any] = {}
+        wanted = {table.partition_by, table.time_column, *table.sort_by[:1], *table.bloom} - {""}
+        for index in range(metadata.num_columns):
+            name = metadata.schema.column(index).path
+            if name not in wanted or metadata.num_rows == 0:
+                continue
+            statistics = [metadata.row_group(i).column(index).statistics for i in range(metadata.num_row_groups)]
+            if all(s is not None and s.has_min_max for s in statistics):
+                low, high = min(s.min for s in statistics), max(s.max for s in statistics)
+                if not isinstance(high, str) or max(len(low), len(high)) <= _STATS_TEXT_SIZE_MAX:
+                    minimum[name], maximum[name] = low, high
+        hour = None
+        if table.partition_by:
+            hour = minimum.pop(table.partition_by, None)
+            if metadata.num_rows and (hour is None or maximum.pop(table.partition_by) != hour):
+                raise FileRefused(f"{path}: rows of several {table.partition_by}, expected one; write one file an hour")
+        return DataFile(relative or path.name, path.stat().st_size, metadata.num_rows, hour, minimum, maximum)
+
+
+def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
+    return found == expected or (pa.types.is_string(expected) and pa.types.is_large_string(found))
+
+
+def _check_version(folder: Path) -> None:
+    found = DeltaTable(str(folder)).metadata().configuration.get(VERSION_KEY, "none")
+    if found != str(SCHEMA_VERSION):
+        newer = found.isdigit() and int(found) > SCHEMA_VERSION
+        raise SchemaVersionError(
+            f"{folder}: schema version {found}, expected {SCHEMA_VERSION}. "
+            + ("Upgrade mqtrail to the version that wrote it." if newer else "No migration from it exists: keep it for the "
+               "mqtrail that wrote it, and let `mqtrail pipeline run` fill a new --lake folder from what the cluster still has.")
+        )  # fmt: skip

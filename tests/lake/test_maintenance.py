@@ -1,0 +1,107 @@
+"""Compaction changes files, not rows; retention drops what is old; a sweep removes what nobody names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from mqtrail.lake import Lake, LookUp, compact, expire, relation_of, sweep
+
+from tests.lake.test_tables import verdict, write
+
+HOUR_MS = 3_600_000
+NOW_MS = 1000 * HOUR_MS
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty lake."""
+    return Lake.create(tmp_path / "lake")
+
+
+def attempt(msg_id: str, **values: Any) -> dict[str, Any]:
+    return {"cluster": "c", "publish_hour": 5, "msg_id": msg_id, "kind": "HANDLED", "attempt_key": "R", **values}
+
+
+def rows(lake: Lake, name: str) -> list[tuple[Any, ...]]:
+    """All rows, in the order they are stored."""
+    return LookUp(lake).connection.sql(relation_of(lake[name])).fetchall()
+
+
+def test_partial_attempts_become_one(lake: Lake) -> None:
+    """Compaction merges rows of one key by their folds, sorts by id, and writes bloom filters."""
+    table = lake["attempts"]
+    parts = [
+        write(table, "a", [attempt("m2", start_ms=10), attempt("m1", start_ms=3)]),
+        write(table, "b", [attempt("m2", end_ms=20, start_ms=11), attempt("m2", end_ms=20)]),
+    ]
+    table.commit(parts, app="app", batch=0)
+    assert compact(lake, 6, now_ms=NOW_MS) == 1
+    (file,) = table.files()
+    names = table.table.relation.names
+    found = [dict(zip(names, row, strict=True)) for row in rows(lake, "attempts")]
+    assert [(r["msg_id"], r["start_ms"], r["end_ms"]) for r in found] == [("m1", 3, None), ("m2", 10, 20)]
+    filters = LookUp(lake).connection.sql(
+        f"SELECT bloom_filter_offset FROM parquet_metadata('{table.paths([file])[0]}') WHERE path_in_schema = 'msg_id'"
+    )
+    assert all(offset is not None for (offset,) in filters.fetchall())
+    assert compact(lake, 6, now_ms=NOW_MS) == 0, "nothing is due twice"
+
+
+def test_open_hours_stay_as_they_are(lake: Lake) -> None:
+    """Only hours before the given one are rewritten."""
+    table = lake["verdicts"]
+    table.commit([write(table, f"h{h}", [verdict("m", h)]) for h in (5, 6)], app="app", batch=0)
+    assert compact(lake, 6, now_ms=NOW_MS) == 1
+    assert {f.hour: f.path.startswith("compact-") for f in table.files()} == {5: True, 6: False}
+
+
+def test_small_bronze_files_are_joined(lake: Lake) -> None:
+    """Many small files of a table without partitions become one with the same rows."""
+    table = lake["gaps"]
+    files = [write(table, f"b{i}", [{"cluster": "c", "first_offset": i, "detected_ms": i}]) for i in range(9)]
+    table.commit(files, app="app", batch=0)
+    before = sorted(rows(lake, "gaps"))
+    assert compact(lake, 0, now_ms=NOW_MS) == 1
+    assert len(table.files()) == 1
+    assert sorted(rows(lake, "gaps")) == before
+
+
+def test_a_compacted_table_still_knows_its_batches(lake: Lake) -> None:
+    """Rewriting files does not forget what was committed."""
+    table = lake["verdicts"]
+    table.commit([write(table, "a", [verdict("m", 5)])], app="app", batch=3)
+    compact(lake, 6, now_ms=NOW_MS)
+    assert Lake.open(lake.path)["verdicts"].is_committed("app", 3)
+
+
+def test_retention_and_sweep(lake: Lake) -> None:
+    """Old files leave the table at once and the disk after the grace; a reader's snapshot stays whole until then."""
+    verdicts, gaps = lake["verdicts"], lake["gaps"]
+    verdicts.commit([write(verdicts, f"h{h}", [verdict("m", h)]) for h in (5, 900)], app="app", batch=0)
+    gaps.commit([write(gaps, "g", [{"cluster": "c", "detected_ms": 5 * HOUR_MS}])], app="app", batch=0)
+    write(gaps, "crashed", [{"cluster": "c"}])
+    reader = Lake.open(lake.path)
+    assert expire(lake, 800 * HOUR_MS, now_ms=NOW_MS) == 2
+    assert [f.hour for f in verdicts.files()] == [900]
+    assert gaps.files() == []
+    assert len(rows(reader, "verdicts")) == 2
+    later_ms = int(Path(verdicts.paths()[0]).stat().st_mtime * 1000) + 2 * HOUR_MS
+    assert sweep(lake, now_ms=later_ms - 2 * HOUR_MS) == 0, "within the grace"
+    assert sweep(lake, now_ms=later_ms) == 3
+    assert len(rows(lake, "verdicts")) == 1
+    assert not list(gaps.path.glob("crashed/*"))
+
+
+def test_a_joined_file_keeps_types(lake: Lake) -> None:
+    """DuckDB writes the columns that Arrow reads back as the table's own."""
+    table = lake["trajectories"]
+    row = {"cluster": "c", "publish_hour": 5, "msg_id": "m", "events": [{"at_ms": 1, "kind": "SEND", "retry_times": None}]}
+    table.commit([write(table, "a", [row])], app="app", batch=0)
+    compact(lake, 6, now_ms=NOW_MS)
+    (path,) = table.paths()
+    (read,) = pq.read_table(path).to_pylist()
+    assert read["events"][0]["kind"] == "SEND"
+    assert read["publish_hour"] == 5

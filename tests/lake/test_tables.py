@@ -1,0 +1,161 @@
+"""Commits: exactly once, whole partitions replaced at once, nothing of another version or shape."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from mqtrail.lake import (
+    SCHEMA_VERSION,
+    TABLES,
+    FileRefused,
+    Lake,
+    LakeMissing,
+    LakeTable,
+    LakeUnsupported,
+    LookUp,
+    SchemaVersionError,
+    arrow_rows,
+    relation_of,
+)
+
+
+def write(table: LakeTable, name: str, rows: Sequence[dict[str, Any]]) -> Path:
+    """Write rows as one Parquet file below a table's folder, not committed."""
+    path = table.path / name / "part-0.parquet"
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(arrow_rows(table.table.relation, rows), path)
+    return path
+
+
+def read(lake: Lake, name: str) -> list[tuple[Any, ...]]:
+    """All committed rows of a table."""
+    return LookUp(lake).connection.sql(relation_of(lake[name])).fetchall()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty lake, in a path with a space in it."""
+    return Lake.create(tmp_path / "a lake")
+
+
+def verdict(msg_id: str, hour: int, state: str = "WAITING") -> dict[str, Any]:
+    return {"cluster": "c", "publish_hour": hour, "msg_id": msg_id, "group_name": "g", "state": state}
+
+
+def test_an_empty_lake_reads_as_empty_tables(lake: Lake) -> None:
+    """Every table is there and has its columns before the first row."""
+    for table in TABLES.values():
+        assert read(lake, table.name) == []
+        assert lake[table.name].files() == []
+
+
+def test_a_batch_is_committed_once(lake: Lake) -> None:
+    """A replay of a committed batch, or of an earlier one, is skipped and says so."""
+    table = lake["gaps"]
+    assert not table.is_committed("app", 0)
+    assert table.commit([write(table, "a", [{"cluster": "c"}])], app="app", batch=0)
+    assert table.commit([], app="app", batch=1)
+    for batch in (0, 1):
+        assert table.is_committed("app", batch)
+        assert not table.commit([write(table, f"again-{batch}", [{"cluster": "c"}])], app="app", batch=batch)
+    assert len(read(lake, "gaps")) == 1
+
+
+def test_another_checkpoint_counts_anew(lake: Lake) -> None:
+    """Batch 0 of a second app is no replay of the first one's."""
+    table = lake["gaps"]
+    for app in ("first", "second"):
+        assert table.commit([write(table, app, [{"cluster": app}])], app=app, batch=0)
+    assert {row[0] for row in read(lake, "gaps")} == {"first", "second"}
+
+
+def test_files_that_were_never_committed_are_not_read(lake: Lake) -> None:
+    """A crash between writing and committing leaves files that nobody sees; the replay commits its own."""
+    table = lake["gaps"]
+    write(table, "crashed", [{"cluster": "lost"}])
+    assert read(lake, "gaps") == []
+    assert table.commit([write(table, "replayed", [{"cluster": "kept"}])], app="app", batch=0)
+    assert [row[0] for row in read(lake, "gaps")] == ["kept"]
+
+
+def test_a_crash_after_the_commit_skips_the_replay_in_a_new_process(lake: Lake) -> None:
+    """What is committed is known to whoever opens the lake next."""
+    table = lake["gaps"]
+    table.commit([write(table, "a", [{"cluster": "c"}])], app="app", batch=7)
+    reopened = Lake.open(lake.path)["gaps"]
+    assert reopened.last_batch("app") == 7
+    assert not reopened.commit([], app="app", batch=7)
+
+
+def test_two_writers_of_one_batch(lake: Lake) -> None:
+    """A commit reads the log anew: a second object with an old snapshot does not commit the batch again."""
+    other = Lake.open(lake.path)["gaps"]
+    assert lake["gaps"].commit([write(other, "a", [{"cluster": "c"}])], app="app", batch=0)
+    assert not other.commit([write(other, "b", [{"cluster": "c"}])], app="app", batch=0)
+
+
+def test_replacing_hours(lake: Lake) -> None:
+    """New files of an hour take the place of its old ones in one commit; other hours stay."""
+    table = lake["verdicts"]
+    files = [write(table, f"first-{h}", [verdict(f"m{h}", h)]) for h in (5, 6)]
+    table.commit(files, app="app", batch=0)
+    table.commit([write(table, "second", [verdict("m5", 5, "CONSUMED")])], app="app", batch=1, replace_hours=[5, 9])
+    states = {(f.hour, f.row_count) for f in table.files()}
+    assert states == {(5, 1), (6, 1)}
+    column = list(table.table.relation.names).index("state")
+    assert sorted(row[column] for row in read(lake, "verdicts")) == ["CONSUMED", "WAITING"]
+    assert table.version == 2, "one commit a batch"
+
+
+def test_statistics_tell_what_a_file_may_hold(lake: Lake) -> None:
+    """Ids and times of a file are in the log, so that look-ups and retention open nothing."""
+    table = lake["verdicts"]
+    table.commit([write(table, "a", [verdict("m2", 5), verdict("m7", 5)])], app="app", batch=0)
+    (file,) = Lake.open(lake.path)["verdicts"].files([5])
+    assert (file.hour, file.minimum["msg_id"], file.maximum["msg_id"]) == (5, "m2", "m7")
+    assert file.may_hold("msg_id", "m5")
+    assert not file.may_hold("msg_id", "m8")
+    assert file.may_hold("state", "whatever"), "no statistics, no exclusion"
+
+
+def test_foreign_files_are_refused(lake: Lake) -> None:
+    """A file without a column, or with rows of two hours, never becomes part of a table."""
+    gaps, verdicts = lake["gaps"], lake["verdicts"]
+    with pytest.raises(FileRefused, match="column 'broker_name' is missing"):
+        path = gaps.path / "short.parquet"
+        pq.write_table(arrow_rows(gaps.table.relation, [{}]).select(["cluster"]), path)
+        gaps.commit([path], app="app", batch=0)
+    with pytest.raises(FileRefused, match="several publish_hour"):
+        verdicts.commit([write(verdicts, "a", [verdict("m", 5), verdict("m", 6)])], app="app", batch=0)
+    assert gaps.version == verdicts.version == 0
+
+
+def test_other_schema_versions_are_refused(lake: Lake) -> None:
+    """Older and newer tables each say what was found, what was expected and what to do."""
+    for found, remedy in ((SCHEMA_VERSION + 1, "Upgrade mqtrail"), (0, "No migration")):
+        folder = lake.path / "lag"
+        shutil.rmtree(folder)
+        folder.mkdir()
+        DeltaTable.create(
+            str(folder),
+            arrow_rows(TABLES["lag"].relation, []).schema,
+            configuration={"mqtrail.schema": str(found)},
+            raise_if_key_not_exists=False,
+        )
+        for attempt in (Lake.open, Lake.create):
+            with pytest.raises(SchemaVersionError, match=f"version {found}, expected {SCHEMA_VERSION}. {remedy}"):
+                attempt(lake.path)
+
+
+def test_no_lake_and_no_object_store(tmp_path: Path) -> None:
+    """A missing lake names the command that makes one; a URL is refused with what it would need."""
+    with pytest.raises(LakeMissing, match="pipeline once"):
+        Lake.open(tmp_path)
+    with pytest.raises(LakeUnsupported, match="atomic renames"):
+        Lake.create("s3://bucket/lake")
