@@ -22,7 +22,9 @@ def text(number: int) -> str:
     return pub(number, "R", "PG", "orders", f"id-{number}", "", "", "h:1", 5, 1, 0, "off", True)
 
 
-def play(folder: Path, scenario: Scenario, sink: TraceSink | None = None, **settings: Any) -> tuple[Dispatcher, TraceSink]:
+def play(
+    folder: Path, scenario: Scenario, sink: TraceSink | None = None, **settings: Any
+) -> tuple[Dispatcher, TraceSink]:
     """Run a scenario on a started dispatcher and close it."""
     sink = sink or TraceSink()
     config = TraceConfig(spool_dir=folder, linger_ms=20, retry_ms=5, retry_max_ms=20, close_wait_ms=2_000, **settings)

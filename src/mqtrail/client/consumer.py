@@ -472,9 +472,10 @@ class Consumer:
         for queue, offset in offsets.items():
             held = self._held.get(queue)
             if held is not None:
-                held.process_queue.clear()
-                held.puller.seek(offset)
+                held.process_queue.dropped = True
+                held.task.cancel()
                 self._offsets.update(queue, offset, only_up=False)
+                await self.take_queue(queue, offset)
         await self._offsets.persist([queue for queue in offsets if queue in self._held])
 
     # -- what the instance asks for --------------------------------------------------------------------------------

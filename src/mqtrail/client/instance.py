@@ -5,6 +5,7 @@ Source: MQClientInstance, RocketMQ client.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -161,10 +162,8 @@ class ClientInstance:
         for consumer in self._consumers.values():
             topics.update(dict.fromkeys(consumer.topics()))
         for topic in topics:
-            try:
+            with contextlib.suppress(RouteNotFound):
                 await self.fetch_route(topic, self._templates.get(topic))
-            except RouteNotFound:
-                log.debug("client.route_missing", client=self.client_id, topic=topic)
 
     def brokers(self) -> dict[str, dict[int, str]]:
         """All brokers of the known routes: name -> id -> address."""

@@ -52,8 +52,8 @@ class ProcessQueue:
         """The highest offset that is kept; settled ones in between may still be counted."""
         return self._order[-1] if self._order else None
 
-    def put(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
-        """Take pulled messages; return those that are new (a pull that was answered twice brings some again)."""
+    def put(self, messages: Iterable[MessageExt], end: int) -> list[MessageExt]:
+        """Take what a pull brought of [.., end), the filtered ones left out; return those that are new."""
         new: list[MessageExt] = []
         for message in messages:
             offset = message.queue_offset
@@ -64,6 +64,7 @@ class ProcessQueue:
             self._order.append(offset)
             self.size += len(message.body)
             new.append(message)
+        self._next = max(self._next, end)
         return new
 
     def replace(self, message: MessageExt) -> None:

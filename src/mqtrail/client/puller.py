@@ -64,18 +64,9 @@ class Puller:
         self._room = asyncio.Event()
         self.last_pull_ms = 0
 
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next pull."""
-        return self._offset
-
     def wake(self) -> None:
         """Something was settled: there may be room again."""
         self._room.set()
-
-    def seek(self, offset: int) -> None:
-        """Go on at another offset; what was pulled before is the caller's to forget."""
-        self._offset = offset
 
     async def run(self) -> None:
         """Pull until cancelled or the queue is dropped."""
@@ -127,8 +118,8 @@ class Puller:
         self.last_pull_ms = now_ms()
         reply = await self._client.pool.request(address, command, self._config.poll_timeout_ms)
         result = read_pull_reply(reply)
-        if held.dropped or offset != self._offset:
-            return  # given up, or sought elsewhere, while the pull was out
+        if held.dropped:
+            return  # given up while the pull was out
         self._broker_id = result.suggested_broker_id
         self._take(result)
 
@@ -154,9 +145,11 @@ class Puller:
             if not subscription.is_all:
                 # The broker compares hashes only.
                 messages = [message for message in messages if subscription.matches_tag(message.tags)]
-            new = held.put(messages)
+            new = held.put(messages, result.next_offset)
             if new:
                 self._on_messages(held, new)
+        else:
+            held.put((), result.next_offset)
         if not held.count:
             self._offsets.update(held.queue, result.next_offset)
 
