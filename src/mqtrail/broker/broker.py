@@ -29,11 +29,15 @@ from mqtrail.wire import (
     answer,
 )
 
+from .admin_groups import GroupRequests
+from .admin_stats import StatsRequests
+from .admin_topics import TopicRequests
 from .client_requests import ClientRequests
 from .clients import ClientTable
 from .config import BrokerConfig
 from .delays import DelayedMessages
 from .errors import response_code
+from .forward import ForwardedRequests
 from .groups import GroupTable
 from .held import HeldPull, HeldPulls
 from .locks import LockTable
@@ -50,6 +54,7 @@ from .topics import TopicTable
 from .trace import BrokerTrace
 from .writer import MessageWriter
 
+_PAST_ALL: Final = 1 << 62  # a queue offset past any
 HELD_SWEEP_MS: Final = 5_000  # how often held pulls are served although what arrived did not match their tags
 
 
@@ -91,6 +96,8 @@ class Broker:
             config, store, self.topics, self.groups, self.delays, self.writer, self.stats, self.trace
         )
         self._client_requests = ClientRequests(config, self.clients, self.groups, self.topics, self.locks)
+        self._forwards = ForwardedRequests(self.clients, store, config.forward_timeout_ms)
+        self._boot_ms = now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
         self._next_sweep_ms: int | None = None
         self._handlers = self._table()
@@ -99,6 +106,22 @@ class Broker:
         clients = self._client_requests
         offsets = OffsetRequests(self.config, self.store, self.topics, self.groups, self.offsets, self.delays)
         query = QueryMessages(self.config, self.store)
+        topics = TopicRequests(self.topics, self.store, self.offsets, self.stats)
+        groups = GroupRequests(
+            self.config.broker_name, self.groups, self.topics, self.clients, self.offsets, self.store
+        )
+        groups.on_reset = lambda topic, queue_id: self.writer.arrived(topic, queue_id, _PAST_ALL, None)
+        stats = StatsRequests(
+            self.config,
+            self.store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.delays,
+            self.stats,
+            self._boot_ms,
+        )
         return {
             RequestCode.SEND_MESSAGE: self.send.handle,
             RequestCode.SEND_MESSAGE_V2: self.send.handle,
@@ -123,6 +146,33 @@ class Broker:
             RequestCode.LOCK_BATCH_MQ: clients.lock,
             RequestCode.UNLOCK_BATCH_MQ: clients.unlock,
             RequestCode.END_TRANSACTION: self._refuse_transaction,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: topics.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.update_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: topics.all,
+            RequestCode.GET_TOPIC_CONFIG: topics.one,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.update_list,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.one,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: groups.consumers_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: groups.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: groups.subscription,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: groups.reset,
+            RequestCode.GET_TOPIC_STATS_INFO: stats.topic,
+            RequestCode.GET_CONSUME_STATS: stats.group,
+            RequestCode.GET_BROKER_CONSUME_STATS: stats.broker_groups,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: stats.consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: stats.producers,
+            RequestCode.GET_ALL_PRODUCER_INFO: stats.all_producers,
+            RequestCode.VIEW_BROKER_STATS_DATA: stats.windows,
+            RequestCode.GET_BROKER_CONFIG: stats.settings,
+            RequestCode.UPDATE_BROKER_CONFIG: stats.update_settings,
+            RequestCode.GET_BROKER_RUNTIME_INFO: stats.runtime,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._forwards.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._forwards.consume_directly,
         }
 
     # Commands.
@@ -133,7 +183,7 @@ class Broker:
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
         """Serve one command; return what is to be written, to this peer and to others."""
         if command.is_response:
-            return []
+            return self._forwards.answered(peer, command)
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
         if command.is_oneway:
             sends = [send for send in sends if not (send.command.is_response and send.peer == peer.id)]
@@ -218,7 +268,7 @@ class Broker:
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Forget a closed connection; return what others must be told."""
         self.held.disconnect(peer)
-        return self._client_requests.disconnected(peer)
+        return self._client_requests.disconnected(peer) + self._forwards.disconnected(peer)
 
     def next_tick_ms(self) -> int:
         """Return when `tick` is to be called next; ask again after every call of this object."""
@@ -228,6 +278,7 @@ class Broker:
             self._next_sweep_ms,
             self.delays.next_due_ms(),
             self._client_requests.next_tick_ms(),
+            self._forwards.next_deadline_ms(),
             None if self.stats is None else self.stats.next_tick_ms(),
             None if self.trace is None else self.trace.next_due_ms(),
         ):
@@ -243,6 +294,7 @@ class Broker:
         if now_ms >= self._next_save_ms:
             self.save(now_ms)
         sends = self._client_requests.tick(now_ms)
+        sends += self._forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
         return sends + self.settle(now_ms)
 

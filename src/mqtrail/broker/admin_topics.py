@@ -1,0 +1,119 @@
+"""Administration of topics: 17, 18, 215, 21, 351, 305.
+
+Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    CreateTopicHeader,
+    DataVersion,
+    InvalidParameter,
+    Peer,
+    RemotingCommand,
+    Send,
+    TopicConfig,
+    TopicConfigList,
+    TopicConfigTable,
+    TopicHeader,
+    TopicList,
+    TopicNotExist,
+    answer,
+)
+
+from .offsets import OffsetTable
+from .stats import Statistics
+from .topics import TopicTable
+
+# Attributes that would change how a topic is stored, and their values that say what this store does anyway.
+_STORAGE_ATTRIBUTES: Final = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
+
+
+class TopicRequests:
+    """Makes, changes, shows and deletes topics. on_deleted: told the name of a topic that is gone."""
+
+    def __init__(self, topics: TopicTable, store: MessageStore, offsets: OffsetTable, stats: Statistics | None) -> None:
+        self._topics = topics
+        self._store = store
+        self._offsets = offsets
+        self._stats = stats
+        self.on_deleted: Callable[[str], None] = lambda topic: None
+
+    def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """17: make or change a topic. InvalidParameter: its name, numbers or attributes are not allowed."""
+        header = CreateTopicHeader.from_ext(request.ext)
+        known = self._topics.get(header.topic)
+        config = TopicConfig(
+            topic=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=changed_attributes({} if known is None else known.attributes, header.attributes or ""),
+        )
+        self._topics.update(config, now_ms)
+        return answer(peer, request)
+
+    def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """18: make or change topics, in order; the first that is not allowed ends it."""
+        for config in TopicConfigList.decode(request.body).topic_config_list:
+            changed_attributes({}, ",".join(f"+{key}={value}" for key, value in config.attributes.items()))
+            self._topics.update(config, now_ms)
+        return answer(peer, request)
+
+    def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """215: forget a topic, its queues and the groups' offsets in it. A topic that is not there is no error."""
+        topic = TopicHeader.from_ext(request.ext).topic
+        if not topic.strip():
+            raise InvalidParameter("The specified topic is blank.")
+        if self._topics.is_system(topic):
+            raise InvalidParameter(f"The topic[{topic}] is conflict with system topic.")
+        if self._topics.delete(topic, now_ms):
+            self._offsets.forget_topic(topic)
+            self._store.delete_topic(topic)
+            if self._stats is not None:
+                self._stats.forget_topic(topic)
+            self.on_deleted(topic)
+        return answer(peer, request)
+
+    def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """21."""
+        table = TopicConfigTable(dict(self._topics.all()), self._topics.data_version, DataVersion(), {}, {})
+        return answer(peer, request, {}, body=table.encode())
+
+    def one(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """351."""
+        topic = TopicHeader.from_ext(request.ext).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise TopicNotExist(f"No topic in this broker. topic: {topic}")
+        return answer(peer, request, body=config.encode())
+
+    def system(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """305."""
+        return answer(peer, request, body=TopicList(tuple(self._topics.system_topics())).encode())
+
+
+def changed_attributes(known: dict[str, str], text: str) -> dict[str, str]:
+    """Return a topic's attributes after a change such as "+message.type=FIFO,-reserve.time".
+
+    InvalidParameter: an item is of another shape, or asks for a kind of queue that this store does not have.
+    """
+    attributes = dict(known)
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = item[1:].partition("=")
+        if item[0] == "-" and name:
+            attributes.pop(name, None)
+        elif item[0] == "+" and name and equals:
+            if _STORAGE_ATTRIBUTES.get(name, value).lower() != value.lower():
+                raise InvalidParameter(
+                    f"found attribute {name}={value}, expected {_STORAGE_ATTRIBUTES[name]}: this broker has no other"
+                )
+            attributes[name] = value
+        else:
+            raise InvalidParameter(f"found attribute {item!r}, expected +name=value or -name")
+    return attributes
