@@ -9,6 +9,7 @@ from interop.driver import JavaClient, Json
 from interop.story import BATCH_COUNT, BEHAVIOURS, DELAY_MS, LARGE_SIZE, Story
 
 from interop import story as told
+from mqtrail.wire import ConsumeReturnType, MessageType, Pub, SubAfter, SubBefore, TraceRecord, decode_trace
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -156,6 +157,42 @@ def test_queries(ours: Story) -> None:
     assert ours.by_offset_id["properties"]["UNIQ_KEY"] == wanted
 
 
+def test_trace_of_sends(ours: Story) -> None:
+    """The client's Pub records decode, one for each answered send, saying what the send result said."""
+    pubs = {record.msg_id: record for record in _trace(ours) if isinstance(record, Pub)}
+    assert set(pubs) == {result["msgId"] for result in (*ours.sent.values(), ours.batch) if "status" in result}
+    for label, result in ours.sent.items():
+        if "status" not in result:
+            continue
+        pub = pubs[result["msgId"]]
+        assert (pub.topic, pub.offset_msg_id, pub.is_success) == (ours.topic, result["offsetMsgId"], True)
+        assert pub.msg_type == (MessageType.DELAY if label == "delayed" else MessageType.NORMAL)
+        assert result["beginMs"] - 1 <= pub.time_stamp <= pub.time_stamp + pub.cost_time <= result["endMs"] + 1
+    assert pubs[ours.sent["sync"]["msgId"]].keys == "key-1 key-2"
+    assert pubs[ours.sent["large"]["msgId"]].body_length < LARGE_SIZE
+
+
+def test_trace_of_deliveries(ours: Story) -> None:
+    """Every handler call of every attempt has its SubBefore and SubAfter, with what the handler was made to do."""
+    codes = {
+        "fails-once": [ConsumeReturnType.FAILED, ConsumeReturnType.SUCCESS],
+        "throws-once": [ConsumeReturnType.EXCEPTION, ConsumeReturnType.SUCCESS],
+        "null-once": [ConsumeReturnType.RETURNNULL, ConsumeReturnType.SUCCESS],
+        "poison": [ConsumeReturnType.FAILED] * 3,
+        "dead-at-once": [ConsumeReturnType.FAILED],
+        "slow": [ConsumeReturnType.SUCCESS],
+    }
+    befores = [record for record in _trace(ours) if isinstance(record, SubBefore) and record.group_name == ours.group]
+    afters = {record.request_id: record for record in _trace(ours) if isinstance(record, SubAfter)}
+    for label, expected in codes.items():
+        msg_id = ours.sent[label]["msgId"]
+        attempts = sorted((before for before in befores if before.msg_id == msg_id), key=lambda one: one.retry_times)
+        assert [before.retry_times for before in attempts] == list(range(len(expected)))
+        assert [afters[before.request_id].context_code for before in attempts] == expected, label
+    [slow] = [after for after in afters.values() if after.msg_id == ours.sent["slow"]["msgId"]]
+    assert slow.cost_time >= 1200
+
+
 def test_same_as_apache(tell: Callable[[str, str], Story], client: str, ours: Story) -> None:
     """Value by value, down to property names and stored sizes, the client sees what it sees on Apache's 5.3.3."""
     apache = tell("apache-5.3.3", client)
@@ -166,3 +203,14 @@ def _attempts(story: Story, prefix: str) -> list[Json]:
     """All attempts of the main group of labels that start with prefix."""
     labels = story.attempts[story.group]
     return [attempt for label, attempts in labels.items() if label.startswith(prefix) for attempt in attempts]
+
+
+def _trace(story: Story) -> list[TraceRecord]:
+    """The records of the trace messages found under the story's messages, each message once, none unreadable."""
+    bodies = {body for found in story.trace_bodies.values() for body in found}
+    records: list[TraceRecord] = []
+    for body in sorted(bodies):
+        found, rejects = decode_trace(body)
+        assert rejects == []
+        records += found
+    return records
