@@ -13,10 +13,12 @@ from mqtrail.wire import (
     Body,
     BodyError,
     BrokerData,
+    ConsumeFromWhere,
     ConsumerData,
     ConsumeStats,
     HeartbeatData,
     LockBatchBody,
+    MessageModel,
     MessageQueue,
     OffsetWrapper,
     ProducerData,
@@ -130,6 +132,20 @@ def test_heartbeat_of_the_reference() -> None:
 def test_a_heartbeat_of_4_9_lacks_members() -> None:
     heartbeat = HeartbeatData.decode('{"clientID":"c","consumerDataSet":null,"producerDataSet":[{"groupName":"g"}]}')
     assert heartbeat == HeartbeatData("c", (ProducerData("g"),))
+
+
+def test_enums_by_their_place() -> None:
+    """fastjson takes an enum's ordinal for its name, and not every peer writes names."""
+    (consumer,) = HeartbeatData.decode(
+        '{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":1,"messageModel":0,"consumeFromWhere":4}]}'
+    ).consumer_data_set
+    assert consumer == ConsumerData(
+        "g", message_model=MessageModel.BROADCASTING, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    )
+    with pytest.raises(BodyError):
+        HeartbeatData.decode('{"clientID":"c","consumerDataSet":[{"groupName":"g","messageModel":2}]}')
+    with pytest.raises(BodyError):
+        HeartbeatData.decode('{"clientID":"c","consumerDataSet":[7]}')
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -501,6 +502,19 @@ def test_layouts_and_classes_agree() -> None:
         assert counts[-1] is None
         assert counts[:-1] == sorted(count for count in counts[:-1] if count is not None)
         assert all(re.fullmatch("[a-z_]+", field.attribute) for field in longest.fields)
+
+
+def test_the_design_page_names_every_field() -> None:
+    """docs/design/trace-text.md shows the layouts that are written, field by field."""
+    page = (Path(__file__).parents[2] / "docs" / "design" / "trace-text.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    shown = {row[0]: row[1].split() for row in rows if len(row) in (2, 3) and row[0] in TRACE_LAYOUTS}
+    assert shown == {
+        name: [field.name for field in layout.fields]
+        for name, layouts in TRACE_LAYOUTS.items()
+        for layout in layouts
+        if layout.written
+    }
 
 
 def test_keys_of_a_trace_message() -> None:

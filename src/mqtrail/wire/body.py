@@ -16,7 +16,6 @@ from .json_body import ObjectKey, dumps, dumps_fastjson, loads
 from .values import MessageQueue
 
 Value = TypeVar("Value")
-Bodied = TypeVar("Bodied", bound="Body")
 
 
 class Body(msgspec.Struct, frozen=True, rename="camel"):

@@ -3,8 +3,9 @@
 Source: HeartbeatData, ConsumerData, ProducerData, SubscriptionData, FilterAPI, apache/rocketmq remoting/ and common/.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -16,6 +17,9 @@ from .json_body import dumps
 SUBSCRIBE_ALL: Final = "*"
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"
+
+
+# Members stand in Java's order: fastjson takes an enum's place for its name, so a peer may send either.
 
 
 class ConsumeType(StrEnum):
@@ -34,14 +38,14 @@ class MessageModel(StrEnum):
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group begins that has committed no offset yet. The last three are deprecated names."""
+    """Where a group begins that has committed no offset yet. The three in between are deprecated."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
-    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
-    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
     CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
     CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
 class SubscriptionData(Body, frozen=True):
@@ -113,6 +117,14 @@ class HeartbeatData(Body, frozen=True):
     heartbeat_fingerprint: int = 0
     without_sub: bool = False
 
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        """Return the heartbeat; an enum may be given by its place. BodyError as Body.read."""
+        consumers = value.get("consumerDataSet")
+        if isinstance(consumers, list):
+            value = {**value, "consumerDataSet": [_with_enum_names(consumer) for consumer in consumers]}
+        return super().read(value)
+
     def fingerprint(self) -> int:
         """Return what a 5.x client puts into heartbeat_fingerprint: a hash of the groups and their subscriptions."""
         consumers = []
@@ -124,3 +136,21 @@ class HeartbeatData(Body, frozen=True):
             consumers.append(members)
         plain = HeartbeatData("", self.producer_data_set).members() | {"consumerDataSet": consumers}
         return java_string_hash(dumps(plain).decode())
+
+
+_ENUMS: dict[str, tuple[StrEnum, ...]] = {
+    "consumeType": tuple(ConsumeType),
+    "messageModel": tuple(MessageModel),
+    "consumeFromWhere": tuple(ConsumeFromWhere),
+}
+
+
+def _with_enum_names(consumer: object) -> object:
+    if not isinstance(consumer, dict):
+        return consumer
+    named = {}
+    for name, names in _ENUMS.items():
+        place = consumer.get(name)
+        if isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(names):
+            named[name] = names[place].value
+    return {**consumer, **named}

@@ -7,16 +7,16 @@ Bodies come from fastjson 1.x. Where it leaves the standard:
     {"$ref":"$.a[0]"}                                     an object written once, then referred to
     {name:1}  {'a':'b'}                                   bare and single-quoted names, accepted from anyone
 
-Here an integer name becomes an int, an object name a tuple of its sorted (member, value) pairs for which
-MessageQueueKey is the common case, and a reference the very value it points to. We write strict JSON (dumps), or,
-for an answer that old peers know only in fastjson's form, bare integer and object names (dumps_fastjson).
+Here an integer name becomes an int, an object name an ObjectKey (body.py makes MessageQueues of them), and a reference
+the very value it points to. We write strict JSON (dumps), or, for an answer that old peers know only in fastjson's
+form, bare integer and object names (dumps_fastjson).
 
 Source: remoting.md of this project's references, verified on fastjson 1.2.83; RemotingSerializable, apache/rocketmq.
 """
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -38,10 +38,6 @@ class ObjectKey(tuple[tuple[str, Any], ...]):
     def members(self) -> dict[str, Any]:
         """Return the object again."""
         return dict(self)
-
-
-class _Reference(NamedTuple):
-    path: str
 
 
 _fast_encode = msgspec.json.Encoder(order="sorted").encode

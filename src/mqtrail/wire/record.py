@@ -74,7 +74,7 @@ PHYSICAL_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36
 STORE_TIMESTAMP_AT_V4: Final = 56  # 12 more where the born host is IPv6
 
-_V4_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+_V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _MIDDLE: Final = struct.Struct(">iqi")  # reconsume times, prepared transaction offset, body size
@@ -144,7 +144,7 @@ def encode_record(
     body_size = len(body)
     if crc is None:
         crc = body_crc(body)
-    sys_flag &= ~_V4_BITS
+    sys_flag &= ~_V6_BITS
     try:
         if len(born_host) == 8 and len(store_host) == 8:
             head = RECORD_V4.pack(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import NewType, Self
+from typing import Self
 
 from .errors import IdError
 from .properties import (
@@ -22,8 +22,6 @@ from .properties import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
 )
-
-BrokerName = NewType("BrokerName", str)
 
 _PORT = struct.Struct(">i")
 _LEVEL = re.compile(r"-?[0-9]{1,9}")
