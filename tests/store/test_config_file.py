@@ -1,0 +1,62 @@
+"""The broker's tables on disk: Apache's JSON, the one before kept, and never half a file."""
+
+import pytest
+
+from mqtrail.store import ConfigFileStore, MemoryDisk, StoreError
+
+APACHE_OFFSETS = b'{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":1},\n\t"offsetTable":{"orders@g":{0:5,1:6}}\n}'
+
+
+def test_reads_what_apache_writes() -> None:
+    """Integer member names stand bare in Java's files."""
+    disk = MemoryDisk()
+    disk.replace("config/consumerOffset.json", APACHE_OFFSETS)
+    assert ConfigFileStore(disk).load("consumerOffset.json") == {
+        "dataVersion": {"counter": 3, "stateVersion": 0, "timestamp": 1},
+        "offsetTable": {"orders@g": {0: 5, 1: 6}},
+    }
+
+
+def test_save_and_load() -> None:
+    """What was saved is loaded; the one before stands beside it."""
+    disk = MemoryDisk()
+    files = ConfigFileStore(disk)
+    assert files.load("delayOffset.json") is None
+    files.save("delayOffset.json", {"offsetTable": {1: 12, 3: 7}})
+    files.save("delayOffset.json", {"offsetTable": {1: 13}})
+    assert files.load("delayOffset.json") == {"offsetTable": {1: 13}}
+    assert disk.read("config/delayOffset.json") == b'{"offsetTable":{1:13}}'
+    assert disk.read("config/delayOffset.json.bak") == b'{"offsetTable":{1:12,3:7}}'
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff\xfe", b"{}garbage"])
+def test_a_damaged_file_falls_back(damage: bytes) -> None:
+    """The one before is better than none."""
+    disk = MemoryDisk()
+    files = ConfigFileStore(disk)
+    files.save("topics.json", {"a": 1})
+    files.save("topics.json", {"a": 2})
+    disk.replace("config/topics.json", damage)
+    assert files.load("topics.json") == {"a": 1}
+
+
+def test_damage_without_a_way_back_is_named() -> None:
+    """Two unreadable files are not the same as none: starting empty would lose every offset."""
+    disk = MemoryDisk()
+    disk.replace("config/topics.json", b"{")
+    disk.replace("config/topics.json.bak", b"x")
+    with pytest.raises(StoreError, match=r"topics\.json.*topics\.json\.bak.*repair"):
+        ConfigFileStore(disk).load("topics.json")
+
+
+def test_a_damaged_file_does_not_displace_the_good_one() -> None:
+    """Saving over a damaged file keeps the last readable content as .bak."""
+    disk = MemoryDisk()
+    files = ConfigFileStore(disk)
+    files.save("topics.json", {"a": 1})
+    files.save("topics.json", {"a": 2})
+    disk.replace("config/topics.json", b"")
+    files.save("topics.json", {"a": 3})
+    assert files.load("topics.json") == {"a": 3}
+    disk.replace("config/topics.json", b"")
+    assert files.load("topics.json") == {"a": 1}

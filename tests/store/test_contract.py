@@ -1,0 +1,234 @@
+"""The store's contract, held against memory and CommitLog alike, and against a model that is a few dicts."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mqtrail.store import (
+    CommitLogConfig,
+    CommitLogStore,
+    GetStatus,
+    MemoryStore,
+    MessageStore,
+    PendingRecord,
+    RealDisk,
+)
+from mqtrail.wire import Host, MessageIllegal, QueryNotFound, decode_record, tags_code
+
+NOW_MS = 1_700_000_000_000
+BORN_HOST = Host("192.168.0.9", 50000).packed()
+CONFIG = CommitLogConfig(
+    segment_size=128 * 1024, queue_entries=60, index_slots=32, index_entries=500, message_size_max=32 * 1024
+)
+Opener = Callable[[], CommitLogStore]
+
+
+@pytest.fixture(params=["memory", "commitlog"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CommitLogStore]:
+    opened = MemoryStore(CONFIG) if request.param == "memory" else CommitLogStore(RealDisk(tmp_path), CONFIG)
+    yield opened
+    opened.close()
+
+
+def record(body: bytes = b"hello", topic: str = "orders", queue_id: int = 0, tag: str = "", **more: str) -> PendingRecord:
+    """A message with a tag and further properties."""
+    values = {**({"TAGS": tag} if tag else {}), **more}
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in values.items()).encode()
+    return PendingRecord(topic, queue_id, body, properties, tags_code(tag), NOW_MS - 5, BORN_HOST)
+
+
+def bodies(records: object) -> list[bytes]:
+    return [decode_record(bytes(one))[0].body for one in records]  # type: ignore[attr-defined]
+
+
+def test_append_gives_consecutive_places(store: MessageStore) -> None:
+    """Tickets tell where each record of a call stands, in the log and in its queue."""
+    first, second, other = store.append([record(b"a"), record(b"b"), record(b"c", queue_id=1)], NOW_MS)
+    assert (first.queue_offset, second.queue_offset, other.queue_offset) == (0, 1, 0)
+    assert first.physical_offset == 0
+    assert first.end_offset == first.physical_offset + first.size == second.physical_offset
+    assert other.end_offset == store.end_offset
+    assert store.queue_ids("orders") == [0, 1]
+
+
+def test_a_record_is_stored_as_sent(store: MessageStore) -> None:
+    """What a reader decodes is what was appended, with the store's own fields."""
+    sent = record(b"body", tag="TagA", KEYS="k1 k2", UNIQ_KEY="ID")._replace(flag=7, reconsume_times=2)
+    (ticket,) = store.append([sent], NOW_MS)
+    message, _ = decode_record(store.read_at(ticket.physical_offset))
+    assert (message.topic, message.queue_id, message.queue_offset, message.physical_offset) == ("orders", 0, 0, 0)
+    assert (message.body, message.flag, message.reconsume_times, message.msg_id) == (b"body", 7, 2, "ID")
+    assert (message.born_timestamp_ms, message.store_timestamp_ms) == (NOW_MS - 5, NOW_MS)
+    assert message.born_host == Host("192.168.0.9", 50000)
+    assert message.store_host == CONFIG.store_host
+
+
+@pytest.mark.parametrize(
+    ("queue_offset", "status", "following"),
+    [(0, "FOUND", 3), (2, "FOUND", 3), (3, "OFFSET_OVERFLOW_ONE", 3), (4, "OFFSET_OVERFLOW_BADLY", 3)],
+)
+def test_read_statuses(store: MessageStore, queue_offset: int, status: str, following: int) -> None:
+    """Each place of a queue has its answer. Source: store.md §10 of the references."""
+    store.append([record(b"%d" % number) for number in range(3)], NOW_MS)
+    found = store.read("orders", 0, queue_offset, 32, 1 << 20)
+    assert (found.status, found.next_queue_offset, found.min_offset, found.max_offset) == (status, following, 0, 3)
+
+
+def test_reading_a_queue_that_is_not_there(store: MessageStore) -> None:
+    """A queue never written has no range."""
+    found = store.read("nothing", 0, 5, 32, 1 << 20)
+    assert (found.status, found.next_queue_offset) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+    assert (store.min_offset("nothing", 0), store.max_offset("nothing", 0)) == (0, 0)
+    assert store.offset_by_time("nothing", 0, NOW_MS) == 0
+
+
+def test_read_bounds(store: MessageStore) -> None:
+    """Count and bytes bound an answer, but one record always fits."""
+    store.append([record(bytes((number,)) * 1000) for number in range(5)], NOW_MS)
+    assert len(store.read("orders", 0, 0, 2, 1 << 20).records) == 2
+    assert len(store.read("orders", 0, 0, 32, 2500).records) == 2
+    assert len(store.read("orders", 0, 0, 32, 1).records) == 1
+
+
+def test_tag_filter(store: MessageStore) -> None:
+    """Only entries of the wanted tags are read; what was looked at in vain is passed over."""
+    store.append([record(tag, tag=tag.decode()) for tag in (b"A", b"B", b"A", b"C")], NOW_MS)
+    found = store.read("orders", 0, 0, 32, 1 << 20, frozenset({tags_code("A")}))
+    assert (bodies(found.records), found.next_queue_offset) == ([b"A", b"A"], 4)
+    found = store.read("orders", 0, 0, 32, 1 << 20, frozenset({tags_code("D")}))
+    assert (found.status, found.next_queue_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)
+
+
+def test_query(store: MessageStore) -> None:
+    """A message is found by its unique id and by each of its keys, within a range of store times."""
+    store.append([record(b"1", UNIQ_KEY="ID1", KEYS="red round")], NOW_MS)
+    store.append([record(b"2", UNIQ_KEY="ID2", KEYS="red")], NOW_MS + 10_000)
+    assert bodies(store.query("orders", "ID1", 64, 0, 2**62).records) == [b"1"]
+    assert bodies(store.query("orders", "red", 64, 0, 2**62).records) == [b"1", b"2"]
+    assert bodies(store.query("orders", "red", 64, NOW_MS + 5_000, 2**62).records) == [b"2"]
+    assert bodies(store.query("orders", "red", 64, 0, NOW_MS + 5_000).records) == [b"1"]
+    assert bodies(store.query("orders", "round", 64, 0, 2**62).records) == [b"1"]
+    assert list(store.query("other", "red", 64, 0, 2**62).records) == []
+
+
+def test_prepared_and_rolled_back_are_in_no_queue(store: MessageStore) -> None:
+    """Only plain and committed messages take a place. Source: store.md §3 and §15.4."""
+    flags = (0x4, 0x8, 0xC, 0x0)
+    tickets = store.append([record()._replace(sys_flag=flag) for flag in flags], NOW_MS)
+    assert [ticket.queue_offset for ticket in tickets] == [0, 0, 0, 1]
+    assert store.max_offset("orders", 0) == 2
+    found = store.read("orders", 0, 0, 32, 1 << 20)
+    assert [decode_record(bytes(one))[0].sys_flag for one in found.records] == [0x8, 0x0]
+
+
+def test_offset_by_time(store: MessageStore) -> None:
+    """Boundaries as RocketMQ's: lower gives the first at or after, upper the last at or before."""
+    for at_ms in (100, 200, 200, 300):
+        store.append([record()], NOW_MS + at_ms)
+    lower = [store.offset_by_time("orders", 0, NOW_MS + at_ms) for at_ms in (0, 100, 150, 200, 250, 300, 301)]
+    assert lower == [0, 0, 1, 1, 3, 3, 4]
+    upper = [store.offset_by_time("orders", 0, NOW_MS + at_ms, upper=True) for at_ms in (100, 150, 200, 250, 300, 999)]
+    assert upper == [0, 0, 2, 2, 3, 3]
+    assert [store.store_time("orders", 0, place) - NOW_MS for place in range(4)] == [100, 200, 200, 300]
+    assert store.store_time("orders", 0, 4) == -1
+
+
+def test_read_at_refuses_other_places(store: MessageStore) -> None:
+    """Only a record's own place has a record."""
+    store.append([record(), record()], NOW_MS)
+    for place in (-1, 1, store.end_offset, store.end_offset + 10_000_000):
+        with pytest.raises(QueryNotFound):
+            store.read_at(place)
+
+
+def test_delete_topic(store: MessageStore) -> None:
+    """A deleted topic begins anew."""
+    store.append([record(), record(topic="other")], NOW_MS)
+    store.delete_topic("orders")
+    assert store.queue_ids("orders") == []
+    assert store.max_offset("orders", 0) == 0
+    (ticket,) = store.append([record()], NOW_MS)
+    assert ticket.queue_offset == 0
+    assert store.max_offset("other", 0) == 1
+
+
+def test_too_large_is_refused_and_takes_no_place(store: MessageStore) -> None:
+    """One bad record refuses the call, and nothing of it is there."""
+    with pytest.raises(MessageIllegal, match="expected at most"):
+        store.append([record(b"good"), record(bytes(200_000))], NOW_MS)
+    with pytest.raises(MessageIllegal):
+        store.append([record(b"good"), record(X="y" * 33_000)], NOW_MS)
+    assert store.end_offset == 0
+    (ticket,) = store.append([record(b"next")], NOW_MS)
+    assert (ticket.physical_offset, ticket.queue_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("topic", ["", "..", ".", "a/b", "../../etc", "a\0b", "x" * 300], ids=repr)
+def test_a_topic_that_is_no_file_name_is_refused(store: MessageStore, topic: str) -> None:
+    """Topics become folders: one that would leave its own is refused before anything is written."""
+    with pytest.raises(MessageIllegal):
+        store.append([record(topic=topic)], NOW_MS)
+    assert store.end_offset == 0
+
+
+def test_long_retry_topics_are_v2_records(store: MessageStore) -> None:
+    """A topic above 127 bytes has a two-byte length under another magic."""
+    topic = "%RETRY%" + "g" * 150
+    (ticket,) = store.append([record(b"long", topic=topic)], NOW_MS)
+    raw = store.read_at(ticket.physical_offset)
+    assert raw[4:8].hex() == "daa320ab"
+    assert decode_record(raw)[0].topic == topic
+    assert bodies(store.read(topic, 0, 0, 1, 1).records) == [b"long"]
+
+
+def test_flush_makes_everything_durable(store: MessageStore) -> None:
+    """flush tells how far; what comes later is not included."""
+    (ticket,) = store.append([record()], NOW_MS)
+    assert store.flushed_offset == 0
+    assert store.flush() == store.flushed_offset == ticket.end_offset
+    store.append([record()], NOW_MS)
+    assert store.flushed_offset == ticket.end_offset
+
+
+OPERATION = st.lists(
+    st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2), st.sampled_from([0, 1, 50, 3_000]), st.sampled_from("XYZ")),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(calls=st.lists(OPERATION, max_size=30), count_max=st.integers(1, 9), wanted=st.sets(st.sampled_from("XYZ")))
+def test_reads_agree_with_a_model(
+    tmp_path_factory: pytest.TempPathFactory, calls: list[list[tuple[str, int, int, str]]], count_max: int, wanted: set[str]
+) -> None:
+    """Any appends, read back in any pieces and through any filter, also after a restart, are what a list would give."""
+    folder = tmp_path_factory.mktemp("store")
+    stores = [MemoryStore(CONFIG), CommitLogStore(RealDisk(folder), CONFIG)]
+    model: dict[tuple[str, int], list[tuple[bytes, str]]] = {}
+    number = 0
+    for call in calls:
+        records = []
+        for topic, queue_id, size, tag in call:
+            body = b"%d:" % number + bytes(size)
+            records.append(record(body, topic, queue_id, tag))
+            model.setdefault((topic, queue_id), []).append((body, tag))
+            number += 1
+        assert stores[0].append(records, NOW_MS) == stores[1].append(records, NOW_MS)
+    stores[1].close()
+    stores[1] = CommitLogStore(RealDisk(folder), CONFIG)
+    codes = frozenset(map(tags_code, wanted)) if wanted else None
+    for store in stores:
+        for (topic, queue_id), messages in model.items():
+            seen: list[bytes] = []
+            at = 0
+            while at < len(messages):
+                found = store.read(topic, queue_id, at, count_max, 5_000, codes)
+                seen += bodies(found.records)
+                assert found.next_queue_offset > at
+                at = found.next_queue_offset
+            assert seen == [body for body, tag in messages if not wanted or tag in wanted]
+        store.close()

@@ -1,0 +1,311 @@
+"""The operating system's disk: locks between processes, room that ends, files that are not ours."""
+
+import errno
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, RealDisk, StoreError, StoreFull
+from mqtrail.wire import Host, ServiceNotAvailable, decode_record
+
+MIB = 1024 * 1024
+CONFIG = CommitLogConfig(segment_size=MIB, queue_entries=1_000, index_slots=100, index_entries=10_000)
+BORN_HOST = Host("127.0.0.1", 1).packed()
+
+WRITER = """
+import sys
+from pathlib import Path
+from mqtrail.store import CommitLogStore, RealDisk
+from tests.store.test_real_disk import CONFIG, record
+store = CommitLogStore(RealDisk(Path(sys.argv[1])), CONFIG)
+number = int(sys.argv[2])
+while True:
+    store.append([record(number + place) for place in range(7)], 1_700_000_000_000 + number)
+    number += 7
+    if number % 5 == 0:
+        store.flush()
+    if number % 11 == 0:
+        store.dispatch_index(50)
+    if number % 13 == 0:
+        store.write_queues(sync=number % 2 == 0)
+    print(number, flush=True)
+"""
+
+
+def record(number: int, topic: str = "orders") -> PendingRecord:
+    """A message whose body names its number; every third in another queue."""
+    properties = f"UNIQ_KEY\x01ID{number}\x02".encode()
+    return PendingRecord(topic, number % 3, b"%d:" % number + bytes(300), properties, 0, 1, BORN_HOST)
+
+
+def numbers(store: CommitLogStore) -> list[int]:
+    """Every number there is, by queue offset."""
+    found: list[int] = []
+    for queue_id in store.queue_ids("orders"):
+        at = 0
+        while (result := store.read("orders", queue_id, at, 100, MIB)).status is GetStatus.FOUND:
+            found += [int(decode_record(bytes(one))[0].body.split(b":")[0]) for one in result.records]
+            at = result.next_queue_offset
+    return sorted(found)
+
+
+def test_kill_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """kill -9 at any moment, several times over: what append returned for is there, once, and the index finds it."""
+    acknowledged = 0
+    for _ in range(4):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), str(acknowledged)],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
+        assert writer.stdout is not None
+        for _ in range(40):
+            acknowledged = int(writer.stdout.readline())
+        writer.send_signal(signal.SIGKILL)
+        acknowledged = max([acknowledged, *map(int, writer.stdout.read().split())])
+        writer.stdout.close()
+        assert writer.wait() == -signal.SIGKILL
+        store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+        assert store.recovery.unclean
+        there = numbers(store)
+        assert there == list(range(len(there)))
+        assert len(there) >= acknowledged
+        while store.dispatch_index(1_000):
+            pass
+        for number in range(0, len(there), 17):
+            assert len(store.query("orders", f"ID{number}", 64, 0, 2**62).records) == 1
+        acknowledged = len(there)
+        store.close()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    """Two brokers on one folder would destroy it: the second is told so, whichever process it is in."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    with pytest.raises(StoreError, match="in use by another"):
+        CommitLogStore(RealDisk(tmp_path), CONFIG)
+    second = subprocess.run(
+        [sys.executable, "-c", WRITER, str(tmp_path), "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert second.returncode != 0
+    assert "in use by another process" in second.stderr
+    store.append([record(0)], 1)
+    store.close()
+    CommitLogStore(RealDisk(tmp_path), CONFIG).close()
+
+
+def test_only_the_log_takes_room(tmp_path: Path) -> None:
+    """Segments are reserved before use; queues and index stay sparse, so that a thousand queues cost little."""
+    store = CommitLogStore(RealDisk(tmp_path), CommitLogConfig(segment_size=MIB))
+    store.append([record(0), record(1)], 1)
+    store.dispatch_index(10)
+    store.close()
+    (segment,) = (tmp_path / "commitlog").iterdir()
+    assert segment.stat().st_blocks * 512 >= MIB
+    for folder, size in (("consumequeue/orders/0", 6_000_000), ("index", 420_000_040)):
+        (file,) = (tmp_path / folder).iterdir()
+        assert file.stat().st_size == size
+        assert file.stat().st_blocks * 512 < 256 * 1024
+
+
+def test_many_queues_need_few_descriptors(tmp_path: Path) -> None:
+    """The usual limit is 1024 descriptors a process; queues must not use one each."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(2_000):
+        store.append([record(0, topic=f"t{number}")], 1)
+    store.write_queues(sync=True)
+    for number in range(2_000):
+        assert store.read(f"t{number}", 0, 0, 1, 1).status is GetStatus.FOUND
+    assert len(os.listdir("/proc/self/fd")) - before < 600
+    store.close()
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    assert store.max_offset("t1999", 0) == 1
+    assert len(os.listdir("/proc/self/fd")) - before < 600
+    store.close()
+
+
+def test_disk_full_on_a_new_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No room for the next segment: nothing of the call is stored, what is there is read, and room heals it."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    count = 0
+    monkeypatch.setattr(os, "posix_fallocate", _no_room)
+    with pytest.raises(StoreFull, match="found no room.*nothing of this request was stored.*free") as refusal:
+        store.append([record(0)], 1)
+    assert isinstance(refusal.value, ServiceNotAvailable)
+    monkeypatch.undo()
+    while store.end_offset < MIB - 5_000:
+        store.append([record(count)], 1)
+        count += 1
+    monkeypatch.setattr(os, "posix_fallocate", _no_room)
+    end = store.end_offset
+    with pytest.raises(StoreFull):
+        store.append([record(count + place) for place in range(50)], 1)
+    assert store.end_offset == end
+    assert numbers(store) == list(range(count))
+    monkeypatch.undo()
+    store.append([record(count + place) for place in range(50)], 1)
+    assert numbers(store) == list(range(count + 50))
+    store.close()
+
+
+def _no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_short_write_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that stops half-way takes its offsets back, and none of its records comes back later."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    store.append([record(0)], 1)
+    real_pwrite = os.pwrite
+    calls = 0
+
+    def stops(fd: int, data: bytes, offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            return real_pwrite(fd, bytes(data)[: len(data) * 2 // 3], offset)
+        if calls == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_pwrite(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", stops)
+    with pytest.raises(StoreFull):
+        store.append([record(100 + place) for place in range(30)], 1)
+    monkeypatch.undo()
+    assert calls >= 2
+    store.append([record(3)], 1)
+    store.abandon()
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    assert numbers(store) == [0, 3]
+    store.close()
+
+
+def test_a_failed_sync_ends_the_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed fdatasync the kernel may have dropped the pages: nothing more is promised or taken."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    store.append([record(0)], 1)
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fails)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        store.flush()
+    monkeypatch.undo()
+    assert store.flushed_offset == 0
+    with pytest.raises(ServiceNotAvailable, match=r"sync.*restart"):
+        store.append([record(1)], 1)
+    assert store.read("orders", 0, 0, 1, 1).status is GetStatus.FOUND
+    store.abandon()
+
+
+FOREIGN = {
+    "BatchCQ topics": ("batchconsumequeue/t/0/00000000000000000000", b"\0" * 46, "BatchCQ"),
+    "static topics": (
+        "config/topicQueueMapping.json",
+        json.dumps({"topicQueueMappingInfoMap": {"t": {"totalQueues": 8}}}).encode(),
+        "static topics",
+    ),
+    "queues in RocksDB": ("consumequeue_rocksdb/CURRENT", b"MANIFEST", "RocksDB"),
+    "a DLedger log": ("dledger-n0/data/00000000000000000000", b"\0" * 64, "DLedger"),
+    "extended queues": ("consumequeue_ext/t/0/00000000000000000000", b"\0" * 64, "enableConsumeQueueExt"),
+    "a stray file in the log": ("commitlog/readme.txt", b"hello", "readme.txt"),
+    "another segment size": ("commitlog/00000000000000000000", b"\0" * 4096, "4096"),
+    "another queue size": ("consumequeue/t/0/00000000000000000000", b"\0" * 60, "60"),
+    "another index size": ("index/20260101000000000", b"\0" * 60, "60"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_is_not_known_is_refused(tmp_path: Path, name: str) -> None:
+    """Never truncate what another version or broker wrote: refuse, say what was found, and touch nothing."""
+    path, content, said = FOREIGN[name]
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match=said):
+        CommitLogStore(RealDisk(tmp_path), CONFIG)
+    assert file.read_bytes() == content
+    assert not (tmp_path / "abort").exists()
+
+
+def test_a_refused_folder_is_free_again(tmp_path: Path) -> None:
+    """A refusal gives the lock back: the next try in the same process may succeed."""
+    stray = tmp_path / "commitlog" / "stray"
+    stray.parent.mkdir(parents=True)
+    stray.touch()
+    with pytest.raises(StoreError):
+        CommitLogStore(RealDisk(tmp_path), CONFIG)
+    stray.unlink()
+    CommitLogStore(RealDisk(tmp_path), CONFIG).close()
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_record_of_an_unknown_magic_is_refused(tmp_path: Path, flushed: bool) -> None:
+    """A record of a later version is no torn tail, above the mark either: refuse, and leave it as it is."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    store.append([record(0)], 1)
+    (ticket,) = store.append([record(1)], 1)
+    if flushed:
+        store.flush()
+    store.abandon()
+    segment = tmp_path / "commitlog" / "00000000000000000000"
+    with segment.open("r+b") as file:
+        file.seek(ticket.physical_offset + 4)
+        file.write(struct.pack(">I", 0xDAA320AF))
+    before = segment.read_bytes()
+    with pytest.raises(StoreError, match=rf"0xdaa320af.*{ticket.physical_offset}"):
+        CommitLogStore(RealDisk(tmp_path), CONFIG)
+    assert segment.read_bytes() == before
+
+
+def test_a_missing_segment_is_named(tmp_path: Path) -> None:
+    """A hole between segments is damage, not an end."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    for number in range(0, 9_000, 100):
+        store.append([record(number + place) for place in range(100)], 1)
+    store.close()
+    segments = sorted((tmp_path / "commitlog").iterdir())
+    assert len(segments) >= 3
+    segments[1].unlink()
+    with pytest.raises(StoreError, match="restore"):
+        CommitLogStore(RealDisk(tmp_path), CONFIG)
+
+
+def test_lost_segments_at_the_end_are_noticed(tmp_path: Path) -> None:
+    """Segments that were flushed and are gone are a loss to be told, not a shorter log."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    for number in range(0, 9_000, 100):
+        store.append([record(number + place) for place in range(100)], 1)
+    store.close()
+    sorted((tmp_path / "commitlog").iterdir())[-1].unlink()
+    with pytest.raises(StoreError, match="flushed"):
+        CommitLogStore(RealDisk(tmp_path), CONFIG)
+
+
+def test_derived_files_are_built_again(tmp_path: Path) -> None:
+    """consumequeue/ and index/ may be deleted by hand: the log has it all."""
+    import shutil
+
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    for number in range(0, 5_000, 100):
+        store.append([record(number + place) for place in range(100)], 1)
+    store.close()
+    shutil.rmtree(tmp_path / "consumequeue")
+    shutil.rmtree(tmp_path / "index")
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    assert numbers(store) == list(range(5_000))
+    while store.dispatch_index(1_000):
+        pass
+    assert len(store.query("orders", "ID4321", 64, 0, 2**62).records) == 1
+    store.close()
