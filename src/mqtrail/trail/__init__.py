@@ -16,13 +16,14 @@ from mqtrail.trail.evidence import (
     MESSAGE_META,
     QUEUE_RANGES,
     SUBSCRIPTIONS,
+    TRACE_COLUMN_OF,
     TRACE_EVENTS,
     TRACE_REJECTS,
 )
 from mqtrail.trail.hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
 from mqtrail.trail.judge import INPUTS, judge
 from mqtrail.trail.judgement import OPEN_STATES
-from mqtrail.trail.kinds import business_group, business_topic, retry_group, stored_kind
+from mqtrail.trail.kinds import business_group, business_topic, is_business_group, retry_group, stored_kind
 from mqtrail.trail.results import (
     ATTEMPTS,
     EVENT_FIELDS,
@@ -58,6 +59,7 @@ __all__ = [
     "SPARK",
     "STATES",
     "SUBSCRIPTIONS",
+    "TRACE_COLUMN_OF",
     "TRACE_EVENTS",
     "TRACE_REJECTS",
     "TRAJECTORIES",
@@ -74,6 +76,7 @@ __all__ = [
     "attempts_sql",
     "business_group",
     "business_topic",
+    "is_business_group",
     "judge",
     "lag_sql",
     "merge_sql",

@@ -83,6 +83,22 @@ TRACE_EVENTS = Relation(
     ),
 )
 
+TRACE_COLUMN_OF = {
+    "time_stamp": "event_ms",
+    "body_length": "body_size",
+    "cost_time": "cost_ms",
+    "is_success": "success",
+    "count": "lost_count",
+    "broker_name": "store_broker_name",
+    "queue_id": "store_queue_id",
+    "queue_offset": "store_queue_offset",
+    "size": "store_size",
+    "born_timestamp": "born_ms",
+    "store_timestamp": "store_ms",
+    "kind": "stored_kind",
+}
+"""Attributes of wire's trace records whose column of trace_events is called otherwise."""
+
 TRACE_REJECTS = Relation(
     "trace_rejects",
     "One row a trace record, or a whole trace message (record_no -1), that does not decode.",

@@ -80,6 +80,11 @@ def business_topic(topic: str = "topic") -> str:
     return f"({topic} <> '' AND {topic} NOT IN ({quoted(SYSTEM_TOPICS)}) AND {prefixes})"
 
 
+def is_business_group(group: str) -> bool:
+    """The same as `business_group`, of one name that is at hand."""
+    return bool(group) and not group.startswith(TOOL_GROUP_PREFIXES)
+
+
 def business_group(group: str = "group_name") -> str:
     """SQL condition: an application's own consumer group; not ''."""
     return f"({group} <> '' AND " + " AND ".join(f"NOT {starts_with(group, p)}" for p in TOOL_GROUP_PREFIXES) + ")"
