@@ -1,0 +1,57 @@
+"""What the brokers hold when the demo ends, read queue by queue: the part of the truth that only they can tell."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from mqtrail.client import PullStatus, QueueReader, RouteNotFound
+from mqtrail.demo.plan import GROUPS, REMINDERS, TOPICS
+from mqtrail.wire import SCHEDULE_TOPIC, MessageExt, decode_record, dlq_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """stored: first keys with a copy in their topic or waiting for it. visible_ms: key -> store time of the first copy
+    of a reminder in its topic. dead_letters: group -> keys in its %DLQ%. ids: message id -> key."""
+
+    stored: frozenset[str]
+    visible_ms: dict[str, int]
+    dead_letters: dict[str, frozenset[str]]
+    ids: dict[str, str]
+
+
+def measure(namesrv: str) -> Holdings:
+    """Read every queue of the shop's topics, the schedule topic and the dead-letter topics once."""
+    stored: set[str] = set()
+    visible_ms: dict[str, int] = {}
+    dead: dict[str, set[str]] = defaultdict(set)
+    ids: dict[str, str] = {}
+    with QueueReader(namesrv) as reader:
+        for topic in TOPICS:
+            for message in _read(reader, topic):
+                key = message.keys[0]
+                stored.add(key)
+                ids[message.msg_id] = key
+                if topic == REMINDERS:
+                    visible_ms[key] = min(visible_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
+        for message in _read(reader, SCHEDULE_TOPIC):
+            if message.keys:
+                stored.add(message.keys[0])
+                ids[message.msg_id] = message.keys[0]
+        for group in GROUPS:
+            for message in _read(reader, dlq_topic(group.name)):
+                dead[group.name].add(message.keys[0])
+    return Holdings(frozenset(stored), visible_ms, {group: frozenset(keys) for group, keys in dead.items()}, ids)
+
+
+def _read(reader: QueueReader, topic: str) -> list[MessageExt]:
+    messages: list[MessageExt] = []
+    try:
+        queues = reader.queues(topic)
+    except RouteNotFound:
+        return messages
+    for queue in queues:
+        first, end = reader.range(queue)
+        for result in reader.read_range(queue, first, end):
+            if result.status is PullStatus.FOUND:
+                messages += [decode_record(record)[0] for record in result.records]
+    return messages

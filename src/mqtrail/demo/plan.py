@@ -1,0 +1,135 @@
+"""The shop's plan: its topics and groups, which orders go wrong and how, and the settings changed to keep it short.
+
+Everything here is decided by the order's number, so that two runs hurt the same orders. What really happened is
+another matter: `truth.py` notes it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+ORDERS: Final = "orders"
+PAYMENTS: Final = "payments"
+REMINDERS: Final = "reminders"
+TOPICS: Final = (ORDERS, PAYMENTS, REMINDERS)
+QUEUE_NUMS: Final = 4
+
+# Changed from the defaults, and printed: retries take level 3 + attempts made, so levels 3 to 6 are short here.
+DELAY_LEVELS: Final = "1s 5s 1s 1s 2s 2s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 1h 2h"
+HUNG_MS: Final = 15_000
+HUNG_MS_DEFAULT: Final = 45_000
+ATTEMPTS_MAX: Final = 2  # redeliveries before the dead-letter queue
+LEVEL_HOUR: Final = 17
+REMINDER_LEVEL: Final = 2  # 5 s
+REMINDER_LEVEL_LATER: Final = 18  # 2 h: still waiting when the demo ends
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """One consumer group: what it reads, how many handlers at once, whether anybody is there."""
+
+    name: str
+    subscriptions: Mapping[str, str]
+    concurrency: int = 20
+    live: bool = True
+
+    def tags(self, topic: str) -> frozenset[str]:
+        """The tags it takes of a topic, empty for all."""
+        expression = self.subscriptions[topic]
+        return frozenset() if expression == "*" else frozenset(tag.strip() for tag in expression.split("||"))
+
+
+STOCK: Final = GroupPlan("stock", {ORDERS: "CREATED"})
+POINTS: Final = GroupPlan("points", {ORDERS: "PAID"})
+LEDGER: Final = GroupPlan("ledger", {PAYMENTS: "*"})
+SMS: Final = GroupPlan("sms", {REMINDERS: "*"}, concurrency=4)
+AUDIT: Final = GroupPlan("audit", {PAYMENTS: "*"}, live=False)
+GROUPS: Final = (STOCK, POINTS, LEDGER, SMS, AUDIT)
+
+
+class Trouble(StrEnum):
+    """What a handler does with a message that is in for trouble."""
+
+    NONE = ""
+    SLOW = "slow"  # takes 1.3 s, then succeeds
+    FLAKY = "flaky"  # raises once, then succeeds
+    POISON = "poison"  # raises every time
+    REFUSED = "refused"  # goes to the dead-letter queue at once
+    LATER = "later"  # asks to see it again in an hour
+    HANG = "hang"  # never returns
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order of the shop; its messages' first keys name them in the truth."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        """The order's key, on every message of it."""
+        return f"order-{self.number:06d}"
+
+    @property
+    def created(self) -> str:
+        """Key of the CREATED message."""
+        return f"{self.name}.created"
+
+    @property
+    def paid(self) -> str:
+        """Key of the PAID message."""
+        return f"{self.name}.paid"
+
+    @property
+    def charge(self) -> str:
+        """Key of the payment."""
+        return f"{self.name}.charge"
+
+    @property
+    def reminder(self) -> str:
+        """Key of the reminder."""
+        return f"{self.name}.reminder"
+
+    @property
+    def is_reminded(self) -> bool:
+        """Whether a delayed reminder is sent for it."""
+        return self.number % 25 == 4
+
+    @property
+    def is_special(self) -> bool:
+        """Whether something is planned to go wrong with it; such orders are sent first."""
+        return any(trouble(group.name, self) is not Trouble.NONE for group in GROUPS)
+
+
+def trouble(group: str, order: Order) -> Trouble:
+    """Return what befalls the order's message in a group."""
+    remainder = order.number % 500
+    match group, remainder:
+        case "stock", 11 | 12:
+            return Trouble.SLOW
+        case "stock", 21 | 22 | 23:
+            return Trouble.FLAKY
+        case "points", 31:
+            return Trouble.POISON
+        case "points", 32:
+            return Trouble.REFUSED
+        case "points", 33:
+            return Trouble.LATER
+        case "points", 34:
+            return Trouble.SLOW
+    if group == "sms" and order.number in (29, 54):  # reminded: 29 % 25 == 54 % 25 == 4
+        return Trouble.HANG
+    return Trouble.NONE
+
+
+def orders(count: int) -> Iterator[Order]:
+    """Yield the shop's orders, those in for trouble first."""
+    everyone = [Order(number) for number in range(1, count + 1)]
+    yield from (order for order in everyone if order.is_special)
+    yield from (order for order in everyone if not order.is_special)
+
+
+def order_of(key: str) -> Order:
+    """Return the order that a message's first key belongs to."""
+    return Order(int(key.split(".")[0].removeprefix("order-")))

@@ -1,0 +1,203 @@
+"""The shop itself: it sends orders, payments and reminders, and handles them in its groups, noting what it does.
+
+It knows the client and its own plan, nothing of the trace: what the pipeline finds is compared with these notes later.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from mqtrail.client import (
+    AttemptFailure,
+    ConsumeFrom,
+    Consumer,
+    ConsumerConfig,
+    Outgoing,
+    Producer,
+    RetryLater,
+    SendFailed,
+    SendResult,
+)
+from mqtrail.demo.plan import (
+    ATTEMPTS_MAX,
+    DELAY_LEVELS,
+    LEVEL_HOUR,
+    ORDERS,
+    PAYMENTS,
+    REMINDER_LEVEL,
+    REMINDER_LEVEL_LATER,
+    REMINDERS,
+    GroupPlan,
+    Order,
+    Trouble,
+    order_of,
+    trouble,
+)
+from mqtrail.demo.truth import HandlerResult, SendOutcome, Sent, TruthLog, now_ms
+from mqtrail.wire import Message, MessageExt, MQError, delay_of_level, parse_delay_levels
+
+SLOW_S = 1.3
+DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
+
+
+class AttemptCounter:
+    """A hook that counts the attempts of each send and times the acknowledged one, for the truth alone."""
+
+    def __init__(self) -> None:
+        self.attempts: dict[str, int] = {}
+        self.acknowledged_ms: dict[str, int] = {}
+
+    def send_started(self, out: Outgoing) -> None:
+        """An attempt begins."""
+        self.attempts[out.msg_id] = self.attempts.get(out.msg_id, 0) + 1
+
+    def send_complete(self, out: Outgoing, result: SendResult, cost_ms: int) -> None:
+        """It was acknowledged."""
+        self.acknowledged_ms[out.msg_id] = cost_ms
+
+    def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
+        """It failed."""
+
+    def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
+        """It was handed to the socket."""
+
+    def take(self, msg_id: str) -> tuple[int, int]:
+        """Return (attempts, ms of the acknowledged one) and forget them."""
+        return self.attempts.pop(msg_id, 1), self.acknowledged_ms.pop(msg_id, 0)
+
+
+class Seller:
+    """Sends the shop's messages through one producer and notes how each send ended."""
+
+    def __init__(self, producer: Producer, counter: AttemptCounter, truth: TruthLog, *, traced: bool) -> None:
+        self._producer = producer
+        self._counter = counter
+        self._truth = truth
+        self._traced = traced
+
+    async def sell(self, order: Order) -> None:
+        """Send everything about one order, its events in order."""
+        await self.send(Message(ORDERS, _body(order), tags="CREATED", keys=[order.created, order.name]), order.name)
+        await self.send(Message(ORDERS, _body(order), tags="PAID", keys=[order.paid, order.name]), order.name)
+        await self.send(Message(PAYMENTS, _body(order), tags="CARD", keys=[order.charge, order.name]))
+        if order.is_reminded:
+            level = REMINDER_LEVEL_LATER if order.number % 400 == 4 else REMINDER_LEVEL
+            await self.send(
+                Message(REMINDERS, _body(order), tags="SMS", keys=[order.reminder, order.name], delay_level=level)
+            )
+
+    async def send(
+        self, message: Message, order_key: str | None = None, *, timeout_ms: int | None = None, oneway: bool = False
+    ) -> SendOutcome:
+        """Send one message and note it; a failure is noted, not raised."""
+        started_ms = now_ms()
+        msg_id = ""
+        try:
+            if oneway:
+                msg_id = await self._producer.send_oneway(message)
+                outcome = SendOutcome.ONEWAY
+            else:
+                result = await self._producer.send(message, order_key=order_key, timeout_ms=timeout_ms)
+                msg_id, outcome = result.msg_id, SendOutcome.OK
+        except SendFailed as error:
+            msg_id = error.msg_id
+            outcome = SendOutcome.UNCERTAIN if error.maybe_stored else SendOutcome.REFUSED
+        except MQError:
+            outcome = SendOutcome.REFUSED
+        attempts, acknowledged_ms = self._counter.take(msg_id)
+        keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
+        self._truth.add(
+            Sent(
+                key=keys.split()[0],
+                topic=message.topic,
+                tag=message.tags,
+                outcome=outcome,
+                attempts=attempts,
+                acknowledged_ms=acknowledged_ms,
+                traced=self._traced,
+                due_ms=started_ms + delay_of_level(message.delay_level, DELAYS_MS) if message.delay_level else 0,
+                at_ms=started_ms,
+            )
+        )
+        return outcome
+
+
+def _body(order: Order) -> bytes:
+    return f'{{"order":"{order.name}","items":{order.number % 7 + 1},"note":"{"x" * 120}"}}'.encode()
+
+
+class Desk:
+    """One consumer group's handler: does what the plan says to each message and notes it."""
+
+    def __init__(self, plan: GroupPlan, truth: TruthLog, *, seconds: float = 0.0) -> None:
+        self._plan = plan
+        self._truth = truth
+        self._seconds = seconds
+        self.handled = 0
+
+    async def handle(self, message: MessageExt) -> None:
+        """Handle one delivery; raises as the plan has it."""
+        key = message.keys[0]
+        number = self._truth.start(key, self._plan.name, message.reconsume_times)
+        begun = time.perf_counter()
+        result = HandlerResult.ERROR
+        try:
+            await self._work(trouble(self._plan.name, order_of(key)), message)
+            result = HandlerResult.SUCCESS
+        except RetryLater as later:
+            result = HandlerResult.DEAD if later.delay_level < 0 else HandlerResult.LATER
+            raise
+        except asyncio.CancelledError:
+            raise  # the demo ends: the handling stays without an end
+        finally:
+            if not _is_cancelled():
+                self._truth.end(number, result, (time.perf_counter() - begun) * 1000)
+                self.handled += 1
+
+    async def _work(self, what: Trouble, message: MessageExt) -> None:
+        if self._seconds:
+            await asyncio.sleep(self._seconds)
+        match what:
+            case Trouble.SLOW:
+                await asyncio.sleep(SLOW_S)
+            case Trouble.FLAKY if message.reconsume_times == 0:
+                raise ConnectionError("stock service answered 503")
+            case Trouble.POISON:
+                raise ValueError(f"cannot parse {message.keys[0]}")
+            case Trouble.REFUSED:
+                raise RetryLater(-1, "customer is unknown")
+            case Trouble.LATER:
+                raise RetryLater(LEVEL_HOUR, "points service is closed for the night")
+            case Trouble.HANG:
+                await asyncio.Event().wait()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def consumer_of(plan: GroupPlan, namesrv: str) -> Consumer:
+    """Return the group's consumer, not started: from the first message, few retries, trace on."""
+    return Consumer(
+        plan.name,
+        namesrv=namesrv,
+        subscriptions=dict(plan.subscriptions),
+        trace=True,
+        config=ConsumerConfig(
+            consume_from=ConsumeFrom.FIRST_OFFSET, concurrency=plan.concurrency, attempts_max=ATTEMPTS_MAX
+        ),
+    )
+
+
+async def in_parallel(jobs: Iterable[Callable[[], Awaitable[None]]], count: int) -> None:
+    """Run jobs, count at a time, each started in turn."""
+    pending = iter(jobs)
+
+    async def lane() -> None:
+        for job in pending:
+            await job()
+
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(count):
+            lanes.create_task(lane())

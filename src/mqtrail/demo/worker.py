@@ -1,0 +1,31 @@
+"""One consumer process of the `ledger` group, started to be killed: `python -m mqtrail.demo.worker NAMESRV FOLDER`.
+
+It handles payments until kill -9, which comes before it has committed its offsets: what it handled is handed out again.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from mqtrail.demo.plan import LEDGER
+from mqtrail.demo.shop import Desk, consumer_of
+from mqtrail.demo.truth import TruthLog
+
+
+async def work(namesrv: str, folder: Path) -> None:
+    """Consume until killed; print a line per hundred messages handled."""
+    with TruthLog(folder) as truth:
+        desk = Desk(LEDGER, truth)
+        async with consumer_of(LEDGER, namesrv) as consumer:
+            running = asyncio.create_task(consumer.run(desk.handle))
+            said = -1
+            while not running.done():
+                if desk.handled // 100 != said:
+                    said = desk.handled // 100
+                    print(desk.handled, flush=True)
+                await asyncio.wait({running}, timeout=0.1)
+            await running
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1], Path(sys.argv[2])))
