@@ -24,7 +24,7 @@ from mqtrail.client.errors import (
 from mqtrail.client.hooks import ConsumeHook, SendHook
 from mqtrail.client.identity import local_address, unique_ids
 from mqtrail.client.instance import ClientInstance
-from mqtrail.client.outgoing import SendResult
+from mqtrail.client.outgoing import Outgoing, SendResult
 from mqtrail.client.producer import Producer
 from mqtrail.client.pull import PullResult, PullStatus
 from mqtrail.client.reader import QueueReader, RateLimit, ReaderConfig, SyncPuller
@@ -50,6 +50,7 @@ __all__ = [
     "InvalidMessage",
     "MessageModel",
     "NoNameServer",
+    "Outgoing",
     "Producer",
     "ProducerConfig",
     "PullResult",
