@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from mqtrail.lake import Lake, LookUp, compact, expire, relation_of, sweep
 
+from mqtrail.lake import Lake, LookUp, compact, expire, relation_of, sweep
 from tests.lake.test_tables import verdict, write
 
 HOUR_MS = 3_600_000
@@ -98,7 +98,12 @@ def test_retention_and_sweep(lake: Lake) -> None:
 def test_a_joined_file_keeps_types(lake: Lake) -> None:
     """DuckDB writes the columns that Arrow reads back as the table's own."""
     table = lake["trajectories"]
-    row = {"cluster": "c", "publish_hour": 5, "msg_id": "m", "events": [{"at_ms": 1, "kind": "SEND", "retry_times": None}]}
+    row = {
+        "cluster": "c",
+        "publish_hour": 5,
+        "msg_id": "m",
+        "events": [{"at_ms": 1, "kind": "SEND", "retry_times": None}],
+    }
     table.commit([write(table, "a", [row])], app="app", batch=0)
     compact(lake, 6, now_ms=NOW_MS)
     (path,) = table.paths()

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+
 from mqtrail.lake import (
     SCHEMA_VERSION,
     TABLES,

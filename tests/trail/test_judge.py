@@ -7,9 +7,9 @@ from typing import Any
 
 import duckdb
 import pytest
-from mqtrail.lake import judge_rows
-
 from tests.trail.histories import AS_OF_MS, HISTORIES, History, evidence
+
+from mqtrail.lake import judge_rows
 
 
 @dataclass(frozen=True)

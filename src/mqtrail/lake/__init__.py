@@ -6,6 +6,7 @@ DuckDB, over the committed files and over rows that came after them.
 
 from mqtrail.lake.duck import DuckEngine, arrow_rows, connect, judge_rows
 from mqtrail.lake.errors import FileRefused, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
+from mqtrail.lake.fresh import judge_messages
 from mqtrail.lake.lookup import Answer, LookUp, relation_of
 from mqtrail.lake.maintenance import compact, expire, parquet_of, sweep
 from mqtrail.lake.schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
@@ -33,6 +34,7 @@ __all__ = [
     "connect",
     "ddl",
     "expire",
+    "judge_messages",
     "judge_rows",
     "parquet_of",
     "relation_of",

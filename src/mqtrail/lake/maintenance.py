@@ -137,7 +137,10 @@ def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:
                 path.unlink()
                 deleted += 1
         for folder in sorted((p for p in table.path.rglob("*") if p.is_dir()), reverse=True):
-            if "_delta_log" not in folder.parts and not any(folder.iterdir()) \
-                    and folder.stat().st_mtime * 1000 < now_ms - grace_ms:  # fmt: skip
+            if (
+                "_delta_log" not in folder.parts
+                and not any(folder.iterdir())
+                and folder.stat().st_mtime * 1000 < now_ms - grace_ms
+            ):
                 folder.rmdir()
     return deleted

@@ -76,7 +76,7 @@ class LakeTable:
     def files(self, hours: Iterable[int] | None = None) -> list[DataFile]:
         """The committed files; of partitioned tables those of `hours` alone, if given."""
         if self._files is None:
-            actions = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
+            actions = pa.RecordBatchReader.from_stream(self._delta.get_add_actions(flatten=True)).read_all().to_pylist()
             self._files = [self._data_file(action) for action in actions]
         if hours is None:
             return list(self._files)
@@ -279,6 +279,10 @@ def _check_version(folder: Path) -> None:
         newer = found.isdigit() and int(found) > SCHEMA_VERSION
         raise SchemaVersionError(
             f"{folder}: schema version {found}, expected {SCHEMA_VERSION}. "
-            + ("Upgrade mqtrail to the version that wrote it." if newer else "No migration from it exists: keep it for the "
-               "mqtrail that wrote it, and let `mqtrail pipeline run` fill a new --lake folder from what the cluster still has.")
-        )  # fmt: skip
+            + (
+                "Upgrade mqtrail to the version that wrote it."
+                if newer
+                else "No migration from it exists: keep it for the "
+                "mqtrail that wrote it, and let `mqtrail pipeline run` fill a new --lake folder from what the cluster still has."
+            )
+        )

@@ -7,7 +7,7 @@ Times are milliseconds since the epoch (UTC) and end in `_ms`; sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +50,16 @@ class Relation:
     def keys(self) -> tuple[str, ...]:
         """The names of the columns that make the merge key."""
         return tuple(column.name for column in self.columns if column.fold == "key")
+
+    def typed(self, expressions: Mapping[str, str] | None = None) -> str:
+        """SQL: every column in order, cast to its type; from `expressions` by name, else from a column of its name."""
+        found = expressions or {}
+        return ", ".join(
+            f"{found.get(c.name, c.name)} AS {c.name}"
+            if c.type == "events"
+            else f"cast({found.get(c.name, c.name)} AS {c.type}) AS {c.name}"
+            for c in self
+        )
 
     def column(self, name: str) -> Column:
         """The column called `name`; KeyError names the relation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mqtrail.trail.results import LAG, LATENCY_MINUTE
 from mqtrail.trail.stages import Stage
 
 _SEGMENTS = (
@@ -29,11 +30,24 @@ def _latency() -> str:
     minute = "cast(floor(began_ms / 60000) AS bigint) * 60000"
     verdicts = ", ".join(
         f"v.{name} AS {name}"
-        for name in ("cluster", "publish_hour", "topic", "group_name", "visible_ms", "first_delivered_ms")
-        + ("success_start_ms", "to_stored_ms", "delay_ms", "to_delivered_ms", "retry_ms", "handler_ms", "total_ms")
+        for name in (
+            "cluster",
+            "publish_hour",
+            "topic",
+            "group_name",
+            "visible_ms",
+            "first_delivered_ms",
+            "success_start_ms",
+            "to_stored_ms",
+            "delay_ms",
+            "to_delivered_ms",
+            "retry_ms",
+            "handler_ms",
+            "total_ms",
+        )
     )
     return f"""
-SELECT cluster, publish_hour, {minute} AS minute_ms, topic, broker_name, group_name, segment, {bucket} AS bucket,
+SELECT {LATENCY_MINUTE.typed()} FROM (SELECT cluster, publish_hour, {minute} AS minute_ms, topic, broker_name, group_name, segment, {bucket} AS bucket,
   count(*) AS message_count
 FROM (SELECT cluster, publish_hour, topic, broker_name, group_name, segment,
     CASE segment WHEN 'send' THEN send_ms {ms} END AS ms, CASE segment WHEN 'send' THEN send_start_ms {began} END AS began_ms
@@ -45,7 +59,7 @@ FROM (SELECT cluster, publish_hour, topic, broker_name, group_name, segment,
     FROM trajectories) AS timed CROSS JOIN (SELECT col0 AS segment FROM (VALUES {names}) AS names(col0)) AS segments
   ) AS measured
 WHERE ms IS NOT NULL AND began_ms IS NOT NULL
-GROUP BY cluster, publish_hour, {minute}, topic, broker_name, group_name, segment, {bucket}"""
+GROUP BY cluster, publish_hour, {minute}, topic, broker_name, group_name, segment, {bucket}) AS counted"""
 
 
 _KEY_INDEX = """
@@ -59,6 +73,7 @@ def lag_sql(
 ) -> str:
     """SQL: LAG of the samples in `group_offsets`; a queue's range is the latest at or before the offset's sample."""
     return f"""
+SELECT {LAG.typed()} FROM (
 SELECT o.cluster AS cluster, o.sampled_ms AS sampled_ms, o.group_name AS group_name, o.topic AS topic,
   o.broker_name AS broker_name, o.queue_id AS queue_id, o.consumer_offset AS consumer_offset, o.min_offset AS min_offset,
   o.max_offset AS max_offset, greatest(o.max_offset - greatest(o.consumer_offset, o.min_offset), 0) AS lag_count,
@@ -72,4 +87,4 @@ FROM (SELECT g.cluster AS cluster, g.sampled_ms AS sampled_ms, g.group_name AS g
 LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, min(store_ms) AS store_ms FROM {meta}
   GROUP BY cluster, broker_name, topic, queue_id, queue_offset) m
   ON o.cluster = m.cluster AND o.broker_name = m.broker_name AND o.topic = m.topic AND o.queue_id = m.queue_id
-  AND m.queue_offset = greatest(o.consumer_offset, o.min_offset)"""
+  AND m.queue_offset = greatest(o.consumer_offset, o.min_offset)) AS lags"""

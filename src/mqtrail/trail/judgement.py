@@ -210,7 +210,7 @@ def _verdicts(as_of_ms: int, settings: Settings) -> str:
     t2 = f"coalesce(visible_ms, {t1})"
     done = "final_state = 'CONSUMED'"
     return f"""
-SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, cast({as_of_ms} AS bigint) AS as_of_ms,
+SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of_ms} AS as_of_ms,
   final_state AS state, final_state{codes} AS codes, substr(''{reasons}, 2) AS reasons,
   CASE WHEN final_state IN {OPEN_STATES} THEN 1 ELSE 0 END AS is_open,
   message_model, delivery_count, success_count, failure_count, CASE WHEN times_max >= 0 THEN times_max END AS retry_times,

@@ -23,4 +23,4 @@ def part(text: str, index: int) -> str:
 
 def number_at(text: str, index: int) -> str:
     """SQL: the number at `index`; NULL where `text` is NULL or has no such part."""
-    return f"CASE WHEN {part(text, index)} <> '' THEN cast({part(text, index)} AS bigint) END"
+    return f"cast(nullif({part(text, index)}, '') AS bigint)"

@@ -17,7 +17,7 @@ def trajectory_stages(as_of_ms: int, settings: Settings, nesting: Nesting) -> li
         Stage("send_losses", _send_losses(settings)),
         Stage("message_events", _message_events(nesting)),
         Stage("trajectories", _trajectories(as_of_ms, settings)),
-        Stage("verdicts", f"SELECT {', '.join(VERDICTS.names)} FROM group_verdicts"),
+        Stage("verdicts", f"SELECT {VERDICTS.typed()} FROM group_verdicts"),
     ]
 
 
@@ -99,7 +99,7 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
     )
     complete = " AND ".join(f"NOT coalesce({condition}, 1 = 0)" for condition, _ in lacks)
     computed = {
-        "as_of_ms": f"cast({as_of_ms} AS bigint)",
+        "as_of_ms": str(as_of_ms),
         "producer_host": "CASE WHEN born_host <> '' THEN born_host ELSE traced_host END",
         "offset_msg_id": "CASE WHEN place_id <> '' THEN place_id ELSE offset_msg_id END",
         "body_size": "coalesce(stored_size, sent_size)",
@@ -111,9 +111,8 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
         "is_open": f"CASE WHEN groups_open = 1 OR message_codes = 'SCHEDULED' OR send_lack = 'TRACE_PENDING'"
         f" OR {no_copy} AND {pending} OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon} THEN 1 ELSE 0 END",
     }
-    columns = ", ".join(f"{computed[n]} AS {n}" if n in computed else n for n in TRAJECTORIES.names)
     return f"""
-SELECT {columns} FROM (
+SELECT {TRAJECTORIES.typed(computed)} FROM (
   SELECT m.*, g.group_count AS group_count, g.groups_open AS groups_open, g.groups_lack AS groups_lack,
     g.lack_count AS lack_count, g.lack_first AS lack_first,
     {", ".join(f"g.has_{code.lower()} AS has_{code.lower()}" for code in GROUP_CODES)},

@@ -1,0 +1,121 @@
+"""One message judged anew: what the lake holds of it, and what came after the lake, through the same texts.
+
+`answers` reads the rows after the lake's committed offsets from the broker and hands them in. What only a whole group
+can tell (how slow its handlers are, whether it traces at all, how many attempts it makes) is read from the verdicts of
+the message's own hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+
+from mqtrail import trail
+from mqtrail.lake.duck import DuckEngine, Row, arrow_rows
+from mqtrail.lake.lookup import relation_of
+from mqtrail.lake.tables import Lake
+from mqtrail.trail import Settings, Stage
+
+SAMPLE_WINDOW_MS = 3_600_000
+"""Samples of the lake older than this, at the instant of judgement, are read only as the first sight of a group."""
+
+_GROUP_STAGES = {
+    # stage of trail.judge -> what the lake's verdicts add to it
+    "traced_groups": """SELECT cluster, group_name, min(first_delivered_ms) AS traced_from_ms,
+        max(last_delivered_ms) AS traced_to_ms FROM known_verdicts WHERE delivery_count > 0 GROUP BY cluster, group_name""",
+    "group_limits": """SELECT cluster, group_name, max(retry_times) AS handed_times_max FROM known_verdicts
+        GROUP BY cluster, group_name""",
+    "hung_limits": """SELECT cluster, group_name, cast(floor({factor} * percentile_cont(0.99)
+        WITHIN GROUP (ORDER BY handler_ms)) AS bigint) AS hung_ms FROM known_verdicts WHERE handler_ms >= 0
+        GROUP BY cluster, group_name HAVING count(*) >= {samples}""",
+}
+
+
+def judge_messages(
+    lake: Lake | None,
+    msg_ids: Sequence[str],
+    as_of_ms: int,
+    extra: Mapping[str, Sequence[Row]],
+    connection: duckdb.DuckDBPyConnection,
+    settings: Settings | None = None,
+) -> None:
+    """Judge `msg_ids` as of as_of_ms; leaves `trajectories` and `verdicts` of them in `connection`.
+
+    extra: rows of bronze relations that came after the lake, by relation name. lake None: from `extra` alone.
+    """
+    limits = settings or Settings()
+    engine = DuckEngine(connection)
+    for relation in trail.EVIDENCE:
+        connection.register(f"extra_{relation.name}", arrow_rows(relation, extra.get(relation.name, ())))
+    connection.register("asked_ids", pa.table({"msg_id": pa.array(list(msg_ids), pa.string())}))
+    for relation in trail.EVIDENCE:
+        engine.define(Stage(relation.name, _evidence(lake, relation.name, as_of_ms)))
+    extra_attempts = trail.attempts_sql("extra_trace_events", "extra_message_meta")
+    engine.define(Stage("all_attempts", f"{_attempts(lake, msg_ids)} UNION ALL {extra_attempts}"))
+    engine.define(Stage("batch_ids", _BATCH_IDS, reads=2))
+    engine.define(Stage("attempts", _ATTEMPTS, reads=2))
+    engine.define(Stage("known_verdicts", _known_verdicts(lake, msg_ids), reads=3))
+    for stage in trail.judge(as_of_ms, trail.DUCKDB, limits):
+        engine.define(stage if stage.name not in _GROUP_STAGES else _with_lake(stage, limits))
+
+
+def _with_lake(stage: Stage, settings: Settings) -> Stage:
+    """The stage over this message's rows, joined with what the lake knows of the group."""
+    known = _GROUP_STAGES[stage.name].format(factor=settings.hung_p99_factor, samples=settings.hung_p99_samples)
+    folds = {
+        "traced_groups": "min(traced_from_ms) AS traced_from_ms, max(traced_to_ms) AS traced_to_ms",
+        "group_limits": "max(handed_times_max) AS handed_times_max",
+        "hung_limits": "max(hung_ms) AS hung_ms",
+    }[stage.name]
+    sql = f"""SELECT cluster, group_name, {folds} FROM ({stage.sql} UNION ALL {known}) AS both_sides
+      GROUP BY cluster, group_name"""
+    return Stage(stage.name, sql, max(stage.reads, 2), stage.small)
+
+
+_BATCH_IDS = """
+SELECT batch_id FROM all_attempts WHERE batch_id <> '' AND (msg_id IN (SELECT msg_id FROM asked_ids)
+  OR batch_id IN (SELECT msg_id FROM asked_ids))"""
+
+_ATTEMPTS = """
+SELECT * FROM all_attempts WHERE msg_id IN (SELECT msg_id FROM asked_ids)
+  OR msg_id IN (SELECT batch_id FROM batch_ids) OR batch_id IN (SELECT batch_id FROM batch_ids)"""
+
+
+def _hours(lake: Lake, name: str, msg_ids: Sequence[str]) -> set[int]:
+    """Hours that can hold the ids, and their neighbours: a batch's id may be made in the hour after its items'."""
+    hours = lake[name].hours()
+    if not hours:
+        return set()
+    own = {h for msg_id in msg_ids for h in trail.publish_hours(msg_id, hours[0], hours[-1] + 1)}
+    return own | {h + step for h in own for step in (-1, 1)}
+
+
+def _attempts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
+    columns = ", ".join(trail.ATTEMPTS.names)
+    if lake is None:
+        return f"SELECT {columns} FROM ({trail.attempts_sql('extra_trace_events', 'extra_message_meta')}) AS none WHERE false"
+    table = lake["attempts"]
+    return relation_of(table, table.files(_hours(lake, "attempts", msg_ids)))
+
+
+def _known_verdicts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
+    wanted = "cluster, group_name, first_delivered_ms, last_delivered_ms, delivery_count, retry_times, handler_ms"
+    if lake is None:
+        typed = ", ".join(f"cast(NULL AS bigint) AS {name}" for name in wanted.split(", ")[2:])
+        return f"SELECT '' AS cluster, '' AS group_name, {typed} WHERE false"
+    table = lake["verdicts"]
+    return f"SELECT {wanted} FROM ({relation_of(table, table.files(_hours(lake, 'verdicts', msg_ids)))}) AS known"
+
+
+def _evidence(lake: Lake | None, name: str, as_of_ms: int) -> str:
+    """Extra rows and, of relations that are sampled or small, the lake's."""
+    extra = f"SELECT * FROM extra_{name}"
+    if lake is None or name in ("message_meta", "trace_rejects"):
+        return extra
+    where = "record_type IN ('TraceBatch', 'TraceLoss', 'OffsetCommit')" if name == "trace_events" else "true"
+    committed = f"SELECT * FROM ({relation_of(lake[name])}) AS committed_rows WHERE {where}"
+    if name == "queue_ranges":
+        committed += f" AND sampled_ms >= {as_of_ms - SAMPLE_WINDOW_MS}"
+    return f"{committed} UNION ALL {extra}"

@@ -1,0 +1,118 @@
+"""Look-ups open few files and say which; a message judged over lake and live rows gets what the whole judgement gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from mqtrail import trail
+from mqtrail.lake import Lake, LookUp, connect, judge_messages, judge_rows
+
+from tests.lake.test_tables import write
+from tests.trail.histories import AS_OF_MS, HISTORIES, evidence, unique_id
+
+HOUR_MS = 3_600_000
+
+
+def fill(lake: Lake, rows: dict[str, list[dict[str, Any]]], as_of_ms: int) -> None:
+    """Commit rows and all that is derived from them, as the pipeline does."""
+    connection = judge_rows(rows, as_of_ms)
+    for name in ("trace_events", "message_meta", "group_offsets", "clients", "subscriptions", "queue_ranges", "gaps"):
+        lake[name].commit([write(lake[name], "b0", rows.get(name, []))], app="test", batch=0)
+    for name in ("attempts", "trajectories", "verdicts", "key_index"):
+        table: pa.Table = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
+        files = []
+        for hour in sorted(set(table["publish_hour"].to_pylist())):
+            path = lake[name].path / f"b0-{hour}" / "part.parquet"
+            path.parent.mkdir()
+            pq.write_table(table.filter(pa.compute.equal(table["publish_hour"], hour)), path)
+            files.append(path)
+        lake[name].commit(files, app="test", batch=0)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake of all histories."""
+    made = Lake.create(tmp_path_factory.mktemp("lake"))
+    fill(made, evidence(), AS_OF_MS)
+    return made
+
+
+def test_an_id_is_found_in_the_files_named(lake: Lake) -> None:
+    """One file of the id's hour is opened, of all there are."""
+    answer = LookUp(lake).trajectories(unique_id(1))
+    assert {row["cluster"] for row in answer.rows} >= {"send ok", "waiting"}
+    assert len(answer.opened) == 1
+    assert answer.file_count == len(lake["trajectories"].files())
+
+
+def test_an_absent_id_opens_nothing(lake: Lake) -> None:
+    """Hours and statistics in the log exclude it."""
+    assert LookUp(lake).verdicts("7F" * 16).opened == ()
+    other_hour = unique_id(1)[:20] + "00000000" + "0001"
+    assert LookUp(lake).trajectories(other_hour).opened == ()
+    assert LookUp(lake).trajectories("").rows == []
+
+
+def test_a_key_leads_to_its_messages(lake: Lake) -> None:
+    """Each blank-separated token of KEYS is found."""
+    answer = LookUp(lake).ids_of_key("k2")
+    assert {row["msg_id"] for row in answer.rows} == {unique_id(2)}
+    assert LookUp(lake).ids_of_key("no such key").rows == []
+
+
+def test_views_of_all_tables(lake: Lake) -> None:
+    """SQL over every table, by its name."""
+    look_up = LookUp(lake)
+    look_up.define_views()
+    query = "SELECT count(*) FROM verdicts JOIN trajectories USING (cluster, msg_id)"
+    ((count,),) = look_up.connection.sql(query).fetchall()
+    assert count > len(HISTORIES) / 2
+    assert look_up.connection.sql("SELECT * FROM lag").fetchall() == []
+
+
+COMPARED = ("cluster", "msg_id", "group_name", "state", "codes", "reasons")
+
+
+def test_judged_from_the_lake_alone(lake: Lake) -> None:
+    """A second judgement of one message over the lake's silver says what gold says, batches included."""
+    connection = connect()
+    judge_messages(lake, [unique_id(2)], AS_OF_MS, {}, connection)
+    columns = ", ".join(COMPARED)
+    query = f"SELECT {columns} FROM verdicts WHERE msg_id = '{unique_id(2)}' ORDER BY ALL"
+    found = connection.sql(query).fetchall()
+    look_up = LookUp(lake)
+    look_up.define_views()
+    assert found == look_up.connection.sql(query).fetchall()
+    assert len(found) >= 8
+
+
+def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
+    """What the broker holds beyond the lake is judged together with it, by the same texts."""
+    by_name = {history.name: history for history in HISTORIES}
+    before = evidence((by_name["in flight"],))
+    lake = Lake.create(tmp_path)
+    fill(lake, before, AS_OF_MS)
+    end = by_name["in flight"].rows["trace_events"][-1] | {
+        "record_type": "SubAfter",
+        "event_ms": AS_OF_MS,
+        "success": True,
+        "cost_ms": 20_000,
+        "context_code": 0,
+        "queue_offset": 99,
+    }
+    connection = connect()
+    judge_messages(lake, [unique_id(1)], AS_OF_MS + 1000, {"trace_events": [end]}, connection)
+    assert connection.sql("SELECT codes FROM verdicts").fetchall() == [("CONSUMED,CONSUMED_SLOW",)]
+    judge_messages(None, [unique_id(1)], AS_OF_MS, before, connection)
+    assert connection.sql("SELECT codes FROM verdicts").fetchall() == [("IN_FLIGHT",)]
+    judge_messages(None, ["A" * 32], AS_OF_MS, {}, connection)
+    assert connection.sql("SELECT * FROM trajectories").fetchall() == []
+
+
+def test_the_state_that_is_asked_for_is_a_relation_of_trail() -> None:
+    """Every name judge reads is bronze evidence, or attempts."""
+    assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {"attempts"}
