@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from mqtrail.wire import ServiceNotAvailable
+from mqtrail.wire import MQError, ServiceNotAvailable
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -86,7 +86,7 @@ class StoreFull(ServiceNotAvailable):
     """There is no room to append: nothing of the call was stored."""
 
 
-class StoreError(Exception):
+class StoreError(MQError):
     """The files on disk are not what a store may open or go on with. The text says what was found and what to do."""
 
 

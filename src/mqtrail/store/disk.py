@@ -15,6 +15,12 @@ from typing import Protocol
 
 from mqtrail.store.base import StoreError, StoreFull
 
+MIB = 1024 * 1024
+MAPPED_WRITE_MAX = 8 * 1024  # bytes; above, page faults on fresh pages cost more than a system call
+OPEN_FILES_MAX = 256  # of the sparse files; the usual limit is 1024 descriptors a process
+
+_LOCKED: set[tuple[int, int]] = set()  # (device, inode) of the lock files this process holds
+
 
 class File(Protocol):
     """One file of a fixed size. Reads beyond what was written give zeros."""
@@ -67,34 +73,32 @@ class Disk(Protocol):
         """Return how full the partition is, 0 to 1."""
 
     def close(self) -> None:
-        """Give back the locks."""
+        """Give back the locks and descriptors."""
 
 
-class RealFile:
-    """A file that is written by pwrite and viewed through a mapping made when first asked for."""
+class ReservedFile:
+    """A file whose room is taken when it is made, so that it may be written through a mapping.
 
-    def __init__(self, path: Path, size: int, *, reserve: bool) -> None:
+    A few bytes go through the mapping (no system call), many by pwrite (no page faults on fresh pages); both end in
+    the same page cache. The descriptor lives as long as anyone holds the file: a reader's cache of open files may
+    forget it while the writer or a sync in another thread goes on.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
         self._path = path
-        self._size = size
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
-        try:
-            if os.fstat(self._fd).st_size < size:
-                self._grow(reserve)
-        except BaseException:
-            os.close(self._fd)
-            raise
+        self._size = size
+        if os.fstat(self._fd).st_size < size:
+            try:
+                _reserve(self._fd, size)
+                os.fsync(self._fd)
+            except OSError as error:
+                raise _full_or_same(error, f"{size} bytes for {path}") from error
 
-    def _grow(self, reserve: bool) -> None:
-        try:
-            if reserve:
-                os.posix_fallocate(self._fd, 0, self._size)
-            else:
-                os.ftruncate(self._fd, self._size)
-        except OSError as error:
-            os.ftruncate(self._fd, 0)
-            raise _full_or_same(error, f"{self._size} bytes for {self._path}") from error
+    def _mapped(self) -> memoryview:
+        self._view = memoryview(mmap.mmap(self._fd, self._size))
+        return self._view
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return size bytes from offset on, fewer at the file's end."""
@@ -102,32 +106,112 @@ class RealFile:
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return the bytes without copying them."""
-        if self._view is None:
-            self._map = mmap.mmap(self._fd, self._size, access=mmap.ACCESS_READ)
-            self._view = memoryview(self._map)
-        return self._view[offset : offset + size]
+        return (self._view or self._mapped())[offset : offset + size].toreadonly()
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of data, or raise."""
-        try:
-            done = os.pwrite(self._fd, data, offset)
-            while done < len(data):
-                done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
-        except OSError as error:
-            raise _full_or_same(error, f"{len(data)} bytes in {self._path}") from error
+        if len(data) <= MAPPED_WRITE_MAX:
+            (self._view or self._mapped())[offset : offset + len(data)] = data
+        else:
+            _write_all(self._fd, offset, data, self._path)
 
     def sync(self) -> None:
         """fdatasync; it lets other threads run, which a mapping's flush does not."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Close. A view that is still held keeps the mapping until it is dropped."""
-        if self._view is not None and self._map is not None:
-            self._view.release()
-            with contextlib.suppress(BufferError):  # a reply still being written holds a slice
-                self._map.close()
-            self._view = self._map = None
-        os.close(self._fd)
+        """Drop the mapping; a slice that is still held, such as a reply being written, keeps it until then."""
+        self._view = None
+
+    def __del__(self) -> None:
+        if (fd := getattr(self, "_fd", -1)) >= 0:
+            os.close(fd)
+
+
+class SparseFile:
+    """A file that takes room only where it was written, by pwrite alone. Its disk lends it a descriptor when needed."""
+
+    def __init__(self, path: Path, size: int, descriptors: Descriptors) -> None:
+        self._path = path
+        self._size = size
+        self._descriptors = descriptors
+        fd = descriptors.of(path)
+        if os.fstat(fd).st_size < size:
+            try:
+                os.ftruncate(fd, size)
+            except OSError as error:
+                raise _full_or_same(error, f"{size} bytes for {path}") from error
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return size bytes from offset on, fewer at the file's end."""
+        return os.pread(self._descriptors.of(self._path), size, offset)
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return the bytes; a copy, as such files are small or rarely read."""
+        return memoryview(self.read_at(offset, size))
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Write all of data, or raise."""
+        _write_all(self._descriptors.of(self._path), offset, data, self._path)
+
+    def sync(self) -> None:
+        """fdatasync through a descriptor of its own: another thread may have the shared one closed meanwhile."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # its topic was deleted, or it expired
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._descriptors.drop(self._path)
+
+
+class Descriptors:
+    """Descriptors of the files used last, at most OPEN_FILES_MAX: a broker may have thousands of queues."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, int] = {}
+
+    def of(self, path: Path) -> int:
+        """Return a descriptor of the file, which is made when absent; good until the next call."""
+        fd = self._open.pop(path, -1)
+        if fd < 0:
+            if len(self._open) >= OPEN_FILES_MAX:
+                self.drop(next(iter(self._open)))
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._open[path] = fd
+        return fd
+
+    def drop(self, path: Path) -> None:
+        """Close the file's descriptor, if it has one."""
+        if (fd := self._open.pop(path, -1)) >= 0:
+            os.close(fd)
+
+    def drop_all(self) -> None:
+        """Close them all."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+def _reserve(fd: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+        return
+    for at in range(os.fstat(fd).st_size, size, MIB):  # macOS: zeros take room as well
+        os.pwrite(fd, bytes(min(MIB, size - at)), at)
+
+
+def _write_all(fd: int, offset: int, data: bytes, path: Path) -> None:
+    try:
+        done = os.pwrite(fd, data, offset)
+        while done < len(data):
+            done += os.pwrite(fd, memoryview(data)[done:], offset + done)
+    except OSError as error:
+        raise _full_or_same(error, f"{len(data)} bytes in {path}") from error
 
 
 def _full_or_same(error: OSError, what: str) -> Exception:
@@ -144,20 +228,28 @@ class RealDisk:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._locks: list[int] = []
+        self._locks: list[tuple[int, tuple[int, int]]] = []
+        self._descriptors = Descriptors()
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make the data folder {root}: {error}; choose another with --data") from error
 
-    def open(self, path: str, size: int, *, reserve: bool = False) -> RealFile:
+    def open(self, path: str, size: int, *, reserve: bool = False) -> ReservedFile | SparseFile:
         """Open a file of exactly size bytes, making it when absent."""
         full = self._root / path
         new = not full.exists()
-        full.parent.mkdir(parents=True, exist_ok=True)
-        file = RealFile(full, size, reserve=reserve)
         if new:
-            self._sync_folder(full.parent)
+            full.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = ReservedFile(full, size) if reserve else SparseFile(full, size, self._descriptors)
+            if new:
+                self._sync_folder(full.parent)
+        except BaseException:
+            if new:
+                self._descriptors.drop(full)
+                full.unlink(missing_ok=True)
+            raise
         return file
 
     def list(self, folder: str) -> list[str]:
@@ -208,22 +300,27 @@ class RealDisk:
                 self.remove(f"{path}/{name}")
             full.rmdir()
         else:
+            self._descriptors.drop(full)
             full.unlink(missing_ok=True)
 
     def lock(self, path: str) -> None:
         """Lock byte 0 exclusively, as Apache's broker does, so that neither starts beside the other."""
         full = self._root / path
+        remedy = "stop the broker that runs on it, or choose another folder with --data"
+        with contextlib.suppress(FileNotFoundError):
+            stat = full.stat()
+            if (stat.st_dev, stat.st_ino) in _LOCKED:  # such locks are a process's: they do not keep out itself
+                raise StoreError(f"found {full} in use by another store of this process, expected it free: {remedy}")
         fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except OSError as error:
             os.close(fd)
-            raise StoreError(
-                f"found {full} locked by another process, expected this folder to be free: "
-                "stop the broker that runs on it, or choose another folder with --data"
-            ) from error
+            raise StoreError(f"found {full} in use by another process, expected it free: {remedy}") from error
         os.pwrite(fd, b"lock", 0)
-        self._locks.append(fd)
+        stat = os.fstat(fd)
+        self._locks.append((fd, (stat.st_dev, stat.st_ino)))
+        _LOCKED.add((stat.st_dev, stat.st_ino))
 
     def usage(self) -> float:
         """Return how full the partition is."""
@@ -232,10 +329,12 @@ class RealDisk:
         return used / max(1, used + stat.f_bavail)
 
     def close(self) -> None:
-        """Give back the locks."""
-        for fd in self._locks:
+        """Give back the locks and descriptors."""
+        self._descriptors.drop_all()
+        while self._locks:
+            fd, file_id = self._locks.pop()
             os.close(fd)
-        self._locks.clear()
+            _LOCKED.discard(file_id)
 
     def _sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY)

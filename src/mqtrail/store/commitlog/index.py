@@ -152,7 +152,7 @@ class Index:
                 self.files.append(file)
         last = self.files[-1] if self.files else None
         if clean_ms is not None and last is not None and not (last.is_full and last.end_ms < clean_ms):
-            # Not known to be synced: its slots may name entries that did not survive, and hide those before them: it is built again.
+            # Not known to be synced: its slots may name entries that did not survive. It is built again.
             self._forget(self.files.pop())
 
     def _forget(self, file: IndexFile) -> None:

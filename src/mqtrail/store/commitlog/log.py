@@ -13,6 +13,7 @@ Source of the padding: CommitLog.DefaultAppendMessageCallback, apache/rocketmq s
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -105,21 +106,33 @@ class CommitLog:
                 self.end_offset = self.file_end
         self._use(self.end_offset)
 
-    def flush(self, dispatched_offset: int) -> int:
-        """Sync what was written before the call, then the mark; return the flushed offset. Any thread may call it."""
+    def begin_flush(self, dispatched_offset: int) -> Callable[[], int]:
+        """Take note of what was written so far; return what syncs it, then the mark, and gives the flushed offset.
+
+        To be called by the thread that writes; what it returns may run in any, one at a time. Taking note here, not
+        there, is what keeps a write of the meantime from being taken for synced.
+        """
         end, last = self.end_offset, self.last_record
         unsynced, self._unsynced = self._unsynced, {}
-        try:
-            for file in unsynced.values():
-                file.sync()
-        except BaseException:
-            self._unsynced = {**unsynced, **self._unsynced}
-            raise
-        if end > self.flushed_offset or self.mark is None or dispatched_offset > self.mark.dispatched_offset:
-            self.mark = Mark(end, last, dispatched_offset)
-            self._mark_file.write_at(0, self.mark.pack())
-            self.flushed_offset = max(self.flushed_offset, end)
-        return self.flushed_offset
+
+        def sync() -> int:
+            try:
+                for file in unsynced.values():
+                    file.sync()
+            except BaseException:
+                self._unsynced = {**unsynced, **self._unsynced}
+                raise
+            if end > self.flushed_offset or self.mark is None or dispatched_offset > self.mark.dispatched_offset:
+                self.mark = Mark(end, last, dispatched_offset)
+                self._mark_file.write_at(0, self.mark.pack())
+                self.flushed_offset = max(self.flushed_offset, end)
+            return self.flushed_offset
+
+        return sync
+
+    def flush(self, dispatched_offset: int) -> int:
+        """Sync what was written before the call, then the mark; return the flushed offset."""
+        return self.begin_flush(dispatched_offset)()
 
     def read(self, physical_offset: int, size: int) -> memoryview:
         """Return bytes inside one segment, as a view that follows the file."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from mqtrail.store.base import QueueState
 from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
 from mqtrail.store.commitlog.segments import Segments
-from mqtrail.store.disk import Disk
+from mqtrail.store.disk import Disk, File
 from mqtrail.wire import topic_length
 
 ENTRY = struct.Struct(
@@ -115,6 +115,10 @@ class ConsumeQueue(QueueState):
             file.write_at(at - start, part)
             del self._buffer[: len(part)]
             self.written_offset += len(part) // QUEUE_ENTRY_SIZE
+
+    def files(self) -> list[File]:
+        """Return the open files: those that hold what was written and not synced are among them."""
+        return [file for _, file in self._segments.open_files()]
 
     def sync(self) -> None:
         """Make the written entries durable."""

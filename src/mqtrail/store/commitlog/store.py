@@ -12,7 +12,7 @@ Source: DefaultMessageStore, CommitLog, StoreCheckpoint, apache/rocketmq store/.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from mqtrail.store.base import (
@@ -412,9 +412,31 @@ class CommitLogStore:
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
+    def begin_flush(self) -> Callable[[], int]:
+        """Return what makes the log durable up to here and gives the flushed offset; another thread may run it."""
+        return self._log.begin_flush(self._dispatched)
+
     def flush(self) -> int:
-        """Sync the log, then move the mark. Any thread may call it."""
+        """Sync the log, then move the mark; return the flushed offset."""
         return self._log.flush(self._dispatched)
+
+    def begin_checkpoint(self) -> Callable[[], None]:
+        """Write gathered queue entries; return what makes queues and index durable and moves the checkpoint.
+
+        Another thread may run it, one at a time. Recovery after the next flush begins at what is the log's end now.
+        """
+        end, store_ms, index_ms = self._log.end_offset, self._store_ms, self._index.end_ms
+        self.write_queues()
+        syncs = [file.sync for queue in self._queues_list() for file in queue.files()]
+        syncs += [file.sync for file in self._index.files[-1:]]
+
+        def sync() -> None:
+            for sync_one in syncs:
+                sync_one()
+            self._write_checkpoint(store_ms, index_ms)
+            self._dispatched = end
+
+        return sync
 
     def write_queues(self, *, sync: bool = False) -> None:
         """Write gathered queue entries; sync: make them durable and move the checkpoint."""
@@ -428,10 +450,10 @@ class CommitLogStore:
                 queue.sync()
             self._index.sync()
             self._dispatched = end
-            self._write_checkpoint(store_ms)
+            self._write_checkpoint(store_ms, self._index.end_ms)
 
-    def _write_checkpoint(self, store_ms: int) -> None:
-        data = CHECKPOINT.pack(store_ms, store_ms, self._index.end_ms, 0, 0)
+    def _write_checkpoint(self, store_ms: int, index_ms: int) -> None:
+        data = CHECKPOINT.pack(store_ms, store_ms, index_ms, 0, 0)
         self._disk.replace("checkpoint", data + bytes(CHECKPOINT_SIZE - len(data)))
 
     def dispatch_index(self, count_max: int) -> int:
