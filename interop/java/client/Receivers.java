@@ -15,7 +15,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * Push consumers by name. What a handler does stands in the message: user property "behave", or "behave-GROUP" for one
  * group, a comma-separated list of ok, slow:MS, and, each for the first N attempts, fail:N, exception:N, null:N;
- * dlq sends it to the dead letters at once. Each attempt gives two events: began and ended.
+ * later:LEVEL fails and asks for that delay level, dlq for the dead letters at once. Each attempt gives two events:
+ * began and ended.
  */
 final class Receivers {
     private final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
@@ -131,6 +132,9 @@ final class Receivers {
                             return null;
                         }
                         break;
+                    case "later":
+                        context.setDelayLevelWhenNextConsume(number);
+                        return ConsumeConcurrentlyStatus.RECONSUME_LATER;
                     case "dlq":
                         context.setDelayLevelWhenNextConsume(-1);
                         return ConsumeConcurrentlyStatus.RECONSUME_LATER;

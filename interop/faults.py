@@ -1,0 +1,154 @@
+"""Labelled faults on a cluster: the official client is made to do wrong, and what each message is owed is written down.
+
+The truth is what the client was made to do and what its handlers were seen to do; no trace is read for it. The delay
+levels must be those of `story.SERVER_PROPERTIES`. Codes are those of docs/reference/verdicts.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from interop.driver import JavaClient, Json
+from interop.probe import request, wait_until
+
+TOPIC = "Faults"
+MAIN, HANGING, FILTERING, DOWN = "FaultsMain", "FaultsHanging", "FaultsFiltering", "FaultsDown"
+HUNG_AFTER_S = 45.0
+QUERY_CONSUMER_OFFSET = 14
+HOUR_LEVEL = 17
+RECONSUME_MAX = 2
+CONSUMED, FILTERED, NO_CONSUMER = frozenset({"CONSUMED"}), frozenset({"FILTERED"}), frozenset({"NO_CONSUMER"})
+HUNG, WAITING = frozenset({"HUNG"}), frozenset({"WAITING"})
+
+
+@dataclass(frozen=True)
+class Owed:
+    """What a message is owed: exactly these codes for its send, as such, and for each group, and this knowledge."""
+
+    send: frozenset[str]
+    groups: Mapping[str, frozenset[str]]
+    knowledge: str = "COMPLETE"
+    message: frozenset[str] = frozenset()
+
+
+@dataclass
+class Faults:
+    """What was done: ids by label, and what each is owed."""
+
+    ids: dict[str, str] = field(default_factory=dict)
+    owed: dict[str, Owed] = field(default_factory=dict)
+
+
+# label -> what the main group's handler does, the message's other fields, the main group's codes
+CASES: Mapping[str, tuple[str, Json, frozenset[str]]] = {
+    "plain": ("ok", {"tags": "TagA", "keys": "order-1"}, CONSUMED),
+    "fails-once": ("fail:1", {}, frozenset({"CONSUMED", "CONSUMED_AFTER_RETRY"})),
+    "throws-once": ("exception:1", {}, frozenset({"CONSUMED", "CONSUMED_AFTER_RETRY"})),
+    "null-once": ("null:1", {}, frozenset({"CONSUMED", "CONSUMED_AFTER_RETRY"})),
+    "slow": ("slow:1300", {}, frozenset({"CONSUMED", "CONSUMED_SLOW"})),
+    "poison": ("fail:99", {}, frozenset({"DEAD_LETTERED"})),
+    "dead-at-once": ("dlq", {}, frozenset({"DEAD_LETTERED"})),
+    "retrying": (f"later:{HOUR_LEVEL}", {}, frozenset({"RETRYING"})),
+    "large": ("ok", {"bodySize": 20_000, "tags": "TagA"}, CONSUMED),
+}
+ATTEMPTS = {"fails-once": 2, "throws-once": 2, "null-once": 2, "poison": RECONSUME_MAX + 1}
+FIRST, HANGS, WAITS = "first", "hangs", "waits-behind"
+UNTRACED = frozenset({"oneway", "trace-off"})  # sends that leave no Pub
+
+
+def prepare(java: JavaClient, broker_address: str, *, timeout_s: float = 60.0) -> Faults:
+    """Start the groups, and have one of them go down with an offset committed.
+
+    Sample the cluster after this: a group counts for a message when it was known before the message was stored.
+    """
+    faults = Faults()
+    java.producer("traced", group="FaultsProducer", trace=True, timeoutMs=8000)
+    java.producer("untraced", group="FaultsUntraced", timeoutMs=8000)
+    _send(java, faults, "traced", {FIRST: {"tags": "TagA"}})
+    java.consumer("down", group=DOWN, topics={TOPIC: "*"}, trace=True)
+    _wait_for(java, {(DOWN, FIRST): 1}, timeout_s)
+    wait_until(lambda: _committed(broker_address, DOWN), "the offset of the group that goes down", 40)
+    java.call("closeConsumer", name="down")
+    # one thread: what its handler hangs on holds up all that follows
+    java.consumer("hanging", group=HANGING, topics={TOPIC: "Hang"}, trace=True, threads=1)
+    java.consumer("filtering", group=FILTERING, topics={TOPIC: "TagA"}, trace=True)
+    java.consumer("main", group=MAIN, topics={TOPIC: "*"}, trace=True, maxReconsume=RECONSUME_MAX)
+    _wait_for(java, {(FILTERING, FIRST): 1, (MAIN, FIRST): 1}, timeout_s)
+    return faults
+
+
+def inject(java: JavaClient, faults: Faults, *, timeout_s: float = 120.0) -> None:
+    """Do everything else, and return when each fault has come about and its trace had time to be sent.
+
+    The consumers stay alive: they must be when the verdicts are judged.
+    """
+    _send(java, faults, "traced", {HANGS: {"tags": "Hang", "properties": {f"behave-{HANGING}": "slow:3600000"}}})
+    java.wait(lambda events: any(_is(event, "began", HANGING, HANGS) for event in events), "the hanging handler")
+    hung_at_s = time.monotonic() + HUNG_AFTER_S
+    _send(java, faults, "traced", {WAITS: {"tags": "Hang"}})
+    for label, (behaviour, fields, _) in CASES.items():
+        _send(java, faults, "traced", {label: {**fields, "properties": {f"behave-{MAIN}": behaviour}}})
+    _send(java, faults, "traced", {"delayed": {"delay": 2}, "scheduled": {"delay": HOUR_LEVEL}})
+    _send(java, faults, "traced", {"oneway": {}}, "oneway")
+    _send(java, faults, "untraced", {"trace-off": {}})
+    _owe(faults)
+    _wait_for(java, {(MAIN, label): ATTEMPTS.get(label, 1) for label in faults.ids if label != "scheduled"}, timeout_s)
+    # the dispatcher sends what it has every five seconds; a handler hangs from HUNG_AFTER_S on
+    wait_until(lambda: time.monotonic() > hung_at_s + 6, "the hanging handler to count as hung", HUNG_AFTER_S + 10, 0.5)
+
+
+def _owe(faults: Faults) -> None:
+    """Write down what each message is owed, group by group."""
+    for label in faults.ids:
+        fields, main = CASES[label][1:] if label in CASES else ({}, CONSUMED)
+        groups = {
+            MAIN: main,
+            FILTERING: CONSUMED if fields.get("tags") == "TagA" else FILTERED,
+            DOWN: NO_CONSUMER,
+            HANGING: {HANGS: HUNG, WAITS: WAITING}.get(label, FILTERED),
+        }
+        if label == FIRST:  # stored when no group was known: only deliveries count
+            groups = dict.fromkeys((MAIN, FILTERING, DOWN), CONSUMED)
+        if label == "scheduled":  # nothing is visible to any group before it is due
+            groups = {}
+        traced = label not in UNTRACED
+        faults.owed[label] = Owed(
+            send=frozenset({"SEND_OK"}) if traced else frozenset(),
+            groups=groups,
+            knowledge="COMPLETE" if traced else "INCOMPLETE",
+            message=frozenset({"SCHEDULED"}) if label == "scheduled" else frozenset(),
+        )
+
+
+def _send(java: JavaClient, faults: Faults, producer: str, messages: Mapping[str, Json], mode: str = "sync") -> None:
+    for label, fields in messages.items():
+        properties = {**fields.get("properties", {}), "label": label}
+        message = {"body": label, **fields, "topic": TOPIC, "properties": properties}
+        [result] = java.send(producer, [message], mode)
+        assert mode == "oneway" or result["status"] == "SEND_OK", result
+        faults.ids[label] = result["uniqKey"]
+
+
+def _wait_for(java: JavaClient, wanted: Mapping[tuple[str, str], int], timeout_s: float) -> None:
+    """Return once handlers have ended as often as wanted, by group and label."""
+
+    def all_ended(events: list[Json]) -> bool:
+        return all(
+            sum(_is(event, "ended", group, label) for event in events) >= count
+            for (group, label), count in wanted.items()
+        )
+
+    java.wait(all_ended, "the faults' attempts", timeout_s)
+
+
+def _is(event: Json, kind: str, group: str, label: str) -> bool:
+    return (event["event"], event["group"], event["properties"].get("label")) == (kind, group, label)
+
+
+def _committed(broker_address: str, group: str) -> bool:
+    """Whether the group has committed an offset of some queue."""
+    ext = {"consumerGroup": group, "topic": TOPIC, "setZeroIfNotFound": "false"}
+    replies = [request(broker_address, QUERY_CONSUMER_OFFSET, {**ext, "queueId": str(n)})[0] for n in range(4)]
+    return any(int(reply["extFields"]["offset"]) > 0 for reply in replies if reply["code"] == 0)
