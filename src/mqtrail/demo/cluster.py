@@ -1,6 +1,7 @@
 """The demo's two brokers, each a process of its own (`mqtrail up`), so that a stop and a kill are real ones."""
 
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -55,12 +56,15 @@ class BrokerProcess:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while time.monotonic() < deadline:
-            line = self._process.stdout.readline()
-            if '"ready"' in line:
-                return
-            if not line and self._process.poll() is not None:
-                break
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while selector.select(max(0.0, deadline - time.monotonic())):
+                line = self._process.stdout.readline()
+                if '"ready"' in line:
+                    return
+                if not line:
+                    break
+        self.kill()
         tail = (self._folder / "up.log").read_text()[-2000:]
         raise ClusterError(f"broker {self.name} did not become ready; the end of its log:\n{tail}")
 

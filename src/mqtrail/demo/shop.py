@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from mqtrail.client import (
     AttemptFailure,
-    ConsumeFrom,
+    ConsumeFromWhere,
     Consumer,
     ConsumerConfig,
+    Delivery,
+    InstanceConfig,
     Outgoing,
     Producer,
     RetryLater,
@@ -34,18 +36,19 @@ from mqtrail.demo.plan import (
     trouble,
 )
 from mqtrail.demo.truth import HandlerResult, SendOutcome, Sent, TruthLog, now_ms
-from mqtrail.wire import Message, MessageExt, MQError, delay_of_level, parse_delay_levels
+from mqtrail.wire import Message, MessageQueue, MQError, delay_of_level, parse_delay_levels
 
 SLOW_S = 1.3
+REBALANCE_MS = 5_000  # both shorter than the defaults, so that a killed broker is found again soon
+HEARTBEAT_MS = 3_000
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 
 
 class AttemptCounter:
-    """A hook that counts the attempts of each send and times the acknowledged one, for the truth alone."""
+    """A hook that counts the attempts of each send, for the truth alone."""
 
     def __init__(self) -> None:
         self.attempts: dict[str, int] = {}
-        self.acknowledged_ms: dict[str, int] = {}
 
     def send_started(self, out: Outgoing) -> None:
         """An attempt begins."""
@@ -53,7 +56,6 @@ class AttemptCounter:
 
     def send_complete(self, out: Outgoing, result: SendResult, cost_ms: int) -> None:
         """It was acknowledged."""
-        self.acknowledged_ms[out.msg_id] = cost_ms
 
     def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
         """It failed."""
@@ -61,9 +63,9 @@ class AttemptCounter:
     def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
         """It was handed to the socket."""
 
-    def take(self, msg_id: str) -> tuple[int, int]:
-        """Return (attempts, ms of the acknowledged one) and forget them."""
-        return self.attempts.pop(msg_id, 1), self.acknowledged_ms.pop(msg_id, 0)
+    def take(self, msg_id: str) -> int:
+        """Return the attempts of a send and forget them."""
+        return self.attempts.pop(msg_id, 1)
 
 
 class Seller:
@@ -87,7 +89,13 @@ class Seller:
             )
 
     async def send(
-        self, message: Message, order_key: str | None = None, *, timeout_ms: int | None = None, oneway: bool = False
+        self,
+        message: Message,
+        order_key: str | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+        oneway: bool = False,
     ) -> SendOutcome:
         """Send one message and note it; a failure is noted, not raised."""
         started_ms = now_ms()
@@ -97,14 +105,15 @@ class Seller:
                 msg_id = await self._producer.send_oneway(message)
                 outcome = SendOutcome.ONEWAY
             else:
-                result = await self._producer.send(message, order_key=order_key, timeout_ms=timeout_ms)
+                result = await self._producer.send(message, queue=queue, order_key=order_key, timeout_ms=timeout_ms)
                 msg_id, outcome = result.msg_id, SendOutcome.OK
         except SendFailed as error:
             msg_id = error.msg_id
             outcome = SendOutcome.UNCERTAIN if error.maybe_stored else SendOutcome.REFUSED
         except MQError:
             outcome = SendOutcome.REFUSED
-        attempts, acknowledged_ms = self._counter.take(msg_id)
+        attempts = self._counter.take(msg_id)
+        took_ms = now_ms() - started_ms
         keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
         self._truth.add(
             Sent(
@@ -113,7 +122,7 @@ class Seller:
                 tag=message.tags,
                 outcome=outcome,
                 attempts=attempts,
-                acknowledged_ms=acknowledged_ms,
+                acknowledged_ms=took_ms if outcome is SendOutcome.OK else 0,
                 traced=self._traced,
                 due_ms=started_ms + delay_of_level(message.delay_level, DELAYS_MS) if message.delay_level else 0,
                 at_ms=started_ms,
@@ -134,15 +143,22 @@ class Desk:
         self._truth = truth
         self._seconds = seconds
         self.handled = 0
+        self._hanging: dict[int, int] = {}  # handling -> since when, ms
 
-    async def handle(self, message: MessageExt) -> None:
+    def is_hung_for(self, duration_ms: int) -> bool:
+        """Whether whatever hangs here has hung for so long. True when nothing does."""
+        return all(now_ms() - since_ms >= duration_ms for since_ms in self._hanging.values())
+
+    async def handle(self, delivery: Delivery) -> None:
         """Handle one delivery; raises as the plan has it."""
-        key = message.keys[0]
-        number = self._truth.start(key, self._plan.name, message.reconsume_times)
+        key = delivery.keys[0]
+        number = self._truth.start(key, self._plan.name, delivery.attempt - 1)
         begun = time.perf_counter()
+        if trouble(self._plan.name, order_of(key)) is Trouble.HANG:
+            self._hanging[number] = now_ms()
         result = HandlerResult.ERROR
         try:
-            await self._work(trouble(self._plan.name, order_of(key)), message)
+            await self._work(trouble(self._plan.name, order_of(key)), delivery)
             result = HandlerResult.SUCCESS
         except RetryLater as later:
             result = HandlerResult.DEAD if later.delay_level < 0 else HandlerResult.LATER
@@ -154,16 +170,16 @@ class Desk:
                 self._truth.end(number, result, (time.perf_counter() - begun) * 1000)
                 self.handled += 1
 
-    async def _work(self, what: Trouble, message: MessageExt) -> None:
+    async def _work(self, what: Trouble, delivery: Delivery) -> None:
         if self._seconds:
             await asyncio.sleep(self._seconds)
         match what:
             case Trouble.SLOW:
                 await asyncio.sleep(SLOW_S)
-            case Trouble.FLAKY if message.reconsume_times == 0:
+            case Trouble.FLAKY if delivery.attempt == 1:
                 raise ConnectionError("stock service answered 503")
             case Trouble.POISON:
-                raise ValueError(f"cannot parse {message.keys[0]}")
+                raise ValueError(f"cannot parse {delivery.keys[0]}")
             case Trouble.REFUSED:
                 raise RetryLater(-1, "customer is unknown")
             case Trouble.LATER:
@@ -185,7 +201,11 @@ def consumer_of(plan: GroupPlan, namesrv: str) -> Consumer:
         subscriptions=dict(plan.subscriptions),
         trace=True,
         config=ConsumerConfig(
-            consume_from=ConsumeFrom.FIRST_OFFSET, concurrency=plan.concurrency, attempts_max=ATTEMPTS_MAX
+            consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            concurrency=plan.concurrency,
+            attempts_max=ATTEMPTS_MAX,
+            rebalance_ms=REBALANCE_MS,
+            instance=InstanceConfig(heartbeat_ms=HEARTBEAT_MS),
         ),
     )
 

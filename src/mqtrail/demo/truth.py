@@ -42,7 +42,7 @@ class Sent:
     tag: str
     outcome: SendOutcome
     attempts: int
-    acknowledged_ms: int  # how long the acknowledged attempt took, 0 without one
+    acknowledged_ms: int  # how long the application waited for the acknowledgement, 0 without one
     traced: bool
     due_ms: int = 0  # when a delayed message is due, 0 for others
     at_ms: int = 0
