@@ -144,7 +144,7 @@ MESSAGE_META = Relation(
         number("sys_flag", "sysFlag"),
         number("reconsume_times", "reconsumeTimes: attempts made before this copy was stored"),
         text(
-            "stored_kind", "what the copy is: trail.sql.stored_kind names the kinds; the pipeline fills it by that text"
+            "stored_kind", "what the copy is: trail.stored_kind() is the SQL that says it"
         ),
         text("real_topic", "REAL_TOPIC: where a waiting copy will go; '' if none"),
         text("retry_topic", "RETRY_TOPIC: the business topic of a %RETRY% or %DLQ% copy; '' if none"),

@@ -11,7 +11,7 @@ ATTEMPTS = Relation(
     (
         text("cluster", "as in trace_events", "key"),
         number(
-            "publish_hour", "hours since the epoch when the id was made (trail.sql.publish_hour); -1: not told", "key"
+            "publish_hour", "hours since the epoch when the id was made (trail.publish_hour_select); -1: not told", "key"
         ),
         text("msg_id", "as its source names it (a batch id on consumer sides: resolved on the way to gold)", "key"),
         text(

@@ -1,0 +1,176 @@
+"""What must hold of any judgement, whatever the history: merging, time, sums, and codes that all have a history."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import duckdb
+import pytest
+from mqtrail import trail
+from mqtrail.lake import arrow_rows, connect, judge_rows
+
+from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence
+
+TIMES = {
+    "trace_events": "trace_store_ms",
+    "message_meta": "store_ms",
+    "gaps": "detected_ms",
+    "group_offsets": "sampled_ms",
+    "clients": "sampled_ms",
+    "subscriptions": "sampled_ms",
+    "queue_ranges": "sampled_ms",
+}
+ENDED = [state for state in trail.STATES if state not in trail.OPEN_STATES]
+
+
+def dump(connection: duckdb.DuckDBPyConnection, name: str, without: Iterable[str] = ()) -> list[str]:
+    """All rows of a result as sorted texts."""
+    rows = connection.sql(f"SELECT * FROM {name}").to_arrow_table().drop_columns(list(without)).to_pylist()
+    return sorted(str(row) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def judged() -> duckdb.DuckDBPyConnection:
+    return judge_rows(evidence(), AS_OF_MS)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_order_and_repetition_of_rows_change_nothing(seed: int, judged: duckdb.DuckDBPyConnection) -> None:
+    """Rows in any order, some of them read twice, some traced twice in other trace messages: the same results."""
+    chance = random.Random(seed)
+    rows: dict[str, list[Row]] = {}
+    for name, some in evidence().items():
+        again = chance.sample(some, len(some) // 3)
+        if name == "trace_events":
+            again = [row | {"queue_id": 5, "trace_store_ms": row["trace_store_ms"] + 1} for row in again]
+        rows[name] = some + again
+        chance.shuffle(rows[name])
+    other = judge_rows(rows, AS_OF_MS)
+    assert dump(other, "verdicts") == dump(judged, "verdicts")
+    where = ("seen_ms", "events")  # a repeated record was seen later, and may be quoted from its other place
+    assert dump(other, "trajectories", where) == dump(judged, "trajectories", where)
+    assert dump(other, "latency_minute") == dump(judged, "latency_minute")
+
+
+def test_merging_parts_is_merging_the_whole() -> None:
+    """Merged partial rows merge again, in any split, to what all rows merge to at once."""
+    connection = connect()
+    for relation in (trail.TRACE_EVENTS, trail.MESSAGE_META):
+        connection.register(relation.name, arrow_rows(relation, evidence().get(relation.name, ())))
+    connection.execute(f"CREATE TABLE rows_ AS SELECT *, row_number() OVER () AS n FROM ({trail.attempts_sql()})")
+    columns = ", ".join(trail.ATTEMPTS.names)
+    parts = " UNION ALL ".join(
+        trail.merge_sql(f"(SELECT {columns} FROM rows_ WHERE n % 3 IN ({some}))") for some in ("0", "1", "1, 2")
+    )
+    connection.execute(f"CREATE VIEW whole AS {trail.merge_sql('rows_')}")
+    connection.execute(f"CREATE VIEW in_parts AS {trail.merge_sql(f'({parts})')}")
+    assert dump(connection, "in_parts") == dump(connection, "whole")
+
+
+def states(rows: dict[str, list[Row]], as_of_ms: int) -> dict[tuple[str, str, str], str]:
+    """The state of every message and group."""
+    found = judge_rows(rows, as_of_ms).sql("SELECT cluster, msg_id, group_name, state FROM verdicts").fetchall()
+    return {(cluster, msg_id, group): state for cluster, msg_id, group, state in found}
+
+
+def test_states_move_along_allowed_transitions() -> None:
+    """As records arrive and time goes on, open states may become anything, ended ones only what the table allows."""
+    rows = evidence()
+    before: dict[tuple[str, str, str], str] = {}
+    for seconds in (1, 30, 70, 130, 600, 4200):
+        instant = BASE_MS + seconds * 1000
+        known = {name: [row for row in some if row[TIMES[name]] <= instant] for name, some in rows.items()}
+        after = states(known, instant)
+        assert before.keys() <= after.keys(), "a group once judged stays judged"
+        for key, state in before.items():
+            allowed = trail.TRANSITIONS.get(state, frozenset(trail.STATES)) | {state}
+            assert after[key] in allowed, f"{key} at {seconds} s: {state} became {after[key]}"
+        before = after
+    assert set(ENDED) & set(before.values()) >= {"CONSUMED", "DEAD_LETTERED", "FILTERED"}
+
+
+def test_a_later_instant_alone_ends_nothing() -> None:
+    """Time without evidence moves IN_FLIGHT to HUNG and fresh samples to stale ones; it proves no success."""
+    rows = evidence()
+    now, later = states(rows, AS_OF_MS), states(rows, AS_OF_MS + 60_000)
+    for key, state in now.items():
+        if state in ENDED or later[key] in ENDED:
+            assert later[key] == state, key
+    assert later["in flight", next(m for c, m, _ in now if c == "in flight"), "CG"] == "HUNG"
+
+
+def test_the_latency_split_adds_up(judged: duckdb.DuckDBPyConnection) -> None:
+    """Send to done is the sum of its parts, for every message and group that has it."""
+    parts = "to_stored_ms + delay_ms + to_delivered_ms + retry_ms + handler_ms"
+    rows = judged.sql(f"SELECT total_ms, {parts} FROM verdicts WHERE total_ms IS NOT NULL").fetchall()
+    assert len(rows) > 20
+    assert all(total == added for total, added in rows)
+
+
+def test_dead_letters_name_their_cause(judged: duckdb.DuckDBPyConnection) -> None:
+    """Told by the broker, by the mark of an ordered give-up, or inferred from the longest chain of the group."""
+    found = dict(judged.sql("SELECT cluster, dead_cause FROM verdicts WHERE state = 'DEAD_LETTERED'").fetchall())
+    assert found == {
+        "dead, the broker tells why": "BY_HANDLER",
+        "dead, attempts exhausted": "ATTEMPTS_EXHAUSTED",
+        "dead, ordered give-up": "ORDERED_GIVE_UP",
+    }
+
+
+def test_events_are_in_order(judged: duckdb.DuckDBPyConnection) -> None:
+    """A trajectory lists every attempt of the message, by time."""
+    query = "SELECT events FROM trajectories WHERE cluster = 'consumed after retry'"
+    ((events,),) = judged.sql(query).fetchall()
+    kinds = [(event["kind"], event["outcome"]) for event in events]
+    assert kinds == [
+        ("SEND", "OK"),
+        ("STORED", "NORMAL"),
+        ("HANDLED", "FAILED"),
+        ("STORED", "RETRY_WAIT"),
+        ("STORED", "RETRY"),
+        ("HANDLED", "OK"),
+    ]
+
+
+def test_settings_move_the_thresholds() -> None:
+    """A threshold is a setting, and a report can print those that were changed."""
+    settings = trail.Settings(send_slow_ms=5, hung_ms=700_000, consume_slow_ms=10)
+    assert settings.changed() == {"send_slow_ms": 5, "hung_ms": 700_000, "consume_slow_ms": 10}
+    some = tuple(h for h in HISTORIES if h.name in ("send ok", "hung"))
+    connection = judge_rows(evidence(some), AS_OF_MS, settings)
+    query = "SELECT t.cluster, send_codes, codes FROM trajectories t JOIN verdicts USING (cluster, msg_id) ORDER BY ALL"
+    assert connection.sql(query).fetchall() == [
+        ("hung", "SEND_OK,SEND_SLOW", "IN_FLIGHT"),
+        ("send ok", "SEND_OK,SEND_SLOW", "CONSUMED,CONSUMED_SLOW"),
+    ]
+
+
+def test_a_slow_group_is_hung_later() -> None:
+    """Three times the 99th percentile counts where a hundred hand-overs tell it and it is longer than the default."""
+    slow = next(h for h in HISTORIES if h.name == "hung")
+    template = [row for row in slow.rows["trace_events"] if row["record_type"] == "SubBefore"][0]
+    for count, state in ((99, "HUNG"), (100, "IN_FLIGHT")):
+        rows = {name: list(some) for name, some in evidence((slow,)).items()}
+        for number in range(count):
+            ids = {"msg_id": f"{number:032X}", "request_id": f"Q{number}"}
+            ended = {
+                "record_type": "SubAfter",
+                "success": True,
+                "cost_ms": 20_000,
+                "event_ms": template["event_ms"] + 20_000,
+            }
+            rows["trace_events"] += [template | ids, template | ids | ended]
+        found = states(rows, AS_OF_MS)
+        assert {s for (_, m, _), s in found.items() if m == template["msg_id"]} == {state}, count
+
+
+def test_every_judged_code_has_a_history() -> None:
+    """No code is computed that no labelled history shows."""
+    shown: set[str] = set()
+    for history in HISTORIES:
+        for expected in history.expected.values():
+            texts: list[Any] = [expected.send, expected.message, expected.knowledge, *expected.groups.values()]
+            shown |= {code for text in texts for code in text.split(",")}
+    assert {code.name for code in trail.CODES.values() if code.judged} == shown - {""}

@@ -1,0 +1,124 @@
+"""Small texts on their own: hours of ids, kinds of copies, names of an application's own."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+from mqtrail import trail
+from mqtrail.lake import arrow_rows, connect
+
+HOUR_MS = 3_600_000
+
+
+def month_start_ms(at_ms: int) -> int:
+    day = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return int(datetime(day.year, day.month, 1, tzinfo=UTC).timestamp()) * 1000
+
+
+def made(at_ms: int, zone_ms: int, chance: random.Random) -> str:
+    """An id made at an instant in a zone, as a Java client makes it."""
+    in_month = at_ms + zone_ms - month_start_ms(at_ms + zone_ms)
+    host = f"{chance.getrandbits(32):08X}" if chance.random() < 0.5 else f"{chance.getrandbits(128):032X}"
+    return f"{host}{chance.getrandbits(16):04X}{chance.getrandbits(32):08X}{in_month:08X}{chance.getrandbits(16):04X}"
+
+
+def test_hours_of_ids() -> None:
+    """Every event of an id, up to weeks later, gives one hour; a look-up that knows no month asks that hour."""
+    chance = random.Random(7)
+    first_ms, end_ms = 1_690_000_000_000, 1_740_000_000_000
+    cases = []
+    for _ in range(400):
+        sent_ms = chance.randrange(first_ms, end_ms)
+        zone_ms = chance.randrange(-12, 15) * HOUR_MS
+        msg_id = made(sent_ms, zone_ms, chance)
+        for late_ms in (0, -60_000, 10_000, 7_200_000, 20 * 24 * HOUR_MS):
+            cases.append((msg_id, sent_ms, zone_ms, sent_ms + late_ms))
+    connection = connect()
+    connection.execute("CREATE TABLE ids (msg_id string, sent_ms bigint, zone_ms bigint, event_ms bigint)")
+    connection.executemany("INSERT INTO ids VALUES (?, ?, ?, ?)", cases)
+    rows = connection.sql(trail.publish_hour_select("ids", "msg_id", "event_ms", "msg_id, sent_ms, zone_ms")).fetchall()
+    assert len(rows) == len(cases)
+    for msg_id, sent_ms, zone_ms, hour in rows:
+        assert hour == (sent_ms + zone_ms) // HOUR_MS, "nominal: the producer's own clock on the wall"
+        assert hour in trail.publish_hours(msg_id, first_ms // HOUR_MS - 24, end_ms // HOUR_MS + 24)
+        assert len(trail.publish_hours(msg_id, first_ms // HOUR_MS, end_ms // HOUR_MS)) <= 21, "one an hour a month"
+
+
+@pytest.mark.parametrize(
+    ("msg_id", "hour"),
+    [
+        ("", -1),
+        ("not an id", -1),
+        ("G" * 32, -1),
+        ("F" * 32, -1),
+        ("01" + "A" * 12 + "BBBB" + f"{3600 * 5:08X}" + "00000001", 447_072 + 5),
+    ],
+)
+def test_ids_of_other_shapes(msg_id: str, hour: int) -> None:
+    """Ids of gRPC clients hold seconds since 2021; what tells no time stands in the partition of the unknown."""
+    connection = connect()
+    connection.execute("CREATE TABLE ids AS SELECT ? AS msg_id, cast(1700000000000 AS bigint) AS event_ms", [msg_id])
+    assert connection.sql(trail.publish_hour_select("ids", "msg_id", "event_ms", "msg_id")).fetchall() == [
+        (msg_id, hour)
+    ]
+    assert trail.publish_hours(msg_id, 0, 500_000) == [hour]
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        ({"topic": "orders"}, "NORMAL"),
+        ({"topic": "orders", "own_unique_key": "A", "last_unique_key": "B"}, "BATCH"),
+        ({"topic": "orders", "own_unique_key": "A", "last_unique_key": "A", "delay_level": 3}, "DELAYED"),
+        ({"topic": "orders", "origin_msg_id": "X"}, "RESENT"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX", "real_topic": "orders", "delay_level": 3}, "DELAY_WAIT"),
+        ({"topic": "rmq_sys_wheel_timer", "real_topic": "orders"}, "DELAY_WAIT"),
+        ({"topic": "rmq_sys_wheel_timer", "tags": "_RECALL_TAG_"}, "RECALL"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX", "real_topic": "%RETRY%g", "origin_msg_id": "X"}, "RETRY_WAIT"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX", "real_topic": "%DLQ%g"}, "DLQ_WAIT"),
+        ({"topic": "%RETRY%g", "origin_msg_id": "X", "delay_level": 3}, "RETRY"),
+        ({"topic": "%DLQ%g"}, "DLQ"),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "real_topic": "orders"}, "HALF"),
+    ],
+)
+def test_kinds_of_copies(row: dict[str, object], kind: str) -> None:
+    """What a stored copy is follows from its topic and its properties."""
+    connection = connect()
+    connection.register("meta", arrow_rows(trail.MESSAGE_META, [row]))
+    assert connection.sql(f"SELECT {trail.stored_kind()} FROM meta").fetchall() == [(kind,)]
+
+
+def test_an_applications_own_names() -> None:
+    """Groups and topics of the system, of tools and of traces are nobody's business."""
+    connection = connect()
+    names = ["orders", "RMQ_SYS_TRACE_TOPIC", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYSTEMS", ""]
+    connection.execute("CREATE TABLE names (topic string)")
+    connection.executemany("INSERT INTO names VALUES (?)", [[name] for name in names])
+    found = connection.sql(f"SELECT topic FROM names WHERE {trail.business_topic()}").fetchall()
+    assert found == [("orders",), ("RMQ_SYSTEMS",)]
+    for group, own in (
+        ("CG", True),
+        ("TOOLS_CONSUMER", False),
+        ("CID_RMQ_SYS_TRANS", False),
+        ("%RETRY%CG", False),
+        ("", False),
+    ):
+        condition = trail.business_group(f"'{group}'")
+        assert connection.sql(f"SELECT {condition}").fetchall() == [(own,)], group
+
+
+def test_lag_counts_what_is_still_kept() -> None:
+    """Behind by messages and by the age of the first unread one; an offset below the minimum counts from the minimum."""
+    connection = connect()
+    at = {"cluster": "c", "broker_name": "b", "topic": "t", "queue_id": 0}
+    offsets = [
+        at | {"group_name": g, "sampled_ms": 1000, "consumer_offset": o} for g, o in (("a", 5), ("b", 9), ("c", 1))
+    ]
+    ranges = [at | {"sampled_ms": 900, "min_offset": 3, "max_offset": 9}, at | {"sampled_ms": 2000, "max_offset": 99}]
+    copies = [at | {"queue_offset": 5, "store_ms": 400}]
+    for relation, rows in ((trail.GROUP_OFFSETS, offsets), (trail.QUEUE_RANGES, ranges), (trail.MESSAGE_META, copies)):
+        connection.register(relation.name, arrow_rows(relation, rows))
+    found = connection.sql(f"SELECT group_name, lag_count, lag_ms FROM ({trail.lag_sql()}) ORDER BY ALL").fetchall()
+    assert found == [("a", 4, 600), ("b", 0, 0), ("c", 6, None)]
