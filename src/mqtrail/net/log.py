@@ -1,9 +1,11 @@
 """The loggers of the doors and shells: structlog's, imported at the first line logged.
 
 structlog brings half of rich with it, 0.2 s of a start-up that is promised to be short; most processes log nothing in
-their first second.
+their first second. Whoever configures structlog decides where lines go; else they go to standard error, debug ones
+nowhere.
 """
 
+import sys
 from typing import Any
 
 
@@ -37,4 +39,10 @@ class Log:
     def _write(self, level: str, event: str, keys: dict[str, Any]) -> None:
         import structlog
 
-        getattr(structlog.get_logger(), level)(event, **{**self._keys, **keys})
+        if structlog.is_configured():
+            logger = structlog.get_logger()
+        elif level == "debug":
+            return
+        else:  # standard output is the command's; and a library does not configure for its host
+            logger = structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+        getattr(logger, level)(event, **{**self._keys, **keys})

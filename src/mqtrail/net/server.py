@@ -279,14 +279,14 @@ class _BufferConnection(ServerConnection, asyncio.BufferedProtocol):
 class Server:
     """One listening port and its connections."""
 
-    def __init__(self, application: Application, config: ServerConfig | None = None) -> None:
+    def __init__(self, application: Application | None = None, config: ServerConfig | None = None) -> None:
         self.config = config or ServerConfig()
+        self.application = application  # to be there when start is called
         self.connections: dict[int, ServerConnection] = {}
         self.partial_size = 0
         self.receive_buffer = memoryview(b"")
         self.host = ""
         self.port = 0
-        self._application = application
         self._socket: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -309,7 +309,7 @@ class Server:
             sock.setblocking(False)
             sock.bind(address)
         except OSError as error:
-            self._release()
+            self.release()
             raise BindError(_why_not_bound(host, port, error)) from error
         self.host = host
         self.port = sock.getsockname()[1]
@@ -317,6 +317,8 @@ class Server:
     async def start(self) -> None:
         """Let peers connect. BindError: another process listens on the same port by now."""
         assert self._socket is not None, "bind comes first"
+        application = self.application
+        assert application is not None, "an application comes first"
         loop = asyncio.get_running_loop()
         if type(loop).__module__.partition(".")[0] == "uvloop":
             kind: type[ServerConnection] = _PieceConnection
@@ -325,12 +327,12 @@ class Server:
             self.receive_buffer = memoryview(bytearray(RECEIVE_SIZE))
         try:
             self._listener = await loop.create_server(
-                lambda: kind(self, self._application),
+                lambda: kind(self, application),
                 sock=self._socket,
                 backlog=1024,
             )
         except OSError as error:
-            self._release()
+            self.release()
             raise BindError(_why_not_bound(self.host, self.port, error)) from error
         self._sweep_later()
 
@@ -354,9 +356,10 @@ class Server:
         if self._listener is not None:
             await self._listener.wait_closed()
             self._listener = None
-        self._release()
+        self.release()
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Give the port back, if start was never called."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -1,8 +1,8 @@
 """The thread that makes the log durable, and what waits for it.
 
 Replies that must not leave before their record is safe wait in a list. One fdatasync releases all that it covers
-(group commit): while it runs, the next ones gather. The thread only syncs; lists are changed in the loop's thread.
-fdatasync lets go of the interpreter's lock, so the loop serves on meanwhile.
+(group commit): while it runs, the next ones gather. The thread only syncs: what a flush covers is noted, and lists are
+changed, in the loop's thread. fdatasync lets go of the interpreter's lock, so the loop serves on meanwhile.
 Source: GroupCommitService and FlushRealTimeService, apache/rocketmq store/CommitLog.
 """
 
@@ -10,7 +10,12 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Protocol
+
+from mqtrail.net import Log
+
+log = Log()
 
 
 class Flushable(Protocol):
@@ -19,16 +24,13 @@ class Flushable(Protocol):
     @property
     def flushed_offset(self) -> int: ...
 
-    @property
-    def end_offset(self) -> int: ...
-
-    def flush(self) -> int:
-        """Make everything appended so far durable; return up to which physical offset. Called in the thread."""
+    def begin_flush(self) -> Callable[[], int]:
+        """Note what is appended so far; return what makes it durable, to be called in the flush thread."""
         ...
 
 
 class Flusher:
-    """Runs `store.flush` in a thread of its own whenever asked.
+    """Runs the store's flushes, and other jobs that wait for the disk, in one thread, one after another.
 
     on_failure is called in the loop's thread when a flush fails: what was appended may never be durable, nothing that
     waits is released, and no later flush is tried (the kernel may have dropped the dirty pages).
@@ -39,15 +41,15 @@ class Flusher:
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._asked = False
+        self._running = False
         self._failed = False
-        self._stopping = False
-        self._wake = threading.Semaphore(0)
+        self._jobs: SimpleQueue[tuple[Callable[[], object], Callable[[], None]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
 
     @property
     def waiting_count(self) -> int:
+        """Replies that wait for a flush."""
         return len(self._waiting)
 
     def after(self, physical_offset: int, release: Callable[[], None]) -> None:
@@ -56,45 +58,55 @@ class Flusher:
             release()
             return
         self._waiting.append((physical_offset, release))
-        self.ask()
+        if not self._running:
+            self.ask()
 
     def ask(self) -> None:
-        """Flush soon, unless one is under way or nothing is new."""
-        if not self._asked and not self._failed and not self._stopping:
-            self._asked = True
-            self._wake.release()
+        """Flush now, unless a flush is under way."""
+        if not self._running and not self._failed:
+            self._running = True
+            self._jobs.put((self._store.begin_flush(), self._flushed))
+
+    def run(self, job: Callable[[], object]) -> None:
+        """Run another job in the thread. Its failure is logged."""
+        self._jobs.put((job, _nothing))
 
     async def stop(self) -> None:
-        """Flush what is left, release what waits, end the thread."""
-        if self._thread.is_alive():
-            self._stopping = True
-            self._wake.release()
-            await self._loop.run_in_executor(None, self._thread.join)
-        await asyncio.sleep(0)  # lets the last release run
+        """Do what was asked for, flush what is left, release what waits, end the thread."""
+        if not self._failed and self._thread.is_alive():
+            self._jobs.put((self._store.begin_flush(), self._flushed))
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+        await asyncio.sleep(0)  # the last release was asked for before the thread ended
 
     def _run(self) -> None:
-        while True:
-            self._wake.acquire()
-            stopping = self._stopping
+        while (entry := self._jobs.get()) is not None:
+            job, done = entry
             try:
-                flushed = self._store.flush()
+                job()
             except BaseException as error:
+                if done is _nothing:
+                    log.error("store.job_failed", error=str(error), remedy="it is tried again; nothing is lost")
+                    continue
                 self._loop.call_soon_threadsafe(self._fail, error)
                 return
-            self._loop.call_soon_threadsafe(self._flushed, flushed)
-            if stopping:
-                return
+            self._loop.call_soon_threadsafe(done)
 
-    def _flushed(self, flushed_offset: int) -> None:
-        self._asked = False
-        waiting = self._waiting
-        # Offsets are handed out in rising order, so the list is sorted.
+    def _flushed(self) -> None:
+        self._running = False
+        flushed_offset, waiting = self._store.flushed_offset, self._waiting
+        # Offsets are handed out in rising order; one that is not waits for those before it, which are due soon.
         while waiting and waiting[0][0] <= flushed_offset:
             waiting.popleft()[1]()
-        if waiting and not self._stopping:
+        if waiting:
             self.ask()
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True
+        self._running = False
         self._waiting.clear()
         self._on_failure(error)
+
+
+def _nothing() -> None:
+    """What follows a job that nobody waits for."""

@@ -1,0 +1,148 @@
+"""Our name server and broker as the subject of a benchmark: one process, pinned, weighed, paused like its peer.
+
+with OurPeer(folder, cpus=[0], sync_flush=False) as peer:
+    with peer.measured() as usage:
+        run_load(peer.broker_address, SYNC64, cpus=[1])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.apache import Usage, anonymous_bytes, create_topic, measured, send_one
+
+STOP_TIMEOUT_S = 20.0
+
+
+class OurPeer:
+    """`start` gives the seconds from the fork to the first stored send. Settings go to the process as JSON."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        cpus: Sequence[int] | None = None,
+        sync_flush: bool = False,
+        index: bool = True,
+        statistics: bool = True,
+        broker_trace: bool = False,
+        loop: str = "uvloop",
+    ) -> None:
+        """folder None: the store is in memory."""
+        self._settings = {
+            "folder": None if folder is None else str(folder),
+            "cpus": None if cpus is None else list(cpus),
+            "sync_flush": sync_flush,
+            "index": index,
+            "statistics": statistics,
+            "broker_trace": broker_trace,
+            "loop": loop,
+        }
+        self.process: subprocess.Popen[str] | None = None
+        self.namesrv_address = self.broker_address = ""
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> float:
+        """Start it and make the benchmark's topic; return the seconds to the first stored send."""
+        began_s = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bench.ours", json.dumps(self._settings)], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the broker ended with {self.process.wait()} before it was ready; its log is above")
+        found = json.loads(line)
+        self.namesrv_address, self.broker_address = found["namesrv"], found["brokers"][0]
+        code = send_one(self.broker_address)
+        assert code == 0, f"the first send was answered {code}"
+        first_send_s = time.monotonic() - began_s
+        create_topic(self.broker_address)
+        return first_send_s
+
+    @contextmanager
+    def measured(self) -> Iterator[Usage]:
+        """Give the process's CPU time inside the block."""
+        with measured(self.pid) as usage:
+            yield usage
+
+    def anonymous_bytes(self) -> int:
+        """Return the anonymous memory of name server and broker together: they are one process."""
+        return anonymous_bytes(self.pid)
+
+    def suspend(self) -> None:
+        """Stop it by SIGSTOP while another server is measured."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.resume()
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def _serve(settings: dict[str, object]) -> int:
+    """Be the process: run a node with these settings, print its addresses when it is ready."""
+    cpus = settings["cpus"]
+    if isinstance(cpus, list):
+        os.sched_setaffinity(0, cpus)
+    from mqtrail.broker import BrokerConfig
+    from mqtrail.node import Node, NodeConfig, run_up
+    from mqtrail.store import CommitLogConfig
+
+    folder = settings["folder"]
+    config = NodeConfig(
+        data=None if folder is None else Path(str(folder)),
+        namesrv_port=0,
+        broker_port=0,
+        broker=BrokerConfig(
+            sync_flush=bool(settings["sync_flush"]),
+            statistics=bool(settings["statistics"]),
+            broker_trace=bool(settings["broker_trace"]),
+        ),
+        store=CommitLogConfig(index=bool(settings["index"])),
+    )
+
+    def ready(node: Node) -> None:
+        print(json.dumps({"namesrv": node.namesrv_address, "brokers": list(node.broker_addresses)}), flush=True)
+
+    return run_up(config, on_ready=ready, use_uvloop=settings["loop"] == "uvloop")
+
+
+if __name__ == "__main__":
+    sys.exit(_serve(json.loads(sys.argv[1])))

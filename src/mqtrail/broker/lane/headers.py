@@ -1,0 +1,233 @@
+"""JSON headers of the lane's requests, decoded by type.
+
+A struct lists every member that the lane accepts, each constant one with the values it accepts; any other member,
+value or type is a ValidationError, and the request goes the general road. So what a decoder lets through means the
+same to `Broker.handle`. Ext values are text; the C++ client writes numbers in code 10, which are taken too.
+
+Source: SendMessageRequestHeader, SendMessageRequestHeaderV2, PullMessageRequestHeader, apache/rocketmq remoting/.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+
+class Kind(IntEnum):
+    """What the lane does with a request."""
+
+    SEND = 1
+    BATCH = 2
+    PULL = 3
+
+
+# The values of fields that the lane need not understand, because they are nearly always the same.
+QUEUE_NUMS: Final = (
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "6",
+    "7",
+    "8",
+    "10",
+    "12",
+    "16",
+    "24",
+    "32",
+    "48",
+    "64",
+    "128",
+    "256",
+)
+_QueueNums = Literal[
+    "0", "1", "2", "3", "4", "5", "6", "7", "8", "10", "12", "16", "24", "32", "48", "64", "128", "256"
+]  # fmt: skip
+_Zero = Literal["0"]
+_False = Literal["false"]
+_Boolean = Literal["false", "true"]
+_Opaque = Annotated[int, msgspec.Meta(ge=-0x80000000, le=0x7FFFFFFF)]
+
+
+class _Strict(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """No member but those listed."""
+
+
+class SendExt(_Strict):
+    """310: a group, b topic, c template, d its queues, e queue id, f sysFlag, g born ms, h flag, i properties,
+    j reconsume times, k unit mode, m batch, n broker."""
+
+    a: str
+    b: str
+    e: str
+    g: str
+    i: str
+    c: str = ""
+    d: _QueueNums = "4"
+    f: _Zero = "0"
+    h: _Zero = "0"
+    j: _Zero = "0"
+    k: _Boolean = "false"
+    m: _False = "false"
+    n: str = ""
+
+
+class BatchExt(_Strict):
+    """320: as 310."""
+
+    a: str
+    b: str
+    e: str
+    g: str
+    i: str
+    c: str = ""
+    d: _QueueNums = "4"
+    f: _Zero = "0"
+    h: _Zero = "0"
+    j: _Zero = "0"
+    k: _Boolean = "false"
+    m: _Boolean = "true"
+    n: str = ""
+
+
+class SendLongExt(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    """10, as the C++ client and Java's old one write it."""
+
+    producer_group: str
+    topic: str
+    queue_id: str | int
+    born_timestamp: str | int
+    properties: str
+    default_topic: str = ""
+    default_topic_queue_nums: Literal["4", "8", "16", 4, 8, 16] = "4"
+    sys_flag: Literal["0", 0] = "0"
+    flag: Literal["0", 0] = "0"
+    reconsume_times: Literal["0", 0] = "0"
+    unit_mode: Literal["false", "true", "0", "1"] = "false"
+    batch: Literal["false", "0"] = "false"
+    bname: str = ""
+    access_key: str = msgspec.field(default="", name="AccessKey")
+    signature: str = msgspec.field(default="", name="Signature")
+    ons_channel: str = msgspec.field(default="", name="OnsChannel")
+
+
+class PullExt(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    """11."""
+
+    consumer_group: str
+    topic: str
+    queue_id: str
+    queue_offset: str
+    max_msg_nums: str
+    sys_flag: str
+    commit_offset: str
+    suspend_timeout_millis: str
+    subscription: str | None = None
+    sub_version: str = "0"
+    expression_type: Literal["TAG"] | None = None
+    max_msg_bytes: str | None = None
+    bname: str = ""
+
+
+class SendHeader(_Strict):
+    """A whole header of 310."""
+
+    code: Literal[310]
+    extFields: SendExt
+    opaque: _Opaque
+    flag: Literal[0]
+    language: str = "JAVA"
+    version: int = 0
+    serializeTypeCurrentRPC: str = ""
+
+
+class BatchHeader(_Strict):
+    """A whole header of 320."""
+
+    code: Literal[320]
+    extFields: BatchExt
+    opaque: _Opaque
+    flag: Literal[0]
+    language: str = "JAVA"
+    version: int = 0
+    serializeTypeCurrentRPC: str = ""
+
+
+class SendLongHeader(_Strict):
+    """A whole header of 10."""
+
+    code: Literal[10]
+    extFields: SendLongExt
+    opaque: _Opaque
+    flag: Literal[0]
+    language: str = "JAVA"
+    version: int = 0
+    serializeTypeCurrentRPC: str = ""
+
+
+class PullHeaderIn(_Strict):
+    """A whole header of 11."""
+
+    code: Literal[11]
+    extFields: PullExt
+    opaque: _Opaque
+    flag: Literal[0]
+    language: str = "JAVA"
+    version: int = 0
+    serializeTypeCurrentRPC: str = ""
+
+
+Decode = Callable[[bytes], Any]
+PREFIX_SIZE: Final = 12
+
+# First bytes of a JSON header -> what it is, whether its names are short, its decoder. Java and our own client write
+# `code` first; a header that begins otherwise goes the general road. 10 and 11 have the comma, and the next member's
+# quote, in their prefix.
+JSON_HEADERS: Final[dict[bytes, tuple[Kind, bool, Decode]]] = {
+    b'{"code":310,': (Kind.SEND, True, msgspec.json.Decoder(SendHeader).decode),
+    b'{"code":320,': (Kind.BATCH, True, msgspec.json.Decoder(BatchHeader).decode),
+    b'{"code":10,"': (Kind.SEND, False, msgspec.json.Decoder(SendLongHeader).decode),
+    b'{"code":11,"': (Kind.PULL, False, msgspec.json.Decoder(PullHeaderIn).decode),
+}
+assert all(len(prefix) == PREFIX_SIZE for prefix in JSON_HEADERS)
+
+# The same for binary headers, whose fields layouts.py reads: code -> (kind, the constant fields and the values the
+# lane accepts for each; None: any). Fields that are not here, and not variable, are not known to the lane.
+SEND_CONSTANTS: Final[dict[str, tuple[str, ...] | None]] = {
+    "a": None,
+    "b": None,
+    "c": None,
+    "d": QUEUE_NUMS,
+    "f": ("0",),
+    "h": ("0",),
+    "j": ("0",),
+    "k": ("false", "true"),
+    "m": ("false",),
+    "n": None,
+}
+PULL_CONSTANTS: Final[dict[str, tuple[str, ...] | None]] = {
+    "consumerGroup": None,
+    "topic": None,
+    "maxMsgNums": None,
+    "sysFlag": None,
+    "suspendTimeoutMillis": None,
+    "subscription": None,
+    "expressionType": ("TAG",),
+    "maxMsgBytes": None,
+    "bname": None,
+}
+PULL_REQUIRED: Final = frozenset(
+    {
+        "consumerGroup",
+        "topic",
+        "queueId",
+        "queueOffset",
+        "maxMsgNums",
+        "sysFlag",
+        "commitOffset",
+        "suspendTimeoutMillis",
+    }
+)

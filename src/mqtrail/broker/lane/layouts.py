@@ -1,0 +1,131 @@
+"""Binary headers, read by layouts learnt from earlier ones.
+
+A client's headers differ from one request to the next in a few values of equal length (queue id, time, properties,
+opaque). A layout is such a header taken apart once: a Struct that cuts headers of that size into constant pieces
+(keys, lengths, group, topic) and values. If the constants are equal the values are right; else the next layout of
+that size is tried, and in the end the header is walked field by field. A wrong guess costs nothing but time.
+
+    c0 = code language version | opaque | c1 = flag … key length | value | c2 | value | … | cn
+"""
+
+import struct
+from typing import Any, Final, NamedTuple
+
+from .headers import PULL_CONSTANTS, PULL_REQUIRED, SEND_CONSTANTS, Kind
+
+_HEAD: Final = struct.Struct(">hbhiiI")  # code, language, version, opaque, flag, remark size
+_I16: Final = struct.Struct(">H")
+_I32: Final = struct.Struct(">I")
+_FIELDS_AT: Final = _HEAD.size + 4
+OPAQUE_AT: Final = 5
+
+LAYOUTS_MAX: Final = 1024  # header sizes remembered
+SAME_SIZE_MAX: Final = 16  # layouts of one header size
+
+VARIABLE: Final = {
+    Kind.SEND: ("e", "g", "i"),
+    Kind.BATCH: ("e", "g", "i"),
+    Kind.PULL: ("queueId", "queueOffset", "commitOffset", "subVersion"),
+}
+_KINDS: Final = {310: Kind.SEND, 320: Kind.BATCH, 11: Kind.PULL}
+_BATCH_CONSTANTS: Final = {**SEND_CONSTANTS, "m": ("true", "false")}
+_CONSTANTS: Final = {Kind.SEND: SEND_CONSTANTS, Kind.BATCH: _BATCH_CONSTANTS, Kind.PULL: PULL_CONSTANTS}
+_REQUIRED: Final = {
+    Kind.SEND: frozenset("abegi"),
+    Kind.BATCH: frozenset("abegi"),
+    Kind.PULL: PULL_REQUIRED,
+}
+
+
+class Layout(NamedTuple):
+    """One way that headers of one size are made.
+
+    cut: the Struct's unpack; its values alternate, constants at the even places. constants: what these must be.
+    fields: the constant fields' values. places: where in the pieces the values of the kind's variable fields are, in
+    the order of VARIABLE; 0 for one that the header lacks. The opaque is at 1.
+    """
+
+    kind: Kind
+    cut: struct.Struct
+    constants: tuple[bytes, ...]
+    fields: dict[str, str]
+    places: tuple[int, ...]
+
+
+class Layouts:
+    """The layouts known, by header size. Bounded: when there are too many it starts anew."""
+
+    __slots__ = ("_by_size",)
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, list[Layout]] = {}
+
+    def read(self, header: bytes) -> tuple[Layout, tuple[Any, ...]] | None:
+        """Return the header's layout and the pieces it cuts it into; None: not one of the lane's headers."""
+        known = self._by_size.get(len(header))
+        if known is not None:
+            for layout in known:
+                pieces = layout.cut.unpack(header)
+                if pieces[::2] == layout.constants:
+                    return layout, pieces
+        learnt = _learn(header)
+        if learnt is None:
+            return None
+        if known is None:
+            if len(self._by_size) >= LAYOUTS_MAX:
+                self._by_size.clear()
+            known = self._by_size[len(header)] = []
+        elif len(known) >= SAME_SIZE_MAX:
+            known.clear()
+        known.append(learnt)
+        return learnt, learnt.cut.unpack(header)
+
+
+def _learn(header: bytes) -> Layout | None:
+    """Take a header apart; None when it is not exactly what the lane accepts."""
+    end = len(header)
+    if end < _FIELDS_AT:
+        return None
+    code, _, _, _, flag, remark_size = _HEAD.unpack_from(header)
+    kind = _KINDS.get(code)
+    if kind is None or flag or remark_size or _I32.unpack_from(header, _HEAD.size)[0] != end - _FIELDS_AT:
+        return None
+    variable, constants = VARIABLE[kind], _CONSTANTS[kind]
+    fields: dict[str, str] = {}
+    names: list[str] = []
+    cuts: list[tuple[int, int]] = []  # (start, end) of each variable value
+    position = _FIELDS_AT
+    try:
+        while position < end:
+            (size,) = _I16.unpack_from(header, position)
+            name = str(header[position + 2 : position + 2 + size], "ascii")
+            position += 2 + size
+            (size,) = _I32.unpack_from(header, position)
+            position += 4
+            value = header[position : position + size]
+            if not value or len(value) != size or name in fields or name in names:
+                return None
+            if name in variable:
+                names.append(name)
+                cuts.append((position, position + size))
+            elif name in constants:
+                accepted = constants[name]
+                fields[name] = str(value, "utf-8")
+                if accepted is not None and fields[name] not in accepted:
+                    return None
+            else:
+                return None
+            position += size
+    except (struct.error, UnicodeDecodeError):
+        return None
+    if not _REQUIRED[kind] <= fields.keys() | set(names):
+        return None
+    format_ = f">{OPAQUE_AT}si"
+    at = OPAQUE_AT + 4
+    for start, stop in cuts:
+        format_ += f"{start - at}s{stop - start}s"
+        at = stop
+    cut = struct.Struct(format_ + f"{end - at}s")
+    pieces = cut.unpack(header)
+    places = tuple(3 + 2 * names.index(name) if name in names else 0 for name in variable)
+    return Layout(kind, cut, pieces[::2], fields, places)

@@ -1,0 +1,356 @@
+"""The lane's loop: cut a piece into frames, serve those it knows, append once, answer.
+
+Sends of a piece gather until the piece ends, or until a frame must see them stored (a pull, a request for `handle`).
+Their replies are made from the tickets of that one append. If the append is refused, each of these requests goes to
+`handle` instead, which answers each.
+
+The loop is one long function because a call costs as much as a tenth of a send. Shapes of bytes: wire.frame,
+wire.batch. Held to `handle` by tests/broker/test_lane.py.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from mqtrail.store import PendingRecord
+from mqtrail.wire import (
+    BATCH_HEAD,
+    FRAME_HEAD,
+    FRAME_HEAD_SIZE,
+    Buffer,
+    Host,
+    Peer,
+    RemotingCommand,
+    RemotingError,
+    Send,
+    StoredKind,
+    cut_frame,
+    decode_command,
+    frame_end,
+)
+
+from ..broker import Broker
+from .headers import JSON_HEADERS, PREFIX_SIZE, Kind, PullExt
+from .layouts import Layout, Layouts
+from .pulls import LanePulls
+from .replies import send_template
+from .routes import Route, Routes, SharedProperties, whole_number
+
+REPLIES_SIZE_MAX: Final = 1024 * 1024  # bytes of pull replies made in one call: then the socket gets them first
+TIMES_KEPT_MAX: Final = 256
+
+_ITEM_SIZE_MIN: Final = BATCH_HEAD.size + 2
+_BINARY: Final = 1 << 24
+_UNKNOWN: Final = 2 << 24
+
+# What a store's append takes: the fields of a PendingRecord. A plain tuple is made in a fifth of the time.
+Record = tuple[str, int, bytes, bytes, int, int, bytes, int, int, int, int]
+# A send whose records wait for the append: route, unique id, opaque, count of records (0: one, no batch), whether it
+# waits for the flush, where its frame starts and ends.
+Waiting = tuple[Route, bytes, int, int, bool, int, int]
+
+
+class Served(NamedTuple):
+    """What one call did.
+
+    position: where it stopped. replies: bytes for this peer, to be written no sooner than the log is flushed to
+    after_offset. sends: what `handle` decided, for this and other peers. handled: when the broker
+    wants to tick may have changed.
+    """
+
+    position: int
+    replies: bytes
+    after_offset: int
+    sends: list[Send]
+    handled: bool
+
+
+class Lane:
+    """Serves pieces for one broker. handle: the general road, `broker.handle` unless the shell wraps it."""
+
+    def __init__(
+        self, broker: Broker, handle: Callable[[Peer, RemotingCommand, int], list[Send]] | None = None
+    ) -> None:
+        config = broker.config
+        self._broker = broker
+        self._handle = handle or broker.handle
+        self._topics_version = -1
+        self._routes = Routes(broker.send.admission, broker.store, broker.stats)
+        self._properties = SharedProperties(broker.send.properties)
+        self._layouts = Layouts()
+        self._pulls = LanePulls(broker)
+        self._one = send_template(config, _host_hex(config.address) + b"%016X")
+        self._batch = send_template(config, b"%b")
+        self._batch_id = _host_hex(config.address) + b"%016X"
+        self._body_size_max = config.message_size_max
+        self._in_kind = config.reply_in_kind
+        self._sync = config.sync_flush
+        self._times: dict[str | bytes | int, int] = {}
+        # Of the call under way.
+        self._records: list[Record] = []
+        self._waiting: list[Waiting] = []
+        self._out: list[Buffer] = []
+        self._after_offset = 0
+        self._sends: list[Send] = []
+        self._handled = False
+
+    def process(self, peer: Peer, buffer: bytes, start: int, end: int, now_ms: int) -> Served:
+        """Serve the whole frames of buffer[start:end]. RemotingError: the first one makes no sense.
+
+        Stops before a frame that is not whole, or that makes no sense and is not the first, or when many replies are
+        to be written first.
+        """
+        self._out, self._after_offset, self._sends, self._handled = [], 0, [], False
+        self._records, self._waiting = [], []
+        unpack_head, json_headers, learn_time = FRAME_HEAD.unpack_from, JSON_HEADERS, self._learn_time
+        routes, topics, properties = self._routes, self._routes.topics, self._properties.read
+        times, body_size_max = self._times, self._body_size_max
+        records, waiting = self._records, self._waiting
+        born_host = peer.address.packed()
+        is_open = now_ms >= self._broker.config.start_accept_ms
+        self._look_at_topics()
+        position, pulled_size = start, 0
+        while end - position >= FRAME_HEAD_SIZE:
+            size, mark = unpack_head(buffer, position)
+            stop = position + 4 + size
+            if stop > end:
+                break
+            body_start = position + FRAME_HEAD_SIZE + (mark & 0xFFFFFF)
+            # Which request is it? Kind 0: the general road knows.
+            kind = 0
+            if mark < _BINARY:
+                known = json_headers.get(buffer[position + FRAME_HEAD_SIZE : position + FRAME_HEAD_SIZE + PREFIX_SIZE])
+                if known is not None:
+                    try:
+                        header = known[2](buffer[position + FRAME_HEAD_SIZE : body_start])
+                    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                        pass
+                    else:
+                        kind, opaque, ext = known[0], header.opaque, header.extFields
+                        if kind != 3:
+                            if known[1]:
+                                topic, queue_id, born = ext.b, ext.e, ext.g
+                            else:
+                                topic, queue_id, born = ext.topic, ext.queue_id, ext.born_timestamp
+                            sent = ext.i.encode() if known[1] else ext.properties.encode()
+            elif mark < _UNKNOWN and not self._in_kind:
+                read = self._layouts.read(buffer[position + FRAME_HEAD_SIZE : body_start])
+                if read is not None:
+                    layout, pieces = read
+                    kind, opaque = layout.kind, pieces[1]
+                    if kind == 3:
+                        ext = _pull_ext(layout, pieces)
+                    else:
+                        places = layout.places
+                        topic = layout.fields["b"]
+                        queue_id, born, sent = pieces[places[0]], pieces[places[1]], pieces[places[2]]
+            # A send takes its place in the append; nothing is answered yet.
+            if kind == 1:
+                known_topic = topics.get(topic)
+                route = known_topic.get(queue_id) if known_topic is not None else None
+                if route is None:
+                    route = routes.find(topic, queue_id)
+                shared = properties(sent)
+                born_ms = times.get(born)
+                if born_ms is None:
+                    born_ms = learn_time(born)
+                if (
+                    route is not None
+                    and shared is not None
+                    and born_ms >= 0
+                    and 0 < stop - body_start <= body_size_max
+                    and is_open
+                ):
+                    unique_id, (suffix, tags_code, waits) = shared
+                    records.append(
+                        (topic, route.queue_id, buffer[body_start:stop], sent + suffix, tags_code, born_ms,
+                         born_host, 0, route.sys_flag, 0, 0)
+                    )  # fmt: skip
+                    waiting.append((route, unique_id, opaque, 0, waits, position, stop))
+                    position = stop
+                    continue
+            elif kind == 2:
+                route = routes.find(topic, queue_id) if is_open else None
+                born_ms = learn_time(born)
+                if route is not None and born_ms >= 0 and 0 < stop - body_start <= body_size_max:
+                    taken = self._take_batch(route, sent, born_ms, born_host, buffer, body_start, stop)
+                    if taken is not None:
+                        unique_id, waits, count = taken
+                        waiting.append((route, unique_id, opaque, count, waits, position, stop))
+                        position = stop
+                        continue
+            elif kind == 3:
+                if waiting:
+                    self._commit(peer, buffer, now_ms)
+                pulled = self._pulls.serve(peer, ext, opaque, self._out, now_ms) if body_start == stop else None
+                if pulled is not None:
+                    pulled_size += pulled[0]
+                    self._after_offset = max(self._after_offset, pulled[1])
+                    position = stop
+                    if pulled_size > REPLIES_SIZE_MAX:
+                        break
+                    continue
+            # Everything else.
+            if waiting:
+                self._commit(peer, buffer, now_ms)
+            if position > start and not _makes_sense(buffer, position, end):
+                break
+            self._general(peer, buffer, position, stop, now_ms)
+            self._look_at_topics()
+            position = stop
+        if waiting:
+            self._commit(peer, buffer, now_ms)
+        out = self._out
+        moved = self._handled or self._broker.trace is not None
+        return Served(position, b"".join(out) if out else b"", self._after_offset, self._sends, moved)
+
+    def _take_batch(
+        self, route: Route, sent: bytes, born_ms: int, born_host: bytes, buffer: bytes, position: int, end: int
+    ) -> tuple[bytes, bool, int] | None:
+        """Add the items of a batch to the append; return its unique id, whether it waits, its count.
+
+        None: the general road takes it; nothing was added.
+        """
+        of_batch = self._properties.read(sent)
+        if of_batch is None:
+            return None
+        unique_id, (_, _, waits) = of_batch
+        unpack_item, properties = BATCH_HEAD.unpack_from, self._properties.read
+        topic, queue_id, sys_flag = route.topic, route.queue_id, route.sys_flag
+        items: list[Record] = []
+        while position < end:
+            if end - position < _ITEM_SIZE_MIN:
+                return None
+            size, _, _, flag, body_size = unpack_item(buffer, position)
+            body_start = position + BATCH_HEAD.size
+            body_end = body_start + body_size
+            position += size
+            if body_size < 0 or position > end or body_end + 2 > position:
+                return None
+            properties_size = buffer[body_end] << 8 | buffer[body_end + 1]
+            if body_end + 2 + properties_size != position:
+                return None
+            item = buffer[body_end + 2 : position]
+            shared = properties(item)
+            if shared is None:
+                return None
+            suffix, tags_code, _ = shared[1]
+            items.append(
+                (topic, queue_id, buffer[body_start:body_end], item + suffix, tags_code, born_ms,
+                 born_host, flag, sys_flag, 0, 0)
+            )  # fmt: skip
+        self._records += items
+        return unique_id, waits, len(items)
+
+    def _commit(self, peer: Peer, buffer: bytes, now_ms: int) -> None:
+        """Append what has gathered and answer it. When the append is refused, `handle` takes each request."""
+        records, waiting = self._records[:], self._waiting[:]
+        self._records.clear()
+        self._waiting.clear()
+        broker = self._broker
+        try:
+            tickets = broker.store.append(cast(list[PendingRecord], records), now_ms)
+        except Exception:
+            # Nothing was stored. One at a time the good ones are, and each of the others gets its own answer.
+            for *_, start, end in waiting:
+                self._general(peer, buffer, start, end, now_ms)
+            return
+        out, pack_head, one, sync = self._out, FRAME_HEAD.pack, self._one, self._sync
+        writer, trace, are_held = broker.writer, broker.trace, len(broker.held) > 0
+        index = 0
+        for route, unique_id, opaque, count, waits, _, _ in waiting:
+            first = index
+            physical_offset, size, queue_offset, end_offset = tickets[index]
+            index += 1
+            counter = route.counter
+            if counter is not None:
+                counter.count += 1
+                counter.size += size
+                counter.times += 1
+            if count:
+                for _, size, _, end_offset in tickets[index : index + count - 1]:  # noqa: B007
+                    if counter is not None:
+                        counter.count += 1
+                        counter.size += size
+                        counter.times += 1
+                index += count - 1
+                pattern = self._batch_id
+                ids = b",".join([pattern % ticket[0] for ticket in tickets[first:index]])
+                header = self._batch % (ids, route.queue_id, queue_offset, unique_id, opaque)
+            else:
+                header = one % (physical_offset, route.queue_id, queue_offset, unique_id, opaque)
+            out.append(pack_head(4 + len(header), len(header)))
+            out.append(header)
+            if sync and waits and end_offset > self._after_offset:
+                self._after_offset = end_offset
+            if are_held and route.key in broker.held:
+                tags_code = None if count > 1 else records[first][4]
+                writer.arrived(route.topic, route.queue_id, tickets[index - 1].queue_offset + 1, tags_code)
+            if trace is not None:
+                kind = StoredKind.BATCH if count else None
+                for place in range(first, index):
+                    trace.stored(PendingRecord._make(records[place]), tickets[place], kind, now_ms)
+        if are_held or trace is not None:
+            self._sends += broker.settle(now_ms)
+
+    def _general(self, peer: Peer, buffer: bytes, start: int, end: int, now_ms: int) -> None:
+        """Hand one frame to `handle`. RemotingError: it makes no sense."""
+        frame_end(buffer, start, end)  # looks at its lengths
+        self._sends += self._handle(peer, decode_command(cut_frame(buffer, start, end)), now_ms)
+        self._handled = True
+
+    def _look_at_topics(self) -> None:
+        """Forget routes when any topic has changed since they were found."""
+        version = self._broker.topics.version
+        if version != self._topics_version:
+            self._topics_version = version
+            self._routes.clear()
+
+    def _learn_time(self, text: str | bytes | int) -> int:
+        """Return a born timestamp, remembering it: requests of one millisecond share it. -1: no whole number."""
+        time_ms = whole_number(text)
+        if time_ms >= 0:
+            if len(self._times) >= TIMES_KEPT_MAX:
+                self._times.clear()
+            self._times[text] = time_ms
+        return time_ms
+
+
+def _makes_sense(buffer: bytes, start: int, end: int) -> bool:
+    """Tell whether a frame can be handed on; one that cannot ends the connection, after what came before it."""
+    try:
+        stop = frame_end(buffer, start, end)
+        return bool(stop) and decode_command(cut_frame(buffer, start, stop)) is not None
+    except RemotingError:
+        return False
+
+
+def _host_hex(address: Host) -> bytes:
+    """Return the part of an offset message id that is the broker's."""
+    return address.packed().hex().upper().encode()
+
+
+def _pull_ext(layout: Layout, pieces: tuple[object, ...]) -> PullExt:
+    """Return a binary pull's fields as a JSON one's."""
+    fields, places = layout.fields, layout.places
+    queue_id, queue_offset, commit_offset, sub_version = (
+        cast(bytes, pieces[place]).decode("latin-1") if place else "0" for place in places
+    )
+    return PullExt(
+        consumer_group=fields["consumerGroup"],
+        topic=fields["topic"],
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=fields["maxMsgNums"],
+        sys_flag=fields["sysFlag"],
+        commit_offset=commit_offset,
+        suspend_timeout_millis=fields["suspendTimeoutMillis"],
+        subscription=fields.get("subscription"),
+        sub_version=sub_version,
+        expression_type="TAG" if "expressionType" in fields else None,
+        max_msg_bytes=fields.get("maxMsgBytes"),
+    )
+
+
+assert (Kind.SEND, Kind.BATCH, Kind.PULL) == (1, 2, 3)  # the loop's comparisons

@@ -1,0 +1,130 @@
+"""Pulls of the lane: ordinary ones that find something at once.
+
+Whatever else a pull may come to (to be held, an offset out of range, a reset, a refusal, a first pull that makes its
+group) is the general road's, which then does all of it: nothing is changed here before the answer is sure.
+"""
+
+from typing import Any, Final
+
+from mqtrail.store import GetStatus, ReadResult
+from mqtrail.wire import FRAME_HEAD, Buffer, MQError, Peer, Perm, PullHeader, PullSysFlag, SubscriptionData
+
+from ..broker import Broker
+from ..pull import filter_codes
+from .replies import pull_template
+from .routes import whole_number
+
+SUBSCRIPTIONS_MAX: Final = 4_096
+_PHYSICAL_OFFSET: Final = slice(28, 36)
+
+
+class LanePulls:
+    """Answers pulls for one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._template = pull_template(broker.config, GetStatus.FOUND.value)
+        self._filters: dict[tuple[str, str], frozenset[int] | None] = {}
+
+    def serve(self, peer: Peer, ext: Any, opaque: int, out: list[Buffer], now_ms: int) -> tuple[int, int] | None:
+        """Add a pull's answer to out; return its size and the offset to which the log must be flushed before it.
+
+        ext: the header's fields (headers.PullExt, or what names them alike). None: nothing was done.
+        """
+        broker, config = self._broker, self._broker.config
+        name, topic = ext.consumer_group, ext.topic
+        queue_id, queue_offset = whole_number(ext.queue_id), whole_number(ext.queue_offset)
+        sys_flag, commit_offset = whole_number(ext.sys_flag), whole_number(ext.commit_offset)
+        count_max, sub_version = whole_number(ext.max_msg_nums), whole_number(ext.sub_version)
+        size_max = config.pull_size_max if ext.max_msg_bytes is None else whole_number(ext.max_msg_bytes)
+        if min(queue_id, queue_offset, sys_flag, commit_offset, count_max, sub_version, size_max) < 0:
+            return None
+        if whole_number(ext.suspend_timeout_millis) < 0 or not config.permission & Perm.READ:
+            return None
+        group, topic_config = broker.groups.get(name), broker.topics.get(topic)
+        if group is None or not group.consume_enable or topic_config is None or not topic_config.perm & Perm.READ:
+            return None
+        if queue_id >= topic_config.read_queue_nums or broker.offsets.is_reset(name, topic, queue_id):
+            return None
+        if sys_flag & PullSysFlag.SUBSCRIPTION:
+            key = (topic, ext.subscription or "")
+            if key not in self._filters and not self._learn(*key):
+                return None
+            tags_codes = self._filters[key]
+        else:
+            consumers = broker.clients.consumer_group(name)
+            if consumers is None or consumers.broadcasts or broker.groups.is_forbidden(name, topic):
+                return None
+            subscription = consumers.subscriptions.get(topic)
+            if subscription is None or subscription.sub_version < sub_version or subscription.expression_type != "TAG":
+                return None
+            tags_codes = filter_codes(subscription)
+        found = broker.store.read(
+            topic,
+            queue_id,
+            queue_offset,
+            max(1, min(count_max, config.pull_count_max)),
+            max(1, min(config.pull_size_max, size_max or config.pull_size_max)),
+            tags_codes,
+        )
+        if not found.records:
+            return None
+        if sys_flag & PullSysFlag.COMMIT_OFFSET:
+            broker.offsets.commit(name, topic, queue_id, commit_offset)
+        size = self._answer(found, opaque, topic_config.topic_sys_flag, group.group_sys_flag, out)
+        broker.offsets.note_pull(name, topic, queue_id, found.next_queue_offset)
+        stats = broker.stats
+        if stats is not None:
+            counter = stats.get_counter(topic, queue_id, name)
+            counter.count += len(found.records)
+            counter.size += size
+            counter.times += 1
+            stats.pull_hits += 1
+        if broker.trace is not None:
+            broker.trace.delivered(peer, _header_of(ext), found, now_ms)
+        if not config.sync_flush:
+            return size, 0
+        last = found.records[-1]
+        return size, int.from_bytes(last[_PHYSICAL_OFFSET], "big") + len(last)
+
+    def _learn(self, topic: str, expression: str) -> bool:
+        """Remember what a subscription lets through; False: it cannot be read."""
+        try:
+            tags_codes = filter_codes(SubscriptionData.build(topic, expression))
+        except MQError:
+            return False
+        if len(self._filters) >= SUBSCRIPTIONS_MAX:
+            self._filters.clear()
+        self._filters[topic, expression] = tags_codes
+        return True
+
+    def _answer(self, found: ReadResult, opaque: int, topic_flag: int, group_flag: int, out: list[Buffer]) -> int:
+        """Add the frame to out, the records unjoined: the piece is joined once."""
+        header = self._template % (
+            found.next_queue_offset, found.min_offset, found.max_offset, topic_flag, group_flag, opaque,
+        )  # fmt: skip
+        size = 0
+        for record in found.records:
+            size += len(record)
+        out.append(FRAME_HEAD.pack(4 + len(header) + size, len(header)))
+        out.append(header)
+        out += found.records
+        return size
+
+
+def _header_of(ext: Any) -> PullHeader:
+    """Return the header that the general road would have read."""
+    return PullHeader(
+        consumer_group=ext.consumer_group,
+        topic=ext.topic,
+        queue_id=int(ext.queue_id),
+        queue_offset=int(ext.queue_offset),
+        max_msg_nums=int(ext.max_msg_nums),
+        sys_flag=int(ext.sys_flag),
+        commit_offset=int(ext.commit_offset),
+        suspend_timeout_millis=int(ext.suspend_timeout_millis),
+        subscription=ext.subscription,
+        sub_version=int(ext.sub_version),
+        expression_type=ext.expression_type,
+        max_msg_bytes=None if ext.max_msg_bytes is None else int(ext.max_msg_bytes),
+    )

@@ -1,0 +1,174 @@
+"""A broker on real sockets, files and time.
+
+What it adds to the core: the port, the clock and timer (BrokerShell), the flush thread, the jobs beside the path
+(Upkeep), the registration with name servers. Everything but syncing runs in the loop's thread.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mqtrail.broker import Broker, BrokerConfig
+from mqtrail.net import Log, Server, join_address
+from mqtrail.node.broker_shell import BrokerShell
+from mqtrail.node.config import NodeConfig
+from mqtrail.node.flusher import Flusher
+from mqtrail.node.registrar import Registrar
+from mqtrail.node.shell import wall_clock_ms
+from mqtrail.node.upkeep import Upkeep
+from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
+from mqtrail.wire import Host, UniqueIdFactory
+
+# A store in memory is for tests: small files, because they are made of memory.
+MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
+MEMORY_QUEUE_ENTRIES = 10_000
+MEMORY_INDEX_SLOTS = 10_000
+MEMORY_INDEX_ENTRIES = 40_000
+HA_PORT_STEP = 1  # haListenPort: nothing listens there yet, but name servers are told
+
+log = Log()
+
+
+class BrokerNode:
+    """`bind`, `start`, `stop`, in this order, once each. The address is known after `bind`.
+
+    folder: Apache's storePathRootDir; None: in memory. on_failure: the log cannot be made durable any more.
+    """
+
+    def __init__(
+        self, name: str, folder: Path | None, config: NodeConfig, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        self.name = name
+        self._folder = folder
+        self._config = config
+        self._on_failure = on_failure
+        self._server: Server | None = None
+        self._shell: BrokerShell | None = None
+        self._flusher: Flusher | None = None
+        self._registrar: Registrar | None = None
+        self._upkeep: Upkeep | None = None
+        self._advertised = ""
+        self.store: CommitLogStore | None = None
+        self.core: Broker | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        assert self._server is not None, "bind comes first"
+        return self._server.port
+
+    @property
+    def address(self) -> str:
+        """host:port that clients are told."""
+        return join_address(self._advertised, self.port)
+
+    def bind(self, host: str, port: int, advertised: str) -> None:
+        """Take the port, open the store, make the core. BindError, StoreError: nothing is held then.
+
+        advertised: the ip that clients are told and records carry.
+        """
+        self._advertised = advertised
+        self._server = Server(config=self._config.server)
+        self._server.bind(host, port)
+        try:
+            self._open()
+        except BaseException:
+            self._server.release()
+            raise
+
+    def _open(self) -> None:
+        config = self._broker_config()
+        disk = MemoryDisk() if self._folder is None else RealDisk(self._folder)
+        self.store = CommitLogStore(disk, self._store_config(config))
+        recovery = self.store.recovery
+        if recovery.unclean:
+            log.warning("store.recovered", broker=self.name, report=str(recovery))
+        unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), wall_clock_ms)
+        try:
+            self.core = Broker(
+                config, self.store, ConfigFileStore(disk), unique_id=unique_ids.next, now_ms=wall_clock_ms()
+            )
+        except BaseException:
+            self.store.abandon()
+            raise
+
+    def _broker_config(self) -> BrokerConfig:
+        return replace(
+            self._config.broker,
+            broker_name=self.name,
+            address=Host(self._advertised, self.port),
+            ha_address=Host(self._advertised, self.port + HA_PORT_STEP),
+        )
+
+    def _store_config(self, config: BrokerConfig) -> CommitLogConfig:
+        found = replace(self._config.store, store_host=config.address, message_size_max=config.message_size_max)
+        if self._folder is not None:
+            return found
+        return replace(
+            found,
+            segment_size=min(found.segment_size, MEMORY_SEGMENT_SIZE),
+            queue_entries=min(found.queue_entries, MEMORY_QUEUE_ENTRIES),
+            index_slots=min(found.index_slots, MEMORY_INDEX_SLOTS),
+            index_entries=min(found.index_entries, MEMORY_INDEX_ENTRIES),
+        )
+
+    async def start(self, namesrvs: Sequence[str]) -> None:
+        """Serve, and register with the name servers."""
+        assert self._server is not None, "bind comes first"
+        assert self.core is not None
+        assert self.store is not None
+        config = self._config
+        self._flusher = Flusher(self.store, self._on_failure)
+        self._upkeep = Upkeep(
+            self.store,
+            self._flusher,
+            flush_interval_ms=config.flush_interval_ms,
+            expire_interval_ms=config.expire_interval_ms,
+            index_interval_ms=config.index_interval_ms,
+            index_stroke_count=config.index_stroke_count,
+            expires=self._folder is not None,
+        )
+        self._registrar = Registrar(
+            self.name,
+            namesrvs,
+            self.core.registration,
+            self.core.unregistration,
+            interval_ms=self.core.config.register_ms,
+            timeout_ms=config.register_timeout_ms,
+        )
+        self._shell = BrokerShell(
+            self.core, hold=self._flusher.after, on_change=self._changed, on_stored=self._upkeep.appended
+        )
+        self._server.application = self._shell
+        await self._server.start()
+        await self._registrar.start()
+        self._shell.start()
+        self._upkeep.start()
+
+    def _changed(self) -> None:
+        assert self.core is not None
+        if self.core.topics_changed and self._registrar is not None:
+            self._registrar.topics_changed()
+        if self._upkeep is not None:
+            self._upkeep.appended()
+
+    async def stop(self) -> None:
+        """Unregister, answer what waits, close everything durably. What was started halfway is stopped too."""
+        if self._registrar is not None:
+            await self._registrar.stop()
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        if self._shell is not None:
+            self._shell.stop()
+        if self._flusher is not None:
+            await self._flusher.stop()
+        if self._server is not None:
+            await self._server.stop()
+        if self.core is not None and self.store is not None:
+            try:
+                self.core.stop(wall_clock_ms())
+            finally:
+                self.store.close()
+            self.core = self.store = None

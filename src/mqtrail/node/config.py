@@ -1,0 +1,37 @@
+"""What a node may be told. One frozen value, made by `cli` or `testing`, handed down, read nowhere else."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mqtrail.broker import BrokerConfig
+from mqtrail.net import ServerConfig
+from mqtrail.store import CommitLogConfig
+
+BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """A name server and its brokers in one process. Times are ms.
+
+    data: the data folder; None keeps everything in memory and forgets it at the end. host: where ports open; advertise:
+    the ip that clients are told (brokerIP1), host where None. A port 0 takes a free one. namesrv_port None: no name
+    server here; namesrv_addresses: further ones to register with. broker: settings of every broker, its name and
+    address apart.
+    """
+
+    data: Path | None = None
+    host: str = "127.0.0.1"
+    advertise: str | None = None
+    namesrv_port: int | None = 9876
+    namesrv_addresses: tuple[str, ...] = ()
+    broker_port: int = 10911
+    broker_names: tuple[str, ...] = ("broker-a",)
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    store: CommitLogConfig = field(default_factory=CommitLogConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    flush_interval_ms: int = 500  # flushIntervalCommitLog, ASYNC_FLUSH only
+    expire_interval_ms: int = 10_000  # cleanResourceInterval
+    index_interval_ms: int = 5  # pause between two strokes of index building while there is something to index
+    index_stroke_count: int = 500  # records indexed in one stroke
+    register_timeout_ms: int = 6_000  # registerBrokerTimeoutMills is 24 000 there

@@ -1,0 +1,43 @@
+"""A name server on a socket."""
+
+from pathlib import Path
+
+from mqtrail.namesrv import NameServer, NameServerConfig
+from mqtrail.net import Server, ServerConfig
+from mqtrail.node.shell import Shell, wall_clock_ms
+from mqtrail.store import ConfigFileStore, RealDisk
+
+
+class NameServerNode:
+    """`bind`, `start`, `stop`; the address is known after `bind`. folder None: it keeps nothing."""
+
+    def __init__(
+        self, folder: Path | None = None, config: NameServerConfig | None = None, server: ServerConfig | None = None
+    ) -> None:
+        disk = None if folder is None else RealDisk(folder)
+        files = None if disk is None else ConfigFileStore(disk)
+        self.core = NameServer(config or NameServerConfig(), files, now_ms=wall_clock_ms())
+        self._shell = Shell(self.core)
+        self._server = Server(self._shell, server)
+
+    @property
+    def host(self) -> str:
+        return self._server.host
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    def bind(self, host: str, port: int) -> None:
+        """Take the port. BindError."""
+        self._server.bind(host, port)
+
+    async def start(self) -> None:
+        """Serve."""
+        await self._server.start()
+        self._shell.start()
+
+    async def stop(self) -> None:
+        """Close every connection and the port."""
+        self._shell.stop()
+        await self._server.stop()

@@ -1,0 +1,160 @@
+"""A name server and its brokers in one process, over one data folder."""
+
+import asyncio
+import ipaddress
+import socket
+
+from mqtrail.net import Log, join_address
+from mqtrail.node.broker_node import BrokerNode
+from mqtrail.node.config import BROKER_PORT_STEP, NodeConfig
+from mqtrail.node.data_folder import DataFolder
+from mqtrail.node.namesrv_node import NameServerNode
+from mqtrail.wire import InvalidParameter
+
+NAMESRV_ROOM = "namesrv"
+
+log = Log()
+
+
+class Node:
+    """`start` and `stop`; brokers may be stopped and started one by one in between.
+
+    Errors of start: DataFolderError, BindError, StoreError, InvalidParameter; nothing is held or running then.
+    """
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.brokers: dict[str, BrokerNode] = {}
+        self.failure: BaseException | None = None
+        self.failed = asyncio.Event()
+        self._folder: DataFolder | None = None
+        self._namesrv: NameServerNode | None = None
+        self._ports: dict[str, int] = {}
+        self._advertised = ""
+
+    @property
+    def namesrv_address(self) -> str:
+        """What clients are given: the name servers, ours first, joined by ";"."""
+        return ";".join(self._namesrvs())
+
+    @property
+    def broker_addresses(self) -> tuple[str, ...]:
+        """host:port of each broker that runs."""
+        return tuple(broker.address for broker in self.brokers.values())
+
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether other machines can connect: there are no users and passwords yet, so whoever can may."""
+        return not _is_loopback(self.config.host)
+
+    async def start(self) -> None:
+        """Open the data folder, then serve. Ready when it returns: brokers are registered."""
+        config = self.config
+        if len(set(config.broker_names)) != len(config.broker_names):
+            raise InvalidParameter(f"found broker names {config.broker_names}, expected each once")
+        self._advertised = advertised_ip(config.host, config.advertise)
+        try:
+            if config.data is not None:
+                self._folder = DataFolder.open(config.data)
+            if config.namesrv_port is not None:
+                room = None if self._folder is None else self._folder.room(NAMESRV_ROOM)
+                self._namesrv = NameServerNode(room, server=config.server)
+                self._namesrv.bind(config.host, config.namesrv_port)
+            for index, name in enumerate(config.broker_names):
+                self._ports[name] = config.broker_port + index * BROKER_PORT_STEP if config.broker_port else 0
+                self._bind_broker(name)
+            if self._namesrv is not None:
+                await self._namesrv.start()
+            await asyncio.gather(*(broker.start(self._namesrvs()) for broker in self.brokers.values()))
+        except BaseException:
+            await self.stop()
+            raise
+        if self.is_open_to_others:
+            log.warning(
+                "node.open_to_others",
+                host=config.host,
+                remedy="anyone who reaches these ports may read and write: bind --host 127.0.0.1, or let a firewall "
+                "admit known clients only",
+            )
+
+    def _bind_broker(self, name: str) -> None:
+        room = None if self._folder is None else self._folder.room(name)
+        broker = BrokerNode(name, room, self.config, self._fail)
+        broker.bind(self.config.host, self._ports[name], self._advertised)
+        self._ports[name] = broker.port
+        self.brokers[name] = broker
+
+    async def stop_broker(self, name: str) -> None:
+        """Stop one broker cleanly; what it keeps in memory alone is gone."""
+        await self.brokers.pop(name).stop()
+
+    async def start_broker(self, name: str) -> None:
+        """Start a stopped broker again, on its port."""
+        assert name not in self.brokers, f"{name} runs"
+        self._bind_broker(name)
+        await self.brokers[name].start(self._namesrvs())
+
+    async def stop(self) -> None:
+        """Stop everything that runs, brokers first, and let go of the data folder."""
+        brokers, self.brokers = list(self.brokers.values()), {}
+        results: list[BaseException | None] = []
+        for broker in brokers:
+            try:
+                await broker.stop()
+            except Exception as error:
+                log.exception("broker.stop_failed", broker=broker.name)
+                results.append(error)
+        if self._namesrv is not None:
+            await self._namesrv.stop()
+            self._namesrv = None
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
+        for result in results:
+            if result is not None:
+                raise result
+
+    def _namesrvs(self) -> tuple[str, ...]:
+        own = () if self._namesrv is None else (join_address(self._advertised, self._namesrv.port),)
+        return (*own, *self.config.namesrv_addresses)
+
+    def _fail(self, error: BaseException) -> None:
+        """The log of a broker cannot be made durable: going on would promise what cannot be kept."""
+        log.error(
+            "store.flush_failed",
+            error=str(error),
+            remedy="the disk failed to take what was written; the node stops, see the system's log for that disk",
+        )
+        self.failure = error
+        self.failed.set()
+
+
+def advertised_ip(host: str, advertise: str | None) -> str:
+    """Return the ip that clients are told: `advertise`, or the one that ports are opened on. InvalidParameter.
+
+    Where ports open on all addresses it is the one that this machine reaches others from.
+    """
+    name = advertise or host
+    try:
+        found = str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        option = "--advertise" if advertise else "--host"
+        raise InvalidParameter(f"found {option} {name!r} ({error}), expected an ip address of this machine") from error
+    if not ipaddress.ip_address(found).is_unspecified:
+        return found
+    if advertise:
+        raise InvalidParameter(f"found --advertise {advertise}, expected the ip that clients reach this machine at")
+    family, probe = (socket.AF_INET6, "2001:db8::1") if ":" in found else (socket.AF_INET, "192.0.2.1")
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((probe, 9))  # sends nothing: it only asks the routing table
+            return str(sock.getsockname()[0])
+        except OSError:
+            return "::1" if family == socket.AF_INET6 else "127.0.0.1"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,101 @@
+"""Keeps one broker known to its name servers: 103 every 30 s and when its topics change, 104 when it stops.
+
+Source: BrokerOuterAPI, BrokerController.registerBrokerAll, apache/rocketmq broker/.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from mqtrail.net import ConnectionPool, Log, NetError
+from mqtrail.wire import RemotingCommand, ResponseCode
+
+RETRY_S = 2.0  # after a name server did not answer
+UNREGISTER_TIMEOUT_MS = 1_000
+
+log = Log()
+
+
+class Registrar:
+    """Registers one broker with every address of `namesrvs`. registration, unregistration: what to send now."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        namesrvs: Iterable[str],
+        registration: Callable[[], RemotingCommand],
+        unregistration: Callable[[], RemotingCommand],
+        *,
+        interval_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        self._broker_name = broker_name
+        self._namesrvs = tuple(dict.fromkeys(namesrvs))
+        self._registration = registration
+        self._unregistration = unregistration
+        self._interval_s = interval_ms / 1000
+        self._timeout_ms = timeout_ms
+        self._pool = ConnectionPool(connect_timeout_ms=min(3_000, timeout_ms))
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._down: set[str] = set()
+
+    async def start(self) -> None:
+        """Register once with all, then go on in the background. A name server that is down is tried again."""
+        await self._register()
+        self._task = asyncio.create_task(self._run())
+
+    def topics_changed(self) -> None:
+        """Register again at once."""
+        self._changed.set()
+
+    async def stop(self) -> None:
+        """Unregister, close the connections."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(
+            *(
+                self._pool.request(address, self._unregistration(), UNREGISTER_TIMEOUT_MS)
+                for address in self._namesrvs
+                if self._pool.connected(address)
+            ),
+            return_exceptions=True,
+        )
+        await self._pool.close()
+
+    async def _run(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(self._interval_s, RETRY_S) if self._down else self._interval_s):
+                    await self._changed.wait()
+            try:
+                await self._register()
+            except Exception:
+                log.exception("broker.registration_failed", broker=self._broker_name)
+
+    async def _register(self) -> None:
+        self._changed.clear()
+        command = self._registration()
+        await asyncio.gather(*(self._register_with(address, replace(command)) for address in self._namesrvs))
+
+    async def _register_with(self, address: str, command: RemotingCommand) -> None:
+        """Tell each trouble once, and once that it is over."""
+        try:
+            reply = await self._pool.request(address, command, self._timeout_ms)
+            trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
+        except NetError as error:
+            trouble = str(error)
+        if trouble is not None and address not in self._down:
+            self._down.add(address)
+            log.warning(
+                "broker.not_registered",
+                broker=self._broker_name,
+                namesrv=address,
+                found=trouble,
+                remedy=f"clients do not find this broker: start it or correct the address; tried every {RETRY_S:g} s",
+            )
+        elif trouble is None and address in self._down:
+            self._down.discard(address)
+            log.info("broker.registered_again", broker=self._broker_name, namesrv=address)

@@ -1,0 +1,172 @@
+"""The shell around a core: it has the sockets, the clock and the timer that the core has not.
+
+A core decides (`handle`, `tick`) and answers with Sends; the shell writes each to its connection, at once or when the
+log is durable up to the offset that the Send names.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from mqtrail.net import Log, ServerConnection, next_command
+from mqtrail.wire import (
+    Peer,
+    PeerId,
+    RemotingCommand,
+    RemotingError,
+    ResponseCode,
+    Send,
+    answer,
+    encode_command,
+)
+
+log = Log()
+
+TICK_WAIT_MAX_MS = 60_000  # the timer looks at the core at least this often
+TICK_PAUSE_MS = 1  # between two ticks, whatever the core asks for
+
+
+def wall_clock_ms() -> int:
+    """Epoch ms: the time that a node hands to its cores."""
+    return time.time_ns() // 1_000_000
+
+
+class Core(Protocol):
+    """What a broker and a name server have in common."""
+
+    def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]: ...
+
+    def tick(self, now_ms: int) -> list[Send]: ...
+
+    def next_tick_ms(self) -> int | None: ...
+
+    def disconnected(self, peer: PeerId) -> list[Send]: ...
+
+
+class Shell:
+    """Serves one core to the connections of one server: a `net.Application`.
+
+    hold: `Flusher.after` of a store whose Sends may wait. on_change: called after everything that may have changed the
+    core (to register its topics).
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        hold: Callable[[int, Callable[[], None]], None] | None = None,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        self._core = core
+        self._clock = clock
+        self._hold = hold
+        self._on_change = on_change
+        self._connections: dict[PeerId, ServerConnection] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self.look_at_timer()
+
+    def stop(self) -> None:
+        """Tick no more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # net.Application
+
+    def connected(self, connection: ServerConnection) -> None:
+        peer = Peer(PeerId(connection.id), connection.host)
+        connection.data = peer
+        self._connections[peer.id] = connection
+
+    def disconnected(self, connection: ServerConnection) -> None:
+        peer = cast(Peer, connection.data)
+        self._connections.pop(peer.id, None)
+        try:
+            self.write(self._core.disconnected(peer.id))
+        except Exception:
+            log.exception("core.disconnect_failed", peer=str(connection.host))
+        self.look_at_timer()
+
+    def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
+        """The general road: one command after another through `handle`."""
+        now_ms = self._clock()
+        try:
+            while start < end and not connection.write_paused:
+                command, start = next_command(buffer, start, end)
+                if command is None:
+                    break
+                self.write(self.decide(cast(Peer, connection.data), command, now_ms))
+        finally:
+            self.look_at_timer()
+        return start
+
+    # The core's decisions
+
+    def decide(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
+        """Return what the core answers; a bug in it becomes code 1 and a log line, not the end of the connection."""
+        try:
+            return self._core.handle(peer, command, now_ms)
+        except Exception as error:
+            log.exception("core.failed", code=command.code, peer=str(peer.address))
+            if command.is_oneway or command.is_response:
+                return []
+            text = f"{type(error).__name__}: {error}; the server's log has the traceback"
+            return answer(peer, command, code=ResponseCode.SYSTEM_ERROR, remark=text)
+
+    def write(self, sends: list[Send]) -> None:
+        """Write each Send to its connection, now or when the log is durable so far. Peers that went get nothing."""
+        for send in sends:
+            connection = self._connections.get(send.peer)
+            if connection is None:
+                continue
+            try:
+                data = encode_command(send.command)
+            except RemotingError as error:  # a reply above 16 MiB: the peer must hear of it, or it waits in vain
+                log.error("reply.too_long", peer=str(connection.host), code=send.command.code, error=str(error))
+                data = encode_command(RemotingCommand.reply_to(send.command, ResponseCode.SYSTEM_ERROR, str(error)))
+            self.write_bytes(connection, data, send.after_offset)
+
+    def write_bytes(self, connection: ServerConnection, data: bytes, after_offset: int) -> None:
+        """Write an encoded reply, now or when the log is durable up to after_offset."""
+        if after_offset and self._hold is not None:
+            self._hold(after_offset, lambda: connection.write(data))
+        else:
+            connection.write(data)
+
+    # Time
+
+    def look_at_timer(self, after_ms: int = 0) -> None:
+        """Set the timer to what the core wants now, not before after_ms. Call it after what may have changed that."""
+        if self._on_change is not None:
+            self._on_change()
+        if self._stopped:
+            return
+        now_ms = self._clock()
+        due_ms = self._core.next_tick_ms()
+        latest_ms = now_ms + TICK_WAIT_MAX_MS
+        due_ms = latest_ms if due_ms is None else min(max(due_ms, now_ms, after_ms), latest_ms)
+        if self._timer is not None:
+            # A timer that fires too early only looks again; so it moves only to fire sooner.
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._timer = self._loop.call_later((due_ms - now_ms) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now_ms = self._clock()
+        try:
+            self.write(self._core.tick(now_ms))
+        except Exception:
+            log.exception("core.tick_failed")
+        self.look_at_timer(now_ms + TICK_PAUSE_MS)

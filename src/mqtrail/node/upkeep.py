@@ -1,0 +1,120 @@
+"""What a store needs besides appends, done beside the path: flushes, queue files, index, expiry.
+
+    index        strokes of a few hundred records while there is something to index
+    flush        every 500 ms, in the flush thread (SYNC_FLUSH asks for its own)
+    queue files  written every second
+    checkpoint   every 10 s: queue files and index made durable in the flush thread, so that recovery starts there
+    expiry       every 10 s
+
+Everything but syncing runs in the loop's thread, in pieces short enough for the path to bear.
+Source: FlushConsumeQueueService, ReputMessageService, CleanCommitLogService, apache/rocketmq store/.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from mqtrail.net import Log
+from mqtrail.node.flusher import Flusher
+from mqtrail.node.shell import wall_clock_ms
+from mqtrail.store import CommitLogStore, StoreFull
+
+QUEUES_WRITE_S = 1.0  # flushIntervalConsumeQueue
+CHECKPOINT_S = 10.0
+
+log = Log()
+
+
+class Upkeep:
+    """The jobs of one store. `appended` is to be called after appends; it costs nothing while strokes are planned."""
+
+    def __init__(
+        self,
+        store: CommitLogStore,
+        flusher: Flusher,
+        *,
+        flush_interval_ms: int,
+        expire_interval_ms: int,
+        index_interval_ms: int,
+        index_stroke_count: int,
+        expires: bool = True,
+    ) -> None:
+        self._store = store
+        self._flusher = flusher
+        self._index_pause_s = index_interval_ms / 1000
+        self._index_stroke_count = index_stroke_count
+        self._loop = asyncio.get_running_loop()
+        self._stroke: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failing: set[str] = set()
+        self._checkpointed = store.end_offset
+        jobs: list[tuple[str, float, Callable[[], None]]] = [
+            ("flush", flush_interval_ms / 1000, self._flush),
+            ("write_queues", QUEUES_WRITE_S, store.write_queues),
+            ("checkpoint", CHECKPOINT_S, self._checkpoint),
+        ]
+        if expires:
+            jobs.append(("expire", expire_interval_ms / 1000, self._expire))
+        self._jobs = jobs
+
+    def start(self) -> None:
+        """Begin; also with what an earlier life left to index."""
+        for name, interval_s, job in self._jobs:
+            self._plan(name, interval_s, job)
+        self.appended()
+
+    def stop(self) -> None:
+        """Do nothing more. Closing the store does the rest."""
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._stroke is not None:
+            self._stroke.cancel()
+        self._jobs = []
+
+    def appended(self) -> None:
+        """Index soon, if there is something to index."""
+        if self._stroke is None and self._jobs:
+            self._stroke = self._loop.call_later(self._index_pause_s, self._index)
+
+    def _index(self) -> None:
+        self._stroke = None
+        if self._attempt("index", lambda: self._store.dispatch_index(self._index_stroke_count)) and (
+            self._store.behind_size > 0
+        ):
+            self.appended()
+
+    def _plan(self, name: str, interval_s: float, job: Callable[[], None]) -> None:
+        def run() -> None:
+            self._attempt(name, job)
+            self._plan(name, interval_s, job)
+
+        self._timers[name] = self._loop.call_later(interval_s, run)
+
+    def _attempt(self, name: str, job: Callable[[], object]) -> bool:
+        """Run a job; a failure is told once, and once that it is over. It is tried again at its next time."""
+        try:
+            job()
+        except (OSError, StoreFull) as error:
+            if name not in self._failing:
+                self._failing.add(name)
+                log.error("store.job_failed", job=name, error=str(error), remedy="it is tried again; nothing is lost")
+            return False
+        except Exception:
+            log.exception("store.job_failed", job=name)
+            return False
+        if name in self._failing:
+            self._failing.discard(name)
+            log.info("store.job_works_again", job=name)
+        return True
+
+    def _flush(self) -> None:
+        if self._store.end_offset > self._store.flushed_offset:
+            self._flusher.ask()
+
+    def _checkpoint(self) -> None:
+        end_offset = self._store.end_offset
+        if end_offset > self._checkpointed:
+            self._checkpointed = end_offset
+            self._flusher.run(self._store.begin_checkpoint())
+
+    def _expire(self) -> None:
+        self._store.expire(wall_clock_ms())
