@@ -1,18 +1,141 @@
-"""Our own name server and broker in the shape that tests with real peers expect of Apache's."""
+"""Our own name server and broker as a process, in the shape that Apache's have in `apache`.
+
+    with OurServer(folder) as server:
+        connect(server.namesrv_address)
+
+Run as a module it is that process: it prints its addresses as one JSON line and serves until a signal.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import atexit
+import json
+import select
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-from typing import Self
+from types import TracebackType
+from typing import Any, Self
+
+from interop.jars import INTEROP, InteropError
+from interop.story import SERVER_PROPERTIES
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 20.0
+
+_living: set[OurServer] = set()
 
 
 class OurServer:
-    """`mqtrail`'s name server and one broker named broker-a, with files below `folder`."""
+    """A name server and one broker named broker-a in DefaultCluster; its files lie below `folder`/data."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._stack = ExitStack()
+    def __init__(self, folder: Path, *, segment_size: int = 64 << 20, broker: dict[str, Any] | None = None) -> None:
+        """`broker` are fields of BrokerConfig, over short delay levels and a trace topic."""
+        self.folder, self.data = folder, folder / "data"
+        self.settings = {
+            "data": str(self.data),
+            "store": {"segment_size": segment_size},
+            "broker": {
+                "message_delay_level": SERVER_PROPERTIES["messageDelayLevel"],
+                "trace_topic_enable": True,
+                **(broker or {}),
+            },
+        }
+        self.namesrv_address = self.broker_address = ""
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def store(self) -> Path:
+        """The broker's storePathRootDir."""
+        return self.data / "broker-a"
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self.process is not None, "our server is not running"
+        return self.process.pid
+
+    def start(self) -> Self:
+        """Start it and wait until clients may come. InteropError with the end of its log when it does not."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "interop.ours", json.dumps(self.settings)]
+        if setpriv := shutil.which("setpriv"):
+            command = [setpriv, "--pdeathsig", "KILL", *command]
+        with (self.folder / "server.log").open("ab") as errors:
+            self.process = subprocess.Popen(
+                command, cwd=INTEROP.parent, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        _living.add(self)
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT_S)
+        line = self.process.stdout.readline() if readable else ""
+        if not line:
+            self.kill()
+            raise InteropError(f"our server did not start:\n{self.log_tail()}")
+        ready = json.loads(line)
+        self.namesrv_address, self.broker_address = ready["namesrv"], ready["broker"]
+        return self
+
+    def stop(self) -> None:
+        """Stop in good order, as SIGTERM does."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Stop with SIGKILL."""
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.process = None
+        _living.discard(self)
+
+    def log_tail(self, size: int = 3000) -> str:
+        """Return the end of its log."""
+        return (self.folder / "server.log").read_text(errors="replace")[-size:]
 
     def __enter__(self) -> Self:
-        raise NotImplementedError
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+@atexit.register
+def _kill_the_living() -> None:
+    for server in list(_living):
+        server.kill()
+
+
+def serve(settings: dict[str, Any]) -> int:
+    """Be the process: run a node with the settings that OurServer writes, on free ports."""
+    from mqtrail.broker import BrokerConfig
+    from mqtrail.node import Node, NodeConfig, run_up
+    from mqtrail.store import CommitLogConfig
+
+    config = NodeConfig(
+        data=Path(settings["data"]),
+        namesrv_port=0,
+        broker_port=0,
+        broker=BrokerConfig(**settings["broker"]),
+        store=CommitLogConfig(**settings["store"]),
+    )
+
+    def tell(node: Node) -> None:
+        print(json.dumps({"namesrv": node.namesrv_address, "broker": node.broker_addresses[0]}), flush=True)
+
+    return run_up(config, on_ready=tell)
+
+
+if __name__ == "__main__":
+    sys.exit(serve(json.loads(sys.argv[1])))

@@ -11,10 +11,8 @@ import pytest
 from interop.apache import ApacheCluster
 from interop.driver import JavaClient
 from interop.mqadmin import MqAdmin
+from interop.ours import OurServer
 from interop.story import SERVER_PROPERTIES
-
-OURS = "mqtrail"
-APACHE = "apache-5.3.3"
 
 
 class Server(Protocol):
@@ -84,6 +82,4 @@ def _start(kind: str, stack: ExitStack, folder: Path) -> Server:
     if kind.startswith("apache-"):
         version = kind.removeprefix("apache-")
         return ApacheServer(stack.enter_context(ApacheCluster(version, folder, properties=SERVER_PROPERTIES)))
-    from interop.ours import OurServer
-
     return stack.enter_context(OurServer(folder))
