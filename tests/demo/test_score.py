@@ -1,0 +1,125 @@
+"""The scorer: what messages are owed, from hand-written notes, and how it counts."""
+
+from pathlib import Path
+
+import pytest
+
+from mqtrail.demo.score import Codes, Scene, Thresholds, owed_codes, score
+from mqtrail.demo.truth import (
+    Fault,
+    HandlerResult,
+    HandlingEnded,
+    HandlingStarted,
+    Note,
+    SendOutcome,
+    Sent,
+    TruthLog,
+    read_truth,
+)
+
+KEY = "order-000001.created"
+AS_OF_MS = 100_000
+
+
+def sent(outcome: SendOutcome = SendOutcome.OK, **changes: object) -> Sent:
+    fields: dict[str, object] = {
+        "key": KEY,
+        "topic": "orders",
+        "tag": "CREATED",
+        "outcome": outcome,
+        "attempts": 1,
+        "acknowledged_ms": 3,
+        "traced": True,
+        "at_ms": 1_000,
+    }
+    return Sent(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def handled(
+    number: int, result: HandlerResult | None, at_ms: int = 2_000, took_ms: float = 5, process: int = 7
+) -> list[Note]:
+    started = HandlingStarted(key=KEY, group="stock", number=number, process=process, at_ms=at_ms, retry=0)
+    if result is None:
+        return [started]
+    return [started, HandlingEnded(number=number, process=process, result=result, took_ms=took_ms)]
+
+
+def scene(**changes: object) -> Scene:
+    fields: dict[str, object] = {
+        "as_of_ms": AS_OF_MS,
+        "thresholds": Thresholds(send_slow_ms=1_000, consumed_slow_ms=1_000, hung_ms=15_000, late_ms=3_000),
+        "tags": {"orders": {"stock": frozenset({"CREATED"})}},
+        "live_groups": frozenset({"stock"}),
+        "live_processes": frozenset({7}),
+        "dead_letters": {},
+        "stored": frozenset({KEY}),
+        "visible_ms": {},
+    }
+    return Scene(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+CASES: list[tuple[str, list[Note], dict[str, object], set[str], set[str]]] = [
+    ("consumed", [sent(), *handled(1, HandlerResult.SUCCESS)], {}, {"SEND_OK"}, {"CONSUMED"}),
+    ("slow", [sent(acknowledged_ms=1_000), *handled(1, HandlerResult.SUCCESS, took_ms=1_000)], {},
+     {"SEND_OK", "SEND_SLOW"}, {"CONSUMED", "CONSUMED_SLOW"}),
+    ("retried", [sent(attempts=2), *handled(1, HandlerResult.ERROR), *handled(2, HandlerResult.SUCCESS, 3_000)], {},
+     {"SEND_OK", "SEND_RETRIED"}, {"CONSUMED", "CONSUMED_AFTER_RETRY"}),
+    ("refused", [sent(SendOutcome.REFUSED)], {"stored": frozenset()}, {"SEND_FAILED"}, set()),
+    ("uncertain, stored", [sent(SendOutcome.UNCERTAIN)], {}, {"SEND_UNCERTAIN"}, {"WAITING"}),
+    ("nobody there", [sent()], {"live_groups": frozenset()}, {"SEND_OK"}, {"NO_CONSUMER"}),
+    ("filtered", [sent(tag="PAID")], {}, {"SEND_OK"}, {"FILTERED"}),
+    ("hung", [sent(), *handled(1, None, AS_OF_MS - 15_000)], {}, {"SEND_OK"}, {"HUNG"}),
+    ("in flight", [sent(), *handled(1, None, AS_OF_MS - 14_999)], {}, {"SEND_OK"}, {"IN_FLIGHT"}),
+    ("retrying", [sent(), *handled(1, HandlerResult.LATER)], {}, {"SEND_OK"}, {"RETRYING"}),
+    ("dead", [sent(), *handled(1, HandlerResult.DEAD)], {"dead_letters": {"stock": frozenset({KEY})}},
+     {"SEND_OK"}, {"DEAD_LETTERED"}),
+    ("twice", [sent(), *handled(1, HandlerResult.SUCCESS), *handled(2, HandlerResult.SUCCESS, 3_000)], {},
+     {"SEND_OK"}, {"CONSUMED", "DUPLICATE_DELIVERY", "DUPLICATE_PROCESSING"}),
+    ("killed in between", [sent(), *handled(1, None, process=8), *handled(1, HandlerResult.SUCCESS, 3_000)], {},
+     {"SEND_OK"}, {"CONSUMED", "DUPLICATE_DELIVERY"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("notes", "changes", "send", "group"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
+def test_owed(notes: list[Note], changes: dict[str, object], send: set[str], group: set[str]) -> None:
+    """Each way a message can go is owed its codes, and no others."""
+    codes = owed_codes(notes, scene(**changes))[KEY]
+    assert codes.send == send
+    assert codes.groups.get("stock", set()) == group
+    assert codes.knowledge == {"COMPLETE"}
+
+
+def test_untraced_owes_no_send_code() -> None:
+    """A stored message without a send record proves no SEND_OK, and is INCOMPLETE."""
+    codes = owed_codes([sent(traced=False)], scene())[KEY]
+    assert (codes.send, codes.knowledge) == (set(), {"INCOMPLETE"})
+
+
+@pytest.mark.parametrize(
+    ("visible_ms", "owed"), [(None, {"SCHEDULED"}), (203_000, {"DELIVERED_LATE"}), (202_999, set())]
+)
+def test_delayed(visible_ms: int | None, owed: set[str]) -> None:
+    """A message not due is SCHEDULED; one that came three seconds late is DELIVERED_LATE."""
+    visible = {} if visible_ms is None else {KEY: visible_ms}
+    assert owed_codes([sent(due_ms=200_000)], scene(visible_ms=visible))[KEY].message == owed
+
+
+def test_score_counts_what_is_missed_and_what_is_wrong() -> None:
+    """Precision falls by what was said and not owed, recall by what was owed and not said."""
+    owed = {"a": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"}), "b": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"})}
+    given = {"a": Codes(send={"SEND_OK", "SEND_SLOW"}, knowledge={"COMPLETE"}), "b": Codes(knowledge={"UNKNOWN"})}
+    rows = {row.code: row for row in score(owed, given)}
+    assert (rows["SEND_OK"].precision, rows["SEND_OK"].recall, rows["SEND_OK"].missed) == (1.0, 0.5, ("b",))
+    assert (rows["SEND_SLOW"].precision, rows["SEND_SLOW"].recall) == (0.0, None)
+    assert (rows["COMPLETE"].recall, rows["UNKNOWN"].wrong) == (0.5, 1)
+
+
+def test_truth_round_trip(tmp_path: Path) -> None:
+    """Notes come back as they were written, and a line torn by kill -9 ends its file."""
+    notes: list[Note] = [sent(), *handled(1, HandlerResult.SUCCESS), Fault(name="X", at_ms=1, detail="d", keys=("k",))]
+    with TruthLog(tmp_path) as log:
+        for note in notes:
+            log.add(note)
+    file = next(tmp_path.glob("truth-*.jsonl"))
+    file.write_text(file.read_text() + '{"kind":"fau')
+    assert list(read_truth(tmp_path)) == notes
