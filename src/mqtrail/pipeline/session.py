@@ -53,6 +53,10 @@ _SETTINGS: Mapping[str, str] = {
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # One rename a task and none at the end: what a killed job leaves is never committed, so nobody reads it.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    # A filter that is inferred from an explode, and pushed below what makes its array, computes all of that twice.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
+    # Few kinds of rows in one write: a writer each, and no sort by kind.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "10",

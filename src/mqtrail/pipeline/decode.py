@@ -1,0 +1,352 @@
+"""The stage that turns trace messages into `trace_events` and `trace_rejects`, in built-in functions of Spark alone.
+
+    body text ─split at ␂→ pieces ─posexplode→ piece ─split at ␁→ fields ─CASE over the type→ one column an attribute
+
+The SQL is made from wire's TRACE_LAYOUTS, the table its own codec reads by, so that both know the same records; a test
+holds them together record by record, rejects included. What Spark reads too generously (try_cast takes blanks, for one)
+is looked at again where a number does not print as it was read.
+
+A record is a row; a record about a batch becomes a row an id, with its place in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame
+
+from mqtrail import trail
+from mqtrail.pipeline.sqltext import literal, one_of, relation_columns, select, select_relation
+from mqtrail.wire import (
+    ABSENT,
+    APACHE_TYPES,
+    FIELD_SEPARATOR,
+    FOUND_LENGTH_MAX,
+    INTEGER_PATTERN,
+    KIND_BITS,
+    MSG_TYPE_MAX,
+    NULL_TEXT,
+    RECORD_SEPARATOR,
+    TRACE_LAYOUTS,
+    TRANSACTION_STATES,
+    UNTERMINATED_PATTERN,
+    FieldKind,
+    Layout,
+    TraceField,
+)
+
+# What the source is asked for.
+TRACE_SCHEMA = (
+    "topic string, broker_name string, queue_id int, queue_offset bigint, lost_until bigint, lost_reason string, "
+    "born_timestamp_ms bigint, born_host string, store_timestamp_ms bigint, body_text string, body_problem string"
+)
+HOLDS = "holds"  # the column of decoded that tells its rows apart
+EVENTS, SUSPECTS, GAPS = "events", "suspects", "gaps"
+RECORD_TEXT_LENGTH_MAX = 2_000  # characters of a rejected record that are kept
+BODY_RECORD_NO = -1  # record_no of the reject of a whole body
+
+# Attributes of wire's records whose column of trace_events is called otherwise.
+_COLUMNS = {
+    "time_stamp": "event_ms",
+    "body_length": "body_size",
+    "cost_time": "cost_ms",
+    "is_success": "success",
+    "count": "lost_count",
+    "broker_name": "store_broker_name",
+    "queue_id": "store_queue_id",
+    "queue_offset": "store_queue_offset",
+    "size": "store_size",
+    "born_timestamp": "born_ms",
+    "store_timestamp": "store_ms",
+    "kind": "stored_kind",
+}
+_TYPES = {name: number for number, name in enumerate(TRACE_LAYOUTS)}
+_BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId may be several
+_BATCH_NUMBERS = [_TYPES[name] for name in _BATCH_TYPES]
+_DELIVERED = _TYPES["Delivered"]
+_INTEGER = literal(rf"\A{INTEGER_PATTERN}\z")
+_NULL_TEXTS = f"({literal(NULL_TEXT)}, '')"
+
+# Where a trace message stands: columns of the stages here, columns of the source.
+_PLACES = {
+    "broker_name": "broker_name",
+    "trace_topic": "topic",
+    "queue_id": "queue_id",
+    "queue_offset": "queue_offset",
+    "trace_born_ms": "born_timestamp_ms",
+    "trace_store_ms": "store_timestamp_ms",
+    "trace_born_host": "born_host",
+}
+
+
+def decoded(pulled: DataFrame, cluster: str) -> DataFrame:
+    """All that trace messages say, in one pass: rows as trail.TRACE_EVENTS says, and `holds`, which of three they are.
+
+    EVENTS    an item of a record that can be read
+    SUSPECTS  a record that may not be readable, its text in detail; or a whole body, with its problem in reason
+    GAPS      messages that are gone: from queue_offset to store_queue_offset, why in reason
+
+    pulled: rows of TRACE_SCHEMA. A filter over this one would compute it twice, so write it partitioned by holds, and
+    look at the few other rows with `suspected_events`, `rejects` and `gaps`.
+    """
+    rows = _records(pulled).selectExpr("*", f"{_plain_record()} AS plain")
+    items = f"CASE WHEN plain THEN {_items()} ELSE array('') END"
+    holds = f"CASE WHEN plain THEN '{EVENTS}' WHEN lost_until IS NULL THEN '{SUSPECTS}' ELSE '{GAPS}' END AS {HOLDS}"
+    columns = _event_columns()
+    columns |= {
+        "cluster": literal(cluster),
+        "record_no": f"CASE WHEN body_problem IS NULL THEN record_no ELSE {BODY_RECORD_NO} END",
+        "store_queue_offset": f"CASE WHEN plain THEN {columns['store_queue_offset']} ELSE lost_until END",
+        "reason": f"CASE WHEN plain THEN {columns['reason']} ELSE coalesce(body_problem, lost_reason, '') END",
+        "detail": f"CASE WHEN plain THEN {columns['detail']} ELSE piece END",
+    }
+    return _exploded(rows, items).selectExpr(*relation_columns(trail.TRACE_EVENTS, columns), holds)
+
+
+def suspected_events(suspects: DataFrame) -> DataFrame:
+    """One row an item of a record that can be read after all, as trail.TRACE_EVENTS says; of decoded's SUSPECTS."""
+    rows = _closely(suspects).filter("NOT wrong")
+    return select_relation(_exploded(rows, _items()), trail.TRACE_EVENTS, _event_columns())
+
+
+def rejects(suspects: DataFrame) -> DataFrame:
+    """One row a record or body that cannot be read, as trail.TRACE_REJECTS says; of decoded's SUSPECTS."""
+    columns = {
+        "reason": f"CASE WHEN record_no = {BODY_RECORD_NO} THEN body_problem ELSE {_reason()} END",
+        "record_text": f"left(piece, {RECORD_TEXT_LENGTH_MAX})",
+    }
+    return select_relation(_closely(suspects).filter("wrong"), trail.TRACE_REJECTS, columns)
+
+
+def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
+    """One row a range that is gone, as trail.GAPS says; of decoded's rows of GAPS."""
+    columns = {
+        "topic": "trace_topic",
+        "first_offset": "queue_offset",
+        "end_offset": "store_queue_offset",
+        "from_ms": "NULL",
+        "to_ms": "trace_store_ms",
+        "detected_ms": str(detected_ms),
+    }
+    return select_relation(kept, trail.GAPS, columns)
+
+
+def _records(pulled: DataFrame) -> DataFrame:
+    """One row a record: its place, its fields f with field 0 its type, n their count, t the number of the type (-1: not
+    known). A message without a body has one empty record."""
+    # Only where a type's name follows a ␁ can a ␂ be missing: no search of every text with the pattern.
+    suspected = " OR ".join(
+        f"contains(body_text, {literal(FIELD_SEPARATOR + name + FIELD_SEPARATOR)})" for name in APACHE_TYPES
+    )
+    mended = f"regexp_replace(body_text, {literal(UNTERMINATED_PATTERN)}, {literal('$1' + RECORD_SEPARATOR)})"
+    head = f"substring_index(body_text, {literal(RECORD_SEPARATOR)}, 1)"
+    client_id = f"get(split({head}, {literal(FIELD_SEPARATOR)}), {_place('TraceBatch', 'client_id')})"
+    about = {
+        "lost_until": "lost_until",
+        "lost_reason": "lost_reason",
+        "body_problem": "body_problem",
+        "trace_client_id": f"CASE WHEN startswith(body_text, {literal('TraceBatch' + FIELD_SEPARATOR)}) "
+        f"THEN {client_id} END",
+    }
+    text = f"CASE WHEN body_text IS NULL THEN '' WHEN {suspected} THEN {mended} ELSE body_text END"
+    texts = select(pulled, _PLACES | about | {"no_body": "body_text IS NULL", "text": text})
+    pieces = texts.selectExpr(
+        *_PLACES, *about, "no_body", f"posexplode(split(text, {literal(RECORD_SEPARATOR)})) AS (record_no, piece)"
+    )
+    return _fields(pieces.filter("piece <> '' OR no_body"))
+
+
+def _fields(pieces: DataFrame) -> DataFrame:
+    types = " ".join(f"WHEN {literal(name)} THEN {number}" for name, number in _TYPES.items())
+    fields = pieces.selectExpr("*", f"split(piece, {literal(FIELD_SEPARATOR)}) AS f")
+    return fields.selectExpr("*", f"CASE f[0] {types} ELSE -1 END AS t", "size(f) AS n")
+
+
+def _closely(suspects: DataFrame) -> DataFrame:
+    """decoded's rows of SUSPECTS as records again, with wrong: whether they are to be rejected."""
+    kept = [*(name for name in _PLACES if name != "cluster"), "cluster", "record_no", "trace_client_id"]
+    rows = _fields(suspects.selectExpr(*kept, "detail AS piece", "reason AS body_problem"))
+    return rows.selectExpr("*", f"{_wrong_record()} AS wrong")
+
+
+def _exploded(records: DataFrame, items: str) -> DataFrame:
+    """One row an item of a record, with the text of each attribute as s_<attribute>."""
+    rows = records.selectExpr("*", f"{items} AS items")
+    rows = rows.selectExpr("*", "size(items) AS item_count", "posexplode(items) AS (item_no, item)")
+    texts = (f"{_text_of(name)} AS s_{name}" for name, kind in _ATTRIBUTES.items() if _is_text(kind))
+    return rows.selectExpr("*", *texts)
+
+
+def _attributes() -> Iterator[tuple[str, FieldKind]]:
+    for layouts in TRACE_LAYOUTS.values():
+        for field in layouts[-1].fields:
+            yield field.attribute, field.kind
+
+
+_ATTRIBUTES = dict(_attributes())  # how an attribute is read is the same in all types that have it
+assert all(_ATTRIBUTES[attribute] is kind for attribute, kind in _attributes())
+
+
+def _is_text(kind: FieldKind) -> bool:
+    return kind in (FieldKind.TEXT, FieldKind.TRANSACTION_STATE)
+
+
+def _place(record_type: str, attribute: str) -> int:
+    return [field.attribute for field in TRACE_LAYOUTS[record_type][-1].fields].index(attribute) + 1
+
+
+def _text_of(attribute: str) -> str:
+    """SQL: the text of an attribute, null in a layout that lacks it. Types that have it at one place in all their layouts
+    share an arm, the others get one for each layout that has it, with its count of fields."""
+    everywhere: dict[int, list[int]] = {}
+    arms: list[str] = []
+    for name, layouts in TRACE_LAYOUTS.items():
+        places = [
+            (layout, [field.attribute for field in layout.fields].index(attribute) + 1)
+            for layout in layouts
+            if attribute in [field.attribute for field in layout.fields]
+        ]
+        if len(places) == len(layouts) and len({place for _, place in places}) == 1:
+            everywhere.setdefault(places[0][1], []).append(_TYPES[name])
+            continue
+        arms += [f"WHEN t = {_TYPES[name]} AND {_has(layout)} THEN get(f, {place})" for layout, place in places]
+    arms = [f"WHEN {one_of('t', types)} THEN get(f, {place})" for place, types in everywhere.items()] + arms
+    return f"CASE {' '.join(arms)} END"
+
+
+def _has(layout: Layout) -> str:
+    """SQL: whether a record of the layout's type has the layout's count of fields."""
+    return f"n >= {layout.count_min}" + (f" AND n <= {layout.count_max}" if layout.count_max else "")
+
+
+def _plain_record() -> str:
+    """SQL: whether a record is as writers write it, so that it need not be looked at closely. Never null."""
+    arms = []
+    for name, layouts in TRACE_LAYOUTS.items():
+        plain = [f"n >= {layouts[0].count_min}"]
+        for field, place, layout in _checked(name):
+            plain.append(f"(n < {layout.count_min} OR {_plain(field, place)})" if layout else _plain(field, place))
+        arms.append(f"WHEN {_TYPES[name]} THEN {' AND '.join(plain)}")
+    return f"coalesce(CASE t {' '.join(arms)} END, false)"
+
+
+def _wrong_record() -> str:
+    """SQL: whether a record, or a body, is to be rejected, exactly."""
+    arms = []
+    for name, layouts in TRACE_LAYOUTS.items():
+        wrong = [f"n < {layouts[0].count_min}"]
+        for field, place, layout in _checked(name):
+            wrong.append(f"(n >= {layout.count_min} AND {_wrong(field, place)})" if layout else _wrong(field, place))
+        arms.append(f"WHEN {_TYPES[name]} THEN {' OR '.join(wrong)}")
+    return f"CASE t {' '.join(arms)} ELSE true END"
+
+
+def _checked(record_type: str) -> Iterator[tuple[TraceField, int, Layout | None]]:
+    """The fields of a type that can be wrong, in order, with their places; and the first layout that has one, where not
+    all have it."""
+    layouts = TRACE_LAYOUTS[record_type]
+    for place, field in enumerate(layouts[-1].fields, start=1):
+        if field.kind in KIND_BITS or field.kind is FieldKind.TRANSACTION_STATE:
+            having = [layout for layout in layouts if field in layout.fields]
+            yield field, place, None if len(having) == len(layouts) else having[0]
+
+
+def _plain(field: TraceField, place: int) -> str:
+    """SQL: whether a field is as writers write it: a number that prints as it was read."""
+    text = f"get(f, {place})"
+    if field.kind is FieldKind.TRANSACTION_STATE:
+        return f"{text} IN ({', '.join(map(literal, TRANSACTION_STATES))})"
+    if field.kind is FieldKind.MSG_TYPE:
+        return f"{text} IN ({', '.join(literal(str(number)) for number in range(MSG_TYPE_MAX + 1))})"
+    short = f"length({text}) < 10 AND " if KIND_BITS[field.kind] == 32 else ""
+    plain = f"{short}CAST(try_cast({text} AS bigint) AS string) = {text}"
+    return f"({plain} OR {text} = {literal(NULL_TEXT)})" if field.nullable else plain
+
+
+def _wrong(field: TraceField, place: int) -> str:
+    """SQL: whether a field is not of its kind."""
+    text = f"get(f, {place})"
+    if field.kind is FieldKind.TRANSACTION_STATE:
+        return f"{text} NOT IN ({', '.join(map(literal, TRANSACTION_STATES))})"
+    limit = 1 << KIND_BITS[field.kind] - 1
+    low, high = (0, MSG_TYPE_MAX) if field.kind is FieldKind.MSG_TYPE else (-limit, limit - 1)
+    value = f"try_cast({text} AS bigint)"
+    # Any bigint is within 64 bits, and the lower bound is no literal.
+    bounds = (
+        f"{value} IS NOT NULL" if field.kind is FieldKind.LONG else f"coalesce({value} BETWEEN {low} AND {high}, false)"
+    )
+    none = f"{text} NOT IN {_NULL_TEXTS} AND " if field.nullable else ""
+    return f"{none}NOT ({text} RLIKE {_INTEGER} AND {bounds})"
+
+
+def _reason() -> str:
+    """SQL: why a record is rejected, in the words of wire.decode_trace: the first thing that is wrong with it."""
+    arms = [
+        f"WHEN t < 0 THEN concat('record type: found \\'', left(f[0], {FOUND_LENGTH_MAX}), "
+        "'\\', expected one that is known')"
+    ]
+    for name, layouts in TRACE_LAYOUTS.items():
+        least = layouts[0].count_min
+        this = f"t = {_TYPES[name]}"
+        arms.append(
+            f"WHEN {this} AND n < {least} THEN concat('fields: found ', n, ', expected at least {least} in {name}')"
+        )
+        for field, place, layout in _checked(name):
+            here = f"{this} AND n >= {layout.count_min}" if layout else this
+            arms.append(
+                f"WHEN {here} AND {_wrong(field, place)} THEN concat('{field.name}: found \\'', "
+                f"left(get(f, {place}), {FOUND_LENGTH_MAX}), '\\', expected {field.kind.value}')"
+            )
+    return f"CASE {' '.join(arms)} END"
+
+
+def _items() -> str:
+    """SQL: what a record is about: the ids of a batch, the offsets of a delivery, else its one id."""
+    ids = _text_of("msg_id")
+    batch_ids = f"get(f, {_place('Pub', 'msg_id')})"
+    assert all(_place(name, "msg_id") == _place("Pub", "msg_id") for name in _BATCH_TYPES)
+    offsets = f"get(f, {_place('Delivered', 'offsets')})"
+    return (
+        f"CASE WHEN {one_of('t', _BATCH_NUMBERS)} AND contains({batch_ids}, ',') THEN split({batch_ids}, ',') "
+        f"WHEN t = {_DELIVERED} THEN split({offsets}, ',') ELSE array({ids}) END"
+    )
+
+
+def _event_columns() -> dict[str, str]:
+    """SQL of the columns of trace_events that are not a place, over _records, its items and the texts s_<attribute>."""
+    columns = {_COLUMNS.get(attribute, attribute): _value(attribute, kind) for attribute, kind in _ATTRIBUTES.items()}
+    of_batch = "CASE WHEN item_count = 1 THEN s_offset_msg_id ELSE get(split(s_offset_msg_id, ','), item_no) END"
+    return columns | {
+        "record_type": "f[0]",
+        "trace_client_id": _text("trace_client_id"),
+        "msg_id": f"CASE WHEN t = {_DELIVERED} THEN '' ELSE {_text('item')} END",
+        "offset_msg_id": f"coalesce({of_batch}, '')",
+        "store_queue_offset": f"CASE WHEN t = {_DELIVERED} THEN try_cast(item AS bigint) ELSE "
+        f"{columns['store_queue_offset']} END",
+    }
+
+
+def _value(attribute: str, kind: FieldKind) -> str:
+    """SQL: the value of an attribute."""
+    if _is_text(kind):
+        return _text(f"s_{attribute}")
+    if kind in KIND_BITS:
+        return f"try_cast({_text_of(attribute)} AS bigint)"
+    # Booleans are few, each of few types: an arm a type and layout.
+    arms = []
+    for name, layouts in TRACE_LAYOUTS.items():
+        for layout in layouts:
+            for place, field in enumerate(layout.fields, start=1):
+                if field.attribute == attribute:
+                    value = f"lower(get(f, {place})) = 'true'"
+                    if field.nullable:
+                        value = f"CASE WHEN get(f, {place}) NOT IN {_NULL_TEXTS} THEN {value} END"
+                    arms.append(f"WHEN t = {_TYPES[name]} AND {_has(layout)} THEN {value}")
+        if attribute in ABSENT.get(name, {}):
+            arms.append(f"WHEN t = {_TYPES[name]} THEN {str(ABSENT[name][attribute]).lower()}")
+    return f"CASE {' '.join(arms)} END"
+
+
+def _text(text: str) -> str:
+    """SQL: a text, '' where there is none."""
+    return f"CASE WHEN {text} IS NULL OR {text} = {literal(NULL_TEXT)} THEN '' ELSE {text} END"
