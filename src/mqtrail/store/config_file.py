@@ -49,6 +49,13 @@ class ConfigFileStore:
         """Replace the document, keeping the one before as .bak."""
         path = f"{FOLDER}/{name}"
         before = self._disk.read(path)
-        if before is not None:
+        if before and _is_document(before):  # a damaged one must not displace the good .bak
             self._disk.replace(f"{path}.bak", before)
         self._disk.replace(path, dumps_fastjson(dict(value)))
+
+
+def _is_document(data: bytes) -> bool:
+    try:
+        return isinstance(loads(data), dict)
+    except (BodyError, ValueError):
+        return False

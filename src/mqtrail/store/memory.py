@@ -49,7 +49,7 @@ class MemoryDisk:
 
     def list(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted."""
-        prefix = f"{folder}/"
+        prefix = f"{folder}/" if folder else ""
         return sorted(
             {path[len(prefix) :].split("/")[0] for path in (*self.files, *self.small) if path.startswith(prefix)}
         )

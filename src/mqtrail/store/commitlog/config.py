@@ -31,7 +31,6 @@ class CommitLogConfig:
     expire_ratio: float = 0.75  # RocketMQ: diskMaxUsedSpaceRatio: expired files go whatever the hour
     force_ratio: float = 0.85  # RocketMQ: diskSpaceCleanForciblyRatio: the oldest go whatever their age
     full_ratio: float = 0.90  # RocketMQ: diskSpaceWarningLevelRatio: sends are refused
-    queue_buffer_size: int = 16 * KIB  # entries of one queue kept in memory before they are written
     message_delay_level: str = DELAY_LEVELS_DEFAULT  # RocketMQ: messageDelayLevel; to build schedule queues again
     check_crc: bool = True  # RocketMQ: checkCRCOnRecover
 
@@ -40,7 +39,7 @@ class CommitLogConfig:
         least = self.message_size_max + RECORD_EXTRA_MAX
         if self.segment_size < least and self.segment_size < 64 * KIB:
             raise InvalidParameter(f"found segment_size {self.segment_size}, expected at least {64 * KIB} bytes")
-        for name in ("queue_entries", "index_slots", "index_entries", "retention_ms", "queue_buffer_size"):
+        for name in ("queue_entries", "index_slots", "index_entries", "retention_ms"):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"found {name} {getattr(self, name)}, expected more than 0")
 

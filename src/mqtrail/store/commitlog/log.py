@@ -1,12 +1,11 @@
-"""CommitLog: every record of a broker in one long file, and the mark of what is durable beside it.
+"""CommitLog: every record of a broker in one long file.
 
 A record never crosses a segment's end: where it and 8 bytes more do not fit, the rest is padding (its size, then
 MAGIC_BLANK), and the record begins the next segment. Segments are reserved before use, so that a full disk is an error
 on making one and never a fault in the middle of a record.
 
-    mqtrail-durable    8 flushed offset, 8 where its last record starts, 8 queues are on disk up to here, 4 CRC-32
-
-The mark is written after each sync, so it never promises too much; an older one promises less, which is safe.
+`put` writes, `commit` makes what was put the log's (nothing else moves end_offset), `flush` makes it durable and then
+moves the mark, in another thread if it is wished.
 Source of the padding: CommitLog.DefaultAppendMessageCallback, apache/rocketmq store/.
 """
 
@@ -14,162 +13,158 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from zlib import crc32
 
-from mqtrail.store.base import StoreError
+from mqtrail.store.base import StoreBroken, StoreError
+from mqtrail.store.commitlog.mark import DurableMark, Mark
 from mqtrail.store.commitlog.segments import Segments
 from mqtrail.store.disk import Disk, File
 from mqtrail.wire import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RecordError, RecordHead, check_record
 
 BLANK = struct.Struct(">iI")  # bytes to the segment's end, MAGIC_BLANK
-MARK = struct.Struct(">qqqI")
-MARK_FILE = "mqtrail-durable"
 BLANK_SIZE_MIN = 8
+SECTOR_SIZE = 512  # what a disk writes whole or not at all
 WIPE_CHUNK = 1 << 20
-TORN_BLOCK = bytes(512)  # the least that a disk writes or loses
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What is known to be durable. last_record -1: nothing was ever flushed."""
-
-    flushed_offset: int = 0
-    last_record: int = -1
-    dispatched_offset: int = 0
-
-    def pack(self) -> bytes:
-        """Return the mark's bytes."""
-        fields = struct.pack(">qqq", self.flushed_offset, self.last_record, self.dispatched_offset)
-        return fields + crc32(fields).to_bytes(4, "big")
-
-    @classmethod
-    def unpack(cls, data: bytes | None) -> Mark | None:
-        """Return the mark, None when the bytes are torn or absent."""
-        if data is None or len(data) < MARK.size:
-            return None
-        flushed, last, dispatched, crc = MARK.unpack(data[: MARK.size])
-        return cls(flushed, last, dispatched) if crc32(data[: MARK.size - 4]) == crc else None
+MAGICS = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
 class CommitLog:
-    """The segments and the place of the next record. `store` writes records; this keeps the bytes."""
+    """The segments, where the next record goes, and up to where all is durable."""
 
     def __init__(self, disk: Disk, segment_size: int) -> None:
-        self._disk = disk
         self.segments = Segments(disk, "commitlog", segment_size, reserve=True)
         self.end_offset = self.segments.first
         self.flushed_offset = 0
         self.last_record = -1
+        self.fault: str | None = None  # why nothing more can be promised; until the store is opened again
         self._unsynced: dict[int, File] = {}
-        self.is_foreign = disk.size(MARK_FILE) is None  # Apache's, or new: there never was a mark
-        self._mark_file = disk.open(MARK_FILE, MARK.size)
-        self.mark = Mark.unpack(self._mark_file.read_at(0, MARK.size))
-        self.file: File | None = None
-        self.file_start = self.file_end = 0
+        self._durable = DurableMark(disk)
+
+    @property
+    def mark(self) -> Mark | None:
+        """What was known to be durable when it was last noted; None when nothing readable says so."""
+        return self._durable.mark
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether there never was a mark: the folder is Apache's, or new."""
+        return self._durable.is_new
 
     @property
     def first_offset(self) -> int:
         """Physical offset of the first kept byte."""
         return self.segments.first
 
-    def begin(self, end_offset: int) -> None:
-        """Go on writing at end_offset."""
-        self.end_offset = self.flushed_offset = end_offset
-        if self.segments.has(end_offset):
-            self._use(self.segments.start_of(end_offset))
-
-    def _use(self, start: int) -> None:
-        self.file = self.segments.file(start)
-        self.file_start, self.file_end = start, start + self.segments.size
+    def begin(self, end_offset: int, flushed_offset: int, last_record: int) -> None:
+        """Go on writing at end_offset. What stands from flushed_offset on was read; nobody knows it to be synced."""
+        self.flushed_offset = min(flushed_offset, end_offset)
+        for start in self.segments.starts:
+            if self.flushed_offset < start + self.segments.size and start < end_offset:
+                self._unsynced[start] = self.segments.file(start)
+        self.end_offset, self.last_record = end_offset, last_record
 
     def prepare(self, start: int) -> None:
         """Make the segment that begins at start, when there is none. StoreFull before anything was written."""
         if not self.segments.has(start):
             self.segments.make(start)
 
-    def write(self, data: bytes, last_record: int) -> None:
-        """Append bytes that fit into the current segment; its last record starts at last_record."""
-        assert self.file is not None
-        self.file.write_at(self.end_offset - self.file_start, data)
-        self._unsynced[self.file_start] = self.file
-        self.end_offset += len(data)
-        self.last_record = last_record
+    def put(self, position: int, data: bytes) -> None:
+        """Write bytes inside one segment, at or past end_offset. `commit` makes them count."""
+        start = position - position % self.segments.size
+        file = self.segments.file(start)
+        file.write_at(position - start, data)
+        self._unsynced[start] = file
 
-    def roll(self) -> None:
-        """Pad the current segment and go on in the next one, which `prepare` has made."""
-        if self.file is not None:
-            left = self.file_end - self.end_offset
-            if left:
-                self.file.write_at(self.end_offset - self.file_start, BLANK.pack(left, MAGIC_BLANK))
-                self._unsynced[self.file_start] = self.file
-                self.end_offset = self.file_end
-        self._use(self.end_offset)
+    def commit(self, end_offset: int, last_record: int) -> None:
+        """What was put up to end_offset is the log's."""
+        self.end_offset, self.last_record = end_offset, last_record
+
+    def take_back(self, end: int) -> None:
+        """Zero, durably, what was put between end_offset and end, whose append failed.
+
+        Else a whole record of it would come back behind the next one after a crash. If the disk does not even take
+        zeros, nothing more can be appended until the store is opened again, which wipes as well.
+        """
+        try:
+            for start in self.segments.starts:
+                first, last = max(start, self.end_offset), min(start + self.segments.size, end)
+                if first < last:
+                    file = self.segments.file(start)
+                    for at in range(first, last, WIPE_CHUNK):
+                        file.write_at(at - start, bytes(min(WIPE_CHUNK, last - at)))
+                    file.sync()
+        except BaseException as error:
+            self.fault = f"a failed append could not be taken back at physical offset {self.end_offset} ({error!r})"
 
     def begin_flush(self, dispatched_offset: int) -> Callable[[], int]:
-        """Take note of what was written so far; return what syncs it, then the mark, and gives the flushed offset.
+        """Take note of what is committed; return what syncs it, then notes it as durable, and gives the flushed offset.
 
         To be called by the thread that writes; what it returns may run in any, one at a time. Taking note here, not
-        there, is what keeps a write of the meantime from being taken for synced.
+        there, keeps a write of the meantime from being taken for synced. After a failed sync the kernel may have
+        dropped what was written, and a later sync would succeed all the same: so the first failure is the last word.
         """
-        end, last = self.end_offset, self.last_record
+        if self.fault is not None:
+            raise StoreBroken(self.fault)
+        mark = Mark(self.end_offset, self.last_record, dispatched_offset)
         unsynced, self._unsynced = self._unsynced, {}
 
         def sync() -> int:
-            try:
-                for file in unsynced.values():
+            for start, file in unsynced.items():
+                try:
                     file.sync()
-            except BaseException:
-                self._unsynced = {**unsynced, **self._unsynced}
-                raise
-            if end > self.flushed_offset or self.mark is None or dispatched_offset > self.mark.dispatched_offset:
-                self.mark = Mark(end, last, dispatched_offset)
-                self._mark_file.write_at(0, self.mark.pack())
-                self.flushed_offset = max(self.flushed_offset, end)
+                except BaseException as error:
+                    self.fault = f"the sync of {self.segments.path(start)} failed ({error!r})"
+                    raise
+            known = self.mark or Mark()
+            if mark.flushed_offset > self.flushed_offset or dispatched_offset > known.dispatched_offset:
+                self._durable.note(mark)
+                self.flushed_offset = max(self.flushed_offset, mark.flushed_offset)
             return self.flushed_offset
 
         return sync
 
-    def flush(self, dispatched_offset: int) -> int:
-        """Sync what was written before the call, then the mark; return the flushed offset."""
-        return self.begin_flush(dispatched_offset)()
+    def sync_mark(self) -> None:
+        """Make the mark itself durable. Not needed for a promise: an older mark only tells less damage from a tear."""
+        self._durable.sync()
 
     def read(self, physical_offset: int, size: int) -> memoryview:
         """Return bytes inside one segment, as a view that follows the file."""
         start = self.segments.start_of(physical_offset)
         return self.segments.file(start).view(physical_offset - start, size)
 
-    def scan(self, physical_offset: int, *, crc: bool) -> tuple[RecordHead | None, memoryview, int]:
+    def scan(
+        self, physical_offset: int, *, crc: bool, torn_from: int | None = None
+    ) -> tuple[RecordHead | None, memoryview, int]:
         """Return (head, view of the record, next offset) of what stands at physical_offset, which a segment holds.
 
+        torn_from: from there on a record may be torn, which the CRC, that is of the body, tells of the body alone.
         Padding gives (None, empty view, start of the next segment). RecordError: no record. StoreError: a kind of
         record that this version does not know, which must not be taken for a torn tail.
         """
         start = self.segments.start_of(physical_offset)
         segment = self.segments.file(start).view(0, self.segments.size)
         at = physical_offset - start
-        if self.segments.size - at < BLANK_SIZE_MIN:
-            raise RecordError(f"found {self.segments.size - at} bytes to the segment's end at {physical_offset}")
+        left = self.segments.size - at
+        if left < BLANK_SIZE_MIN:
+            raise RecordError(f"found {left} bytes to the segment's end at {physical_offset}")
         size, magic = BLANK.unpack_from(segment, at)
         if magic == MAGIC_BLANK:
-            if size != self.segments.size - at:
+            if size != left:
                 raise RecordError(f"found padding of {size} bytes at {physical_offset}")
             return None, segment[:0], start + self.segments.size
-        if magic not in (MAGIC_V1, MAGIC_V2) and size > 0 and magic >> 16 == MAGIC_V1 >> 16 and magic & 0xFF:
+        if magic not in MAGICS and not any(_is_part(magic, known) for known in MAGICS):
             raise StoreError(
-                f"found a record with magic {magic:#010x} at {physical_offset}, expected {MAGIC_V1:#x} or "
-                f"{MAGIC_V2:#x}: a later version wrote it; open this folder with that version"
+                f"found a record with magic {magic:#010x} at physical offset {physical_offset} "
+                f"({self.segments.path(start)}), expected {MAGIC_V1:#x} or {MAGIC_V2:#x}: a later version wrote it, or "
+                "it is damaged; open this folder with that version, or restore the file from a copy"
             )
-        if not 0 < size <= self.segments.size - at:
+        if not 0 < size <= left:
             raise RecordError(f"found a record size of {size} bytes at {physical_offset}")
         view = segment[at : at + size]
         head = check_record(view, crc=crc)
         if head.physical_offset != physical_offset:
             raise RecordError(f"found a record of {head.physical_offset} at {physical_offset}: a stale one")
-        properties = bytes(view[head.properties_start : head.properties_end])
-        if "\0" in head.topic or properties.endswith(b"\0") or TORN_BLOCK in properties:
-            # The CRC is of the body alone: a tear behind it shows as the zeros that a segment is made of.
-            raise RecordError(f"found zeros in the topic or properties of the record at {physical_offset}: a torn one")
+        if torn_from is not None and physical_offset >= torn_from and _is_torn(view, head):
+            raise RecordError(f"found a record without all of its properties at {physical_offset}: a torn one")
         return head, view, physical_offset + size
 
     def wipe(self, physical_offset: int) -> int:
@@ -206,4 +201,30 @@ class CommitLog:
     def close(self) -> None:
         """Close the files."""
         self.segments.close()
-        self._mark_file.close()
+        self._durable.close()
+
+
+def _is_part(found: int, known: int) -> bool:
+    """Whether a magic is a known one of which some bytes never reached the disk, and so are zero."""
+    return all(have in (0, want) for have, want in zip(found.to_bytes(4, "big"), known.to_bytes(4, "big"), strict=True))
+
+
+def _is_torn(view: memoryview, head: RecordHead) -> bool:
+    """Whether a record's topic or properties end in a zero, or have none but zeros in a whole sector.
+
+    What did not reach the disk is zero there. A tear before the topic breaks lengths or the CRC and is told by those.
+    """
+    position = head.physical_offset
+    topic_start, topic_end = head.body_end + (1 if head.magic == MAGIC_V1 else 2), head.properties_start - 2
+    for first, last in ((topic_start, topic_end), (head.properties_start, head.properties_end)):
+        if first == last:
+            continue
+        if view[last - 1] == 0:
+            return True
+        at = first
+        while at < last:
+            sector_end = min(last, at + SECTOR_SIZE - (position + at) % SECTOR_SIZE)
+            if (position + at) % SECTOR_SIZE == 0 and not any(view[at:sector_end]):
+                return True
+            at = sector_end
+    return False

@@ -19,7 +19,7 @@ from mqtrail.store.base import QueueState
 from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
 from mqtrail.store.commitlog.segments import Segments
 from mqtrail.store.disk import Disk, File
-from mqtrail.wire import topic_length
+from mqtrail.wire import MAGIC_V1, MAGIC_V2, topic_length
 
 ENTRY = struct.Struct(
     ">q"  # physical offset
@@ -34,13 +34,15 @@ SCAN_CHUNK = 1024 * QUEUE_ENTRY_SIZE
 class ConsumeQueue(QueueState):
     """The entries of one (topic, queue id)."""
 
-    __slots__ = ("_buffer", "_segments", "first_offset", "written_offset")
+    __slots__ = ("_segments", "buffer", "first_offset", "magic", "written_offset")
 
     def __init__(self, disk: Disk, folder: str, topic: str, queue_id: int, file_size: int) -> None:
         name = topic.encode()
-        super().__init__(topic, queue_id, topic_length(name) + name)
+        length = topic_length(name)
+        super().__init__(topic, queue_id, length + name)
+        self.magic = MAGIC_V1 if len(length) == 1 else MAGIC_V2
         self._segments = Segments(disk, f"{folder}/{topic}/{queue_id}", file_size, reserve=False)
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self.first_offset = self._segments.first // QUEUE_ENTRY_SIZE
         self.written_offset = self.next_offset = self._find_end()
         self._skip_blank()
@@ -74,13 +76,16 @@ class ConsumeQueue(QueueState):
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the entry of the next queue offset. The hot path of `append` does the same inline."""
         if queue_offset != self.next_offset:
-            if self.next_offset > 0 or self._segments.starts or self._buffer:
+            if self.next_offset > 0 or self._segments.starts or self.buffer:
                 if queue_offset < self.next_offset:
-                    return  # known already: recovery reads records again
-                self._fill(queue_offset)
+                    if queue_offset < self.first_offset or self.entry(queue_offset)[0] >= physical_offset:
+                        return  # known already: recovery reads records again
+                    self.keep(queue_offset)  # its topic was deleted and began anew
+                else:
+                    self._fill(queue_offset)
             else:
                 self._begin_at(queue_offset)
-        self._buffer += ENTRY.pack(physical_offset, size, tags_code)
+        self.buffer += ENTRY.pack(physical_offset, size, tags_code)
         self.next_offset = queue_offset + 1
 
     def _begin_at(self, queue_offset: int) -> None:
@@ -91,29 +96,29 @@ class ConsumeQueue(QueueState):
 
     def _fill(self, queue_offset: int) -> None:
         """Records between are gone (expired or wiped): their places stay blank."""
-        self._buffer += BLANK_ENTRY * (queue_offset - self.next_offset)
+        self.buffer += BLANK_ENTRY * (queue_offset - self.next_offset)
         self.next_offset = queue_offset
 
-    def extend(self, entries: bytearray, count: int) -> None:
-        """Add count packed entries that follow the last one."""
-        self._buffer += entries
-        self.next_offset += count
+    def set_back(self, queue_offset: int) -> None:
+        """Take back the entries from queue_offset on, which were added by an append that then failed."""
+        del self.buffer[(queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE :]
+        self.next_offset = queue_offset
 
     @property
     def buffered_size(self) -> int:
         """Bytes of entries not written yet."""
-        return len(self._buffer)
+        return len(self.buffer)
 
     def write(self) -> None:
         """Write the buffered entries to their files. StoreFull leaves them buffered."""
-        while self._buffer:
+        while self.buffer:
             at = self.written_offset * QUEUE_ENTRY_SIZE
             start = self._segments.start_of(at)
             file = self._segments.file(start) if self._segments.has(at) else self._segments.make(start)
             room = start + self._segments.size - at
-            part = bytes(self._buffer[:room])
+            part = bytes(self.buffer[:room])
             file.write_at(at - start, part)
-            del self._buffer[: len(part)]
+            del self.buffer[: len(part)]
             self.written_offset += len(part) // QUEUE_ENTRY_SIZE
 
     def files(self) -> list[File]:
@@ -128,7 +133,7 @@ class ConsumeQueue(QueueState):
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Return (physical offset, size, tags code) of an entry in [first_offset, next_offset)."""
         if queue_offset >= self.written_offset:
-            return ENTRY.unpack_from(self._buffer, (queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE)
+            return ENTRY.unpack_from(self.buffer, (queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE)
         at = queue_offset * QUEUE_ENTRY_SIZE
         start = self._segments.start_of(at)
         return ENTRY.unpack(self._segments.file(start).read_at(at - start, QUEUE_ENTRY_SIZE))
@@ -138,7 +143,7 @@ class ConsumeQueue(QueueState):
         count = min(count, self.next_offset - queue_offset)
         if queue_offset >= self.written_offset:
             at = (queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE
-            return bytes(self._buffer[at : at + count * QUEUE_ENTRY_SIZE])
+            return bytes(self.buffer[at : at + count * QUEUE_ENTRY_SIZE])
         at = queue_offset * QUEUE_ENTRY_SIZE
         start = self._segments.start_of(at)
         size = min(min(count, self.written_offset - queue_offset) * QUEUE_ENTRY_SIZE, start + self._segments.size - at)
@@ -160,6 +165,10 @@ class ConsumeQueue(QueueState):
         end = self.next_offset
         while end > self.first_offset and not is_right(self, end - 1):
             end -= 1
+        self.keep(end)
+
+    def keep(self, end: int) -> None:
+        """Drop the entries from queue offset `end` on, and wipe what stands there in the files."""
         at = end * QUEUE_ENTRY_SIZE
         start = self._segments.start_of(at)
         self._segments.drop_from(start + self._segments.size)
@@ -168,7 +177,9 @@ class ConsumeQueue(QueueState):
             left = file.read_at(at - start, start + self._segments.size - at).rstrip(b"\0")
             if left:
                 file.write_at(at - start, bytes(len(left)))
-        self.written_offset = self.next_offset = end
+        self.buffer = self.buffer[: max(0, end - self.written_offset) * QUEUE_ENTRY_SIZE]
+        self.written_offset = min(self.written_offset, end)
+        self.next_offset = end
         self.first_offset = min(self.first_offset, end)
 
     def truncate(self, physical_end: int) -> int:
@@ -181,16 +192,7 @@ class ConsumeQueue(QueueState):
             end -= 1
         dropped = self.next_offset - end
         if dropped:
-            self._buffer.clear()
-            first_gone = end * QUEUE_ENTRY_SIZE
-            start = self._segments.start_of(first_gone)
-            self._segments.drop_from(start + self._segments.size)
-            if self._segments.has(first_gone):
-                file = self._segments.file(start)
-                last = min(self.written_offset * QUEUE_ENTRY_SIZE, start + self._segments.size)
-                if last > first_gone:
-                    file.write_at(first_gone - start, bytes(last - first_gone))
-            self.written_offset = self.next_offset = end
+            self.keep(end)
         return dropped
 
     def correct_first(self, physical_first: int) -> None:
@@ -214,5 +216,5 @@ class ConsumeQueue(QueueState):
 
     def destroy(self) -> None:
         """Remove the files."""
-        self._buffer.clear()
+        self.buffer.clear()
         self._segments.destroy()

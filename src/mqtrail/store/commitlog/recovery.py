@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from mqtrail.store.base import StoreError
 from mqtrail.store.commitlog.config import CommitLogConfig
-from mqtrail.store.commitlog.log import CommitLog, Mark
+from mqtrail.store.commitlog.log import CommitLog
+from mqtrail.store.commitlog.mark import Mark
 from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.store.disk import Disk
 from mqtrail.wire import (
@@ -89,6 +90,7 @@ def recover(
     delays_ms = parse_delay_levels(config.message_delay_level)
     mark = _trusted(log, log.mark)
     start = _scan_start(log, queues, mark, disk, unclean)
+    torn_from = (0 if mark is None else mark.flushed_offset) if unclean else None
     position, last_record, last_store_ms, rebuilt = start, -1, 0, 0
     dangling = 0
     if unclean:
@@ -100,7 +102,7 @@ def recover(
     ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in queues}
     while log.segments.has(position):
         try:
-            head, view, after = log.scan(position, crc=config.check_crc)
+            head, view, after = log.scan(position, crc=config.check_crc, torn_from=torn_from)
         except RecordError as error:
             if mark is not None and position < mark.flushed_offset:
                 file = log.segments.path(log.segments.start_of(position))
@@ -123,12 +125,15 @@ def recover(
             f"found the CommitLog to end at physical offset {position}, expected {mark.flushed_offset} bytes, which "
             "were flushed: restore the missing files, or remove the file mqtrail-durable to accept the loss"
         )
-    wiped = log.wipe(position) if log.segments.has(position) else 0
+    if last_record < 0 and mark is not None:
+        last_record = mark.last_record
+    # Stale bytes stand behind the end after a crash, and where Apache, which does not wipe, has cut its log.
+    is_tidy = not unclean and mark is not None and mark.flushed_offset == position
+    wiped = log.wipe(position) if log.segments.has(position) and not is_tidy else 0
     dangling += sum(queue.truncate(position) for queue in queues)
     for queue in queues:
         queue.correct_first(log.first_offset)
-    log.begin(position)
-    log.last_record = last_record if last_record >= 0 else (mark.last_record if mark is not None else -1)
+    log.begin(position, start if mark is None else mark.flushed_offset, last_record)
     if last_store_ms == 0 and log.last_record >= 0:
         last_store_ms = check_record(_record_at(log, log.last_record), crc=False).store_timestamp_ms
     return Recovery(
@@ -184,20 +189,25 @@ def _record_at(log: CommitLog, physical_offset: int) -> memoryview:
 
 
 def _trusted(log: CommitLog, mark: Mark | None) -> Mark | None:
-    """Return the mark if it is of this log: Apache may have gone on in the folder, or begun a new log in it."""
-    if mark is None or mark.last_record < 0 or not log.segments.has(mark.last_record):
-        return None if mark is None or mark.flushed_offset > 0 or log.segments.starts else mark
-    try:
-        head = check_record(_record_at(log, mark.last_record), crc=False)
-    except RecordError:
-        return mark  # flushed, and damaged since: the scan will say so
-    return mark if head.physical_offset == mark.last_record else None
+    """Return the mark if it is of this log. StoreError: it is, and files that were flushed are gone.
+
+    Not of this log: Apache's broker went on in the folder until every record of the mark's time had expired.
+    """
+    if mark is None or mark.last_record < log.first_offset:
+        return None
+    if mark.flushed_offset > log.segments.end:
+        raise StoreError(
+            f"found the files of commitlog/ to end at physical offset {log.segments.end}, expected "
+            f"{mark.flushed_offset} bytes, which were flushed: restore the missing files, or remove the file "
+            "mqtrail-durable to accept the loss"
+        )
+    return mark
 
 
 def _scan_start(log: CommitLog, queues: Sequence[ConsumeQueue], mark: Mark | None, disk: Disk, unclean: bool) -> int:
-    if not log.segments.starts:
-        return log.first_offset
-    if mark is not None and mark.last_record >= 0:
+    if not log.segments.starts or not queues:
+        return log.first_offset  # nothing to read, or the queues were removed to be built again
+    if mark is not None:
         at = mark.dispatched_offset
         if unclean and at > mark.last_record:
             at = mark.last_record  # look at the last flushed record again

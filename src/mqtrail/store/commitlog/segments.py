@@ -83,10 +83,7 @@ class Segments:
         file = self._open.get(start)
         if file is None:
             if len(self._open) >= FILES_OPEN_MAX:
-                # Never the last two: one is written, the one before may still be on its way to the disk.
-                written = self.starts[-2] if len(self.starts) > 1 else 0
-                oldest = next(known for known in self._open if known < written)
-                self._open.pop(oldest).close()
+                self._open.pop(next(iter(self._open))).close()  # a writer or a sync that holds it keeps it usable
             file = self._open[start] = self._disk.open(self.path(start), self.size, reserve=self._reserve)
         return file
 

@@ -25,23 +25,19 @@ from mqtrail.store.base import (
     StoreError,
     StoreFull,
 )
+from mqtrail.store.commitlog.append import Appender
 from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE, CommitLogConfig
+from mqtrail.store.commitlog.foreign import refuse_bad_name, refuse_foreign
 from mqtrail.store.commitlog.index import Index
-from mqtrail.store.commitlog.log import BLANK_SIZE_MIN, CommitLog
+from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.store.commitlog.queue import ENTRY, ConsumeQueue
 from mqtrail.store.commitlog.recovery import Recovery, keys_of, recover
 from mqtrail.store.disk import Disk
 from mqtrail.wire import (
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_V4,
-    MessageIllegal,
     QueryNotFound,
     RecordError,
     SystemBusy,
-    body_crc,
     check_record,
-    encode_record,
 )
 
 CHECKPOINT = struct.Struct(">qqqqq")  # physic, logics, index timestamps (ms), master flushed offset, confirm offset
@@ -49,6 +45,8 @@ CHECKPOINT_SIZE = 4096
 SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
 PROPERTIES_LENGTH = struct.Struct(">h")
 QUERY_COUNT_MAX = 64
+GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are written, of all queues
+QUEUE_BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory by recovery
 QUERY_INDEX_MAX = 20_000  # records that a query indexes before it answers
 EXPIRE_FILES_MAX = 10  # segments removed by one call
 
@@ -60,36 +58,42 @@ class CommitLogStore:
         self.config = config or CommitLogConfig()
         self._disk = disk
         disk.lock("lock")
-        self._refuse_unknown()
+        try:
+            self._start()
+        except BaseException:
+            disk.close()  # so that the folder can be tried again
+            raise
+
+    def _start(self) -> None:
+        disk, config = self._disk, self.config
+        refuse_foreign(disk)
         unclean = disk.size("abort") is not None
-        self._log = CommitLog(disk, self.config.segment_size)
+        self._log = CommitLog(disk, config.segment_size)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._load_queues()
-        self._index = Index(disk, self.config, self._index_clean_ms() if unclean else None)
+        self._index = Index(disk, config, self._index_clean_ms() if unclean else None)
         self._full = False
-        self._dispatched = 0  # up to here the queues' entries are known to be on disk
-        self._store_host = self.config.store_host.packed()
-        self._host_flag = 0x20 if len(self._store_host) == 20 else 0
-        self.recovery: Recovery = recover(
-            self._log, self._queues_list(), self.put_entry, self._disk, self.config, unclean
-        )
+        self._gathered = 0  # queue entries appended since they were written last
+        self.recovery: Recovery = recover(self._log, self._queues_list(), self.put_entry, disk, config, unclean)
         self._store_ms = self.recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
         self._indexed = max(self._index.end_offset, self._log.first_offset)  # the last one is looked at again
+        self._appender = Appender(
+            self._log, self._queues, self._open_queue, config.store_host.packed(), config.record_size_max
+        )
+        mark = self._log.mark
+        self._dispatched = min(mark.dispatched_offset, self._log.end_offset) if mark is not None else 0
         disk.replace("abort", b"")
+        if unclean or self._dispatched < self._log.end_offset:
+            self._settle()
 
-    def _refuse_unknown(self) -> None:
-        if self._disk.list("batchconsumequeue"):
-            raise StoreError(
-                "found batchconsumequeue/, expected plain ConsumeQueues only: this folder has BatchCQ topics, which "
-                "this version does not read; open it with Apache RocketMQ"
-            )
-        mapping = self._disk.read("config/topicQueueMapping.json")
-        if mapping is not None and b'"topicQueueMappingDetailMap":{"' in mapping.replace(b" ", b"").replace(b"\n", b""):
-            raise StoreError(
-                "found static topics in config/topicQueueMapping.json, expected none: this version does not serve them"
-            )
+    def _settle(self) -> None:
+        """Make the log and all that derives from it durable, and note it: the next start begins here."""
+        self.flush()
+        self.begin_checkpoint()()
+        self.flush()
+        self._log.sync_mark()
 
     def _load_queues(self) -> None:
         for topic in self._disk.list("consumequeue"):
@@ -103,6 +107,7 @@ class CommitLogStore:
         return CHECKPOINT.unpack_from(data)[2] if data is not None and len(data) >= CHECKPOINT.size else 0
 
     def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        refuse_bad_name(topic)
         queue = ConsumeQueue(self._disk, "consumequeue", topic, queue_id, self.config.queue_file_size)
         self._queues[topic, queue_id] = queue
         self._topics.setdefault(topic, {})[queue_id] = queue
@@ -169,120 +174,18 @@ class CommitLogStore:
                 f"found the disk above {self.config.full_ratio:.0%}, expected less: free space or lower "
                 "fileReservedTime; nothing of this request was stored"
             )
-        log = self._log
-        store_ms = self._store_ms = now_ms if now_ms > self._store_ms else self._store_ms
-        if log.file is None:
-            log.prepare(log.end_offset)
-            log.roll()
-        position, file_end = log.end_offset, log.file_end
-        host, host_flag, size_max = self._store_host, self._host_flag, self.config.record_size_max
-        queues, pack, entry = self._queues, RECORD_V4.pack, ENTRY.pack
-        pieces: list[bytes | memoryview | bytearray] = []
-        tickets: list[Appended] = []
-        gathered: dict[ConsumeQueue, tuple[int, bytearray]] = {}
-        offsets: dict[int, int] = {}
-        last = -1
-        rolled_to = 0
-        try:
-            for record in records:
-                (topic, queue_id, body, properties, tags_code, born_ms, born_host, flag, sys_flag, times, prepared) = (
-                    record
-                )
-                queue = queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
-                field = queue.topic_field
-                body_size, properties_size = len(body), len(properties)
-                size = 90 + body_size + len(field) + properties_size
-                if host_flag or len(born_host) != 8:
-                    size += (12 if host_flag else 0) + (12 if len(born_host) == 20 else 0)
-                if size > size_max:
-                    raise MessageIllegal(
-                        f"found a record of {size} bytes (body {body_size}), expected at most {size_max}: "
-                        "send less at once, or raise maxMessageSize"
-                    )
-                if position + size + BLANK_SIZE_MIN > file_end:
-                    # all records of the call are built before any is written: the next segment must be there first
-                    log.prepare(file_end)
-                    if pieces:
-                        log.write(b"".join(pieces), last)
-                        pieces.clear()
-                    log.roll()
-                    rolled_to = position = log.end_offset
-                    file_end = log.file_end
-                number = id(queue)
-                queue_offset = offsets.get(number, queue.next_offset)
-                if host_flag or len(born_host) != 8:
-                    pieces.append(
-                        encode_record(
-                            topic,
-                            body,
-                            properties,
-                            queue_id=queue_id,
-                            queue_offset=queue_offset,
-                            physical_offset=position,
-                            flag=flag,
-                            sys_flag=sys_flag,
-                            born_timestamp_ms=born_ms,
-                            born_host=born_host,
-                            store_timestamp_ms=store_ms,
-                            store_host=host,
-                            reconsume_times=times,
-                            prepared_transaction_offset=prepared,
-                        )
-                    )
-                else:
-                    pieces.append(
-                        pack(
-                            size,
-                            MAGIC_V1 if field[0] == len(field) - 1 else MAGIC_V2,
-                            body_crc(body),
-                            queue_id,
-                            flag,
-                            queue_offset,
-                            position,
-                            sys_flag,
-                            born_ms,
-                            born_host,
-                            store_ms,
-                            host,
-                            times,
-                            prepared,
-                            body_size,
-                        )
-                    )
-                    pieces.append(body)
-                    pieces.append(field)
-                    pieces.append(PROPERTIES_LENGTH.pack(properties_size))
-                    pieces.append(properties)
-                packed = entry(position, size, tags_code)
-                known = gathered.get(queue)
-                if known is None:
-                    gathered[queue] = (1, bytearray(packed))
-                else:
-                    known[1].extend(packed)
-                    gathered[queue] = (known[0] + 1, known[1])
-                offsets[number] = queue_offset + 1
-                last = position
-                position += size
-                tickets.append(Appended(last, size, queue_offset, position))
-            if pieces:
-                log.write(b"".join(pieces), last)
-        except BaseException:
-            if rolled_to and tickets and tickets[0].physical_offset < rolled_to:
-                log.wipe(tickets[0].physical_offset)
-                log.begin(tickets[0].physical_offset)
-            raise
-        buffer_max = self.config.queue_buffer_size
-        for queue, (count, entries) in gathered.items():
-            queue.extend(entries, count)
-            if queue.buffered_size > buffer_max:
-                queue.write()
-        return tickets
+        if self._gathered > GATHERED_ENTRIES_MAX:
+            self.write_queues()  # StoreFull: sends wait until there is room for queue entries
+        self._gathered += len(records)
+        if now_ms > self._store_ms:
+            self._store_ms = now_ms
+        return self._appender.append(records, self._store_ms)
 
     def put_entry(self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int) -> None:
         """Add a queue entry for a record that is in the log: recovery's road."""
         queue = self._queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
         queue.put(queue_offset, physical, size, tags_code)
-        if queue.buffered_size > self.config.queue_buffer_size:
+        if queue.buffered_size > QUEUE_BUFFER_SIZE:
             queue.write()
 
     # -- read ------------------------------------------------------------------------------------------------------
@@ -418,7 +321,7 @@ class CommitLogStore:
 
     def flush(self) -> int:
         """Sync the log, then move the mark; return the flushed offset."""
-        return self._log.flush(self._dispatched)
+        return self._log.begin_flush(self._dispatched)()
 
     def begin_checkpoint(self) -> Callable[[], None]:
         """Write gathered queue entries; return what makes queues and index durable and moves the checkpoint.
@@ -440,17 +343,13 @@ class CommitLogStore:
 
     def write_queues(self, *, sync: bool = False) -> None:
         """Write gathered queue entries; sync: make them durable and move the checkpoint."""
-        end, store_ms = self._log.end_offset, self._store_ms
         for queue in self._queues_list():
             if queue.buffered_size:
                 queue.write()
+        self._gathered = 0
         self._index.commit()
         if sync:
-            for queue in self._queues_list():
-                queue.sync()
-            self._index.sync()
-            self._dispatched = end
-            self._write_checkpoint(store_ms, self._index.end_ms)
+            self.begin_checkpoint()()
 
     def _write_checkpoint(self, store_ms: int, index_ms: int) -> None:
         data = CHECKPOINT.pack(store_ms, store_ms, index_ms, 0, 0)
@@ -480,6 +379,7 @@ class CommitLogStore:
             queue.destroy()
             del self._queues[topic, queue_id]
         self._disk.remove(f"consumequeue/{topic}")
+        self._settle()  # else the next start would read its last records again, and make its queues anew
 
     def expire(self, now_ms: int) -> int:
         """Remove segments that retention and disk limits say may go, never the last; return the bytes freed."""
@@ -508,13 +408,13 @@ class CommitLogStore:
 
     def close(self) -> None:
         """Make everything durable, mark the stop as clean, and give the files back."""
-        while self.dispatch_index(10_000):
-            pass
-        self._log.flush(self._dispatched)
-        self.write_queues(sync=True)
-        self._log.flush(self._dispatched)
-        self._disk.remove("abort")
-        self.abandon()
+        try:
+            while self.dispatch_index(10_000):
+                pass
+            self._settle()
+            self._disk.remove("abort")  # stays when anything failed: the next start looks closer
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """Give the files back as they are, as a crash would leave them."""

@@ -1,0 +1,170 @@
+"""Appending: records built and placed, then written with one write a segment. The store's hot path.
+
+Everything of a call is built before anything is written. Queues move on while it is built, and are set back if it
+fails; the log moves when all is written: a call that fails leaves no trace.
+
+Source of the layout: mqtrail.wire.record; of the rules: MessageExtEncoder, CommitLog.asyncPutMessage, apache/rocketmq
+store/.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from mqtrail.store.base import Appended, Buffer, PendingRecord, StoreBroken
+from mqtrail.store.commitlog.log import BLANK, BLANK_SIZE_MIN, CommitLog
+from mqtrail.store.commitlog.queue import ENTRY, ConsumeQueue
+from mqtrail.wire import (
+    MAGIC_BLANK,
+    RECORD_V4,
+    MessageIllegal,
+    MessageSysFlag,
+    RecordError,
+    body_crc,
+    encode_record,
+)
+
+RECORD_BASE = RECORD_V4.size + 2  # with IPv4 hosts, without body, topic field and properties
+TRANSACTION_MASK = int(MessageSysFlag.TRANSACTION_MASK)
+TRANSACTION_COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
+V6_BITS = 0x30  # of the sysFlag: born and store host are IPv6
+PROPERTIES_LENGTHS = [struct.pack(">h", size) for size in range(2048)]  # the usual ones, ready made
+PROPERTIES_LENGTH = struct.Struct(">h")
+
+_new_ticket = tuple.__new__  # a NamedTuple's own constructor takes three times as long
+
+
+class Appender:
+    """Builds and writes records of one store."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: dict[tuple[str, int], ConsumeQueue],
+        open_queue: Callable[[str, int], ConsumeQueue],
+        store_host: bytes,
+        record_size_max: int,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._open_queue = open_queue
+        self._store_host = store_host
+        self._record_size_max = record_size_max
+        self._is_v6 = len(store_host) != 8
+
+    def append(self, records: Sequence[PendingRecord], store_ms: int) -> list[Appended]:
+        """Store all of records or none; return their tickets.
+
+        Records may be plain tuples of PendingRecord's fields, which are made faster. StoreFull: no room. StoreBroken:
+        the disk failed before. MessageIllegal: a record that cannot be stored.
+        """
+        log = self._log
+        if log.fault is not None:
+            raise StoreBroken(log.fault)
+        position = log.end_offset
+        segment_size = log.segments.size
+        segment_end = position - position % segment_size + segment_size
+        parts: list[tuple[int, list[Buffer]]] = []  # where a run of bytes begins, and its pieces
+        pieces: list[Buffer] = []
+        part_start = position
+        if position == segment_end - segment_size:
+            log.prepare(position)
+        tickets: list[Appended] = []
+        moved: list[tuple[ConsumeQueue, int]] = []  # queues, and where they stood
+        last = -1
+        queues, size_max, host, is_v6 = self._queues, self._record_size_max, self._store_host, self._is_v6
+        pack, pack_entry, crc, lengths, new = RECORD_V4.pack, ENTRY.pack, body_crc, PROPERTIES_LENGTHS, _new_ticket
+        try:
+            for (
+                topic, queue_id, body, properties, tags_code, born_ms, born_host, flag, sys_flag, times, prepared
+            ) in records:  # fmt: skip
+                queue = queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
+                field = queue.topic_field
+                body_size = len(body)
+                properties_size = len(properties)
+                size = RECORD_BASE + body_size + len(field) + properties_size
+                plain = not is_v6 and len(born_host) == 8
+                if not plain:
+                    size += len(born_host) + len(host) - 16
+                if size > size_max or properties_size > 32767:
+                    raise _too_large(size, size_max, body_size, properties_size)
+                if position + size + BLANK_SIZE_MIN > segment_end:
+                    log.prepare(segment_end)
+                    pieces.append(BLANK.pack(segment_end - position, MAGIC_BLANK))
+                    parts.append((part_start, pieces))
+                    pieces, part_start = [], segment_end
+                    position, segment_end = segment_end, segment_end + segment_size
+                if sys_flag & TRANSACTION_MASK and sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
+                    queue_offset = 0  # prepared and rolled back messages are in no queue
+                else:
+                    queue_offset = queue.next_offset
+                    moved.append((queue, queue_offset))
+                    queue.buffer += pack_entry(position, size, tags_code)
+                    queue.next_offset = queue_offset + 1
+                if plain:
+                    pieces += (
+                        pack(
+                            size, queue.magic, crc(body), queue_id, flag, queue_offset, position, sys_flag & ~V6_BITS,
+                            born_ms, born_host, store_ms, host, times, prepared, body_size,
+                        ),
+                        body,
+                        field,
+                        lengths[properties_size] if properties_size < 2048 else PROPERTIES_LENGTH.pack(properties_size),
+                        properties,
+                    )  # fmt: skip
+                else:
+                    pieces.append(
+                        encode_record(
+                            topic,
+                            body,
+                            properties,
+                            queue_id=queue_id,
+                            queue_offset=queue_offset,
+                            physical_offset=position,
+                            flag=flag,
+                            sys_flag=sys_flag,
+                            born_timestamp_ms=born_ms,
+                            born_host=born_host,
+                            store_timestamp_ms=store_ms,
+                            store_host=host,
+                            reconsume_times=times,
+                            prepared_transaction_offset=prepared,
+                        )
+                    )
+                last = position
+                position += size
+                tickets.append(new(Appended, (last, size, queue_offset, position)))
+            if last < 0:
+                return tickets
+            parts.append((part_start, pieces))
+            self._write(parts)
+        except BaseException as error:
+            for queue, queue_offset in reversed(moved):
+                queue.set_back(queue_offset)
+            if isinstance(error, struct.error | RecordError):
+                raise MessageIllegal(f"found a number out of its field's range: {error}") from error
+            raise
+        log.commit(position, last)
+        return tickets
+
+    def _write(self, parts: list[tuple[int, list[Buffer]]]) -> None:
+        """Write each run of bytes; if that fails, zero what was written."""
+        end = self._log.end_offset
+        try:
+            for position, pieces in parts:
+                data = b"".join(pieces)
+                end = position + len(data)
+                self._log.put(position, data)
+        except BaseException:
+            self._log.take_back(end)
+            raise
+
+
+def _too_large(size: int, size_max: int, body_size: int, properties_size: int) -> MessageIllegal:
+    if properties_size > 32767:
+        return MessageIllegal(f"found properties of {properties_size} bytes, expected at most 32767: send fewer")
+    return MessageIllegal(
+        f"found a record of {size} bytes (body {body_size}), expected at most {size_max}: send less at once, or raise "
+        "maxMessageSize"
+    )

@@ -1,0 +1,47 @@
+"""What a store's folder may hold that this version cannot serve. It is refused at start, and left as it is.
+
+Source of the names: StorePathConfigHelper, TopicQueueMappingManager, RocksDBConsumeQueueStore, apache/rocketmq store/,
+broker/; DLedgerConfig, openmessaging/dledger.
+"""
+
+from __future__ import annotations
+
+from mqtrail.store.base import StoreError
+from mqtrail.store.disk import Disk
+from mqtrail.wire import BodyError, MessageIllegal, loads
+
+FOREIGN_FOLDERS = {
+    "batchconsumequeue": "BatchCQ topics",
+    "consumequeue_ext": "extended ConsumeQueues (enableConsumeQueueExt)",
+    "consumequeue_rocksdb": "ConsumeQueues in RocksDB (storeType=defaultRocksDB)",
+    "consumequeue_r": "ConsumeQueues in RocksDB (rocksdbCQDoubleWriteEnable)",
+}
+STATIC_TOPICS_FILE = "config/topicQueueMapping.json"
+
+
+def refuse_foreign(disk: Disk) -> None:
+    """Raise StoreError if the folder holds something that must not be ignored."""
+    remedy = "this version does not read them; open the folder with Apache RocketMQ"
+    for folder, what in FOREIGN_FOLDERS.items():
+        if disk.list(folder):
+            raise StoreError(f"found {folder}/, that is {what}, expected plain ConsumeQueues only: {remedy}")
+    for name in disk.list(""):
+        if name.startswith("dledger-"):
+            raise StoreError(f"found {name}/, a DLedger CommitLog, expected commitlog/ only: {remedy}")
+    data = disk.read(STATIC_TOPICS_FILE)
+    if data:
+        try:
+            tables = loads(data)
+        except BodyError:
+            return  # Apache's own reader starts without it as well
+        if isinstance(tables, dict) and any(tables.get(name) for name in ("topicQueueMappingInfoMap", "mapping")):
+            raise StoreError(f"found static topics in {STATIC_TOPICS_FILE}, expected none: {remedy}")
+
+
+def refuse_bad_name(topic: str) -> None:
+    """Raise MessageIllegal if a topic cannot be a folder of its own, or is too long for a record."""
+    size = len(topic.encode())
+    if not 1 <= size <= 255 or topic in (".", "..") or "/" in topic or "\0" in topic:
+        raise MessageIllegal(
+            f"found topic {topic[:40]!r} of {size} bytes, expected 1 to 255 and a name that can be a folder's"
+        )

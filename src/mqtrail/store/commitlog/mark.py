@@ -1,0 +1,65 @@
+"""The durable mark: up to where the CommitLog is known to be on disk, noted beside it after each sync.
+
+    mqtrail-durable, two slots, 512 bytes apart:
+    8   number of the note, rising     8   flushed offset     8   where its last record starts, -1: there is none
+    8   queues are on disk up to here  4   CRC-32 of these
+
+A note is written after the sync it speaks of, so it never promises too much; an older one promises less, which is safe.
+It is not synced each time: that would double the cost of a flush. Notes go to one slot until that one is synced, and
+then to the other, so that a torn note leaves the one before. Apache's broker knows nothing of the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from zlib import crc32
+
+from mqtrail.store.disk import Disk
+
+MARK_FILE = "mqtrail-durable"
+SLOT_SIZE = 512
+FIELDS = struct.Struct(">qqqq")
+CRC = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is known to be durable. last_record -1: nothing was ever flushed."""
+
+    flushed_offset: int = 0
+    last_record: int = -1
+    dispatched_offset: int = 0
+
+
+class DurableMark:
+    """The mark's file. `mark`: the last note, None when none can be read. is_new: there was no file."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.is_new = disk.size(MARK_FILE) is None
+        self._file = disk.open(MARK_FILE, 2 * SLOT_SIZE)
+        self.mark: Mark | None = None
+        self._number = 0
+        self._slot = 0
+        for slot in (0, 1):
+            data = self._file.read_at(slot * SLOT_SIZE, FIELDS.size + CRC.size)
+            number, *fields = FIELDS.unpack_from(data)
+            if number > self._number and CRC.unpack_from(data, FIELDS.size)[0] == crc32(data[: FIELDS.size]):
+                self._number, self._slot, self.mark = number, slot, Mark(*fields)
+        self.sync()  # the note just read may never have reached the disk
+
+    def note(self, mark: Mark) -> None:
+        """Write a note."""
+        self._number += 1
+        fields = FIELDS.pack(self._number, mark.flushed_offset, mark.last_record, mark.dispatched_offset)
+        self._file.write_at(self._slot * SLOT_SIZE, fields + CRC.pack(crc32(fields)))
+        self.mark = mark
+
+    def sync(self) -> None:
+        """Make the last note durable; the next one goes to the other slot."""
+        self._file.sync()
+        self._slot = 1 - self._slot
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
