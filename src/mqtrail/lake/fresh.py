@@ -24,7 +24,8 @@ SAMPLE_WINDOW_MS = 3_600_000
 _GROUP_STAGES = {
     # stage of trail.judge -> what the lake's verdicts add to it
     "traced_groups": """SELECT cluster, group_name, min(first_delivered_ms) AS traced_from_ms,
-        max(last_delivered_ms) AS traced_to_ms FROM known_verdicts WHERE delivery_count > 0 GROUP BY cluster, group_name""",
+        max(last_delivered_ms) AS traced_to_ms FROM known_verdicts WHERE delivery_count > 0
+        GROUP BY cluster, group_name""",
     "group_limits": """SELECT cluster, group_name, max(retry_times) AS handed_times_max FROM known_verdicts
         GROUP BY cluster, group_name""",
     "hung_limits": """SELECT cluster, group_name, cast(floor({factor} * percentile_cont(0.99)
@@ -95,7 +96,8 @@ def _hours(lake: Lake, name: str, msg_ids: Sequence[str]) -> set[int]:
 def _attempts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
     columns = ", ".join(trail.ATTEMPTS.names)
     if lake is None:
-        return f"SELECT {columns} FROM ({trail.attempts_sql('extra_trace_events', 'extra_message_meta')}) AS none WHERE false"
+        typed = trail.attempts_sql("extra_trace_events", "extra_message_meta")
+        return f"SELECT {columns} FROM ({typed}) AS nothing WHERE false"
     table = lake["attempts"]
     return relation_of(table, table.files(_hours(lake, "attempts", msg_ids)))
 

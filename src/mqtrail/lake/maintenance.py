@@ -29,7 +29,7 @@ COMPACT_PREFIX = "compact-"
 def compact(
     lake: Lake, closed_before_hour: int, *, now_ms: int, connection: duckdb.DuckDBPyConnection | None = None
 ) -> int:
-    """Compact what is due in every table; return the files written. Hours from closed_before_hour on stay as they are."""
+    """Compact what is due in every table; return how many files were written. Later hours stay as they are."""
     duck = connection or connect()
     written = 0
     for table in lake:

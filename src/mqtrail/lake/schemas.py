@@ -20,7 +20,7 @@ from mqtrail.trail import Column, Relation
 SCHEMA_VERSION = 1
 """Version of all tables together; written into each table's Delta metadata as `mqtrail.schema`."""
 
-ARROW_TYPES = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
+ARROW_TYPES: dict[str, pa.DataType] = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class LakeTable:
         """Commit Parquet files below this table's folder; False, and nothing done, when the batch was committed before.
 
         replace_hours: all earlier files of these publish hours go in the same commit (gold tables). FileRefused when
-        a file lacks a column, has a foreign type, or rows of several partitions. A batch without files is committed too.
+        a file lacks a column, has a foreign type, or rows of several partitions. A batch may be empty.
         """
         if self.is_committed(app, batch):
             return False
@@ -231,8 +231,8 @@ def local_folder(path: str | Path) -> Path:
     text = str(path)
     if "://" in text:
         raise LakeUnsupported(
-            f"found {text!r}, expected a local or mounted path: an object store needs atomic renames for the Delta log, "
-            "credentials on every executor and range reads in DuckDB, none of which is proven here yet"
+            f"found {text!r}, expected a local or mounted path: an object store needs atomic renames for the Delta "
+            "log, credentials on every executor and range reads in DuckDB, none of which is proven here yet"
         )
     return Path(text).expanduser().absolute()
 
@@ -247,7 +247,8 @@ def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
             found = schema.field(index).type if index >= 0 else None
             if found is None or not (pa.types.is_nested(column.type) or _alike(found, column.type)):
                 raise FileRefused(
-                    f"{path}: column {column.name!r} is {found or 'missing'}, expected {column.type} as in table {table.name!r}"
+                    f"{path}: column {column.name!r} is {found or 'missing'}, expected {column.type} as in table "
+                    f"{table.name!r}"
                 )
         minimum: dict[str, Any] = {}
         maximum: dict[str, Any] = {}
@@ -256,17 +257,23 @@ def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
             name = metadata.schema.column(index).path
             if name not in wanted or metadata.num_rows == 0:
                 continue
-            statistics = [metadata.row_group(i).column(index).statistics for i in range(metadata.num_row_groups)]
-            if all(s is not None and s.has_min_max for s in statistics):
-                low, high = min(s.min for s in statistics), max(s.max for s in statistics)
-                if not isinstance(high, str) or max(len(low), len(high)) <= _STATS_TEXT_SIZE_MAX:
-                    minimum[name], maximum[name] = low, high
+            groups = range(metadata.num_row_groups)
+            low, high = _bounds([metadata.row_group(group).column(index).statistics for group in groups])
+            if low is not None and not (isinstance(high, str) and max(len(low), len(high)) > _STATS_TEXT_SIZE_MAX):
+                minimum[name], maximum[name] = low, high
         hour = None
         if table.partition_by:
             hour = minimum.pop(table.partition_by, None)
             if metadata.num_rows and (hour is None or maximum.pop(table.partition_by) != hour):
                 raise FileRefused(f"{path}: rows of several {table.partition_by}, expected one; write one file an hour")
         return DataFile(relative or path.name, path.stat().st_size, metadata.num_rows, hour, minimum, maximum)
+
+
+def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any]:
+    """The least and the greatest value of row groups' statistics; None twice unless all have them."""
+    if not all(s is not None and s.has_min_max for s in statistics):
+        return None, None
+    return min(s.min for s in statistics), max(s.max for s in statistics)
 
 
 def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
@@ -282,7 +289,7 @@ def _check_version(folder: Path) -> None:
             + (
                 "Upgrade mqtrail to the version that wrote it."
                 if newer
-                else "No migration from it exists: keep it for the "
-                "mqtrail that wrote it, and let `mqtrail pipeline run` fill a new --lake folder from what the cluster still has."
+                else "No migration from it exists: keep it for the mqtrail that wrote it, and let `mqtrail pipeline "
+                "run` fill a new --lake folder from what the cluster still has."
             )
         )

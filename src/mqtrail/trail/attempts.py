@@ -228,7 +228,7 @@ _FILLED = [column for column in ATTEMPTS if column.name not in ("cluster", "publ
 
 
 def attempts_sql(trace_events: str = "trace_events", message_meta: str = "message_meta") -> str:
-    """SQL: partial rows of ATTEMPTS from the two bronze relations (names of tables or views). No grouping: append them."""
+    """SQL: partial rows of ATTEMPTS from the two bronze relations, by their names. Nothing is grouped: append them."""
     columns = ", ".join(ATTEMPTS.names)
     records = ", ".join(f"'{record_type}'" for record_type in RECORD_FILLS)
     from_trace = ", ".join(f"{_by_type(column)} AS {column.name}" for column in _FILLED)

@@ -48,7 +48,8 @@ SELECT cluster, msg_id, group_name, publish_hour AS item_count, publish_hour AS 
     publish_hour AS succeeded_count, start_ms, end_ms"""
 
 _ITEMS = """
-SELECT DISTINCT cluster, publish_hour, batch_id, msg_id AS own_id, broker_name, queue_id, queue_offset, offset_msg_id, keys
+SELECT DISTINCT cluster, publish_hour, batch_id, msg_id AS own_id, broker_name, queue_id, queue_offset,
+    offset_msg_id, keys
 FROM merged WHERE kind = 'STORED' AND batch_id <> ''"""
 
 _SIZES = """
@@ -116,7 +117,8 @@ SELECT i.cluster AS cluster, i.own_id AS msg_id, c.group_name AS group_name, max
     max(c.handed_count) AS handed_count, max(c.succeeded_count) AS succeeded_count, min(c.start_ms) AS start_ms,
     max(c.end_ms) AS end_ms
 FROM batch_items i JOIN batch_sizes s ON i.cluster = s.cluster AND i.batch_id = s.batch_id
-JOIN (SELECT cluster, msg_id, group_name, count(*) AS handed_count, count(CASE WHEN succeeded = 1 THEN 1 END) AS succeeded_count,
+JOIN (SELECT cluster, msg_id, group_name, count(*) AS handed_count, count(CASE WHEN succeeded = 1 THEN 1 END) AS
+    succeeded_count,
     min(start_ms) AS start_ms, max(end_ms) AS end_ms
   FROM batch_handed WHERE own_id = '' AND many = 0 GROUP BY cluster, msg_id, group_name) c
   ON i.cluster = c.cluster AND i.batch_id = c.msg_id

@@ -12,8 +12,8 @@ from typing import Literal
 About = Literal["send", "message", "group", "beside", "knowledge"]
 Severity = Literal["good", "info", "open", "warning", "error"]
 Needs = Literal["trace", "client", "messages", "retry", "offsets", "clients", "subscriptions", "ranges"]
-"""trace: Apache's records. client: records only our client writes. messages: business topics read. retry: %RETRY%, %DLQ%
-and schedule topics read. offsets, clients, subscriptions, ranges: samples."""
+"""trace: Apache's records. client: records only our client writes. messages: business topics read. retry: %RETRY%,
+%DLQ% and schedule topics read. offsets, clients, subscriptions, ranges: samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ CODES: dict[str, Code] = {
             "send",
             "error",
             "No attempt was acknowledged and one may have arrived.",
-            "See what was found: a stored copy, or none up to a stated time. Make consumers idempotent before resending.",
+            "See what was found: a stored copy, or none up to a time. Make consumers idempotent before resending.",
             ("client", "messages"),
         ),
         Code(
@@ -246,7 +246,7 @@ CODES: dict[str, Code] = {
         ),
     )
 }
-"""Every code, in the order reports list them. UNKNOWN is also a knowledge: no evidence at all (look-ups alone say it)."""
+"""Every code, in the order reports list them. UNKNOWN is also a knowledge: no evidence at all (said by look-ups)."""
 
 STATES = tuple(code.name for code in CODES.values() if code.about == "group")
 GROUP_CODES = tuple(code.name for code in CODES.values() if code.about in ("group", "beside") and code.judged)
@@ -257,5 +257,5 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "DEAD_LETTERED": frozenset({"CONSUMED"}),
     "FILTERED": frozenset({"CONSUMED", "IN_FLIGHT", "HUNG", "RETRYING", "DEAD_LETTERED", "UNKNOWN"}),
 }
-"""What an ended state may still become as evidence arrives: a said success whose retry copy is read later, a dead letter
-put back, a filter that a later subscription widened. Open states and UNKNOWN may become any state."""
+"""What an ended state may still become as evidence arrives: a said success whose retry copy is read later, a dead
+letter put back, a filter that a later subscription widened. Open states and UNKNOWN may become any state."""

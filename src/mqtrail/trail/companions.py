@@ -47,15 +47,18 @@ def _latency() -> str:
         )
     )
     return f"""
-SELECT {LATENCY_MINUTE.typed()} FROM (SELECT cluster, publish_hour, {minute} AS minute_ms, topic, broker_name, group_name, segment, {bucket} AS bucket,
+SELECT {LATENCY_MINUTE.typed()} FROM (SELECT cluster, publish_hour, {minute} AS minute_ms, topic, broker_name,
+    group_name, segment, {bucket} AS bucket,
   count(*) AS message_count
 FROM (SELECT cluster, publish_hour, topic, broker_name, group_name, segment,
-    CASE segment WHEN 'send' THEN send_ms {ms} END AS ms, CASE segment WHEN 'send' THEN send_start_ms {began} END AS began_ms
+    CASE segment WHEN 'send' THEN send_ms {ms} END AS ms, CASE segment WHEN 'send' THEN send_start_ms {began} END AS
+        began_ms
   FROM (SELECT {verdicts}, t.broker_name AS broker_name, v.done_ms - v.total_ms AS start_ms,
       cast(NULL AS bigint) AS send_ms, cast(NULL AS bigint) AS send_start_ms
     FROM verdicts v JOIN trajectories t ON v.cluster = t.cluster AND v.msg_id = t.msg_id WHERE v.state = 'CONSUMED'
     UNION ALL
-    SELECT cluster, publish_hour, topic, '', {", ".join(["cast(NULL AS bigint)"] * 9)}, broker_name, NULL, send_ms, send_start_ms
+    SELECT cluster, publish_hour, topic, '', {", ".join(["cast(NULL AS bigint)"] * 9)}, broker_name, NULL, send_ms,
+        send_start_ms
     FROM trajectories) AS timed CROSS JOIN (SELECT col0 AS segment FROM (VALUES {names}) AS names(col0)) AS segments
   ) AS measured
 WHERE ms IS NOT NULL AND began_ms IS NOT NULL
@@ -75,7 +78,8 @@ def lag_sql(
     return f"""
 SELECT {LAG.typed()} FROM (
 SELECT o.cluster AS cluster, o.sampled_ms AS sampled_ms, o.group_name AS group_name, o.topic AS topic,
-  o.broker_name AS broker_name, o.queue_id AS queue_id, o.consumer_offset AS consumer_offset, o.min_offset AS min_offset,
+  o.broker_name AS broker_name, o.queue_id AS queue_id, o.consumer_offset AS consumer_offset, o.min_offset AS
+      min_offset,
   o.max_offset AS max_offset, greatest(o.max_offset - greatest(o.consumer_offset, o.min_offset), 0) AS lag_count,
   CASE WHEN o.max_offset <= o.consumer_offset THEN cast(0 AS bigint) ELSE o.sampled_ms - m.store_ms END AS lag_ms
 FROM (SELECT g.cluster AS cluster, g.sampled_ms AS sampled_ms, g.group_name AS group_name, g.topic AS topic,

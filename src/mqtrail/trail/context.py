@@ -12,7 +12,7 @@ from mqtrail.trail.stages import Stage
 
 
 def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """topic_groups, offsets_at, offset_samples, group_clients, live_clients, subscription_runs, scanned_topics, losses."""
+    """The stages, in their order; each one's function says what it holds."""
     horizon = as_of_ms - settings.trace_delay_ms
     return [
         Stage("committed", _committed(as_of_ms), small=True),
@@ -68,7 +68,8 @@ FROM (SELECT cluster, group_name, topic, broker_name, queue_id, max({latest}) AS
 def _offset_samples(as_of_ms: int) -> str:
     """When the cluster's offsets were last sampled."""
     return f"""
-SELECT cluster, max(sampled_ms) AS offsets_sampled_ms FROM group_offsets WHERE sampled_ms <= {as_of_ms} GROUP BY cluster"""
+SELECT cluster, max(sampled_ms) AS offsets_sampled_ms FROM group_offsets WHERE sampled_ms <= {as_of_ms} GROUP BY
+    cluster"""
 
 
 def _client_samples(as_of_ms: int) -> str:
@@ -130,7 +131,8 @@ SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
   SELECT cluster, client_id, host, coalesce(before_ms, 0) AS from_ms, event_ms AS to_ms,
       CASE WHEN sequence > coalesce(before_sequence, 0) + 1 THEN sequence - coalesce(before_sequence, 0) - 1
            ELSE dropped_total - coalesce(before_dropped, 0) END AS lost_count,
-      CASE WHEN sequence > coalesce(before_sequence, 0) + 1 THEN 'TRACE_MESSAGES_LOST' ELSE 'TRACE_DROPPED' END AS reason
+      CASE WHEN sequence > coalesce(before_sequence, 0) + 1 THEN 'TRACE_MESSAGES_LOST' ELSE 'TRACE_DROPPED' END AS
+          reason
   FROM (SELECT cluster, client_id, host, sequence, event_ms, dropped_total,
       lag(sequence) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_sequence,
       lag(event_ms) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_ms,

@@ -143,9 +143,7 @@ MESSAGE_META = Relation(
         number("body_crc", "bodyCRC"),
         number("sys_flag", "sysFlag"),
         number("reconsume_times", "reconsumeTimes: attempts made before this copy was stored"),
-        text(
-            "stored_kind", "what the copy is: trail.stored_kind() is the SQL that says it"
-        ),
+        text("stored_kind", "what the copy is: trail.stored_kind() is the SQL that says it"),
         text("real_topic", "REAL_TOPIC: where a waiting copy will go; '' if none"),
         text("retry_topic", "RETRY_TOPIC: the business topic of a %RETRY% or %DLQ% copy; '' if none"),
         text("group_name", "consumer group of a %RETRY% or %DLQ% copy, also while it waits; '' otherwise"),

@@ -30,8 +30,8 @@ def group_stages(settings: Settings) -> list[Stage]:
     ]
 
 
-# end: what the hand-over came to. SURE: the handler succeeded. SAID: SubAfter says so, which it also says of the tail of
-# a partly acknowledged listener batch and of every lite pull. FAILED. OPEN: no end was read.
+# outcome: what the hand-over came to. SURE: the handler succeeded. SAID: SubAfter says so, as it does of the tail of a
+# partly acknowledged listener batch and of every lite pull. FAILED. OPEN: no end was read.
 _HAND_OVERS = f"""
 SELECT *, CASE
     WHEN result = 'SUCCESS' THEN 'SURE'
@@ -41,7 +41,8 @@ SELECT *, CASE
     WHEN said_success = 1 THEN 'SAID'
     ELSE 'FAILED' END AS outcome
 FROM (
-  SELECT cluster, msg_id, request_id, max(publish_hour) AS publish_hour, max(group_name) AS group_name, max(topic) AS topic,
+  SELECT cluster, msg_id, request_id, max(publish_hour) AS publish_hour, max(group_name) AS group_name, max(topic) AS
+      topic,
     coalesce(min(CASE WHEN kind = 'HANDLED' THEN start_ms END), min(start_ms), max(end_ms) - max(cost_ms)) AS start_ms,
     coalesce(max(CASE WHEN kind = 'RESULT' THEN end_ms END), max(end_ms),
       min(start_ms) + max(CASE WHEN has_after = 1 THEN cost_ms END)) AS end_ms,
@@ -124,6 +125,7 @@ GROUP BY cluster, group_name"""
 # SAID counts unless a copy with more attempts exists that no failed hand-over of the same round explains: then the
 # listener acknowledged only the head of its batch (ackIndex) and this message was in the tail.
 _SAID_HOLDS = "(r.retry_times < 0 OR r.failed_count > 0 OR coalesce(c.copy_times, 0) <= r.retry_times)"
+_SUCCEEDED = f"r.sure_count > 0 OR (r.said_count > 0 AND {_SAID_HOLDS})"
 
 _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     # name, fold, from rounds r with copies c, from copies, from expected groups, from carriers
@@ -138,7 +140,7 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("round_count", "sum", "CASE WHEN r.retry_times >= 0 THEN 1 ELSE 0 END", "0", "0", "0"),
     ("round_hands_max", "max", "CASE WHEN r.retry_times >= 0 THEN r.hand_count END", "NULL", "NULL", "NULL"),
     ("times_max", "max", "r.retry_times", "NULL", "NULL", "NULL"),
-    ("success_times", "min", f"CASE WHEN r.sure_count > 0 OR (r.said_count > 0 AND {_SAID_HOLDS}) THEN r.retry_times END",
+    ("success_times", "min", f"CASE WHEN {_SUCCEEDED} THEN r.retry_times END",
      "NULL", "NULL", "NULL"),
     ("said_cost", "max", "r.said_cost", "NULL", "NULL", "NULL"),
     ("first_ms", "min", "r.first_ms", "NULL", "NULL", "NULL"),

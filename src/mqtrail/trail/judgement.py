@@ -49,12 +49,15 @@ FROM (
       r.now_ms AS retry_now_ms, r.then_ms AS retry_then_ms,
       CASE WHEN r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_now,
       CASE WHEN r.then_offset > g.retry_offset AND r.now_offset > g.retry_offset THEN 1 ELSE 0 END AS retry_passed_then,
-      c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS offsets_sampled_ms,
+      c.live_count AS live_count, c.clients_sampled_ms AS clients_sampled_ms, s.offsets_sampled_ms AS
+          offsets_sampled_ms,
       coalesce(l.live, 0) AS holder_lives, coalesce(f.passes, '2') AS passes, h.hung_ms AS group_hung_ms,
       a.handed_times_max AS handed_times_max, coalesce(k.traced_from_ms, -1) AS traced_from_ms
-    FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS retry_broker,
+    FROM (SELECT *, {number_at("retry_place", 1)} AS retry_place_times, coalesce({part("retry_place", 3)}, '') AS
+        retry_broker,
         {number_at("retry_place", 4)} AS retry_queue, {number_at("retry_place", 5)} AS retry_offset,
-        coalesce({part("last_hand_over", 2)}, '') AS last_outcome, coalesce({number_at("last_open", 1)}, last_ms) AS open_ms,
+        coalesce({part("last_hand_over", 2)}, '') AS last_outcome, coalesce({number_at("last_open", 1)}, last_ms) AS
+            open_ms,
         coalesce({part("last_open", 2)}, {part("last_hand_over", 4)}, '') AS open_client,
         coalesce({part("last_open", 3)}, {part("last_hand_over", 5)}, '') AS open_host
       FROM group_facts) g
@@ -94,10 +97,12 @@ def _states(as_of_ms: int, settings: Settings) -> str:
         WHEN holder_lives = 0 THEN 'NO_CONSUMER:HANDLER_GONE'
         WHEN {as_of_ms} - open_ms >= {hung} THEN 'HUNG' ELSE 'IN_FLIGHT' END"""
     state = f"""CASE
-    WHEN dead_ms IS NOT NULL AND NOT (success_count > 0 AND {number_at("first_success", 1)} > dead_ms) THEN 'DEAD_LETTERED'
+    WHEN dead_ms IS NOT NULL AND NOT (success_count > 0 AND {number_at("first_success", 1)} > dead_ms) THEN
+        'DEAD_LETTERED'
     WHEN maybe_lite = 1 THEN 'UNKNOWN:LITE_PULL_POSSIBLE'
     WHEN success_count > 0 THEN 'CONSUMED'
-    WHEN message_model = 'BROADCASTING' AND last_outcome <> 'OPEN' AND failure_count > 0 THEN 'UNKNOWN:BROADCAST_FAILURE'
+    WHEN message_model = 'BROADCASTING' AND last_outcome <> 'OPEN' AND failure_count > 0 THEN
+        'UNKNOWN:BROADCAST_FAILURE'
     WHEN copy_times > coalesce(times_max, -1) AND retry_place_times = copy_times AND retry_passed_then = 1
       THEN 'UNKNOWN:RETRY_PASSED_UNTRACED'
     WHEN copy_times > coalesce(times_max, -1) THEN 'RETRYING'
@@ -164,6 +169,8 @@ WHERE e.state = 'HUNG' OR e.rounds_missing > 0 OR e.ends_missing > 0 OR e.beginl
 GROUP BY e.cluster, e.msg_id, e.group_name"""
 
 
+LOSS_NAME = "replace(loss_name, ':', '_')"
+"""SQL: the reason a loss is told by; parameters stand in brackets, so a ':' inside its name would mislead."""
 OPEN_STATES = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING", "UNKNOWN")
 """States that a later judgement may leave."""
 
@@ -171,6 +178,7 @@ OPEN_STATES = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING", "UNKNO
 def _verdicts(as_of_ms: int, settings: Settings) -> str:
     """The final state, codes, reasons and times; columns of VERDICTS and `lacks` (1: INCOMPLETE)."""
     duplicates = "message_model = 'CLUSTERING' AND is_single = 1"
+    done = "final_state = 'CONSUMED'"
     success = {"start": number_at("first_success", 1), "end": number_at("first_success", 2)}
     codes = "".join(
         f" || CASE WHEN {condition} THEN ',{code}' ELSE '' END"
@@ -184,36 +192,37 @@ def _verdicts(as_of_ms: int, settings: Settings) -> str:
     cause = """CASE WHEN dead_ms IS NULL THEN '' WHEN told_cause <> '' THEN told_cause
         WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
         WHEN dead_times > 1 THEN 'ATTEMPTS_EXHAUSTED' ELSE '' END"""
-    loss = "replace(loss_name, ':', '_')"
+    told = {
+        # reason -> its parameters
+        "PASSED_UNTRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
+        "GROUP_NOT_TRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
+        "HANDLER_GONE": {"handed_ms": "open_ms", "sampled_ms": "clients_sampled_ms"},
+        "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
+        "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
+    }
+    whys = " ".join(f"WHEN '{why}' THEN {named(quoted_text(why), **parameters)}" for why, parameters in told.items())
     reasons = "".join(
         f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END"
         for condition, text in (
-            ("final_why = 'PASSED_UNTRACED' OR final_why = 'GROUP_NOT_TRACED'",
-             _named("final_why", offset="now_offset", sampled_ms="now_ms")),
-            ("final_why = 'HANDLER_GONE'", _named("'HANDLER_GONE'", handed_ms="open_ms", sampled_ms="clients_sampled_ms")),
-            ("final_why = 'STATE_STALE'", _named("'STATE_STALE'", sampled_ms="coalesce(clients_sampled_ms, offsets_sampled_ms)")),
-            ("final_why = 'BATCH_ITEM_NOT_TOLD'", _named("final_why", handed="batch_handed", succeeded="batch_succeeded",
-                                                        items="batch_items")),
-            ("final_why NOT IN ('', 'PASSED_UNTRACED', 'GROUP_NOT_TRACED', 'HANDLER_GONE', 'STATE_STALE', 'BATCH_ITEM_NOT_TOLD')",
-             "final_why"),
-            ("rounds_missing > 0", _named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
-            ("beginless_count > 0", _named("'BEGIN_NOT_TRACED'", count="beginless_count")),
-            ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", _named("'END_NOT_TRACED'", count="ends_missing")),
-            ("loss IS NOT NULL", _named(loss, from_ms="loss_from_ms", to_ms="loss_to_ms", count="loss_count")),
-            ("final_state = 'CONSUMED' AND delivery_count = 0", _named("'BATCH_COUNTED'", items="batch_items")),
-            ("final_state = 'CONSUMED' AND cost_is_average = 1", "'COST_IS_AVERAGE'"),
-            (f"{duplicates} AND round_hands_max > 1 AND copy_count > 1", _named("'STORED_AGAIN'", copies="copy_count")),
+            ("final_why <> ''", f"CASE final_why {whys} ELSE final_why END"),
+            ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
+            ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
+            ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
+            ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms", count="loss_count")),
+            (f"{done} AND delivery_count = 0", named("'BATCH_COUNTED'", items="batch_items")),
+            (f"{done} AND cost_is_average = 1", "'COST_IS_AVERAGE'"),
+            (f"{duplicates} AND round_hands_max > 1 AND copy_count > 1", named("'STORED_AGAIN'", copies="copy_count")),
             ("final_state = 'DEAD_LETTERED' AND told_cause = '' AND ordered_mark = 0", "'CAUSE_INFERRED'"),
         )
-    )  # fmt: skip
+    )
     t1 = "coalesce(stored_ms, acked_ms)"
     t2 = f"coalesce(visible_ms, {t1})"
-    done = "final_state = 'CONSUMED'"
     return f"""
 SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of_ms} AS as_of_ms,
   final_state AS state, final_state{codes} AS codes, substr(''{reasons}, 2) AS reasons,
   CASE WHEN final_state IN {OPEN_STATES} THEN 1 ELSE 0 END AS is_open,
-  message_model, delivery_count, success_count, failure_count, CASE WHEN times_max >= 0 THEN times_max END AS retry_times,
+  message_model, delivery_count, success_count, failure_count, CASE WHEN times_max >= 0 THEN times_max END AS
+      retry_times,
   coalesce(first_ms, batch_start_ms) AS first_delivered_ms, coalesce(last_ms, batch_start_ms) AS last_delivered_ms,
   CASE WHEN {done} THEN {success["start"]} END AS success_start_ms,
   CASE WHEN {done} THEN coalesce({success["end"]}, batch_end_ms) END AS done_ms,
@@ -224,7 +233,8 @@ SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of
   CASE WHEN {done} THEN {success["end"]} - {success["start"]} END AS handler_ms,
   CASE WHEN {done} THEN {success["end"]} - send_start_ms END AS total_ms,
   CASE WHEN {done} THEN cost_ms END AS handler_cost_ms,
-  CASE WHEN final_state = 'UNKNOWN' OR rounds_missing > 0 OR beginless_count > 0 OR ends_missing > 0 THEN 1 ELSE 0 END AS lacks
+  CASE WHEN final_state = 'UNKNOWN' OR rounds_missing > 0 OR beginless_count > 0 OR ends_missing > 0 THEN 1 ELSE 0
+      END AS lacks
 FROM (
   SELECT e.*, h.loss AS loss, {number_at("h.loss", 1)} AS loss_from_ms, {number_at("h.loss", 2)} AS loss_to_ms,
     {number_at("h.loss", 3)} AS loss_count, coalesce({part("h.loss", 4)}, '') AS loss_name,
@@ -234,7 +244,12 @@ FROM (
     ON e.cluster = h.cluster AND e.msg_id = h.msg_id AND e.group_name = h.group_name) AS explained"""
 
 
-def _named(name: str, **parameters: str) -> str:
+def quoted_text(text: str) -> str:
+    """SQL: a constant text without quotes in it."""
+    return f"'{text}'"
+
+
+def named(name: str, **parameters: str) -> str:
     """SQL: NAME(parameter=value,…); a NULL value reads '?'."""
     values = " || ',' || ".join(
         f"'{key}=' || coalesce(cast({value} AS string), '?')" for key, value in parameters.items()

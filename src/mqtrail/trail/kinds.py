@@ -1,4 +1,4 @@
-"""What a stored copy is, and which topics and groups are a business's own: SQL conditions over topic and property columns.
+"""What a stored copy is, and which topics and groups are an application's own: SQL over topics and properties.
 
 NORMAL      in its own topic
 BATCH       the same, one of a batch: its own id and the id consumers see differ

@@ -130,7 +130,8 @@ def _messages(as_of_ms: int, settings: Settings) -> str:
         ("SEND_DEGRADED", "degraded = 1"),
         ("SEND_SLOW", f"send_ms >= {settings.send_slow_ms}"),
         ("SEND_RETRIED", "try_count > 1"),
-        ("SEND_FAILED", f"{never_acked} AND uncertain = 0 AND send_failed = 1 AND stored_ms IS NULL AND handed_ms IS NULL"),
+        ("SEND_FAILED", f"{never_acked} AND uncertain = 0 AND send_failed = 1 AND stored_ms IS NULL"
+         " AND handed_ms IS NULL"),
         ("SEND_UNCERTAIN", f"{never_acked} AND (uncertain = 1 OR (send_failed = 1 AND (stored_ms IS NOT NULL OR"
          " handed_ms IS NOT NULL)))"),
     )  # fmt: skip

@@ -7,12 +7,11 @@ from mqtrail.trail.columns import Column, Relation, number, text
 ATTEMPTS = Relation(
     "attempts",
     "One row an attempt: a send, one try of a send, a stored copy, a hand-over to a handler, its result, a send-back, "
-    "a dead letter, an end of a transaction, a recall. Partial rows of one key merge by each column's fold; NULL loses.",
+    "a dead letter, the end of a transaction, a recall. "
+    "Partial rows of one key merge by each column's fold; NULL loses.",
     (
         text("cluster", "as in trace_events", "key"),
-        number(
-            "publish_hour", "hours since the epoch when the id was made (trail.publish_hour_select); -1: not told", "key"
-        ),
+        number("publish_hour", "hours since the epoch when its id was made (publish_hour_select); -1: not told", "key"),
         text("msg_id", "as its source names it (a batch id on consumer sides: resolved on the way to gold)", "key"),
         text(
             "kind", "SEND, SEND_TRY, STORED, HANDLED, RESULT, SENT_BACK, DEAD_LETTERED, END_TRANSACTION, RECALL", "key"

@@ -34,7 +34,7 @@ class Stage:
 
 
 class Engine(Protocol):
-    """Runs stages. Spark: createOrReplaceTempView, of a localCheckpoint where reads > 1; DuckDB: a temporary view or table."""
+    """Runs stages. Spark: a temporary view, of a localCheckpoint where reads > 1; DuckDB: a temporary view or table."""
 
     def define(self, stage: Stage) -> None:
         """Make `stage.name` readable by the stages that follow."""

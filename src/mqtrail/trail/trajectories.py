@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mqtrail.trail.codes import GROUP_CODES
-from mqtrail.trail.judgement import _named
+from mqtrail.trail.judgement import LOSS_NAME, named
 from mqtrail.trail.packing import number_at, packed, padded, part
 from mqtrail.trail.results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
 from mqtrail.trail.settings import Settings
@@ -51,7 +51,8 @@ GROUP BY m.cluster, m.msg_id"""
 
 
 def _message_events(nesting: Nesting) -> str:
-    place = """CASE WHEN queue_offset IS NOT NULL THEN broker_name || '/' || CASE WHEN stored_topic <> '' THEN stored_topic
+    place = """CASE WHEN queue_offset IS NOT NULL THEN broker_name || '/' || CASE WHEN stored_topic <> '' THEN
+        stored_topic
       ELSE topic END || '/' || cast(queue_id AS string) || '@' || cast(queue_offset AS string)
       WHEN kind IN ('HANDLED', 'RESULT') AND client_id <> '' THEN client_id
       WHEN kind IN ('HANDLED', 'RESULT') THEN client_host ELSE store_host END"""
@@ -59,7 +60,8 @@ def _message_events(nesting: Nesting) -> str:
       WHEN failed = 1 THEN 'FAILED' WHEN kind = 'HANDLED' THEN 'OPEN' ELSE '' END"""
     return f"""
 SELECT cluster, msg_id, {nested(nesting, [f.name for f in EVENT_FIELDS])} AS events FROM (
-  SELECT cluster, msg_id, coalesce(start_ms, end_ms - cost_ms, end_ms, 0) AS at_ms, kind, group_name, {outcome} AS outcome,
+  SELECT cluster, msg_id, coalesce(start_ms, end_ms - cost_ms, end_ms, 0) AS at_ms, kind, group_name, {outcome} AS
+      outcome,
     {place} AS place, CASE WHEN cause <> '' THEN cause ELSE detail END AS detail, evidence,
     CASE WHEN kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED') THEN cast(NULL AS bigint)
       ELSE coalesce(end_ms - start_ms, cost_ms) END AS duration_ms, retry_times
@@ -71,7 +73,7 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
     horizon = as_of_ms - settings.trace_delay_ms
     group_codes = " || ".join(f"CASE WHEN has_{code.lower()} = 1 THEN ',{code}' ELSE '' END" for code in GROUP_CODES)
     uncertain = "instr(',' || send_codes || ',', ',SEND_UNCERTAIN,') > 0"
-    unproven = "(instr(',' || send_codes || ',', ',SEND_FAILED,') > 0 OR instr(',' || send_codes || ',', ',SEND_UNCERTAIN,') > 0)"
+    unproven = f"({uncertain} OR instr(',' || send_codes || ',', ',SEND_FAILED,') > 0)"
     no_copy = "stored_ms IS NULL AND scanned = 1 AND (acked_ms IS NOT NULL OR handed_ms IS NOT NULL) AND half = 0"
     pending = f"coalesce(acked_ms, handed_ms) > {horizon}"
     lacks = (
@@ -85,13 +87,13 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
         (f"{no_copy} AND {pending}", "'COPY_PENDING'"),
         (f"{no_copy} AND NOT {pending}", "'COPY_NOT_FOUND'"),
         (f"{unproven} AND stored_ms IS NULL AND scanned = 0", "'TOPIC_NOT_SCANNED'"),
-        ("groups_lack = 1", _named("'GROUPS_INCOMPLETE'", count="lack_count", first="lack_first")),
+        ("groups_lack = 1", named("'GROUPS_INCOMPLETE'", count="lack_count", first="lack_first")),
     )
     notes = (
-        ("loss IS NOT NULL", _named("replace(loss_name, ':', '_')", from_ms="loss_from_ms", to_ms="loss_to_ms",
+        ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms",
                                     count="loss_count")),
-        (f"{uncertain} AND stored_ms IS NOT NULL", _named("'FOUND'", stored_ms="stored_ms")),
-        (f"{unproven} AND stored_ms IS NULL AND scanned = 1", _named("'NO_COPY'", scanned_ms="scanned_ms")),
+        (f"{uncertain} AND stored_ms IS NOT NULL", named("'FOUND'", stored_ms="stored_ms")),
+        (f"{unproven} AND stored_ms IS NULL AND scanned = 1", named("'NO_COPY'", scanned_ms="scanned_ms")),
         ("half = 1", "'TRANSACTION_NOT_JUDGED'"),
     )  # fmt: skip
     reasons = "".join(
@@ -109,7 +111,8 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
         "knowledge": f"CASE WHEN {complete} THEN 'COMPLETE' ELSE 'INCOMPLETE' END",
         "reasons": f"substr(''{reasons}, 2)",
         "is_open": f"CASE WHEN groups_open = 1 OR message_codes = 'SCHEDULED' OR send_lack = 'TRACE_PENDING'"
-        f" OR {no_copy} AND {pending} OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon} THEN 1 ELSE 0 END",
+        f" OR {no_copy} AND {pending} OR has_send = 1 AND send_closed = 0 AND unfinished_ms > {horizon}"
+        " THEN 1 ELSE 0 END",
     }
     return f"""
 SELECT {TRAJECTORIES.typed(computed)} FROM (
