@@ -185,8 +185,6 @@ class Broker:
         if command.is_response:
             return self._forwards.answered(peer, command)
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
-        if command.is_oneway:
-            sends = [send for send in sends if not (send.command.is_response and send.peer == peer.id)]
         return sends + self.settle(now_ms)
 
     def _handler(self, command: RemotingCommand) -> Handler:
@@ -204,6 +202,8 @@ class Broker:
             sends = answer(peer, request, code=response_code(error, request.version), remark=remark)
         except StoreError as error:
             sends = answer(peer, request, code=ResponseCode.SYSTEM_ERROR, remark=str(error))
+        if request.is_oneway:
+            return [send for send in sends if not (send.command.is_response and send.peer == peer.id)]
         if self.config.reply_in_kind and request.serialize == SerializeType.ROCKETMQ:
             for send in sends:
                 if send.command.is_response and send.peer == peer.id:
@@ -226,6 +226,8 @@ class Broker:
         for arrival in self.writer.take_arrivals():
             for pull in self.held.take_arrived(arrival.queue, arrival.next_offset, arrival.tags_code):
                 sends += self._serve_held(pull, now_ms)
+        if self._next_sweep_ms is None and len(self.held):
+            self._next_sweep_ms = now_ms + HELD_SWEEP_MS
         return sends
 
     def _serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
@@ -236,12 +238,8 @@ class Broker:
         sends: list[Send] = []
         for pull in self.held.take_due(now_ms):
             sends += self._serve_held(pull, now_ms)
-        if len(self.held) == 0:
-            self._next_sweep_ms = None
-        elif self._next_sweep_ms is None:
-            self._next_sweep_ms = now_ms + HELD_SWEEP_MS
-        elif now_ms >= self._next_sweep_ms:
-            self._next_sweep_ms = now_ms + HELD_SWEEP_MS
+        if self._next_sweep_ms is not None and now_ms >= self._next_sweep_ms:
+            self._next_sweep_ms = None  # `settle` sets it while pulls are held
             for queue in self.held.queues():
                 for pull in self.held.take_arrived(queue, self.store.max_offset(*queue), None):
                     sends += self._serve_held(pull, now_ms)

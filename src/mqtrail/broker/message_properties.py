@@ -125,7 +125,9 @@ def delay_level(text: bytes) -> int:
     try:
         return int(value)
     except ValueError:
-        raise MessageIllegal(f"found DELAY={value[:20]!r}, expected a level such as 3") from None
+        raise MessageIllegal(
+            f"found DELAY={value[:20].decode('utf-8', 'replace')}, expected a level such as 3"
+        ) from None
 
 
 def waits(text: bytes) -> bool:

@@ -1,0 +1,287 @@
+"""The broker as a whole, where a scenario would hide the point: administration, forwarding, trace loss, bad input."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtrail.wire import (
+    BatchItem,
+    BrokerConsumeStats,
+    ConsumeMessageDirectlyHeader,
+    ConsumerConnections,
+    ConsumerRunningInfoHeader,
+    ConsumeStats,
+    ConsumeStatsHeader,
+    DirectConsumeResult,
+    GroupList,
+    Host,
+    KvTable,
+    MessageQueue,
+    Peer,
+    PeerId,
+    QueryMessageHeader,
+    RegisterBrokerBody,
+    RegisterBrokerHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SendMessageHeader,
+    SerializeType,
+    TopicList,
+    TopicStatsTable,
+    TraceLoss,
+    ViewMessageHeader,
+    decode_records,
+    decode_trace,
+    encode_batch,
+    encode_properties,
+    parse_offset_msg_id,
+    validate_topic,
+)
+
+from .helpers import OTHER, PEER, Bench
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+def test_topic_statistics() -> None:
+    """202 tells each queue's range and last write."""
+    bench = Bench()
+    bench.send(queue_id=0)
+    found = TopicStatsTable.decode(bench.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"}).body)
+    assert len(found.offset_table) == 4
+    assert (found.offset_table[QUEUE].max_offset, found.offset_table[QUEUE].last_update_timestamp) == (1, bench.now_ms)
+    assert bench.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "absent"}).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_group_statistics() -> None:
+    """208 and 317 tell where the group stands, and how far it has pulled beyond that."""
+    bench = Bench()
+    for _ in range(3):
+        bench.send()
+    bench.heartbeat(topics={"orders": "*"})
+    bench.pull(count=2)
+    bench.broker.offsets.commit("g", "orders", 0, 1)
+    found = ConsumeStats.decode(bench.ask(RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader("g").to_ext()).body)
+    offset = found.offset_table[QUEUE]
+    assert (offset.broker_offset, offset.consumer_offset, offset.pull_offset) == (3, 1, 2)
+    assert offset.last_timestamp == bench.now_ms
+    every = BrokerConsumeStats.decode(bench.ask(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}).body)
+    assert (every.total_diff, every.total_inflight_diff) == (2, 1)
+    who = bench.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "orders"})
+    assert GroupList.decode(who.body).group_list == ("g",)
+    what = bench.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"})
+    assert TopicList.decode(what.body).topic_list == ("orders",)
+
+
+def test_connections() -> None:
+    """203 shows clients with address and language; an offline group is told apart from an empty one."""
+    bench = Bench()
+    bench.heartbeat("c1", topics={"orders": "A"})
+    found = ConsumerConnections.decode(bench.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}).body)
+    assert [(each.client_id, each.client_addr, each.language) for each in found.connection_set] == [
+        ("c1", "10.0.0.1:40001", "PYTHON")
+    ]
+    assert found.subscription_table["orders"].tags_set == ("A",)
+    refused = bench.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "h"})
+    assert refused.code == ResponseCode.CONSUMER_NOT_ONLINE
+
+
+def test_runtime_information() -> None:
+    """28 has the keys that mqadmin and dashboards parse."""
+    bench = Bench()
+    bench.send()
+    bench.send(DELAY="1")
+    bench.pull()
+    bench.advance(2_000)
+    table = KvTable.decode(bench.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    assert table["brokerVersionDesc"] == "V5_3_3"
+    assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("3", "1")
+    assert table["scheduleMessageOffset_1"] == "1,1"
+    for name in ("putTps", "getTransferredTps", "getTotalTps"):
+        assert len([float(part) for part in table[name].split()]) == 3
+
+
+def test_queries() -> None:
+    """A message is found by key, by unique id and by offset id, and an id that names none is told."""
+    bench = Bench()
+    reply = bench.send(KEYS="k1 k2", UNIQ_KEY="ID1")
+    bench.store.dispatch_index(10)
+    for key, unique in (("k2", False), ("ID1", True)):
+        header = QueryMessageHeader("orders", key, 10, 0, 1 << 62, unique)
+        found = bench.ask(RequestCode.QUERY_MESSAGE, header.to_ext())
+        assert [message.msg_id for message in decode_records(found.body)] == ["ID1"]
+    absent = bench.ask(RequestCode.QUERY_MESSAGE, QueryMessageHeader("orders", "k3", 10, 0, 1 << 62).to_ext())
+    assert absent.code == ResponseCode.QUERY_NOT_FOUND
+    _, physical_offset = parse_offset_msg_id(reply.ext["msgId"])
+    viewed = bench.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(physical_offset).to_ext())
+    assert decode_records(viewed.body)[0].msg_id == "ID1"
+    nothing = bench.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(physical_offset + 1).to_ext())
+    assert nothing.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_batch_items_keep_their_own_ids() -> None:
+    """Unlike 5.3.3, whose batches show one id for all, so that a trace can join what was sent and what was consumed."""
+    bench = Bench()
+    items = [BatchItem(b"a", b"UNIQ_KEY\x01ID1\x02TAGS\x01A\x02"), BatchItem(b"b", b"UNIQ_KEY\x01ID2\x02", 7)]
+    header = SendMessageHeader("pg", "orders", queue_id=1, batch=True, properties=encode_properties({"UNIQ_KEY": "B"}))
+    reply = bench.ask(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), encode_batch(items))
+    assert reply.ext["transactionId"] == "B"
+    stored = bench.messages("orders", 1)
+    assert [(message.msg_id, message.flag, message.properties["CLUSTER"]) for message in stored] == [
+        ("ID1", 0, "DefaultCluster"),
+        ("ID2", 7, "DefaultCluster"),
+    ]
+    assert reply.ext["msgId"].split(",") == [message.offset_msg_id for message in stored]
+
+
+def test_a_batch_is_taken_whole_or_not_at_all() -> None:
+    """One delayed item refuses the batch; nothing of it is stored."""
+    bench = Bench()
+    items = [BatchItem(b"a"), BatchItem(b"b", b"DELAY\x011\x02")]
+    header = SendMessageHeader("pg", "orders", queue_id=1, batch=True)
+    reply = bench.ask(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), encode_batch(items))
+    assert reply.code == ResponseCode.MESSAGE_ILLEGAL
+    assert bench.messages("orders", 1) == []
+
+
+def test_registration_is_whole_and_checked() -> None:
+    """103 carries every topic and the body's CRC, and is asked for again after a change."""
+    bench = Bench()
+    first = bench.broker.registration()
+    assert not bench.broker.topics_changed
+    bench.send()
+    assert bench.broker.topics_changed
+    second = bench.broker.registration()
+    header = RegisterBrokerHeader.from_ext(second.ext)
+    body = RegisterBrokerBody.decode(second.body)
+    assert (header.broker_addr, header.broker_id) == ("127.0.0.1:10911", 0)
+    assert "orders" in body.topic_config_serialize_wrapper.topic_config_table
+    assert first.ext["bodyCrc32"] != second.ext["bodyCrc32"]
+
+
+def test_a_read_only_broker_registers_so() -> None:
+    """The bits that the broker lacks are taken from its topics' permissions."""
+    bench = Bench(permission=4)
+    table = RegisterBrokerBody.decode(bench.broker.registration().body).topic_config_serialize_wrapper
+    assert table.topic_config_table["TBW102"].perm == 5
+
+
+def test_forwarding_and_its_ends() -> None:
+    """307 and 309 reach the client and come back; a client that is silent, gone or unknown is told to the asker."""
+    bench = Bench()
+    reply = bench.send()
+    bench.heartbeat("c1", peer=PEER)
+    info = ConsumerRunningInfoHeader("g", "c1").to_ext()
+    (asked,) = bench.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, info, peer=OTHER)
+    assert (asked.peer, asked.command.code) == (PEER.id, 307)
+    answer = RemotingCommand.reply_to(asked.command, 0, body=b"{}")
+    (back,) = bench.broker.handle(PEER, answer, bench.now_ms)
+    assert (back.peer, back.command.body) == (OTHER.id, b"{}")
+    assert bench.broker.handle(PEER, answer, bench.now_ms) == []
+
+    direct = ConsumeMessageDirectlyHeader("g", "c1", reply.ext["msgId"]).to_ext()
+    (asked,) = bench.tell(RequestCode.CONSUME_MESSAGE_DIRECTLY, direct, peer=OTHER)
+    assert decode_records(asked.command.body)[0].body == b"hi"
+    (late,) = bench.advance(10_000)
+    assert (late.peer, late.command.code) == (OTHER.id, ResponseCode.CONSUME_MSG_TIMEOUT)
+    result = DirectConsumeResult("CR_SUCCESS").encode()
+    assert bench.broker.handle(PEER, RemotingCommand.reply_to(asked.command, 0, body=result), bench.now_ms) == []
+
+    bench.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, info, peer=OTHER)
+    (gone,) = bench.broker.disconnected(PEER.id)
+    assert (gone.peer, gone.command.code) == (OTHER.id, ResponseCode.CONSUME_MSG_TIMEOUT)
+    assert bench.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, info, peer=OTHER).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_trace_loss_is_told_in_the_trace() -> None:
+    """What does not fit the buffer is counted, and the next trace message says how much it was."""
+    bench = Bench(broker_trace=True, broker_trace_records_max=2)
+    for _ in range(5):
+        bench.send()
+    bench.advance(500)
+    bench.send()
+    bench.advance(500)
+    records = [record for message in bench.messages("RMQ_SYS_TRACE_TOPIC") for record in decode_trace(message.body)[0]]
+    losses = [record for record in records if isinstance(record, TraceLoss)]
+    assert [loss.count for loss in losses] == [3]
+    assert len(records) - len(losses) == 3
+
+
+def test_trace_is_written_before_the_broker_stops() -> None:
+    """Records that still wait when it is stopped are not lost."""
+    bench = Bench(broker_trace=True)
+    bench.send()
+    bench.broker.stop(bench.now_ms)
+    assert len(bench.messages("RMQ_SYS_TRACE_TOPIC")) == 1
+
+
+def test_replies_in_kind() -> None:
+    """By setting, a binary request is answered in binary; by default in JSON, as 5.3.3 does."""
+    for in_kind, expected in ((False, SerializeType.JSON), (True, SerializeType.ROCKETMQ)):
+        bench = Bench(reply_in_kind=in_kind)
+        reply = bench.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}, serialize=SerializeType.ROCKETMQ)
+        assert reply.serialize == expected
+
+
+def test_ipv6_hosts() -> None:
+    """A broker and a client with IPv6 addresses make 56-character offset ids and keep both hosts."""
+    bench = Bench(address=Host("fd00::2", 10911))
+    peer = Peer(PeerId(9), Host("fd00::9", 51234))
+    header = SendMessageHeader("pg", "orders", queue_id=0)
+    reply = bench.ask(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), b"hi", peer=peer)
+    assert reply.ext["msgId"] == "FD00000000000000000000000000000200002A9F0000000000000000"
+    assert bench.messages("orders")[0].born_host == Host("fd00::9", 51234)
+
+
+def test_old_long_names_are_read() -> None:
+    """Code 10, as the C++ client writes it: long names, "0" for false."""
+    bench = Bench()
+    header = SendMessageHeader("pg", "orders", queue_id=0).to_ext_v1() | {"unitMode": "0", "batch": "0"}
+    assert bench.ask(RequestCode.SEND_MESSAGE, header, b"hi").code == ResponseCode.SUCCESS
+
+
+def test_a_long_retry_topic() -> None:
+    """A group of 120 characters has a retry topic of 127, which is stored and read."""
+    bench = Bench()
+    group = "g" * 120
+    bench.heartbeat(group=group)
+    validate_topic("%RETRY%" + group)
+    assert "%RETRY%" + group in bench.broker.topics
+
+
+CODES = st.sampled_from([int(code) for code in RequestCode]) | st.integers(0, 32_767)
+NAMES = (
+    *("a", "b", "c", "d", "e", "f", "g", "h", "i", "topic", "queueId", "consumerGroup", "queueOffset", "sysFlag"),
+    *("maxMsgNums", "suspendTimeoutMillis", "commitOffset", "group", "offset", "delayLevel", "producerGroup"),
+    *("timestamp", "key", "maxNum", "beginTimestamp", "endTimestamp", "clientID", "readQueueNums", "perm"),
+)
+TEXTS = ["", "0", "1", "-1", "T", "orders", "99999999999", "x y", "\x01", "true", "%RETRY%g", "TBW102"]
+EXT = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(TEXTS) | st.text(max_size=10))
+BODIES = st.binary(max_size=60) | st.sampled_from(
+    [b"{}", b"[]", b'{"clientID":1}', b'{"clientID":"c"}', b'{"mqSet":[1]}', b'{"groupName":5}', b'{"groupName":"g"}']
+)
+FUZZED = Bench(topics_max=60, held_pulls_max=50)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(CODES, EXT, BODIES, st.integers(0, 3)), max_size=8))
+def test_garbage_is_answered(requests: list[tuple[int, dict[str, str], bytes, int]]) -> None:
+    """Whatever a peer asks, it gets one answer or, for a pull, waits; nothing it sends makes the broker fail."""
+    for code, ext, body, flag in requests:
+        command = FUZZED.request(code, ext, body, flag=flag)
+        sends = FUZZED.broker.handle(PEER, command, FUZZED.now_ms)
+        answers = [send for send in sends if send.command.is_response and send.command.opaque == command.opaque]
+        if flag:
+            assert not answers
+        else:
+            assert len(answers) == 1 or (not answers and code in (11, 361))
+    FUZZED.advance(1_000)
+
+
+@pytest.mark.parametrize("code", [37, 324, 400, 200050])
+def test_later_work_is_refused_in_words(code: int) -> None:
+    """What this broker does not do yet is refused with a remark, never ignored."""
+    reply = Bench(auto_create_topic=True).ask(code)
+    assert reply.code in (ResponseCode.NO_PERMISSION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    assert reply.remark

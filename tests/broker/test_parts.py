@@ -1,0 +1,212 @@
+"""The small parts: held pulls, locks, clients, statistics, properties, settings."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtrail.broker import BROKER_CONF, BrokerConfig, properties_text
+from mqtrail.broker.clients import Client, ClientTable
+from mqtrail.broker.held import HeldPull, HeldPulls
+from mqtrail.broker.locks import LockTable
+from mqtrail.broker.message_properties import PropertyRules, with_real_queue
+from mqtrail.broker.stats import Statistics
+from mqtrail.wire import (
+    ConsumerData,
+    Host,
+    InvalidParameter,
+    MessageIllegal,
+    MessageQueue,
+    Peer,
+    PeerId,
+    RemotingCommand,
+    SubscriptionData,
+    SystemBusy,
+    decode_properties,
+    encode_properties,
+)
+
+from .helpers import NOW_MS, OTHER, PEER
+
+QUEUE = ("T", 0)
+
+
+def held(
+    peer: Peer = PEER, *, offset: int = 0, codes: frozenset[int] | None = None, deadline_ms: int = 100
+) -> HeldPull:
+    return HeldPull(peer, RemotingCommand(11), QUEUE, offset, codes, deadline_ms)
+
+
+def test_held_pulls_end_once() -> None:
+    """A pull that was woken is not also ended by its deadline or its connection."""
+    pulls = HeldPulls(10)
+    first, second = held(deadline_ms=100), held(OTHER, deadline_ms=50)
+    pulls.hold(first)
+    pulls.hold(second)
+    assert pulls.next_deadline_ms() == 50
+    assert pulls.take_arrived(QUEUE, 1, None) == [first, second]
+    assert (len(pulls), pulls.next_deadline_ms(), pulls.take_due(1000), QUEUE in pulls) == (0, None, [], False)
+    pulls.disconnect(PEER.id)
+
+
+def test_held_pulls_wait_for_their_tags_and_offset() -> None:
+    """Another tag, or an offset that is not yet reached, wakes nobody."""
+    pulls = HeldPulls(10)
+    pull = held(offset=5, codes=frozenset({7}))
+    pulls.hold(pull)
+    assert pulls.take_arrived(QUEUE, 6, 8) == []
+    assert pulls.take_arrived(QUEUE, 5, 7) == []
+    assert pulls.take_arrived(("T", 1), 6, 7) == []
+    assert pulls.take_arrived(QUEUE, 6, 7) == [pull]
+
+
+def test_held_pulls_leave_no_litter() -> None:
+    """Pulls that end early do not pile up among the deadlines."""
+    pulls = HeldPulls(10)
+    for number in range(10_000):
+        pulls.hold(held(deadline_ms=100_000 + number))
+        pulls.take_arrived(QUEUE, 1, None)
+    assert len(pulls._deadlines) < 200
+
+
+def test_held_pulls_are_bounded() -> None:
+    """One too many is told to come back later."""
+    pulls = HeldPulls(1)
+    pulls.hold(held())
+    with pytest.raises(SystemBusy, match="held_pulls_max"):
+        pulls.hold(held())
+
+
+def test_locks_are_bounded_and_lapsed_ones_make_room() -> None:
+    """A client that locks without end meets a limit; locks that lapsed do not count."""
+    locks = LockTable(60_000, 2)
+    queues = [MessageQueue("T", "b", number) for number in range(3)]
+    locks.lock("g", "c", queues[:2], NOW_MS)
+    with pytest.raises(SystemBusy, match="queue locks"):
+        locks.lock("h", "c", queues[2:], NOW_MS)
+    assert locks.lock("h", "c", queues[2:], NOW_MS + 60_001) == queues[2:]
+    assert not locks.is_any_held("g", NOW_MS + 60_001)
+
+
+def client(peer: Peer, client_id: str, seen_ms: int = NOW_MS) -> Client:
+    return Client(peer, client_id, "PYTHON", 479, seen_ms)
+
+
+def test_newer_subscriptions_win() -> None:
+    """An older heartbeat does not undo a newer one; a topic not named is given up."""
+    clients = ClientTable()
+    new, old = (SubscriptionData.build("T", tags, sub_version=version) for tags, version in (("A", 2), ("B", 1)))
+    assert clients.register_consumer(ConsumerData("g", subscription_data_set=(new,)), client(PEER, "c1"))
+    assert not clients.register_consumer(ConsumerData("g", subscription_data_set=(old,)), client(PEER, "c1"))
+    group = clients.consumer_group("g")
+    assert group is not None
+    assert group.subscriptions == {"T": new}
+    assert clients.register_consumer(ConsumerData("g"), client(PEER, "c1"))
+    assert group.subscriptions == {}
+
+
+def test_silent_clients_are_forgotten_one_by_one() -> None:
+    """Expiry leaves the members that were heard of, and drops groups without any."""
+    clients = ClientTable()
+    clients.register_consumer(ConsumerData("g"), client(PEER, "c1", NOW_MS))
+    clients.register_consumer(ConsumerData("g"), client(OTHER, "c2", NOW_MS + 10))
+    clients.register_producer("p", client(PEER, "c1", NOW_MS))
+    assert clients.expire(NOW_MS + 5) == ["g"]
+    group = clients.consumer_group("g")
+    assert group is not None
+    assert group.client_ids() == ["c2"]
+    assert (clients.producers("p"), clients.disconnect(PEER.id), clients.disconnect(OTHER.id)) == ([], [], ["g"])
+    assert clients.consumer_group("g") is None
+
+
+def test_statistics_windows() -> None:
+    """Sum, rate and average are of the window alone; what was never counted is not 0 but absent."""
+    stats = Statistics("C", NOW_MS)
+    counter = stats.put_counter("T", 0)
+    now_ms = NOW_MS
+    for _ in range(20):
+        counter.count += 30
+        counter.size += 3000
+        counter.times += 10
+        now_ms += 10_000
+        stats.tick(now_ms)
+    windows = stats.windows("TOPIC_PUT_NUMS", "T")
+    assert windows is not None
+    assert (windows[0].sum, windows[0].tps, windows[0].avgpt) == (180, 3.0, 3.0)
+    assert stats.put_tps("T") == 3.0
+    assert stats.windows("TOPIC_PUT_NUMS", "U") is None
+    assert (stats.put_total(), stats.put_size_total()) == (600, 60_000)
+    assert stats.rates(now_ms)["put"][1] == pytest.approx(3.0)
+    stats.forget_topic("T")
+    assert stats.windows("TOPIC_PUT_NUMS", "T") is None
+
+
+def test_statistics_morning() -> None:
+    """Midnight turns what was counted so far into today's morning figure."""
+    stats = Statistics("C", NOW_MS)
+    stats.put_counter("T", 0).count += 5
+    stats.tick(NOW_MS + 86_400_000)
+    assert stats.morning == {"Yesterday": (0, 0), "Today": (5, 0)}
+
+
+RULES = PropertyRules(BrokerConfig(), lambda: "FRESH")
+NAMES = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "a", "CLUSTER", "MSG_REGION", "POP_CK", "WAIT", "x"])
+VALUES = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+
+@given(st.dictionaries(NAMES, VALUES), st.booleans())
+def test_stored_properties(sent: dict[str, str], ended: bool) -> None:
+    """Every property of the sender's is kept, ours are set, POP_CK goes, an id is there: whichever road is taken."""
+    text = encode_properties(sent)
+    stored = RULES.of_message((text if ended else text.removesuffix("\x02")).encode())
+    expected = {name: value for name, value in sent.items() if name != "POP_CK"}
+    expected |= {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    expected.setdefault("UNIQ_KEY", "FRESH")
+    assert decode_properties(stored.text) == expected
+    assert stored.unique_id == expected["UNIQ_KEY"]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_as_properties(text: bytes) -> None:
+    """A text that is no list of properties is stored as it is or refused, never an accident."""
+    try:
+        stored = RULES.of_message(text)
+    except (MessageIllegal, SystemBusy):
+        return
+    assert decode_properties(stored.text)["CLUSTER"] == "DefaultCluster"
+
+
+def test_properties_that_do_not_fit() -> None:
+    """Too long before or after ours are added: refused with sizes and remedy."""
+    with pytest.raises(MessageIllegal, match=r"found properties of 32800 bytes, expected at most 32767"):
+        RULES.of_message(b"a" * 32_800)
+    almost = b"KEYS\x01" + b"k" * 32_700 + b"\x02"
+    with pytest.raises(MessageIllegal, match="expected at most 32767"):
+        RULES.of_message(almost)
+    with pytest.raises(MessageIllegal, match="expected at most 32767"):
+        with_real_queue(almost + b"x" * 60, "orders", 0)
+
+
+def test_settings_speak_rocketmq() -> None:
+    """A broker.conf's keys are read and written back alike."""
+    settings = {
+        entry.field: entry.read(text)
+        for key, text in {"brokerName": "b", "flushDiskType": "SYNC_FLUSH", "traceTopicEnable": "true"}.items()
+        for entry in [BROKER_CONF[key]]
+    }
+    lines = properties_text(BrokerConfig(**settings, address=Host("1.2.3.4", 5))).splitlines()
+    assert {"brokerName=b", "flushDiskType=SYNC_FLUSH", "traceTopicEnable=true", "listenPort=5"} <= set(lines)
+    assert lines == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"broker_name": ""}, {"broker_id": 1}, {"held_pulls_max": 0}, {"offsets_save_ms": -1}]
+)
+def test_settings_that_cannot_work(settings: dict[str, object]) -> None:
+    """A setting out of range stops the start and names itself."""
+    with pytest.raises(InvalidParameter, match=next(iter(settings))):
+        BrokerConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_peer_ids_are_numbers() -> None:
+    """The shell numbers connections; the core only compares them."""
+    assert Peer(PeerId(3), Host("::1", 1)).id == 3

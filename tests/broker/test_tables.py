@@ -1,0 +1,177 @@
+"""Topics, groups and offsets: what is kept, in which shape, and what a restart finds."""
+
+import pytest
+
+from mqtrail.broker import BrokerConfig
+from mqtrail.broker.groups import GroupTable
+from mqtrail.broker.offsets import OffsetTable
+from mqtrail.broker.topics import TopicTable
+from mqtrail.store import ConfigFileStore, MemoryDisk
+from mqtrail.wire import InvalidParameter, Perm, SystemError_, TopicConfig
+
+from .helpers import NOW_MS, Bench
+
+
+def files() -> ConfigFileStore:
+    return ConfigFileStore(MemoryDisk())
+
+
+def test_topics_json_has_apaches_shape() -> None:
+    """Apache RocketMQ reads the file that a topic made by a send is saved in."""
+    bench = Bench()
+    bench.send("orders")
+    document = bench.files.load("topics.json")
+    assert document is not None
+    assert document["topicConfigTable"]["orders"] == {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 4,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "orders",
+        "topicSysFlag": 0,
+        "writeQueueNums": 4,
+    }
+    assert document["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": NOW_MS}
+
+
+def test_tables_survive_a_restart() -> None:
+    """A broker that starts again knows its topics, groups, offsets and their versions."""
+    bench = Bench()
+    bench.send("orders")
+    bench.heartbeat(topics={"orders": "*"})
+    bench.broker.offsets.commit("g", "orders", 2, 7)
+    version = bench.broker.topics.data_version
+    bench.restart()
+    assert "orders" in bench.broker.topics
+    assert "%RETRY%g" in bench.broker.topics
+    assert bench.broker.groups.get("g") is not None
+    assert bench.broker.offsets.get("g", "orders", 2) == 7
+    assert bench.broker.topics.data_version == version
+
+
+def test_offsets_of_apache_are_read() -> None:
+    """A 4.9 consumerOffset.json, with bare queue ids and no version, is taken over."""
+    disk = MemoryDisk()
+    disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:10,1:3}}}')
+    table = OffsetTable(ConfigFileStore(disk), NOW_MS)
+    assert table.queues("g", "T") == {0: 10, 1: 3}
+    assert (table.topics_of("g"), table.groups_of("T")) == (["T"], ["g"])
+
+
+def test_a_table_of_another_shape_is_named() -> None:
+    """A config file that is no table of topics stops the start, with its name and the remedy."""
+    disk = MemoryDisk()
+    disk.replace("config/topics.json", b'{"topicConfigTable":[1]}')
+    with pytest.raises(InvalidParameter, match=r"topics\.json.*restore topics\.json\.bak"):
+        TopicTable(BrokerConfig(), ConfigFileStore(disk), NOW_MS)
+
+
+def test_offsets_are_saved_only_when_changed() -> None:
+    """Five seconds without a commit write nothing."""
+    bench = Bench()
+    bench.advance(20_000)
+    assert bench.files.load("consumerOffset.json") is None
+    bench.broker.offsets.commit("g", "orders", 0, 1)
+    bench.advance(5_000)
+    document = bench.files.load("consumerOffset.json")
+    assert document is not None
+    assert document["offsetTable"] == {"orders@g": {"0": 1}} or document["offsetTable"] == {"orders@g": {0: 1}}
+
+
+def test_every_change_of_topics_is_noticed() -> None:
+    """Making, changing and deleting raise the version and ask for a registration; repeating does not."""
+    topics = TopicTable(BrokerConfig(), files(), NOW_MS)
+    topics.changed = False
+    seen = [topics.version]
+    topics.update(TopicConfig("orders", 4, 4), NOW_MS)
+    seen.append(topics.version)
+    assert topics.changed
+    topics.update(TopicConfig("orders", 4, 4), NOW_MS)
+    assert topics.version == seen[-1]
+    assert topics.delete("orders", NOW_MS)
+    assert not topics.delete("orders", NOW_MS)
+    assert topics.version > seen[-1] > seen[0]
+
+
+def test_a_first_send_takes_no_more_queues_than_the_template_has() -> None:
+    """The client's wish is cut to TBW102's, and the INHERIT bit does not pass on."""
+    topics = TopicTable(BrokerConfig(default_topic_queue_nums=2), files(), NOW_MS)
+    made = topics.create_by_send("orders", "TBW102", 16, NOW_MS)
+    assert made is not None
+    assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (2, 2, Perm.READ | Perm.WRITE)
+    assert topics.create_by_send("more", "SELF_TEST_TOPIC", 4, NOW_MS) is None
+    assert topics.create_by_send("more", "absent", 4, NOW_MS) is None
+
+
+def test_topics_that_make_themselves_are_bounded() -> None:
+    """A client that invents topic names meets a limit that names its setting."""
+    topics = TopicTable(BrokerConfig(topics_max=12), files(), NOW_MS)
+    number = 0
+    while len(topics) < 12:
+        topics.create_by_send(f"t{(number := number + 1)}", "TBW102", 1, NOW_MS)
+    with pytest.raises(SystemError_, match="topics_max"):
+        topics.create_by_send("one_more", "TBW102", 1, NOW_MS)
+    topics.update(TopicConfig("by_hand", 1, 1), NOW_MS)
+
+
+@pytest.mark.parametrize("nums", [-1, 70_000])
+def test_absurd_queue_numbers_are_refused(nums: int) -> None:
+    """A typing error does not fill the disk with queue files."""
+    topics = TopicTable(BrokerConfig(), files(), NOW_MS)
+    with pytest.raises(InvalidParameter, match="read_queue_nums"):
+        topics.update(TopicConfig("orders", nums, 4), NOW_MS)
+
+
+def test_auto_creation_follows_todays_setting() -> None:
+    """TBW102 as saved with auto-creation on lets nothing make itself once it is off."""
+    kept = files()
+    TopicTable(BrokerConfig(), kept, NOW_MS).save()
+    topics = TopicTable(BrokerConfig(auto_create_topic=False), kept, NOW_MS)
+    assert topics.create_by_send("orders", "TBW102", 4, NOW_MS) is None
+
+
+def test_system_names() -> None:
+    """The cluster's and the broker's names and the trace topic are the broker's own."""
+    topics = TopicTable(BrokerConfig(trace_topic_enable=True, trace_topic="my_trace"), files(), NOW_MS)
+    for name in ("TBW102", "DefaultCluster", "broker-a", "my_trace", "rmq_sys_x"):
+        assert topics.is_system(name)
+        with pytest.raises(InvalidParameter, match="conflict with system topic"):
+            topics.update(TopicConfig(name, 1, 1), NOW_MS)
+    assert not topics.is_system("orders")
+
+
+def test_groups_make_themselves_only_where_they_may() -> None:
+    """Without auto-creation only RocketMQ's own groups come into being."""
+    groups = GroupTable(BrokerConfig(auto_create_group=False), files(), NOW_MS)
+    assert groups.find("g", NOW_MS) is None
+    assert groups.find("CID_RMQ_SYS_x", NOW_MS) is not None
+    with pytest.raises(InvalidParameter):
+        GroupTable(BrokerConfig(), files(), NOW_MS).find("g" * 121, NOW_MS)
+
+
+def test_a_reset_voids_commits_until_it_is_taken() -> None:
+    """The reset stands until the queue is pulled, once."""
+    table = OffsetTable(files(), NOW_MS)
+    table.reset("g", "T", 0, 5)
+    assert table.is_reset("g", "T", 0)
+    assert (table.take_reset("g", "T", 1), table.take_reset("g", "T", 0), table.take_reset("g", "T", 0)) == (
+        None,
+        5,
+        None,
+    )
+    assert not table.is_reset("g", "T", 0)
+    assert table.get("g", "T", 0) == 5
+
+
+def test_forgetting() -> None:
+    """A deleted topic or group leaves no offsets behind."""
+    table = OffsetTable(files(), NOW_MS)
+    for group in ("g", "h"):
+        for topic in ("T", "U"):
+            table.commit(group, topic, 0, 1)
+            table.note_pull(group, topic, 0, 2)
+    table.forget_topic("T")
+    table.forget_group("h")
+    assert list(table) == [("g", "U")]
+    assert table.pulled("g", "T", 0) is None

@@ -1,0 +1,389 @@
+"""The name server: what brokers tell it, what clients learn, and how brokers are forgotten."""
+
+import json
+import struct
+import zlib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtrail.namesrv import NameServer, NameServerConfig
+from mqtrail.store import ConfigFileStore, MemoryDisk
+from mqtrail.wire import (
+    BrokerHeader,
+    ClusterInfo,
+    DataVersion,
+    Host,
+    KvTable,
+    Peer,
+    PeerId,
+    RegisterBrokerBody,
+    RegisterBrokerHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicRouteData,
+)
+
+NOW_MS = 1_700_000_000_000
+BROKER, OTHER, CLIENT = (Peer(PeerId(number), Host("10.0.0.1", 5000 + number)) for number in (1, 2, 3))
+FRAMES = Path(__file__).parents[1] / "golden" / "frames.jsonl"
+
+
+class Bench:
+    """One name server and its clock."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now_ms = NOW_MS
+        self.files = ConfigFileStore(MemoryDisk())
+        self.server = NameServer(NameServerConfig(**settings), self.files, now_ms=NOW_MS)
+
+    def ask(
+        self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", peer: Peer = CLIENT, version: int = 479
+    ) -> RemotingCommand:
+        command = RemotingCommand(code, ext or {}, body, opaque=7, version=version)
+        (send,) = self.server.handle(peer, command, self.now_ms)
+        assert (send.peer, send.command.opaque) == (peer.id, 7)
+        return send.command
+
+    def register(
+        self,
+        name: str = "a",
+        address: str = "1.1.1.1:10911",
+        *,
+        topics: tuple[str, ...] = ("orders", "TBW102"),
+        broker_id: int = 0,
+        version: DataVersion | None = None,
+        peer: Peer = BROKER,
+        perm: int = 6,
+        **header: Any,
+    ) -> RemotingCommand:
+        table = {topic: TopicConfig(topic, 4, 4, perm) for topic in topics}
+        body = RegisterBrokerBody(TopicConfigTable(table, version or DataVersion(1))).encode()
+        fields = RegisterBrokerHeader(name, address, "C", f"{address}1", broker_id, **header)
+        return self.ask(RequestCode.REGISTER_BROKER, fields.to_ext(), body, peer)
+
+    def route(self, topic: str = "orders", **fields: Any) -> TopicRouteData | None:
+        reply = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **fields)
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return TopicRouteData.decode(reply.body)
+
+    def advance(self, ms: int) -> None:
+        end_ms = self.now_ms + ms
+        while (next_ms := self.server.next_tick_ms()) <= end_ms:
+            self.now_ms = next_ms
+            self.server.tick(next_ms)
+        self.now_ms = end_ms
+
+
+def test_a_route_in_both_dialects() -> None:
+    """Clients from 4.9.4, and who asks for it, get real JSON; older ones the bare broker ids they know."""
+    bench = Bench()
+    bench.register()
+    strict = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+    asked = bench.ask(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders", "acceptStandardJsonOnly": "true"}, version=317
+    )
+    old = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}, version=317)
+    assert strict.body == asked.body
+    assert json.loads(strict.body)["brokerDatas"][0]["brokerAddrs"] == {"0": "1.1.1.1:10911"}
+    assert b'"brokerAddrs":{0:"1.1.1.1:10911"}' in old.body
+
+
+def test_an_unknown_topic() -> None:
+    """No route is code 17 with a remedy."""
+    reply = Bench().ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "absent"})
+    assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+    assert reply.remark is not None
+    assert "No topic route info in name server for the topic: absent" in reply.remark
+
+
+def test_silent_brokers_are_forgotten() -> None:
+    """After 120 s, or the time the broker named itself, it and the topics on it alone are gone."""
+    bench = Bench()
+    bench.register("a")
+    bench.register("b", "2.2.2.2:10911", peer=OTHER, topics=("orders", "b_only"), heartbeat_timeout_millis=10_000)
+    bench.advance(15_000)
+    route = bench.route()
+    assert route is not None
+    assert [broker.broker_name for broker in route.broker_datas] == ["a"]
+    assert bench.route("b_only") is None
+    bench.advance(110_000)
+    assert bench.route() is None
+
+
+def test_a_sign_of_life_keeps_a_broker() -> None:
+    """QUERY_DATA_VERSION counts as one, and tells whether topics changed."""
+    bench = Bench()
+    bench.register(version=DataVersion(5))
+    ext = BrokerHeader("a", "1.1.1.1:10911", "C", 0).to_ext()
+    for _ in range(3):
+        bench.advance(100_000)
+        same = bench.ask(RequestCode.QUERY_DATA_VERSION, ext, DataVersion(5).encode())
+        assert same.ext == {"changed": "false"}
+    newer = bench.ask(RequestCode.QUERY_DATA_VERSION, ext, DataVersion(6).encode())
+    assert (newer.ext, DataVersion.decode(newer.body)) == ({"changed": "true"}, DataVersion(5))
+    unknown = bench.ask(
+        RequestCode.QUERY_DATA_VERSION, BrokerHeader("x", "9.9.9.9:1", "C", 0).to_ext(), DataVersion(5).encode()
+    )
+    assert unknown.ext == {"changed": "true"}
+
+
+def test_a_closed_connection_is_the_end() -> None:
+    """A broker that hangs up is forgotten at once; another connection of the same peer number is not."""
+    bench = Bench()
+    bench.register()
+    bench.server.disconnected(OTHER.id)
+    assert bench.route() is not None
+    bench.server.disconnected(BROKER.id)
+    assert bench.route() is None
+
+
+def test_a_broker_that_reconnected_survives_its_old_connection() -> None:
+    """The old connection's end is noticed after the new registration, and must not undo it."""
+    bench = Bench()
+    bench.register(peer=BROKER)
+    bench.register(peer=OTHER)
+    bench.server.disconnected(BROKER.id)
+    assert bench.route() is not None
+
+
+def test_unregister() -> None:
+    """104 forgets the broker."""
+    bench = Bench()
+    bench.register()
+    bench.ask(RequestCode.UNREGISTER_BROKER, BrokerHeader("a", "1.1.1.1:10911", "C", 0).to_ext())
+    assert bench.route() is None
+
+
+def test_the_trap_of_one_topic() -> None:
+    """As in 5.x, a broker's first registration with exactly one topic is refused; a later one is an update."""
+    bench = Bench()
+    refused = bench.register(topics=("orders",))
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    bench.register()
+    assert bench.register(topics=("more",), version=DataVersion(2)).code == ResponseCode.SUCCESS
+    assert bench.route("more") is not None
+    assert bench.route("orders") is not None
+
+
+def test_a_topic_that_is_gone_stays_by_default() -> None:
+    """Only with deleteTopicWithBrokerRegistration does a registration take topics away."""
+    for delete, found in ((False, True), (True, False)):
+        bench = Bench(delete_with_registration=delete)
+        bench.register(topics=("orders", "old"))
+        bench.register(topics=("orders", "new"), version=DataVersion(2))
+        assert (bench.route("old") is not None) == found
+        assert bench.route("new") is not None
+
+
+def test_slaves_learn_their_master() -> None:
+    """A slave's registration is answered with the master's addresses; its topics do not count."""
+    bench = Bench()
+    bench.register()
+    reply = bench.register(address="2.2.2.2:10911", broker_id=1, peer=OTHER, topics=("orders", "slave_only"))
+    assert reply.ext == {"masterAddr": "1.1.1.1:10911", "haServerAddr": "1.1.1.1:109111"}
+    assert bench.route("slave_only") is None
+    route = bench.route()
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == {0: "1.1.1.1:10911", 1: "2.2.2.2:10911"}
+
+
+def test_an_address_that_changes_its_id() -> None:
+    """A slave that became master is not listed twice."""
+    bench = Bench()
+    bench.register(broker_id=1, enable_acting_master=False)
+    bench.register(broker_id=0)
+    route = bench.route()
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == {0: "1.1.1.1:10911"}
+
+
+def test_two_brokers_of_one_name() -> None:
+    """The one with the newer state keeps the name, the other is told what to do."""
+    bench = Bench()
+    bench.register(version=DataVersion(1, 1, 5))
+    refused = bench.register(address="2.2.2.2:10911", version=DataVersion(1, 1, 4), peer=OTHER)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert refused.remark is not None
+    assert "another name or id" in refused.remark
+
+
+def test_the_bodys_crc() -> None:
+    """A body that does not match its CRC registers nothing."""
+    bench = Bench()
+    reply = bench.register(body_crc32=1)
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert reply.remark is not None
+    assert reply.remark.startswith("crc32 not match")
+    assert bench.route() is None
+
+
+def test_a_compressed_registration() -> None:
+    """The packed form of 4.9 and 5.x is read, with and without attributes."""
+
+    def text(value: str) -> bytes:
+        data = value.encode()
+        return struct.pack(">i", len(data)) + data
+
+    version = '{"counter":1,"stateVersion":0,"timestamp":3}'
+    plain = (
+        text(version) + struct.pack(">i", 2) + text("orders 4 4 6 SINGLE_TAG") + text('T 1 1 6 SINGLE_TAG {"a":"b"}')
+    )
+    bench = Bench()
+    fields = RegisterBrokerHeader("a", "1.1.1.1:10911", "C", "h", 0, compressed=True)
+    reply = bench.ask(RequestCode.REGISTER_BROKER, fields.to_ext(), zlib.compress(plain + text("[]")), BROKER)
+    assert reply.code == ResponseCode.SUCCESS
+    assert bench.route() is not None
+    assert bench.route("T") is not None
+
+
+def test_clusters_and_topics() -> None:
+    """106, 206, 224, 304 and 216 agree on what is there."""
+    bench = Bench()
+    bench.register()
+    cluster = ClusterInfo.decode(bench.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    assert cluster.cluster_addr_table == {"C": ("a",)}
+    topics = TopicList.decode(bench.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)
+    assert topics.topic_list == ("TBW102", "orders")
+    for name, found in (("C", ("TBW102", "orders")), ("D", ())):
+        reply = bench.ask(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": name})
+        assert TopicList.decode(reply.body).topic_list == found
+    system = TopicList.decode(bench.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS).body)
+    assert system == TopicList(("C", "a"), "1.1.1.1:10911")
+    bench.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "D"})
+    assert bench.route() is not None
+    bench.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    assert bench.route() is None
+
+
+def test_wiping_write_permission() -> None:
+    """205 takes the write bit from a broker's queues until 327 gives it back."""
+    bench = Bench()
+    bench.register()
+    assert bench.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"}).ext == {"wipeTopicCount": "2"}
+    bench.register()  # an unchanged registration does not undo it
+    route = bench.route()
+    assert route is not None
+    assert route.queue_datas[0].perm == 4
+    assert bench.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"}).ext == {"addTopicCount": "2"}
+    route = bench.route()
+    assert route is not None
+    assert route.queue_datas[0].perm == 6
+
+
+def test_key_values_survive_a_restart() -> None:
+    """100, 101, 102 and 219; kvConfig.json keeps them."""
+    bench = Bench()
+    entry = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"}
+    bench.ask(RequestCode.PUT_KV_CONFIG, entry)
+    bench.server = NameServer(NameServerConfig(order_conf_in_route=True), bench.files, now_ms=NOW_MS)
+    assert bench.ask(RequestCode.GET_KV_CONFIG, entry).ext == {"value": "a:4"}
+    listed = bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, entry)
+    assert KvTable.decode(listed.body).table == {"orders": "a:4"}
+    registered = bench.register()
+    assert KvTable.decode(registered.body).table == {"orders": "a:4"}
+    route = bench.route()
+    assert route is not None
+    assert route.order_topic_conf == "a:4"
+    bench.ask(RequestCode.DELETE_KV_CONFIG, entry)
+    assert bench.ask(RequestCode.GET_KV_CONFIG, entry).code == ResponseCode.QUERY_NOT_FOUND
+    assert bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "x"}).code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_zones() -> None:
+    """A client in zone mode sees its own zone's brokers."""
+    bench = Bench()
+    bench.register("a")
+    table = TopicConfigTable({name: TopicConfig(name, 4, 4) for name in ("orders", "T")}, DataVersion(1))
+    fields = RegisterBrokerHeader("b", "2.2.2.2:1", "C", "h", 0).to_ext() | {"__ZONE_NAME": "z"}
+    bench.ask(RequestCode.REGISTER_BROKER, fields, RegisterBrokerBody(table).encode(), OTHER)
+    ext = {"topic": "orders", "__ZONE_MODE": "true", "__ZONE_NAME": "z"}
+    route = TopicRouteData.decode(bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext).body)
+    assert [queues.broker_name for queues in route.queue_datas] == ["b"]
+
+
+def test_oneway_and_unknown_codes() -> None:
+    """No answer to a one-way request; an unknown code is refused in Java's words."""
+    bench = Bench()
+    oneway = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, flag=2)
+    assert bench.server.handle(CLIENT, oneway, NOW_MS) == []
+    assert bench.server.handle(CLIENT, RemotingCommand(0, flag=1), NOW_MS) == []
+    reply = bench.ask(10)
+    assert (reply.code, reply.remark) == (3, " request type 10 not supported")
+
+
+def test_settings() -> None:
+    """319 shows them; 318 is refused with what to do instead."""
+    bench = Bench()
+    assert b"listenPort=9876\n" in bench.ask(RequestCode.GET_NAMESRV_CONFIG).body
+    assert bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG).code == ResponseCode.INVALID_PARAMETER
+    assert bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG, version=409).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_brokers_are_bounded() -> None:
+    """A flood of registrations meets a limit; those known go on."""
+    bench = Bench(brokers_max=1)
+    bench.register()
+    assert bench.register("b", "2.2.2.2:1").code == ResponseCode.SYSTEM_BUSY
+    assert bench.register().code == ResponseCode.SUCCESS
+
+
+def recorded() -> list[Any]:
+    """Return what clients and brokers asked a 5.3.3 name server, with its answers."""
+    rows = [json.loads(line) for line in FRAMES.read_text().splitlines()]
+    return [
+        pytest.param(request, reply, id=f"{request['code']}-{reply['code']}")
+        for request, reply in pairwise(rows)
+        if request["release"] == reply["release"] == "5.3.3"
+        and request["direction"] in ("client>namesrv", "broker>namesrv")
+        and reply.get("request_code") == request["code"] != RequestCode.UPDATE_NAMESRV_CONFIG
+        and reply["kind"] == "reply"
+    ]
+
+
+@pytest.mark.parametrize(("request_row", "reply_row"), recorded())
+def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, Any]) -> None:
+    """The recorded answer's code, ext fields and body members, from a name server with the same broker."""
+    header, expected = (
+        json.loads(row["header"]) if isinstance(row["header"], str) else row["header"]
+        for row in (request_row, reply_row)
+    )
+    ext = header.get("extFields") or {}
+    bench = Bench()
+    if expected["code"] == ResponseCode.SUCCESS and header["code"] != RequestCode.REGISTER_BROKER:
+        bench.register("broker-a", topics=("TBW102", "other", ext.get("topic", "x")))
+    if header["code"] == RequestCode.GET_KV_CONFIG:
+        bench.ask(RequestCode.PUT_KV_CONFIG, {**ext, "value": "v"})
+    found = bench.ask(header["code"], ext, bytes.fromhex(request_row["body_hex"]), BROKER, version=header["version"])
+    assert (found.code, sorted(found.ext)) == (expected["code"], sorted(expected.get("extFields") or {}))
+    assert found.empty_ext == ("extFields" in expected)
+    body = bytes.fromhex(reply_row["body_hex"])
+    if header["code"] == RequestCode.GET_ROUTEINFO_BY_TOPIC and body:
+        assert json.loads(found.body).keys() == json.loads(body).keys()
+    assert bool(found.body) == bool(body)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([int(code) for code in RequestCode]),
+    st.dictionaries(
+        st.sampled_from(["brokerName", "brokerAddr", "clusterName", "haServerAddr", "brokerId", "topic", "compressed"]),
+        st.sampled_from(["", "0", "a", "-1", "true"]) | st.text(max_size=8),
+    ),
+    st.binary(max_size=60) | st.sampled_from([b"{}", b'{"topicConfigSerializeWrapper":1}', b"[1]"]),
+)
+def test_garbage_is_answered(code: int, ext: dict[str, str], body: bytes) -> None:
+    """A name server that is lied to answers, and goes on."""
+    bench = Bench()
+    bench.ask(code, ext, body)
+    bench.advance(10_000)
+    assert bench.ask(RequestCode.GET_BROKER_CLUSTER_INFO).code == ResponseCode.SUCCESS

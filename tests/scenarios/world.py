@@ -1,0 +1,291 @@
+"""What a scenario's lines do: a broker on virtual time, driven by commands, speaking in lines.
+
+    send peer=3 queue=orders/0 body=hi        a command: a verb and its arguments
+    ----
+    reply to 3: SUCCESS queue=orders/0@0      what the broker wants written, one line a Send
+
+A Send that waits for a flush says so, and appears again when `flush` releases it.
+"""
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from mqtrail.broker import Broker, BrokerConfig
+from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
+from mqtrail.wire import (
+    BatchItem,
+    ConsumerData,
+    HeartbeatData,
+    Host,
+    LockBatchBody,
+    LockedQueues,
+    MessageExt,
+    MessageModel,
+    MessageQueue,
+    Peer,
+    PeerId,
+    ProducerData,
+    PullHeader,
+    PullSysFlag,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    Send,
+    SendBackHeader,
+    SendMessageHeader,
+    SubscriptionData,
+    UniqueIdFactory,
+    decode_records,
+    decode_trace,
+    encode_batch,
+    encode_properties,
+)
+
+START_MS = 1_700_000_000_000
+Args = dict[str, str]
+
+
+class World:
+    """One broker; what was asked of it, to tell its answers apart; what waits for a flush."""
+
+    def __init__(self) -> None:
+        self._now_ms = START_MS
+        self._disk = MemoryDisk()
+        self._store = MemoryStore()
+        self._config = BrokerConfig()
+        self._broker = self._new_broker()
+        self._asked: dict[tuple[int, int], int] = {}
+        self._opaque = 0
+        self._waiting: list[Send] = []
+        self._store.flush()
+
+    def _new_broker(self) -> Broker:
+        ids = UniqueIdFactory("127.0.0.1", 1, 1, lambda: START_MS)
+        return Broker(self._config, self._store, ConfigFileStore(self._disk), unique_id=ids.next, now_ms=self._now_ms)
+
+    def do(self, line: str) -> list[str]:
+        """Run one command; return what it brought about."""
+        verb, *words = shlex.split(line)
+        args = dict(word.split("=", 1) for word in words)
+        action: Callable[[Args], list[str]] = getattr(self, f"_do_{verb}")
+        return action(args)
+
+    # Commands.
+
+    def _do_broker(self, args: Args) -> list[str]:
+        """Start anew with settings, on an empty store."""
+        settings: dict[str, Any] = {}
+        for name, text in args.items():
+            settings[name] = text == "true" if text in ("true", "false") else int(text) if text.isdigit() else text
+        self._config = BrokerConfig(**settings)
+        self._disk, self._store, self._waiting = MemoryDisk(), MemoryStore(), []
+        self._broker = self._new_broker()
+        return []
+
+    def _do_restart(self, args: Args) -> list[str]:
+        self._broker.stop(self._now_ms)
+        self._broker = self._new_broker()
+        return []
+
+    def _do_send(self, args: Args) -> list[str]:
+        topic, queue_id = _queue(args["queue"])
+        header = SendMessageHeader(
+            args.get("group", "pg"),
+            topic,
+            queue_id=queue_id,
+            born_timestamp=self._now_ms,
+            properties=encode_properties(_properties(args)),
+            reconsume_times=int(args.get("reconsume_times", "0")),
+        )
+        return self._ask(args, RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), args.get("body", "").encode())
+
+    def _do_batch(self, args: Args) -> list[str]:
+        topic, queue_id = _queue(args["queue"])
+        header = SendMessageHeader("pg", topic, queue_id=queue_id, born_timestamp=self._now_ms, batch=True)
+        items = [BatchItem(body.encode()) for body in args["bodies"].split(",")]
+        return self._ask(args, RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), encode_batch(items))
+
+    def _do_pull(self, args: Args) -> list[str]:
+        topic, queue_id = _queue(args["queue"])
+        hold_ms = int(args.get("hold_ms", "0"))
+        flags = PullSysFlag.SUSPEND if hold_ms else 0
+        if "tags" in args or "heartbeat" not in args:
+            flags |= PullSysFlag.SUBSCRIPTION
+        if "commit" in args:
+            flags |= PullSysFlag.COMMIT_OFFSET
+        header = PullHeader(
+            args["group"],
+            topic,
+            queue_id,
+            int(args.get("from", "0")),
+            int(args.get("count", "32")),
+            flags,
+            int(args.get("commit", "0")),
+            hold_ms,
+            args.get("tags", "*"),
+        )
+        return self._ask(args, RequestCode.PULL_MESSAGE, header.to_ext())
+
+    def _do_heartbeat(self, args: Args) -> list[str]:
+        subscriptions = []
+        for part in filter(None, args.get("topics", "").split(",")):
+            topic, _, tags = part.partition(":")
+            subscriptions.append(SubscriptionData.build(topic, tags or "*", sub_version=self._now_ms))
+        consumers = ()
+        if "consumer" in args:
+            model = MessageModel(args.get("model", "CLUSTERING"))
+            consumers = (
+                ConsumerData(args["consumer"], message_model=model, subscription_data_set=tuple(subscriptions)),
+            )
+        producers = (ProducerData(args["producer"]),) if "producer" in args else ()
+        return self._ask(
+            args, RequestCode.HEART_BEAT, body=HeartbeatData(args["client"], producers, consumers).encode()
+        )
+
+    def _do_send_back(self, args: Args) -> list[str]:
+        topic, rest = args["message"].split("/")
+        queue_id, queue_offset = rest.split("@")
+        found = self._store.read(topic, int(queue_id), int(queue_offset), 1, 1)
+        physical_offset = decode_records(found.records[0])[0].physical_offset if found.records else 1 << 40
+        header = SendBackHeader(physical_offset, args["group"], int(args.get("level", "0")))
+        if "max" in args:
+            header.max_reconsume_times = int(args["max"])
+        return self._ask(args, RequestCode.CONSUMER_SEND_MSG_BACK, header.to_ext())
+
+    def _do_lock(self, args: Args) -> list[str]:
+        return self._ask(args, RequestCode.LOCK_BATCH_MQ, body=self._lock_body(args))
+
+    def _do_unlock(self, args: Args) -> list[str]:
+        return self._ask(args, RequestCode.UNLOCK_BATCH_MQ, body=self._lock_body(args))
+
+    def _lock_body(self, args: Args) -> bytes:
+        queues = [MessageQueue(topic, "broker-a", number) for topic, number in map(_queue, args["queues"].split(","))]
+        return LockBatchBody(args["group"], args["client"], tuple(queues)).encode()
+
+    def _do_request(self, args: Args) -> list[str]:
+        """Any request: code by name, other arguments are ext fields."""
+        known = ("peer", "code", "body", "version", "oneway")
+        ext = {name: text for name, text in args.items() if name not in known}
+        code = RequestCode[args["code"]] if not args["code"].isdigit() else int(args["code"])
+        return self._ask(args, code, ext, args.get("body", "").encode())
+
+    def _do_disconnect(self, args: Args) -> list[str]:
+        return self._lines(self._broker.disconnected(PeerId(int(args["peer"]))))
+
+    def _do_advance(self, args: Args) -> list[str]:
+        """Let time pass, ticking just when the broker wants it."""
+        end_ms = self._now_ms + int(args["ms"])
+        lines = []
+        while (next_ms := self._broker.next_tick_ms()) <= end_ms:
+            self._now_ms = max(self._now_ms, next_ms)
+            for line in self._lines(self._broker.tick(self._now_ms)):
+                lines.append(f"at {self._now_ms - START_MS} ms: {line}")
+        self._now_ms = end_ms
+        return lines
+
+    def _do_flush(self, args: Args) -> list[str]:
+        flushed = self._store.flush()
+        released = [send for send in self._waiting if send.after_offset <= flushed]
+        self._waiting = [send for send in self._waiting if send.after_offset > flushed]
+        return [f"flushed to {flushed}", *(self._line(send) for send in released)]
+
+    def _do_queue(self, args: Args) -> list[str]:
+        """Show what a queue holds."""
+        topic, queue_id = _queue(args["queue"])
+        found = self._store.read(topic, queue_id, self._store.min_offset(topic, queue_id), 100, 1 << 20)
+        return [_message(message, properties=True) for message in decode_records(b"".join(found.records))]
+
+    def _do_trace(self, args: Args) -> list[str]:
+        """Show the records that the broker wrote into the trace topic."""
+        found = self._store.read(self._config.trace_topic, 0, 0, 100, 1 << 20)
+        lines = []
+        for message in decode_records(b"".join(found.records)):
+            records, rejects = decode_trace(message.body)
+            assert not rejects
+            lines += [f"keys={'+'.join(message.keys) or 'none'} {record!r}" for record in records]
+        return lines
+
+    def _do_topics(self, args: Args) -> list[str]:
+        """Show the topics that are not the broker's own."""
+        return [
+            f"{topic.topic} read={topic.read_queue_nums} write={topic.write_queue_nums} perm={topic.perm}"
+            for name, topic in sorted(self._broker.topics.all().items())
+            if not self._broker.topics.is_system(name)
+        ]
+
+    # Answers.
+
+    def _ask(self, args: Args, code: int, ext: Args | None = None, body: bytes = b"") -> list[str]:
+        peer = Peer(PeerId(int(args["peer"])), Host("10.0.0.1", 40_000 + int(args["peer"])))
+        self._opaque += 1
+        flag = 2 if args.get("oneway") == "true" else 0
+        version = int(args.get("version", "479"))
+        self._asked[peer.id, self._opaque] = code
+        command = RemotingCommand(code, ext or {}, body, opaque=self._opaque, flag=flag, version=version)
+        return self._lines(self._broker.handle(peer, command, self._now_ms))
+
+    def _lines(self, sends: list[Send]) -> list[str]:
+        lines = []
+        for send in sends:
+            if send.after_offset > self._store.flushed_offset:
+                self._waiting.append(send)
+                lines.append(f"once flushed to {send.after_offset}: {self._line(send)}")
+            else:
+                lines.append(self._line(send))
+        return lines
+
+    def _line(self, send: Send) -> str:
+        command = send.command
+        if not command.is_response:
+            kind = "oneway" if command.is_oneway else "request"
+            return f"{kind} to {send.peer}: {RequestCode(command.code).name} {_ext(command.ext)}".rstrip()
+        code = self._asked[send.peer, command.opaque]
+        parts = [f"reply to {send.peer}: {ResponseCode(command.code).name}"]
+        if command.remark:
+            parts.append(f"({command.remark})")
+        if code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            if command.code == ResponseCode.SUCCESS:
+                parts.append(f"queue={command.ext['queueId']}@{command.ext['queueOffset']}")
+        elif code == RequestCode.PULL_MESSAGE:
+            if command.ext:
+                names = ("nextBeginOffset", "minOffset", "maxOffset")
+                parts.append("next={} range=[{}, {})".format(*(command.ext[name] for name in names)))
+            parts += [_message(message) for message in decode_records(command.body)]
+        elif code == RequestCode.LOCK_BATCH_MQ:
+            locked = LockedQueues.decode(command.body).locked
+            parts.append(",".join(f"{queue.topic}/{queue.queue_id}" for queue in locked) or "none")
+        else:
+            parts.append(_ext(command.ext))
+            parts.append(command.body.decode())
+        return " ".join(filter(None, parts))
+
+
+def _queue(text: str) -> tuple[str, int]:
+    topic, _, queue_id = text.rpartition("/")
+    return topic, int(queue_id)
+
+
+def _properties(args: Args) -> dict[str, str]:
+    names = {"tags": "TAGS", "keys": "KEYS", "delay": "DELAY", "wait": "WAIT", "id": "UNIQ_KEY"}
+    properties = {wire: args[name] for name, wire in names.items() if name in args}
+    for pair in filter(None, args.get("properties", "").split(",")):
+        name, _, value = pair.partition(":")
+        properties[name] = value
+    return properties
+
+
+def _ext(ext: Args) -> str:
+    return " ".join(f"{name}={text}" for name, text in sorted(ext.items()))
+
+
+_SHOWN = ("DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "UNIQ_KEY", "WAIT")
+
+
+def _message(message: MessageExt, *, properties: bool = False) -> str:
+    text = f"{message.topic}/{message.queue_id}@{message.queue_offset} {message.body.decode()!r}"
+    if message.reconsume_times:
+        text += f" reconsume_times={message.reconsume_times}"
+    if properties:
+        text += "".join(f" {name}={message.properties[name]}" for name in _SHOWN if name in message.properties)
+    return text
