@@ -124,7 +124,7 @@ def serve(settings: dict[str, Any]) -> int:
     from mqtrail.store import CommitLogConfig
 
     config = NodeConfig(
-        data=Path(settings["data"]),
+        data=Path(settings["data"]) if settings["data"] else None,
         namesrv_port=0,
         broker_port=0,
         broker=BrokerConfig(**settings["broker"]),

@@ -81,6 +81,12 @@ def test_batch_ids(ours: Story) -> None:
     assert len(stored) == BATCH_COUNT
 
 
+def test_batch_items_keep_their_ids(ours: Story) -> None:
+    """On our broker an item is known by the id its producer gave it; Apache's shows the batch's id for all."""
+    delivered = [attempt["msgId"] for attempt in _attempts(ours, "batch-")]
+    assert sorted(delivered) == sorted(ours.batch["msgId"].split(","))
+
+
 def test_bodies_and_fields_arrive_as_sent(ours: Story) -> None:
     """Text, flag, keys and tags of the first message are what the handler gets."""
     [attempt] = ours.attempts[ours.group]["sync"]
