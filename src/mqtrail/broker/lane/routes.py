@@ -106,18 +106,18 @@ class SharedProperties:
         if stop < 0:
             stop = len(sent)
         unique_id = sent[at + _MARK_SIZE : stop]
+        if not unique_id.isalnum():
+            return None
         rest = sent[:at] + sent[stop:] if at else sent[stop:]
         try:
             shared = self._known[rest]
         except KeyError:
             shared = self._learn(sent, rest, unique_id)
-        if shared is None or not unique_id.isalnum():
-            return None
-        return unique_id, shared
+        return None if shared is None else (unique_id, shared)
 
     def _learn(self, sent: bytes, rest: bytes, unique_id: bytes) -> tuple[bytes, int, bool] | None:
         shared = None if _MARK in rest or len(sent) > SENT_SIZE_MAX else self._ask(sent, unique_id)
-        if len(rest) <= PROPERTIES_LENGTH_MAX and unique_id.isalnum():
+        if len(rest) <= PROPERTIES_LENGTH_MAX:
             if len(self._known) >= PROPERTIES_MAX:
                 self._known.clear()
             self._known[rest] = shared
