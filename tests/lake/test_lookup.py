@@ -1,4 +1,4 @@
-"""Look-ups open few files and say which; a message judged over lake and live rows gets what the whole judgement gives."""
+"""Look-ups open few files and say which; one message judged anew gets what the whole judgement gives."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from mqtrail import trail
 from mqtrail.lake import Lake, LookUp, connect, judge_messages, judge_rows
-
 from tests.lake.test_tables import write
 from tests.trail.histories import AS_OF_MS, HISTORIES, evidence, unique_id
 

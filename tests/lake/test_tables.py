@@ -128,12 +128,13 @@ def test_statistics_tell_what_a_file_may_hold(lake: Lake) -> None:
 def test_foreign_files_are_refused(lake: Lake) -> None:
     """A file without a column, or with rows of two hours, never becomes part of a table."""
     gaps, verdicts = lake["gaps"], lake["verdicts"]
+    short = gaps.path / "short.parquet"
+    pq.write_table(arrow_rows(gaps.table.relation, [{}]).select(["cluster"]), short)
     with pytest.raises(FileRefused, match="column 'broker_name' is missing"):
-        path = gaps.path / "short.parquet"
-        pq.write_table(arrow_rows(gaps.table.relation, [{}]).select(["cluster"]), path)
-        gaps.commit([path], app="app", batch=0)
+        gaps.commit([short], app="app", batch=0)
+    mixed = write(verdicts, "a", [verdict("m", 5), verdict("m", 6)])
     with pytest.raises(FileRefused, match="several publish_hour"):
-        verdicts.commit([write(verdicts, "a", [verdict("m", 5), verdict("m", 6)])], app="app", batch=0)
+        verdicts.commit([mixed], app="app", batch=0)
     assert gaps.version == verdicts.version == 0
 
 

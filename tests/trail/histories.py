@@ -1,415 +1,28 @@
 """Small labelled histories: evidence rows of one message or few, and the codes they are owed.
 
-Each history is a cluster of its own, so that all are judged in one run, on any engine. Times are seconds after BASE_MS;
-all are judged at AS_OF seconds. What a history does not change is a plain success: see `plain`.
+All are judged at AS_OF_MS in one run, on any engine; `story` says what a history is made of.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from tests.trail.story import (
+    AS_OF,
+    AS_OF_MS,
+    BASE_MS,
+    BROKER,
+    CLIENT,
+    GROUP,
+    PRODUCER,
+    TOPIC,
+    Expected,
+    History,
+    Row,
+    at,
+    offset_id,
+    unique_id,
+)
 
-BASE_MS = 1_700_000_000_000
-AS_OF = 600.0
-AS_OF_MS = BASE_MS + int(AS_OF * 1000)
-
-TOPIC = "orders"
-GROUP = "CG"
-PRODUCER = "10.0.0.1:5001"
-CONSUMER = "10.0.0.2:6001"
-CLIENT = "10.0.0.2@77#1"
-BROKER = "broker-a"
-
-Row = dict[str, Any]
-
-
-def at(seconds: float) -> int:
-    """Milliseconds since the epoch of a time in a history."""
-    return BASE_MS + round(seconds * 1000)
-
-
-def unique_id(number: int) -> str:
-    """An id of 32 characters made at BASE_MS, as a Java client makes them."""
-    month_start_ms = 1_698_796_800_000  # 2023-11-01
-    return f"0A000001004D18B4AAC2{BASE_MS - month_start_ms:08X}{number:04X}"
-
-
-@dataclass
-class History:
-    """Rows by relation, and what is expected of each message."""
-
-    name: str
-    rows: dict[str, list[Row]] = field(default_factory=dict)
-    expected: dict[str, Expected] = field(default_factory=dict)
-    records: int = 0
-
-    # --- expectations
-
-    def expect(
-        self,
-        send: str = "SEND_OK",
-        message: str = "",
-        knowledge: str = "COMPLETE",
-        reasons: tuple[str, ...] = (),
-        msg: int = 1,
-        group_reasons: tuple[str, ...] = (),
-        **groups: str,
-    ) -> History:
-        """Label message number `msg`: codes comma-joined in their order; reasons are names that must be there."""
-        self.expected[unique_id(msg)] = Expected(send, message, knowledge, reasons, group_reasons, groups)
-        return self
-
-    # --- trace records
-
-    def trace(self, record_type: str, time: float, **values: Any) -> History:
-        """One record, alone in its trace message, stored 0.2 s after its time unless told."""
-        stored = values.pop("stored", time + 0.2)
-        base = {
-            "cluster": self.name,
-            "broker_name": BROKER,
-            "trace_topic": "RMQ_SYS_TRACE_TOPIC",
-            "queue_id": 0,
-            "record_no": 0,
-            "queue_offset": self.records,
-            "item_no": 0,
-            "item_count": 1,
-            "trace_born_ms": at(stored) - 1,
-            "trace_store_ms": at(stored),
-            "record_type": record_type,
-            "event_ms": at(time),
-            "region_id": "DefaultRegion",
-            "trace_born_host": CONSUMER if record_type.startswith("Sub") else PRODUCER,
-        }
-        self.records += 1
-        self.rows.setdefault("trace_events", []).append({**base, **values})
-        return self
-
-    def pub(self, time: float = 0.0, cost: float = 0.005, msg: int = 1, **values: Any) -> History:
-        """An acknowledged send."""
-        return self.trace(
-            "Pub",
-            time,
-            **{
-                **{
-                    "msg_id": unique_id(msg),
-                    "group_name": "PG",
-                    "topic": TOPIC,
-                    "cost_ms": round(cost * 1000),
-                    "success": True,
-                    "store_host": "10.0.0.9:10911",
-                    "body_size": 10,
-                    "msg_type": 0,
-                },
-                **values,
-            },
-        )
-
-    def tried(
-        self,
-        time: float,
-        attempt: int,
-        outcome: str,
-        final: bool = False,
-        cost: float = 0.01,
-        msg: int = 1,
-        **values: Any,
-    ) -> History:
-        """One attempt of a send, as our client tells it."""
-        return self.trace(
-            "PubAttempt",
-            time,
-            **{
-                **{
-                    "msg_id": unique_id(msg),
-                    "group_name": "PG",
-                    "topic": TOPIC,
-                    "cost_ms": round(cost * 1000),
-                    "send_id": "S1",
-                    "attempt": attempt,
-                    "attempt_max": 3,
-                    "outcome": outcome,
-                    "is_final": final,
-                    "client_id": "10.0.0.1@5#1",
-                    "store_host": "10.0.0.9:10911",
-                },
-                **values,
-            },
-        )
-
-    def before(
-        self, time: float = 0.02, request: str = "R1", times: int = 0, group: str = GROUP, msg: int = 1, **values: Any
-    ) -> History:
-        """Handed to a handler."""
-        return self.trace(
-            "SubBefore",
-            time,
-            **{
-                **{"msg_id": unique_id(msg), "group_name": group, "request_id": request, "retry_times": times},
-                **values,
-            },
-        )
-
-    def after(
-        self,
-        time: float = 0.03,
-        request: str = "R1",
-        success: bool = True,
-        cost: float = 0.01,
-        group: str = GROUP,
-        msg: int = 1,
-        code: int | None = None,
-        **values: Any,
-    ) -> History:
-        """The handler ended."""
-        code = (0 if success else 4) if code is None else code
-        return self.trace(
-            "SubAfter",
-            time,
-            **{
-                **{
-                    "msg_id": unique_id(msg),
-                    "group_name": group,
-                    "request_id": request,
-                    "success": success,
-                    "cost_ms": round(cost * 1000),
-                    "context_code": code,
-                },
-                **values,
-            },
-        )
-
-    def handled(
-        self,
-        time: float = 0.02,
-        cost: float = 0.01,
-        success: bool = True,
-        request: str = "R1",
-        times: int = 0,
-        group: str = GROUP,
-        msg: int = 1,
-        **values: Any,
-    ) -> History:
-        """Handed over and ended."""
-        self.before(time, request, times, group, msg, **values)
-        return self.after(time + cost, request, success, cost, group, msg, **values)
-
-    def result(
-        self,
-        time: float,
-        result: str,
-        request: str = "R1",
-        times: int = 0,
-        cost: float = 0.01,
-        msg: int = 1,
-        **values: Any,
-    ) -> History:
-        """What became of one message, as our client tells it."""
-        return self.trace(
-            "SubResult",
-            time,
-            **{
-                **{
-                    "msg_id": unique_id(msg),
-                    "group_name": GROUP,
-                    "topic": TOPIC,
-                    "request_id": request,
-                    "retry_times": times,
-                    "result": result,
-                    "cost_ms": round(cost * 1000),
-                    "client_id": CLIENT,
-                    "store_broker_name": BROKER,
-                    "store_queue_id": 0,
-                    "store_queue_offset": 7,
-                    "detail": "" if result == "SUCCESS" else "ValueError: no",
-                },
-                **values,
-            },
-        )
-
-    # --- stored copies
-
-    def stored(
-        self,
-        time: float = 0.004,
-        kind: str = "NORMAL",
-        topic: str = TOPIC,
-        offset: int = 7,
-        msg: int = 1,
-        **values: Any,
-    ) -> History:
-        """A copy, as read from its queue."""
-        copies = self.rows.setdefault("message_meta", [])
-        base = {
-            "cluster": self.name,
-            "broker_name": BROKER,
-            "topic": topic,
-            "queue_id": 0,
-            "queue_offset": offset,
-            "tags": "TagA",
-            "physical_offset": 1000 + 200 * len(copies),
-            "offset_msg_id": f"0A00000900002A9F{len(copies):016X}",
-            "own_unique_key": unique_id(msg),
-            "last_unique_key": unique_id(msg),
-            "born_ms": at(0),
-            "born_host": PRODUCER,
-            "store_ms": at(time),
-            "store_size": 200,
-            "body_size": 10,
-            "body_crc": 1,
-            "sys_flag": 0,
-            "reconsume_times": 0,
-            "stored_kind": kind,
-            "read_ms": at(AS_OF - 1),
-            "trace_on": "true",
-        }
-        copies.append({**base, **values})
-        return self
-
-    def retry_copy(
-        self,
-        time: float,
-        times: int,
-        waits: bool = False,
-        due: float | None = None,
-        msg: int = 1,
-        group: str = GROUP,
-        **values: Any,
-    ) -> History:
-        """A copy in %RETRY%group, or on its way there."""
-        place = (
-            {"topic": "SCHEDULE_TOPIC_XXXX", "real_topic": f"%RETRY%{group}"} if waits else {"topic": f"%RETRY%{group}"}
-        )
-        return self.stored(
-            time,
-            "RETRY_WAIT" if waits else "RETRY",
-            **{
-                **place,
-                **{
-                    "msg": msg,
-                    "group_name": group,
-                    "retry_topic": TOPIC,
-                    "reconsume_times": times,
-                    "offset": times,
-                    "delay_level": 2 + times,
-                    "due_ms": at(due) if due is not None else None,
-                },
-                **values,
-            },
-        )
-
-    def dead_copy(self, time: float, times: int, group: str = GROUP, msg: int = 1, **values: Any) -> History:
-        """A copy in %DLQ%group."""
-        return self.stored(
-            time,
-            "DLQ",
-            **{
-                **{
-                    "topic": f"%DLQ%{group}",
-                    "msg": msg,
-                    "group_name": group,
-                    "retry_topic": TOPIC,
-                    "reconsume_times": times,
-                    "offset": 0,
-                    "delay_level": 0,
-                },
-                **values,
-            },
-        )
-
-    # --- samples
-
-    def sampled(self, relation: str, time: float, **values: Any) -> History:
-        """One row of a sampled relation."""
-        self.rows.setdefault(relation, []).append({"cluster": self.name, "sampled_ms": at(time), **values})
-        return self
-
-    def offset(self, offset: int, time: float = AS_OF - 1, group: str = GROUP, topic: str = TOPIC) -> History:
-        """A committed offset."""
-        return self.sampled(
-            "group_offsets", time, group_name=group, topic=topic, broker_name=BROKER, queue_id=0, consumer_offset=offset
-        )
-
-    def group(
-        self,
-        *clients: str,
-        offset: int | None = 8,
-        group: str = GROUP,
-        known: float = -60,
-        model: str = "CLUSTERING",
-        expression: str = "*",
-        consume_type: str = "CONSUME_PASSIVELY",
-        time: float = AS_OF - 1,
-        expression_type: str = "TAG",
-    ) -> History:
-        """A group known since `known`, its clients and its offset since the message was read until now."""
-        for sample in (known, time):
-            self.sampled(
-                "subscriptions",
-                sample,
-                group_name=group,
-                topic=TOPIC,
-                expression_type=expression_type,
-                expression=expression,
-                consume_type=consume_type,
-                message_model=model,
-            )
-        self.rows["clients"] = [r for r in self.rows.get("clients", []) if r["group_name"] != group]
-        for client in clients:
-            self.sampled(
-                "clients",
-                time,
-                group_name=group,
-                status="OK",
-                client_id=client,
-                client_host=CONSUMER,
-                language="JAVA",
-                version=479,
-            )
-        if not clients:
-            self.sampled("clients", time, group_name=group, status="OFFLINE")
-        if offset is not None:
-            self.offset(min(offset, 7), known, group)
-            self.offset(offset, 60, group)
-            self.offset(offset, time, group)
-        return self
-
-    def scanned(self, topic: str = TOPIC, time: float = AS_OF - 1, offset: int = 100) -> History:
-        """The pipeline reads the topic."""
-        return self.sampled(
-            "queue_ranges",
-            time,
-            broker_name=BROKER,
-            topic=topic,
-            queue_id=0,
-            min_offset=0,
-            max_offset=offset,
-            read_offset=offset,
-        )
-
-    def numbered(self, time: float, sequence: int, client: str = CLIENT, dropped: int = 0) -> History:
-        """The head of a trace message of our client."""
-        return self.trace(
-            "TraceBatch",
-            time,
-            client_id=client,
-            start_id="A",
-            sequence=sequence,
-            dropped_total=dropped,
-            trace_client_id=client,
-            trace_born_host=CONSUMER if client == CLIENT else PRODUCER,
-        )
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What one message is owed."""
-
-    send: str
-    message: str
-    knowledge: str
-    reasons: tuple[str, ...]
-    group_reasons: tuple[str, ...]
-    groups: dict[str, str]
+__all__ = ["AS_OF_MS", "BASE_MS", "HISTORIES", "Expected", "History", "Row", "evidence", "unique_id"]
 
 
 def stored_and_sent(name: str) -> History:
@@ -431,676 +44,272 @@ def batch(name: str, keys: tuple[str, str, str] = ("k1", "k2", "k3")) -> History
     return history
 
 
+# fmt: off
 HISTORIES = (
     # --- sending
     plain("send ok").expect(CG="CONSUMED"),
     stored_and_sent("send ok, trace record twice").pub(queue_id=3).handled().handled().expect(CG="CONSUMED"),
-    History("send slow")
-    .pub(cost=1.0)
-    .stored(1.0)
-    .scanned()
-    .group(CLIENT)
-    .handled(1.1)
+    History("send slow").pub(cost=1.0).stored(1.0).scanned().group(CLIENT).handled(1.1)
     .expect("SEND_OK,SEND_SLOW", CG="CONSUMED"),
-    History("send not quite slow")
-    .pub(cost=0.999)
-    .stored(0.9)
-    .scanned()
-    .group(CLIENT)
-    .handled(1.1)
+    History("send not quite slow").pub(cost=0.999).stored(0.9).scanned().group(CLIENT).handled(1.1)
     .expect(CG="CONSUMED"),
-    History("send degraded")
-    .pub(success=False)
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled()
+    History("send degraded").pub(success=False).stored().scanned().group(CLIENT).handled()
     .expect("SEND_DEGRADED", CG="CONSUMED"),
-    History("send retried")
-    .tried(0, 1, "ERROR", response_code=2)
-    .tried(0.1, 2, "OK", True)
-    .pub(0.1)
-    .stored(0.11)
+    History("send retried").tried(0, 1, "ERROR", response_code=2).tried(0.1, 2, "OK", True).pub(0.1).stored(0.11)
     .scanned()
-    .group(CLIENT)
-    .handled(0.2)
-    .expect("SEND_OK,SEND_RETRIED", CG="CONSUMED"),
-    History("send retried and slow in all")
-    .tried(0, 1, "TIMEOUT", cost=0.9)
-    .tried(0.9, 2, "OK", True, 0.2)
+    .group(CLIENT).handled(0.2).expect("SEND_OK,SEND_RETRIED", CG="CONSUMED"),
+    History("send retried and slow in all").tried(0, 1, "TIMEOUT", cost=0.9).tried(0.9, 2, "OK", True, 0.2)
     .pub(0.9, 0.2)
-    .stored(1.0)
-    .scanned()
-    .group(CLIENT)
-    .handled(1.2)
-    .expect("SEND_OK,SEND_SLOW,SEND_RETRIED", CG="CONSUMED"),
-    History("send failed")
-    .tried(0, 1, "ERROR", response_code=2)
-    .tried(0.1, 2, "CONNECT")
+    .stored(1.0).scanned().group(CLIENT).handled(1.2).expect("SEND_OK,SEND_SLOW,SEND_RETRIED", CG="CONSUMED"),
+    History("send failed").tried(0, 1, "ERROR", response_code=2).tried(0.1, 2, "CONNECT")
     .tried(0.2, 3, "NOT_SENT", True)
-    .scanned()
-    .group(CLIENT)
-    .expect("SEND_RETRIED,SEND_FAILED", reasons=("NO_COPY",)),
-    History("send failed at once, topic not read")
-    .tried(0, 1, "ERROR", True, response_code=17)
+    .scanned().group(CLIENT).expect("SEND_RETRIED,SEND_FAILED", reasons=("NO_COPY",)),
+    History("send failed at once, topic not read").tried(0, 1, "ERROR", True, response_code=17)
     .expect("SEND_FAILED", knowledge="INCOMPLETE", reasons=("TOPIC_NOT_SCANNED",)),
-    History("send uncertain, no copy")
-    .tried(0, 1, "TIMEOUT", cost=3)
-    .tried(3, 2, "ERROR", True, response_code=2)
+    History("send uncertain, no copy").tried(0, 1, "TIMEOUT", cost=3).tried(3, 2, "ERROR", True, response_code=2)
     .scanned()
-    .group(CLIENT)
-    .expect("SEND_RETRIED,SEND_UNCERTAIN", reasons=("NO_COPY",)),
-    History("send uncertain, stored and consumed")
-    .tried(0, 1, "TIMEOUT", True, 3)
-    .stored()
-    .scanned()
-    .group(CLIENT)
+    .group(CLIENT).expect("SEND_RETRIED,SEND_UNCERTAIN", reasons=("NO_COPY",)),
+    History("send uncertain, stored and consumed").tried(0, 1, "TIMEOUT", True, 3).stored().scanned().group(CLIENT)
     .handled()
     .expect("SEND_UNCERTAIN", reasons=("FOUND",), CG="CONSUMED"),
-    History("one-way and stored")
-    .tried(0, 1, "ONEWAY", True)
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled()
+    History("one-way and stored").tried(0, 1, "ONEWAY", True).stored().scanned().group(CLIENT).handled()
     .expect("SEND_UNCERTAIN", reasons=("FOUND",), CG="CONSUMED"),
-    History("send without its end")
-    .tried(0, 1, "ERROR")
-    .scanned()
-    .group(CLIENT)
+    History("send without its end").tried(0, 1, "ERROR").scanned().group(CLIENT)
     .expect("", knowledge="INCOMPLETE", reasons=("SEND_END_NOT_TRACED",)),
-    History("send try missing")
-    .tried(0.1, 3, "OK", True)
-    .tried(0, 1, "ERROR")
-    .pub(0.1)
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(0.2)
-    .expect("SEND_OK,SEND_RETRIED", knowledge="INCOMPLETE", reasons=("SEND_TRIES_NOT_TRACED",), CG="CONSUMED"),
+    History("send try missing").tried(0.1, 3, "OK", True).tried(0, 1, "ERROR").pub(0.1).stored().scanned().group(CLIENT)
+    .handled(0.2).expect("SEND_OK,SEND_RETRIED", knowledge="INCOMPLETE", reasons=("SEND_TRIES_NOT_TRACED",),
+                         CG="CONSUMED"),
     # --- a stored copy without a send record proves no send, and its causes differ
-    History("no send record, trace off at the producer")
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled()
+    History("no send record, trace off at the producer").stored().scanned().group(CLIENT).handled()
     .expect("", knowledge="INCOMPLETE", reasons=("PRODUCER_NOT_TRACED",), CG="CONSUMED"),
-    History("no send record, its neighbour has one")
-    .stored()
-    .pub(msg=2)
-    .stored(offset=8, msg=2)
-    .scanned()
-    .group(CLIENT, offset=9)
-    .handled()
-    .handled(msg=2, request="R2")
-    .expect(msg=2, CG="CONSUMED")
+    History("no send record, its neighbour has one").stored().pub(msg=2).stored(offset=8, msg=2).scanned()
+    .group(CLIENT, offset=9).handled().handled(msg=2, request="R2").expect(msg=2, CG="CONSUMED")
     .expect("", knowledge="INCOMPLETE", reasons=("NO_SEND_RECORD",), CG="CONSUMED"),
-    History("no send record, trace off at the broker")
-    .stored(trace_on="false")
-    .scanned()
-    .group(CLIENT)
-    .expect(
-        "",
-        knowledge="INCOMPLETE",
-        reasons=("TRACE_OFF_AT_BROKER",),
-        CG="UNKNOWN",
-        group_reasons=("TRACE_OFF_AT_BROKER",),
-    ),
-    History("no send record, records dropped")
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled()
-    .numbered(-5, 1, "10.0.0.1@5#1")
-    .numbered(5, 2, "10.0.0.1@5#1", dropped=4)
+    History("no send record, trace off at the broker").stored(trace_on="false").scanned().group(CLIENT)
+    .expect("", knowledge="INCOMPLETE", reasons=("TRACE_OFF_AT_BROKER",), CG="UNKNOWN",
+            group_reasons=("TRACE_OFF_AT_BROKER",)),
+    History("no send record, records dropped").stored().scanned().group(CLIENT).handled()
+    .numbered(-5, 1, "10.0.0.1@5#1").numbered(5, 2, "10.0.0.1@5#1", dropped=4)
     .expect("", knowledge="INCOMPLETE", reasons=("PRODUCER_NOT_TRACED", "TRACE_DROPPED"), CG="CONSUMED"),
-    History("send record still on its way")
-    .stored(AS_OF - 2)
-    .scanned()
-    .group(CLIENT, offset=7)
+    History("send record still on its way").stored(AS_OF - 2).scanned().group(CLIENT, offset=7)
     .expect("", knowledge="INCOMPLETE", reasons=("TRACE_PENDING",), CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
-    History("acknowledged, no copy")
-    .pub()
-    .scanned()
-    .group(CLIENT)
+    History("acknowledged, no copy").pub().scanned().group(CLIENT)
     .expect(knowledge="INCOMPLETE", reasons=("COPY_NOT_FOUND",), CG="UNKNOWN", group_reasons=("POSITION_UNKNOWN",)),
     # --- delay
-    History("scheduled")
-    .pub(msg_type=3)
-    .stored(
-        kind="DELAY_WAIT",
-        topic="SCHEDULE_TOPIC_XXXX",
-        real_topic=TOPIC,
-        delay_level=18,
-        delay_ms=7_200_000,
-        due_ms=at(7200),
-    )
-    .scanned()
-    .group(CLIENT, offset=7)
+    History("scheduled").pub(msg_type=3).delay_wait(7200, 18).scanned().group(CLIENT, offset=7)
     .expect(message="SCHEDULED", CG="WAITING"),
-    History("delivered in time")
-    .pub(msg_type=3)
-    .stored(kind="DELAY_WAIT", topic="SCHEDULE_TOPIC_XXXX", real_topic=TOPIC, delay_level=2, due_ms=at(5))
-    .stored(5.1, "DELAYED", real_topic=TOPIC, delay_level=2)
-    .scanned()
-    .group(CLIENT)
-    .handled(5.2)
-    .expect(CG="CONSUMED"),
-    History("delivered late")
-    .pub(msg_type=3)
-    .stored(kind="DELAY_WAIT", topic="SCHEDULE_TOPIC_XXXX", real_topic=TOPIC, delay_level=2, due_ms=at(5))
-    .stored(8.0, "DELAYED", real_topic=TOPIC, delay_level=2)
-    .scanned()
-    .group(CLIENT)
-    .handled(8.2)
+    History("delivered in time").pub(msg_type=3)
+    .delay_wait(5, 2)
+    .stored(5.1, "DELAYED", real_topic=TOPIC, delay_level=2).scanned().group(CLIENT).handled(5.2).expect(CG="CONSUMED"),
+    History("delivered late").pub(msg_type=3)
+    .delay_wait(5, 2)
+    .stored(8.0, "DELAYED", real_topic=TOPIC, delay_level=2).scanned().group(CLIENT).handled(8.2)
     .expect(message="DELIVERED_LATE", CG="CONSUMED"),
     # --- not handed over
     History("waiting").pub().stored().scanned().group(CLIENT, offset=7).expect(CG="WAITING"),
-    History("waiting, never committed on the queue")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=None)
-    .offset(0, topic="other")
-    .expect(CG="WAITING"),
+    History("waiting, never committed on the queue").pub().stored().scanned().group(CLIENT, offset=None)
+    .offset(0, topic="other").expect(CG="WAITING"),
     History("no consumer").pub().stored().scanned().group(offset=7).expect(CG="NO_CONSUMER"),
-    History("offsets never sampled")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=None)
-    .expect(
-        knowledge="INCOMPLETE", reasons=("GROUPS_INCOMPLETE",), CG="UNKNOWN", group_reasons=("OFFSETS_NOT_SAMPLED",)
-    ),
-    History("clients never sampled")
-    .pub()
-    .stored()
-    .scanned()
-    .offset(7, -60)
-    .offset(7)
+    History("offsets never sampled").pub().stored().scanned().group(CLIENT, offset=None)
+    .expect(knowledge="INCOMPLETE", reasons=("GROUPS_INCOMPLETE",), CG="UNKNOWN",
+            group_reasons=("OFFSETS_NOT_SAMPLED",)),
+    History("clients never sampled").pub().stored().scanned().offset(7, -60).offset(7)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("CLIENTS_NOT_SAMPLED",)),
-    History("broker of the group could not be asked")
-    .pub()
-    .stored()
-    .scanned()
-    .offset(7, -60)
-    .offset(7)
+    History("broker of the group could not be asked").pub().stored().scanned().offset(7, -60).offset(7)
     .sampled("clients", AS_OF - 1, group_name=GROUP, status="ERROR")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("CLIENTS_NOT_SAMPLED",)),
-    History("samples are old")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7, time=120)
+    History("samples are old").pub().stored().scanned().group(CLIENT, offset=7, time=120)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("STATE_STALE",)),
-    History("handed over, trace on its way")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7)
-    .offset(8)
+    History("handed over, trace on its way").pub().stored().scanned().group(CLIENT, offset=7).offset(8)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
-    History("the offset was moved back")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7)
-    .offset(8, 100)
+    History("the offset was moved back").pub().stored().scanned().group(CLIENT, offset=7).offset(8, 100)
     .expect(CG="WAITING"),
-    History("offset told by our client alone")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=None)
-    .trace(
-        "OffsetCommit",
-        100,
-        group_name=GROUP,
-        topic=TOPIC,
-        store_broker_name=BROKER,
-        store_queue_id=0,
-        consumer_offset=8,
-    )
+    History("offset told by our client alone").pub().stored().scanned().group(CLIENT, offset=None)
+    .trace("OffsetCommit", 100, group_name=GROUP, topic=TOPIC, store_broker_name=BROKER, store_queue_id=0,
+           consumer_offset=8)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     # --- passed without a record
-    stored_and_sent("passed, the group never traced").expect(
-        knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)
-    ),
-    stored_and_sent("passed, the group traces others")
-    .pub(msg=2)
-    .stored(offset=6, msg=2)
-    .handled(msg=2)
-    .expect(msg=2, CG="CONSUMED")
-    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)),
-    stored_and_sent("passed, records dropped")
-    .numbered(0, 1)
-    .numbered(5, 2, dropped=3)
+    stored_and_sent("passed, the group never traced")
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    stored_and_sent("passed, the group traces others").pub(msg=2).stored(offset=6, msg=2).handled(msg=2)
+    .expect(msg=2, CG="CONSUMED").expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)),
+    stored_and_sent("passed, records dropped").numbered(0, 1).numbered(5, 2, dropped=3)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED", "TRACE_DROPPED")),
-    stored_and_sent("passed, trace messages lost")
-    .numbered(-1, 1)
-    .numbered(5, 4)
+    stored_and_sent("passed, trace messages lost").numbered(-1, 1).numbered(5, 4)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_MESSAGES_LOST",)),
-    stored_and_sent("passed, a loss told")
-    .trace(
-        "TraceLoss", 5, client_id=CLIENT, start_id="A", from_ms=at(0), to_ms=at(1), lost_count=9, reason="SPOOL_FULL"
-    )
+    stored_and_sent("passed, a loss told").loss(0, 1)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_DROPPED_SPOOL_FULL",)),
-    stored_and_sent("passed, a range of the trace gone").expect(
-        knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC",)
-    ),
+    stored_and_sent("passed, a range of the trace gone").gap(-1, 3)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC",)),
     stored_and_sent("passed, a loss of another time")
-    .trace(
-        "TraceLoss",
-        5,
-        client_id=CLIENT,
-        start_id="A",
-        from_ms=at(-90),
-        to_ms=at(-80),
-        lost_count=9,
-        reason="SPOOL_FULL",
-    )
+    .trace("TraceLoss", 5, client_id=CLIENT, start_id="A", from_ms=at(-90),
+                                                           to_ms=at(-80), lost_count=9, reason="SPOOL_FULL")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED", "!TRACE_DROPPED")),
     # --- filters
     History("filtered").pub().stored().scanned().group(CLIENT, expression="TagB || TagC").expect(CG="FILTERED"),
     History("filtered, no tag").pub().stored(tags="").scanned().group(CLIENT, expression="TagB").expect(CG="FILTERED"),
-    History("let pass by its filter")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7, expression="TagB||TagA")
+    History("let pass by its filter").pub().stored().scanned().group(CLIENT, offset=7, expression="TagB||TagA")
     .expect(CG="WAITING"),
-    History("a tag is not a part of another")
-    .pub()
-    .stored(tags="Tag")
-    .scanned()
-    .group(CLIENT, expression="TagA||ATag")
+    History("a tag is not a part of another").pub().stored(tags="Tag").scanned().group(CLIENT, expression="TagA||ATag")
     .expect(CG="FILTERED"),
-    History("filtered by what was in force then")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, expression="TagB", time=300)
-    .group(CLIENT, expression="TagA", known=400)
-    .expect(CG="FILTERED"),
-    History("clients of the group differ")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7, expression="TagB")
+    History("filtered by what was in force then").pub().stored().scanned().group(CLIENT, expression="TagB", time=300)
+    .group(CLIENT, expression="TagA", known=400).expect(CG="FILTERED"),
+    History("clients of the group differ").pub().stored().scanned().group(CLIENT, offset=7, expression="TagB")
     .group(CLIENT, offset=7, expression="TagA")
     .expect(CG="WAITING"),
-    History("SQL filter")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, expression="a > 3", expression_type="SQL92")
+    History("SQL filter").pub().stored().scanned().group(CLIENT, expression="a > 3", expression_type="SQL92")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("FILTER_NOT_EVALUATED",)),
     # --- handed over, no end
-    History("in flight")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7)
-    .before(AS_OF - 20, client_id=CLIENT, trace_client_id=CLIENT)
+    History("in flight").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 20, client_id=CLIENT,
+                                                                               trace_client_id=CLIENT)
     .expect(CG="IN_FLIGHT"),
-    History("hung")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7)
-    .before(AS_OF - 46, trace_client_id=CLIENT)
+    History("hung").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 46, trace_client_id=CLIENT)
     .expect(CG="HUNG"),
-    History("hung, an Apache client told by its address")
-    .pub()
-    .stored()
-    .scanned()
-    .group("10.0.0.2@1#9", offset=7)
-    .before(100)
-    .expect(CG="HUNG"),
-    History("its client is gone")
-    .pub()
-    .stored()
-    .scanned()
-    .group("10.0.0.2@99#2", offset=7)
+    History("hung, an Apache client told by its address").pub().stored().scanned().group("10.0.0.2@1#9", offset=7)
+    .before(100).expect(CG="HUNG"),
+    History("its client is gone").pub().stored().scanned().group("10.0.0.2@99#2", offset=7)
     .before(100, trace_client_id="10.0.0.2@77#1")
     .expect(knowledge="INCOMPLETE", CG="WAITING", group_reasons=("HANDLER_GONE",)),
-    History("its client is gone and none is left")
-    .pub()
-    .stored()
-    .scanned()
-    .group(offset=7)
-    .before(100)
+    History("its client is gone and none is left").pub().stored().scanned().group(offset=7).before(100)
     .expect(knowledge="INCOMPLETE", CG="NO_CONSUMER", group_reasons=("HANDLER_GONE",)),
-    History("the end may be lost")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7)
-    .before(100, trace_client_id=CLIENT)
-    .numbered(90, 1)
-    .numbered(200, 2, dropped=1)
+    History("the end may be lost").pub().stored().scanned().group(CLIENT, offset=7).before(100, trace_client_id=CLIENT)
+    .numbered(90, 1).numbered(200, 2, dropped=1)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_MAY_BE_LOST", "TRACE_DROPPED")),
-    History("hung, another client of the group lost records")
-    .pub()
-    .stored()
-    .scanned()
+    History("hung, another client of the group lost records").pub().stored().scanned()
     .group(CLIENT, "10.0.0.3@1#1", offset=7)
-    .before(100, trace_client_id=CLIENT)
-    .numbered(90, 1, "10.0.0.3@1#1")
-    .numbered(200, 2, "10.0.0.3@1#1", dropped=1)
+    .before(100, trace_client_id=CLIENT).numbered(90, 1, "10.0.0.3@1#1").numbered(200, 2, "10.0.0.3@1#1", dropped=1)
     .expect(CG="HUNG"),
-    stored_and_sent("ended, its end not traced")
-    .before(trace_client_id=CLIENT)
+    stored_and_sent("ended, its end not traced").before(trace_client_id=CLIENT)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("END_NOT_TRACED",)),
     # --- consumed
-    plain("consumed slowly")
-    .pub(msg=2)
-    .stored(offset=6, msg=2)
-    .handled(cost=1.0, msg=2, request="R2")
-    .expect(CG="CONSUMED")
-    .expect(msg=2, CG="CONSUMED,CONSUMED_SLOW"),
-    stored_and_sent("consumed in a slow listener batch")
-    .before()
-    .after(4.02, cost=1.0)
+    plain("consumed slowly").pub(msg=2).stored(offset=6, msg=2).handled(cost=1.0, msg=2, request="R2")
+    .expect(CG="CONSUMED").expect(msg=2, CG="CONSUMED,CONSUMED_SLOW"),
+    stored_and_sent("consumed in a slow listener batch").before().after(4.02, cost=1.0)
     .expect(CG="CONSUMED,CONSUMED_SLOW", group_reasons=("COST_IS_AVERAGE",)),
-    stored_and_sent("consumed, our client tells each message's time")
-    .before()
-    .after(4.02, cost=1.0)
-    .result(0.3, "SUCCESS", cost=0.3)
-    .expect(CG="CONSUMED"),
-    stored_and_sent("consumed, no beginning")
-    .after()
+    stored_and_sent("consumed, our client tells each message's time").before().after(4.02, cost=1.0)
+    .result(0.3, "SUCCESS", cost=0.3).expect(CG="CONSUMED"),
+    stored_and_sent("consumed, no beginning").after()
     .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("BEGIN_NOT_TRACED",)),
-    stored_and_sent("consumed, end record of an old client")
-    .before()
-    .after(event_ms=None, group="")
+    stored_and_sent("consumed, end record of an old client").before().after(event_ms=None, group="")
     .expect(CG="CONSUMED"),
-    stored_and_sent("an end without beginning or group")
-    .after(group="", event_ms=None)
+    stored_and_sent("an end without beginning or group").after(group="", event_ms=None)
     .expect(knowledge="INCOMPLETE", reasons=("GROUP_NOT_TOLD",), CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     stored_and_sent("end stored before its beginning").after(stored=0.04).before(stored=5).expect(CG="CONSUMED"),
     plain("two groups, one down").group(group="CG2", offset=7).expect(CG="CONSUMED", CG2="NO_CONSUMER"),
     plain("a group that came later").group(CLIENT, group="CG2", known=30).expect(CG="CONSUMED"),
-    plain("a group known by its deliveries alone")
-    .handled(group="CG3", request="R3")
+    plain("a group known by its deliveries alone").handled(group="CG3", request="R3")
     .expect(CG="CONSUMED", CG3="CONSUMED"),
-    plain("groups of tools and traces")
-    .offset(3, -60, "TOOLS_CONSUMER")
-    .offset(3, -60, "CID_RMQ_SYS_TRACE")
-    .handled(group="TOOLS_CONSUMER", request="R4")
-    .expect(CG="CONSUMED"),
+    plain("groups of tools and traces").offset(3, -60, "TOOLS_CONSUMER").offset(3, -60, "CID_RMQ_SYS_TRACE")
+    .handled(group="TOOLS_CONSUMER", request="R4").expect(CG="CONSUMED"),
     # --- retries
-    History("retrying, the copy waits")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(success=False)
-    .retry_copy(0.1, 1, waits=True, due=AS_OF + 10)
+    History("retrying, the copy waits").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .retry_copy(0.1, 1, waits=True, due=AS_OF + 10).expect(CG="RETRYING"),
+    History("retrying, no copy read").pub().stored().scanned().group(CLIENT).handled(500, success=False)
     .expect(CG="RETRYING"),
-    History("retrying, no copy read")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(500, success=False)
-    .expect(CG="RETRYING"),
-    History("consumed after retry")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(success=False)
-    .retry_copy(0.1, 1, waits=True, due=10)
-    .retry_copy(10, 1)
-    .offset(2, topic="%RETRY%CG")
-    .handled(10.1, request="R2", times=1)
-    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
-    History("consumed in place after a failure, ordered")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(success=False)
-    .handled(1.1, request="R2", times=1)
-    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
-    History("consumed after retry, the first attempt untraced")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .retry_copy(10, 1)
-    .handled(10.1, times=1)
-    .expect(knowledge="INCOMPLETE", CG="CONSUMED,CONSUMED_AFTER_RETRY", group_reasons=("ATTEMPTS_NOT_TRACED",)),
-    History("the retry was read and not traced")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(success=False)
-    .retry_copy(10, 1)
-    .offset(2, 60, topic="%RETRY%CG")
-    .offset(2, topic="%RETRY%CG")
+    History("consumed after retry").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .retry_copy(0.1, 1, waits=True, due=10).retry_copy(10, 1).offset(2, topic="%RETRY%CG")
+    .handled(10.1, request="R2", times=1).expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
+    History("consumed in place after a failure, ordered").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .handled(1.1, request="R2", times=1).expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
+    History("consumed after retry, the first attempt untraced").pub().stored().scanned().group(CLIENT).retry_copy(10, 1)
+    .handled(10.1, times=1).expect(knowledge="INCOMPLETE", CG="CONSUMED,CONSUMED_AFTER_RETRY",
+                                  group_reasons=("ATTEMPTS_NOT_TRACED",)),
+    History("the retry was read and not traced").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .retry_copy(10, 1).offset(2, 60, topic="%RETRY%CG").offset(2, topic="%RETRY%CG")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RETRY_PASSED_UNTRACED",)),
-    History("no one to retry")
-    .pub()
-    .stored()
-    .scanned()
-    .group()
-    .handled(success=False)
-    .retry_copy(10, 1)
-    .offset(1, topic="%RETRY%CG")
-    .expect(CG="RETRYING"),
-    History("the tail that was not acknowledged")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled()
-    .retry_copy(0.1, 1, waits=True, due=10)
-    .expect(CG="RETRYING"),
-    History("the tail, consumed at the next attempt")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled()
-    .retry_copy(10, 1)
-    .handled(10.1, times=1, request="R2")
-    .expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
-    History("timed out and done twice")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .before()
-    .retry_copy(60, 1)
-    .handled(61, times=1, request="R2")
-    .after(120, code=1, cost=120)
+    History("no one to retry").pub().stored().scanned().group().handled(success=False).retry_copy(10, 1)
+    .offset(1, topic="%RETRY%CG").expect(CG="RETRYING"),
+    History("the tail that was not acknowledged").pub().stored().scanned().group(CLIENT).handled()
+    .retry_copy(0.1, 1, waits=True, due=10).expect(CG="RETRYING"),
+    History("the tail, consumed at the next attempt").pub().stored().scanned().group(CLIENT).handled().retry_copy(10, 1)
+    .handled(10.1, times=1, request="R2").expect(CG="CONSUMED,CONSUMED_AFTER_RETRY"),
+    History("timed out and done twice").pub().stored().scanned().group(CLIENT).before().retry_copy(60, 1)
+    .handled(61, times=1, request="R2").after(120, code=1, cost=120)
     .expect(CG="CONSUMED,CONSUMED_SLOW,DUPLICATE_PROCESSING"),
-    History("our client says failed")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .before()
-    .after(success=False, code=2)
-    .result(0.03, "EXCEPTION")
-    .retry_copy(0.1, 1, waits=True, due=AS_OF + 10)
+    History("our client says failed").pub().stored().scanned().group(CLIENT).before().after(success=False, code=2)
+    .result(0.03, "EXCEPTION").retry_copy(0.1, 1, waits=True, due=AS_OF + 10).expect(CG="RETRYING"),
+    History("the second attempt is in flight").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .retry_copy(AS_OF - 6, 1).before(AS_OF - 5, "R2", 1).offset(1, topic="%RETRY%CG").expect(CG="IN_FLIGHT"),
+    History("a waiting retry copy, also told by the broker").pub().stored().scanned().group(CLIENT)
+    .handled(success=False).retry_copy(0.1, 1, waits=True, due=AS_OF + 10)
+    .trace("Stored", 0.1, msg_id=unique_id(1), topic="SCHEDULE_TOPIC_XXXX", store_broker_name=BROKER, store_queue_id=0,
+           store_queue_offset=1, physical_offset=1200, stored_kind="DELAY", born_host=PRODUCER, store_ms=at(0.1))
     .expect(CG="RETRYING"),
-    History("the second attempt is in flight")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(success=False)
-    .retry_copy(AS_OF - 6, 1)
-    .before(AS_OF - 5, "R2", 1)
-    .offset(1, topic="%RETRY%CG")
-    .expect(CG="IN_FLIGHT"),
+    History("sent back and stored, told by the broker alone").pub()
+    .trace("Stored", 0.004, msg_id=unique_id(1), topic=TOPIC, store_broker_name=BROKER, store_queue_id=0,
+           store_queue_offset=7, physical_offset=1000, stored_kind="NORMAL", born_host=PRODUCER, store_ms=at(0.004))
+    .group(CLIENT).handled(success=False)
+    .trace("SentBack", 0.1, msg_id=unique_id(1), group_name=GROUP, topic=TOPIC, reconsume_times=1,
+           due_ms=at(AS_OF + 10))
+    .expect(CG="RETRYING"),
     # --- dead letters
-    History("dead, the broker tells why")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(success=False)
-    .dead_copy(0.1, 1)
-    .trace(
-        "DeadLettered", 0.1, msg_id=unique_id(1), group_name=GROUP, topic=TOPIC, reconsume_times=1, cause="BY_HANDLER"
-    )
-    .expect(CG="DEAD_LETTERED"),
-    History("dead, attempts exhausted")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(success=False)
-    .retry_copy(10, 1)
-    .handled(10.1, success=False, request="R2", times=1)
-    .dead_copy(10.2, 2)
+    History("dead, the broker tells why").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .dead_copy(0.1, 1).trace("DeadLettered", 0.1, msg_id=unique_id(1), group_name=GROUP, topic=TOPIC, reconsume_times=1,
+                             cause="BY_HANDLER").expect(CG="DEAD_LETTERED"),
+    History("dead, attempts exhausted").pub().stored().scanned().group(CLIENT).handled(success=False).retry_copy(10, 1)
+    .handled(10.1, success=False, request="R2", times=1).dead_copy(10.2, 2)
     .expect(CG="DEAD_LETTERED", group_reasons=("CAUSE_INFERRED",)),
-    History("dead, ordered give-up")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT)
-    .handled(success=False)
-    .handled(1.1, success=False, request="R2", times=1)
-    .dead_copy(10.2, 2, delay_level=-1)
-    .expect(CG="DEAD_LETTERED"),
-    History("dead, put back and consumed")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=12)
-    .handled(success=False)
-    .dead_copy(10, 1)
-    .stored(50, "RESENT", offset=11, origin_msg_id="X")
-    .handled(51, request="R9")
+    History("dead, ordered give-up").pub().stored().scanned().group(CLIENT).handled(success=False)
+    .handled(1.1, success=False, request="R2", times=1).dead_copy(10.2, 2, -1).expect(CG="DEAD_LETTERED"),
+    History("dead, put back and consumed").pub().stored().scanned().group(CLIENT, offset=12).handled(success=False)
+    .dead_copy(10, 1).stored(50, "RESENT", offset=11, origin_msg_id="X").handled(51, request="R9")
     .expect(CG="CONSUMED"),
     # --- duplicates
     plain("delivered twice").handled(5, request="R2").expect(CG="CONSUMED,DUPLICATE_DELIVERY,DUPLICATE_PROCESSING"),
-    stored_and_sent("delivered again after a crash")
-    .before()
-    .handled(30, request="R2")
+    stored_and_sent("delivered again after a crash").before().handled(30, request="R2")
     .expect(knowledge="INCOMPLETE", CG="CONSUMED,DUPLICATE_DELIVERY", group_reasons=("END_NOT_TRACED",)),
-    History("handed out twice without any send or copy")
-    .before(group="CG")
-    .handled(request="R2")
+    History("handed out twice without any send or copy").before(group="CG").handled(request="R2")
     .handled(1, request="R3")
     .expect("", knowledge="INCOMPLETE", reasons=("NO_SEND_RECORD",), CG="CONSUMED", group_reasons=("END_NOT_TRACED",)),
     # --- broadcasting
-    History("broadcasting")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, "10.0.0.3@1#1", offset=None, model="BROADCASTING")
-    .handled()
-    .handled(0.03, request="R2")
-    .expect(CG="CONSUMED"),
-    History("broadcasting, nothing delivered")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=None, model="BROADCASTING")
+    History("broadcasting").pub().stored().scanned().group(CLIENT, "10.0.0.3@1#1", offset=None, model="BROADCASTING")
+    .handled().handled(0.03, request="R2").expect(CG="CONSUMED"),
+    History("broadcasting, nothing delivered").pub().stored().scanned().group(CLIENT, offset=None, model="BROADCASTING")
     .expect(),
-    History("broadcasting, failed and dropped")
-    .pub()
-    .stored()
-    .scanned()
+    History("broadcasting, failed and dropped").pub().stored().scanned()
     .group(CLIENT, offset=None, model="BROADCASTING")
-    .handled(success=False)
-    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BROADCAST_FAILURE",)),
+    .handled(success=False).expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BROADCAST_FAILURE",)),
     # --- lite pull
-    History("lite pull, offset moved")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, consume_type="CONSUME_ACTIVELY")
-    .handled(cost=0)
-    .expect(CG="CONSUMED"),
-    History("lite pull, offset did not move")
-    .pub()
-    .stored()
-    .scanned()
+    History("lite pull, offset moved").pub().stored().scanned().group(CLIENT, consume_type="CONSUME_ACTIVELY")
+    .handled(cost=0).expect(CG="CONSUMED"),
+    History("lite pull, offset did not move").pub().stored().scanned()
     .group(CLIENT, offset=7, consume_type="CONSUME_ACTIVELY")
-    .handled(cost=0, trace_client_id=CLIENT)
-    .expect(CG="HUNG"),
-    History("perhaps a lite pull")
-    .pub()
-    .stored()
-    .scanned()
-    .group(CLIENT, offset=7, consume_type="")
-    .handled(cost=0)
+    .handled(cost=0, trace_client_id=CLIENT).expect(CG="HUNG"),
+    History("perhaps a lite pull").pub().stored().scanned().group(CLIENT, offset=7, consume_type="").handled(cost=0)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("LITE_PULL_POSSIBLE",)),
     # --- batches
     batch("batch, joined by keys")
-    .handled(msg=99, request="R1", keys="k1")
-    .handled(msg=99, request="R2", keys="k2", success=False)
-    .expect(msg=1, CG="CONSUMED")
-    .expect(msg=2, CG="RETRYING")
+    .handled(msg=99, request="R1", keys="k1").handled(msg=99, request="R2", keys="k2", success=False)
+    .expect(msg=1, CG="CONSUMED").expect(msg=2, CG="RETRYING")
     .expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)),
     batch("batch, joined by position", ("", "", ""))
-    .before(msg=99)
-    .after(msg=99)
-    .result(0.03, "SUCCESS", "R1", msg=99, store_queue_offset=7)
-    .before(msg=99, request="R2")
-    .after(msg=99, request="R2", success=False, code=2)
-    .result(0.03, "EXCEPTION", "R2", msg=99, store_queue_offset=8)
-    .retry_copy(10, 1, msg=99, origin_msg_id=f"0A00000900002A9F{1:016X}")
-    .handled(10.1, times=1, msg=99, request="R5")
-    .result(10.11, "SUCCESS", "R5", 1, msg=99, store_queue_offset=1)
-    .expect(msg=1, CG="CONSUMED")
-    .expect(msg=2, CG="CONSUMED,CONSUMED_AFTER_RETRY")
+    .before(msg=99).after(msg=99).result(0.03, "SUCCESS", "R1", msg=99, offset=7)
+    .before(msg=99, request="R2").after(msg=99, request="R2", success=False, code=2)
+    .result(0.03, "EXCEPTION", "R2", msg=99, offset=8)
+    .retry_copy(10, 1, msg=99, origin_msg_id=offset_id(1))
+    .handled(10.1, times=1, msg=99, request="R5").result(10.11, "SUCCESS", "R5", 1, msg=99, offset=1)
+    .expect(msg=1, CG="CONSUMED").expect(msg=2, CG="CONSUMED,CONSUMED_AFTER_RETRY")
     .expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("PASSED_UNTRACED",)),
-    batch("batch, all counted", ("", "", ""))
-    .handled(msg=99)
-    .handled(msg=99, request="R2")
+    batch("batch, all counted", ("", "", "")).handled(msg=99).handled(msg=99, request="R2")
     .handled(msg=99, request="R3")
-    .expect(msg=1, CG="CONSUMED", group_reasons=("BATCH_COUNTED",))
-    .expect(msg=2, CG="CONSUMED")
+    .expect(msg=1, CG="CONSUMED", group_reasons=("BATCH_COUNTED",)).expect(msg=2, CG="CONSUMED")
     .expect(msg=3, CG="CONSUMED"),
-    batch("batch, one of three missing", ("", "", ""))
-    .handled(msg=99)
-    .handled(msg=99, request="R2")
+    batch("batch, one of three missing", ("", "", "")).handled(msg=99).handled(msg=99, request="R2")
     .expect(msg=1, knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_ITEM_NOT_TOLD",))
-    .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN")
-    .expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN"),
-    History("batch, topic not read")
-    .pub(item_count=2)
-    .pub(msg=2, item_no=1, item_count=2)
-    .group(CLIENT)
-    .handled(msg=99)
-    .handled(msg=99, request="R2")
+    .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN").expect(msg=3, knowledge="INCOMPLETE", CG="UNKNOWN"),
+    History("batch, topic not read").pub(item_count=2).pub(msg=2, item_no=1, item_count=2).group(CLIENT)
+    .handled(msg=99).handled(msg=99, request="R2")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_NOT_JOINED",))
     .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN")
     .expect("", msg=99, knowledge="INCOMPLETE", CG="CONSUMED"),
     # --- transactions are not judged yet, and say so
-    History("half message")
-    .pub(msg_type=1)
-    .stored(kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", real_topic=TOPIC)
+    History("half message").pub(msg_type=1).stored(kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", real_topic=TOPIC)
     .scanned()
-    .group(CLIENT)
-    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRANSACTION_NOT_JUDGED",)),
+    .group(CLIENT).expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRANSACTION_NOT_JUDGED",)),
 )
+# fmt: on
 
-by_name = {history.name: history for history in HISTORIES}
-by_name["passed, a range of the trace gone"].rows["gaps"] = [
-    {
-        "cluster": "passed, a range of the trace gone",
-        "broker_name": BROKER,
-        "topic": "RMQ_SYS_TRACE_TOPIC",
-        "queue_id": 0,
-        "first_offset": 5,
-        "end_offset": 9,
-        "from_ms": at(-1),
-        "to_ms": at(3),
-        "detected_ms": at(20),
-        "reason": "EXPIRED",
-    }
-]
-assert len(by_name) == len(HISTORIES), "two histories have one name"
+assert len({history.name for history in HISTORIES}) == len(HISTORIES), "two histories have one name"
 
 
 def evidence(histories: tuple[History, ...] = HISTORIES) -> dict[str, list[Row]]:

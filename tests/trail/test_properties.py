@@ -8,10 +8,10 @@ from typing import Any
 
 import duckdb
 import pytest
+from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence
+
 from mqtrail import trail
 from mqtrail.lake import arrow_rows, connect, judge_rows
-
-from tests.trail.histories import AS_OF_MS, BASE_MS, HISTORIES, Row, evidence
 
 TIMES = {
     "trace_events": "trace_store_ms",
@@ -150,7 +150,7 @@ def test_settings_move_the_thresholds() -> None:
 def test_a_slow_group_is_hung_later() -> None:
     """Three times the 99th percentile counts where a hundred hand-overs tell it and it is longer than the default."""
     slow = next(h for h in HISTORIES if h.name == "hung")
-    template = [row for row in slow.rows["trace_events"] if row["record_type"] == "SubBefore"][0]
+    template = next(row for row in slow.rows["trace_events"] if row["record_type"] == "SubBefore")
     for count, state in ((99, "HUNG"), (100, "IN_FLIGHT")):
         rows = {name: list(some) for name, some in evidence((slow,)).items()}
         for number in range(count):

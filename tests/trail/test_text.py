@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime
 
 import pytest
+
 from mqtrail import trail
 from mqtrail.lake import arrow_rows, connect
 
@@ -110,7 +111,7 @@ def test_an_applications_own_names() -> None:
 
 
 def test_lag_counts_what_is_still_kept() -> None:
-    """Behind by messages and by the age of the first unread one; an offset below the minimum counts from the minimum."""
+    """Behind by messages, and by the age of the first unread one; what was removed does not count."""
     connection = connect()
     at = {"cluster": "c", "broker_name": "b", "topic": "t", "queue_id": 0}
     offsets = [
