@@ -103,7 +103,12 @@ class BrokerNode:
         )
 
     def _store_config(self, config: BrokerConfig) -> CommitLogConfig:
-        found = replace(self._config.store, store_host=config.address, message_size_max=config.message_size_max)
+        found = replace(
+            self._config.store,
+            store_host=config.address,
+            message_size_max=config.message_size_max,
+            message_delay_level=config.message_delay_level,
+        )
         if self._folder is not None:
             return found
         return replace(

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtrail.broker import BrokerConfig
+from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig
 from mqtrail.store import CommitLogConfig
 
@@ -30,6 +31,7 @@ class NodeConfig:
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: CommitLogConfig = field(default_factory=CommitLogConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    namesrv: NameServerConfig = field(default_factory=NameServerConfig)
     flush_interval_ms: int = 500  # flushIntervalCommitLog, ASYNC_FLUSH only
     expire_interval_ms: int = 10_000  # cleanResourceInterval
     index_interval_ms: int = 5  # pause between two strokes of index building while there is something to index

@@ -58,7 +58,7 @@ class Node:
                 self._folder = DataFolder.open(config.data)
             if config.namesrv_port is not None:
                 room = None if self._folder is None else self._folder.room(NAMESRV_ROOM)
-                self._namesrv = NameServerNode(room, server=config.server)
+                self._namesrv = NameServerNode(room, config.namesrv, config.server)
                 self._namesrv.bind(config.host, config.namesrv_port)
             for index, name in enumerate(config.broker_names):
                 self._ports[name] = config.broker_port + index * BROKER_PORT_STEP if config.broker_port else 0

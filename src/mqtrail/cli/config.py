@@ -1,0 +1,252 @@
+"""Settings: a TOML file, the environment and flags become the rooms' frozen config objects. Read here, nowhere else.
+
+    namesrv = "10.0.0.5:9876;10.0.0.6:9876"     # name servers that clients, look-ups and the pipeline ask
+    data = "/var/lib/mqtrail"                   # data folder of `up`
+    lake = "/srv/lake"
+    [broker]                                    # one table a config class, its fields as keys
+    message_delay_level = "1s 5s 10s"
+
+A flag outweighs the environment (NAMESRV_ADDR, MQTRAIL_DATA), that the file, that the default. The file is ./mqtrail.toml
+where there is one, or what --config names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mqtrail.cli.exits import UsageError
+from mqtrail.wire import Host, MQError
+
+T = TypeVar("T")
+
+FILE_DEFAULT = "mqtrail.toml"
+NAMESRV_DEFAULT = "127.0.0.1:9876"
+DATA_DEFAULT = "mqtrail-data"
+ENVIRONMENT = {"namesrv": "NAMESRV_ADDR", "data": "MQTRAIL_DATA"}
+"""Key of the file -> the environment variable that outweighs it."""
+TOP_KEYS = ("namesrv", "data", "lake")
+ROOMS: Mapping[str, tuple[str, str]] = {
+    "broker": ("mqtrail.broker", "BrokerConfig"),
+    "store": ("mqtrail.store", "CommitLogConfig"),
+    "node": ("mqtrail.node", "NodeConfig"),
+    "server": ("mqtrail.net", "ServerConfig"),
+    "namesrv_server": ("mqtrail.namesrv", "NameServerConfig"),
+    "client": ("mqtrail.client", "InstanceConfig"),
+    "producer": ("mqtrail.client", "ProducerConfig"),
+    "consumer": ("mqtrail.client", "ConsumerConfig"),
+    "trace": ("mqtrail.client", "TraceConfig"),
+    "judge": ("mqtrail.trail", "Settings"),
+}
+"""Table of the file -> module and class of the config object it fills. Imported when a command asks for it."""
+COMPOSED: Mapping[str, frozenset[str]] = {
+    "BrokerConfig": frozenset({"address", "ha_address"}),
+    "CommitLogConfig": frozenset({"store_host", "message_size_max", "message_delay_level"}),
+    "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv"}),
+    "ProducerConfig": frozenset({"instance", "trace"}),
+    "ConsumerConfig": frozenset({"instance", "trace"}),
+}
+"""Fields that are no key of their class's table: they are put together from other tables, flags or the broker's."""
+
+_SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Settings of one config object from one source. where: how an error names that source."""
+
+    where: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the file and the environment say. path: the file that was read, None without one."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def namesrv(self, flag: str | None, *, is_default_used: bool = True) -> str:
+        """The name servers' addresses; '' when nothing names them and is_default_used is False. UsageError."""
+        text = self._top("namesrv", flag) or (NAMESRV_DEFAULT if is_default_used else "")
+        if text:
+            namesrv_addresses(text)
+        return text
+
+    def data(self, flag: Path | None) -> Path:
+        """The data folder of `up`."""
+        return Path(self._top("data", None if flag is None else str(flag)) or DATA_DEFAULT).expanduser()
+
+    def lake(self, flag: Path | None) -> Path | None:
+        """The lake's folder, None when nothing names one."""
+        text = self._top("lake", None if flag is None else str(flag))
+        return Path(text).expanduser() if text else None
+
+    def room(self, name: str, *layers: Layer, below: Layer | None = None) -> Any:
+        """The config object of a table of ROOMS. Later layers outweigh earlier ones, all the file, that `below`."""
+        module, class_name = ROOMS[name]
+        cls = getattr(importlib.import_module(module), class_name)
+        told: dict[str, tuple[str, object]] = {}
+        for layer in (*([below] if below else ()), Layer(f"{self.path}, [{name}]", self._table(name)), *layers):
+            told |= {key: (f"{layer.where} {key}", value) for key, value in layer.values.items()}
+        return build(cls, told)
+
+    def client(self, name: str, *layers: Layer) -> Any:
+        """A ProducerConfig or ConsumerConfig with its shared parts ([client], [trace])."""
+        whole = self.room(name, *layers)
+        return dataclasses.replace(whole, instance=self.room("client"), trace=self.room("trace"))
+
+    def _table(self, name: str) -> Mapping[str, Any]:
+        table = self.values.get(name, {})
+        if not isinstance(table, Mapping):
+            raise UsageError(f"{self.path}: found {name} = {table!r}, expected a table [{name}]")
+        return table
+
+    def _top(self, key: str, flag: str | None) -> str:
+        if flag:
+            return flag
+        if variable := self.environment.get(ENVIRONMENT.get(key, ""), ""):
+            return variable
+        value = self.values.get(key, "")
+        if not isinstance(value, str):
+            raise UsageError(f"{self.path}: found {key} = {value!r}, expected a text")
+        return value
+
+
+def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Config:
+    """Read the file (the default one only where it is) and remember the environment. UsageError names what is wrong."""
+    environ = os.environ if environment is None else environment
+    chosen = path or Path(FILE_DEFAULT)
+    try:
+        text = chosen.read_text("utf-8")
+    except FileNotFoundError:
+        if path is not None:
+            raise UsageError(
+                f"found no settings file {path}: expected a TOML file, see docs/reference/settings.md"
+            ) from None
+        return Config(environment=environ)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"settings file {chosen} cannot be read: {error}") from error
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"settings file {chosen} is not TOML: {error}") from None
+    if unknown := sorted(set(values) - set(TOP_KEYS) - set(ROOMS)):
+        known = ", ".join((*TOP_KEYS, *(f"[{name}]" for name in ROOMS)))
+        raise UsageError(f"settings file {chosen}: found {unknown[0]!r}, expected {known}")
+    return Config(values, chosen, environ)
+
+
+def namesrv_addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses of `host:port;host:port`. UsageError."""
+    found = []
+    for part in (part.strip() for part in text.split(";") if part.strip()):
+        host, separator, port = part.removeprefix("http://").rpartition(":")
+        if not separator or not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise UsageError(f"name server address: found {part!r}, expected host:port, as in {NAMESRV_DEFAULT}")
+        found.append(f"{host}:{port}")
+    return tuple(found)
+
+
+def field_names(cls: type[Any]) -> list[str]:
+    """Return the keys of a config class's table."""
+    return [one.name for one in dataclasses.fields(cls) if one.name not in COMPOSED.get(cls.__name__, ())]
+
+
+def build(cls: type[T], told: Mapping[str, tuple[str, object]]) -> T:
+    """Return cls with fields set from texts or TOML values: field -> (where it was said, value). UsageError."""
+    hints = typing.get_type_hints(cls)
+    names = field_names(cls)
+    values: dict[str, object] = {}
+    for name, (where, value) in told.items():
+        if name not in names:
+            raise UsageError(f"{where}: found no such setting, expected {_nearest(name, names)}")
+        values[name] = convert(value, hints[name], where)
+    try:
+        return cls(**values)
+    except MQError as error:  # a config object that refuses what could not work
+        raise UsageError(str(error)) from error
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return " or ".join(near) if near else "one of " + ", ".join(names)
+
+
+def convert(value: object, kind: Any, where: str) -> object:
+    """Return a text or TOML value as a field's type. UsageError says what was found and what was expected."""
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        options = [one for one in typing.get_args(kind) if one is not type(None)]
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
+            return None
+        return convert(value, options[0], where)
+    if typing.get_origin(kind) is tuple:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list):
+            raise UsageError(f"{where}: found {value!r}, expected a list")
+        return tuple(convert(part, typing.get_args(kind)[0], where) for part in parts)
+    try:
+        return _scalar(value, kind)
+    except (ValueError, KeyError, MQError):
+        raise UsageError(f"{where}: found {value!r}, expected {_expected(kind)}") from None
+
+
+def _scalar(value: object, kind: Any) -> object:
+    text = value.strip() if isinstance(value, str) else None
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        return {"true": True, "false": False}[str(text).lower()]
+    if kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        if kind is int and isinstance(value, float):
+            raise ValueError
+        return kind(value)
+    if text is None:
+        raise ValueError
+    if kind is int:
+        match = re.fullmatch(r"(-?[0-9_]+)\s*(|KiB|MiB|GiB)", text, re.IGNORECASE)
+        if match is None:
+            raise ValueError
+        return int(match[1]) * _SIZES[match[2].lower()]
+    if kind is Path:
+        return Path(text).expanduser()
+    if kind is Host:
+        ip, _, port = text.rpartition(":")
+        return Host(ip.strip("[]"), int(port))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind[text.upper()]
+    return kind(value)
+
+
+def _expected(kind: Any) -> str:
+    if kind is bool:
+        return "true or false"
+    if kind is int:
+        return "a whole number (KiB, MiB or GiB may follow it)"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "one of " + ", ".join(member.name for member in kind)
+    return {float: "a number", Host: "ip:port", Path: "a path"}.get(kind, "a text")
+
+
+def assignments(texts: Sequence[str], flag: str) -> dict[str, object]:
+    """Return `field=value` texts of a repeatable flag as field -> text. UsageError."""
+    found: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{flag}: found {text!r}, expected field=value")
+        found[name.strip()] = value
+    return found

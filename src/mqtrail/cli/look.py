@@ -1,0 +1,195 @@
+"""`trace`, `search`, `report`, `export`, `doctor`: answers drawn or as JSON."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqtrail.cli.config import Config, load
+from mqtrail.cli.exits import CannotLook, Exit, UsageError
+from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
+from mqtrail.cli.output import progress, show, show_json
+
+if TYPE_CHECKING:
+    from mqtrail.answers import Answers
+
+TraceTopic = Annotated[str, typer.Option("--trace-topic", help="Topic that clients trace to.")]
+TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
+
+
+def now_ms() -> int:
+    """Epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+def _answers(
+    settings: Config, lake: Path | None, namesrv: str | None, trace_topic: str = TRACE_TOPIC_DEFAULT
+) -> Answers:
+    from mqtrail.answers import Answers
+
+    folder = settings.lake(lake)
+    servers = settings.namesrv(namesrv, is_default_used=False)
+    if folder is None and not servers:
+        raise UsageError("found neither --lake nor --namesrv: name the lake's folder, the cluster, or both")
+    return Answers(folder, servers, settings=settings.room("judge"), trace_topic=trace_topic)
+
+
+def _lake_of(settings: Config, lake: Path | None) -> Answers:
+    from mqtrail.answers import Answers
+
+    folder = settings.lake(lake)
+    if folder is None:
+        raise UsageError("found no --lake: name the folder that `mqtrail pipeline` filled")
+    return Answers(folder, settings=settings.room("judge"))
+
+
+def trace(
+    asked: Annotated[
+        str, typer.Argument(metavar="ID", help="A message's id (the client's or the broker's), or a key.")
+    ],
+    lake: LakeFolder = None,
+    namesrv: Namesrv = None,
+    trace_topic: TraceTopic = TRACE_TOPIC_DEFAULT,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show where a message went: its timeline, its verdicts, and why."""
+    from mqtrail.answers import Status, as_json
+
+    if not asked.strip():
+        raise UsageError("found an empty id, expected a message's id or a key")
+    with progress("looking it up", enabled=not json):
+        answer = _answers(load(config), lake, namesrv, trace_topic).trace(asked.strip(), now_ms())
+    if json:
+        show_json(as_json(answer))
+    else:
+        from mqtrail.cli.draw import trace_answer
+
+        show(trace_answer(answer))
+    return {
+        Status.FOUND: Exit.OK,
+        Status.NOT_FOUND: Exit.FAILED,
+        Status.CANNOT_LOOK: Exit.CANNOT_LOOK,
+        Status.NOT_TRACED: Exit.NOT_TRACED,
+    }[answer.status]
+
+
+def search(
+    key: Annotated[str, typer.Option(help="A token of KEYS, exactly.")] = "",
+    topic: Annotated[str, typer.Option(help="Topic.")] = "",
+    group: Annotated[str, typer.Option(help="Consumer or producer group.")] = "",
+    status: Annotated[
+        list[str] | None, typer.Option(help="A verdict code, as DEAD_LETTERED; repeatable: any of them.")
+    ] = None,
+    since: Annotated[str, typer.Option("--from", help="Published from: a moment (UTC), or an age as in 2h.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Published before.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, the latest first.")] = 50,
+    lake: LakeFolder = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Find messages in the lake by key, topic, group, verdict and time."""
+    from mqtrail.answers import SearchFor, as_json
+
+    now = now_ms()
+    wanted = SearchFor(
+        key=key,
+        topic=topic,
+        group_name=group,
+        codes=tuple(_code(one) for one in status or ()),
+        first_ms=moment_ms(since, now, "--from") if since else None,
+        end_ms=moment_ms(until, now, "--to") if until else None,
+        limit=limit,
+    )
+    with progress("searching", enabled=not json):
+        answer = _lake_of(load(config), lake).search(wanted, now)
+    if json:
+        show_json(as_json(answer))
+    else:
+        from mqtrail.cli.draw import search_answer
+
+        show(search_answer(answer))
+    return Exit.OK if answer.trajectories else Exit.FAILED
+
+
+def _code(text: str) -> str:
+    from mqtrail.trail import CODES, NOT_YET_JUDGED
+
+    name = text.strip().upper()
+    if name not in CODES:
+        raise UsageError(f"--status: found {text!r}, expected one of {', '.join(CODES)}")
+    if name in NOT_YET_JUDGED:
+        raise UsageError(
+            f"--status: {name} is not judged by this version, so none would be found; see `mqtrail report`"
+        )
+    return name
+
+
+def report(
+    lake: LakeFolder = None,
+    since: Annotated[str, typer.Option("--from", help="Published from: a moment (UTC), or an age as in 2h.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Published before.")] = "",
+    worst: Annotated[int, typer.Option(min=0, max=100, help="How many of the worst trajectories are drawn.")] = 3,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show a lake's whole picture: verdicts, latency, lag, the worst messages."""
+    from mqtrail.answers import as_json
+
+    now = now_ms()
+    first_ms = moment_ms(since, now, "--from") if since else None
+    end_ms = moment_ms(until, now, "--to") if until else None
+    with progress("reading the lake", enabled=not json):
+        found = _lake_of(load(config), lake).report(now, first_ms, end_ms, worst_count=worst)
+    if json:
+        show_json(as_json(found))
+    else:
+        from mqtrail.cli.draw import report as drawn
+
+        show(drawn(found))
+    return Exit.OK
+
+
+def export(
+    lake: LakeFolder = None,
+    since: Annotated[str, typer.Option("--from", help="Published from: a moment (UTC), or an age as in 2h.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Published before.")] = "",
+    config: ConfigFile = None,
+    json: Annotated[bool, typer.Option("--json", help="Always so: one JSON line a message.")] = True,
+) -> int:
+    """Print every message's verdicts, one JSON line a message."""
+    now = now_ms()
+    first_ms = moment_ms(since, now, "--from") if since else None
+    end_ms = moment_ms(until, now, "--to") if until else None
+    for line in _lake_of(load(config), lake).export(first_ms, end_ms):
+        show_json(line)
+    return Exit.OK
+
+
+def doctor(
+    namesrv: Namesrv = None,
+    sample: Annotated[
+        int, typer.Option(min=0, max=100_000, help="How many of the latest trace messages are read.")
+    ] = 1_000,
+    trace_topic: TraceTopic = TRACE_TOPIC_DEFAULT,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Say what can be traced on a cluster, what not, and why. It only reads."""
+    from mqtrail.answers import as_json, examine
+
+    servers = load(config).namesrv(namesrv)
+    with progress("asking the cluster", enabled=not json):
+        found = examine(servers, now_ms(), trace_topic=trace_topic, sample_count=sample)
+    if json:
+        show_json(as_json(found))
+    else:
+        from mqtrail.cli.draw_doctor import diagnosis
+
+        show(diagnosis(found))
+    if not found.brokers:
+        raise CannotLook(found.why)
+    return Exit.OK

@@ -1,0 +1,38 @@
+"""Options that several commands have, and how one names a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqtrail.cli.exits import UsageError
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a drawing.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Settings file. [default: ./mqtrail.toml where there is one]")
+]
+Namesrv = Annotated[str | None, typer.Option("--namesrv", metavar="HOST:PORT[;…]", help="Name servers. [NAMESRV_ADDR]")]
+LakeFolder = Annotated[Path | None, typer.Option("--lake", help="The lake's folder.")]
+
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def moment_ms(text: str, now_ms: int, flag: str) -> int:
+    """Return epoch ms of `2026-11-21`, `2026-11-21T10:00`, epoch ms, or an age as in `90s`, `15m`, `2h`, `3d`. UTC
+    where the text names no zone. UsageError."""
+    from datetime import UTC, datetime
+
+    text = text.strip()
+    if text[:-1].isdigit() and text[-1:] in _UNITS_MS:
+        return now_ms - int(text[:-1]) * _UNITS_MS[text[-1]]
+    if text.isdigit() and len(text) >= 12:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{flag}: found {text!r}, expected a moment as in 2026-11-21T10:00, epoch ms, or an age as in 15m, 2h, 3d"
+        ) from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

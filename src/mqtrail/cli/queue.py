@@ -1,0 +1,264 @@
+"""`topic`, `send`, `consume`: the queue from a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtrail.cli.config import Config, Layer, assignments, load
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.options import ConfigFile, Json, Namesrv
+from mqtrail.cli.output import show, show_json, warn
+
+if TYPE_CHECKING:
+    from mqtrail.client import ConsumerConfig, Delivery, SyncAdmin
+
+PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
+
+
+def _admin(settings: Config, namesrv: str | None) -> SyncAdmin:
+    from mqtrail.client import SyncAdmin
+
+    return SyncAdmin(settings.namesrv(namesrv), config=settings.room("client"))
+
+
+def topic_list(
+    namesrv: Namesrv = None,
+    everything: Annotated[bool, typer.Option("--all", help="System, retry and dead-letter topics too.")] = False,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """List the topics that the name server knows."""
+    from mqtrail.wire import group_of, is_system_topic
+
+    with _admin(load(config), namesrv) as admin:
+        known = admin.cluster()
+        # Brokers register their own and their cluster's name as topics.
+        own = {*known.cluster_addr_table, *known.broker_addr_table}
+        names = [
+            name
+            for name in admin.topics()
+            if everything or not (is_system_topic(name) or group_of(name) is not None or name in own)
+        ]
+    if json:
+        show_json({"topics": names})
+    else:
+        sys.stdout.writelines(f"{name}\n" for name in names)
+    return Exit.OK
+
+
+def topic_create(
+    topic: Annotated[str, typer.Argument(help="Its name: letters, digits, % | - _ and at most 127 of them.")],
+    queues: Annotated[int, typer.Option(min=1, max=16_384, help="Queues on each broker.")] = 8,
+    perm: Annotated[str, typer.Option(help="r, w or rw.")] = "rw",
+    ordered: Annotated[bool, typer.Option("--ordered", help="Mark it as ordered.")] = False,
+    cluster: Annotated[str | None, typer.Option(help="Only on the brokers of this cluster.")] = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Create a topic on every broker, or change it."""
+    from mqtrail.wire import TopicConfig, validate_topic
+
+    validate_topic(topic)
+    if perm not in PERMISSIONS:
+        raise UsageError(f"--perm: found {perm!r}, expected r, w or rw")
+    wanted = TopicConfig(topic, queues, queues, PERMISSIONS[perm], order=ordered)
+    with _admin(load(config), namesrv) as admin:
+        done = admin.create_topic(wanted, cluster=cluster)
+    if json:
+        failures = {name: str(error) for name, error in done.failures.items()}
+        show_json({"topic": topic, "brokers": sorted(done.found), "failures": failures})
+    else:
+        for name in sorted(done.found):
+            typer.echo(f"{topic}: {queues} queues on {name}")
+    for name, error in done.failures.items():
+        warn(f"broker {name} did not create {topic!r}: {error}")
+    return Exit.OK if done.complete else Exit.FAILED
+
+
+def topic_show(
+    topic: Annotated[str, typer.Argument(help="Its name.")],
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show a topic's queues, their ranges, and the groups that read it."""
+    with _admin(load(config), namesrv) as admin:
+        stats = admin.topic_stats(topic)
+        groups = admin.groups_of_topic(topic)
+    rows = [
+        {
+            "broker": queue.broker_name or name,
+            "queue": queue.queue_id,
+            "min_offset": reach.min_offset,
+            "max_offset": reach.max_offset,
+            "last_stored_ms": reach.last_update_timestamp or None,
+        }
+        for name, table in sorted(stats.found.items())
+        for queue, reach in sorted(table.offset_table.items())
+    ]
+    names = sorted({group for found in groups.values() for group in found.group_list})
+    failures = {name: str(error) for name, error in {**groups.failures, **stats.failures}.items()}
+    if json:
+        show_json({"topic": topic, "queues": rows, "groups": names, "failures": failures})
+    else:
+        _show_topic(topic, rows, names)
+    for name, text in failures.items():
+        warn(f"broker {name} could not be asked: {text}")
+    return Exit.OK if not failures else Exit.CANNOT_LOOK
+
+
+def _show_topic(topic: str, rows: list[dict[str, Any]], groups: list[str]) -> None:
+    from rich.table import Table
+
+    from mqtrail.cli.draw import day_clock
+
+    table = Table(title=topic, title_justify="left", box=None, pad_edge=False)
+    for heading in ("broker", "queue", "first", "next", "last stored (UTC)"):
+        table.add_column(heading, justify="left" if heading == "broker" else "right")
+    for row in rows:
+        last = "-" if row["last_stored_ms"] is None else day_clock(row["last_stored_ms"])
+        table.add_row(row["broker"], *(f"{row[name]}" for name in ("queue", "min_offset", "max_offset")), last)
+    show(table)
+    typer.echo(f"read by: {', '.join(groups) or 'no group'}")
+
+
+def send(
+    topic: Annotated[str, typer.Argument(help="Topic to send to.")],
+    body: Annotated[str | None, typer.Argument(help="The message; '-' or none: standard input, one a line.")] = None,
+    tags: Annotated[str, typer.Option(help="Its tag.")] = "",
+    key: Annotated[list[str] | None, typer.Option(help="A key to find it by; repeatable.")] = None,
+    prop: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; repeatable.")
+    ] = None,
+    delay_level: Annotated[int, typer.Option(min=0, help="Deliver after this delay level of the broker.")] = 0,
+    order_key: Annotated[str | None, typer.Option(help="Messages of one order key go to one queue.")] = None,
+    group: Annotated[str, typer.Option(help="Producer group.")] = "mqtrail-cli",
+    trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Trace it.")] = True,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Send messages and print their ids."""
+    from mqtrail.wire import Message
+
+    settings = load(config)
+    properties = {name: str(value) for name, value in assignments(prop or [], "--property").items()}
+    bodies = [body.encode()] if body not in (None, "-") else [line.rstrip(b"\n") for line in sys.stdin.buffer]
+    messages = [
+        Message(topic, one, tags=tags, keys=tuple(key or ()), delay_level=delay_level, properties=properties)
+        for one in bodies
+    ]
+    return asyncio.run(_send(settings, namesrv, group, messages, order_key, trace, json))
+
+
+async def _send(
+    settings: Config,
+    namesrv: str | None,
+    group: str,
+    messages: list[Any],
+    order_key: str | None,
+    trace: bool,
+    json: bool,
+) -> int:
+    from mqtrail.client import Producer
+
+    config = settings.client("producer")
+    async with Producer(group, settings.namesrv(namesrv), trace=trace, config=config) as producer:
+        for message in messages:
+            sent = await producer.send(message, order_key=order_key)
+            place = {"broker": sent.queue.broker_name, "queue": sent.queue.queue_id, "queue_offset": sent.queue_offset}
+            if json:
+                show_json({"msg_id": sent.msg_id, "status": sent.status.name, **place})
+            else:
+                typer.echo(
+                    f"{sent.msg_id}  {sent.status.name}  {place['broker']}/{place['queue']}@{place['queue_offset']}"
+                )
+    return Exit.OK
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    group: Annotated[str, typer.Option(help="Consumer group; its offsets move.")] = "mqtrail-cli",
+    tags: Annotated[str, typer.Option(help="Tags to take, as in 'PAID || REFUNDED'.")] = "*",
+    count: Annotated[int, typer.Option(min=0, help="End after so many messages; 0: never.")] = 0,
+    first: Annotated[
+        bool, typer.Option("--from-first", help="A new group begins with the oldest message, not the next one.")
+    ] = False,
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=0, help="End after so many seconds without one; 0: never.")
+    ] = 0,
+    trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Trace the deliveries.")] = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Read messages as a member of a consumer group and print them."""
+    settings = load(config)
+    layer = Layer("--from-first", {"consume_from": "CONSUME_FROM_FIRST_OFFSET"} if first else {})
+    wanted: ConsumerConfig = settings.client("consumer", layer)
+    return asyncio.run(_consume(settings.namesrv(namesrv), wanted, topic, group, tags, count, wait_s, trace, json))
+
+
+async def _consume(
+    namesrv: str,
+    config: ConsumerConfig,
+    topic: str,
+    group: str,
+    tags: str,
+    count: int,
+    wait_s: float,
+    trace: bool,
+    json: bool,
+) -> int:
+    from mqtrail.client import Consumer
+
+    seen = 0
+    async with Consumer(group, namesrv, {topic: tags}, trace=trace, config=config) as consumer:
+        while not count or seen < count:
+            try:
+                async with asyncio.timeout(wait_s or None):
+                    delivery = await anext(consumer)
+            except (TimeoutError, StopAsyncIteration):
+                break
+            async with delivery.process():
+                _print(delivery, json)
+            seen += 1
+    return Exit.OK if seen or not count else Exit.FAILED
+
+
+def _print(delivery: Delivery, json: bool) -> None:
+    message = delivery.message
+    place = f"{message.broker_name}/{delivery.queue.topic}/{message.queue_id}@{message.queue_offset}"
+    text = _text(message.body)
+    if not json:
+        keys = f"  keys {' '.join(message.keys)}" if message.keys else ""
+        typer.echo(f"{message.msg_id}  {place}  tag {message.tags or '-'}{keys}  {text or repr(message.body)}")
+        return
+    body = {"body": text} if text is not None else {"body_base64": base64.b64encode(message.body).decode()}
+    show_json(
+        {
+            "msg_id": message.msg_id,
+            "topic": delivery.topic,
+            "place": place,
+            "tags": message.tags,
+            "keys": list(message.keys),
+            "attempt": delivery.attempt,
+            "born_ms": message.born_timestamp_ms,
+            "store_ms": message.store_timestamp_ms,
+            "properties": message.properties,
+            **body,
+        }
+    )
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,214 @@
+"""`mqtrail up`: a name server and brokers, until a signal."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqtrail.cli.config import Config, Layer, assignments, load, namesrv_addresses
+from mqtrail.cli.exits import UsageError
+from mqtrail.cli.options import ConfigFile, Json
+from mqtrail.cli.output import show_json, warn
+
+if TYPE_CHECKING:
+    from mqtrail.node import Node, NodeConfig
+
+TABLES = ("broker", "store", "node", "server", "namesrv_server")
+DURABILITY = {
+    False: "ASYNC_FLUSH: an acknowledged message survives kill -9, not a power cut (--flush sync: both)",
+    True: "SYNC_FLUSH: an acknowledged message survives kill -9 and a power cut",
+}
+
+
+def up(
+    data: Annotated[Path | None, typer.Option(help="Data folder. [MQTRAIL_DATA, default: ./mqtrail-data]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="IP that clients are told (brokerIP1). [default: the one listened on]")
+    ] = None,
+    namesrv_port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port of the name server; 0: a free one. [default: 9876]")
+    ] = None,
+    broker_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port of the first broker, the next 10 above; 0: free. [default: 10911]"),
+    ] = None,
+    brokers: Annotated[int, typer.Option(min=1, max=64, help="How many brokers run.")] = 1,
+    broker_name: Annotated[
+        str | None,
+        typer.Option(help="The broker's name; of several NAME-1, NAME-2, … [default: broker-a, broker-b, …]"),
+    ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT[;…]", help="Run brokers alone and register them with these name servers."),
+    ] = None,
+    flush: Annotated[
+        str | None, typer.Option(metavar="async|sync", help="When a send is answered. [default: async]")
+    ] = None,
+    segment_size: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Size of a CommitLog file, as in 64MiB. [default: 1GiB]")
+    ] = None,
+    broker_trace: Annotated[
+        bool | None,
+        typer.Option(
+            "--broker-trace/--no-broker-trace", help="Trace what the broker stores and delivers. [default: off]"
+        ),
+    ] = None,
+    trace_topic: Annotated[
+        bool | None, typer.Option("--trace-topic/--no-trace-topic", help="Make the trace topic. [default: on]")
+    ] = None,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="[TABLE.]FIELD=VALUE", help="Any setting, of the broker unless told; repeatable."
+        ),
+    ] = None,
+    conf: Annotated[Path | None, typer.Option(help="A RocketMQ broker.conf; what has no effect here is said.")] = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Run a name server and brokers. SIGINT or SIGTERM ends them cleanly."""
+    began_s = time.monotonic()
+    settings = load(config)
+    if flush not in (None, "async", "sync"):
+        raise UsageError(f"--flush: found {flush!r}, expected async or sync")
+    flags = {
+        "broker": {
+            "sync_flush": None if flush is None else flush == "sync",
+            "broker_trace": broker_trace,
+            "trace_topic_enable": trace_topic,
+        },
+        "store": {"segment_size": segment_size},
+        "node": {"host": host, "advertise": advertise, "namesrv_port": namesrv_port, "broker_port": broker_port},
+    }
+    layers = [*_conf_layers(conf), *_set_layers(assign or []), {t: _given("flag", v) for t, v in flags.items()}]
+    node_config = _node_config(settings, layers, data, broker_names(broker_name, brokers), join)
+
+    from mqtrail.node import run_up
+
+    def ready(node: Node) -> None:
+        if json:
+            show_json(_ready_json(node))
+        else:
+            _ready_text(node, time.monotonic() - began_s)
+
+    return run_up(node_config, on_ready=ready)
+
+
+def broker_names(name: str | None, count: int) -> tuple[str, ...] | None:
+    """Return the names of so many brokers; None: as the settings say."""
+    if count == 1:
+        return None if name is None else (name,)
+    if name is None:
+        letters = "abcdefghijklmnopqrstuvwxyz"
+        return tuple(f"broker-{letters[n] if n < len(letters) else n + 1}" for n in range(count))
+    return tuple(f"{name}-{number}" for number in range(1, count + 1))
+
+
+def _given(where: str, values: Mapping[str, object]) -> Layer:
+    return Layer(where, {name: value for name, value in values.items() if value is not None})
+
+
+def _conf_layers(conf: Path | None) -> list[dict[str, Layer]]:
+    if conf is None:
+        return []
+    from mqtrail.cli.broker_conf import read_broker_conf
+
+    told = read_broker_conf(conf)
+    for key in told.unknown:
+        warn(f"{conf}: {key} has no effect here")
+    return [{table: Layer(str(conf), values) for table, values in told.values.items()}]
+
+
+def _set_layers(texts: Sequence[str]) -> list[dict[str, Layer]]:
+    tables: dict[str, dict[str, object]] = {}
+    for name, value in assignments(texts, "--set").items():
+        table, dot, field = name.rpartition(".")
+        table = table if dot else "broker"
+        if table not in TABLES:
+            raise UsageError(f"--set {name}: found table {table!r}, expected one of {', '.join(TABLES)}")
+        tables.setdefault(table, {})[field] = value
+    return [{table: Layer("--set", values) for table, values in tables.items()}]
+
+
+def _node_config(
+    settings: Config,
+    layers: Sequence[Mapping[str, Layer]],
+    data: Path | None,
+    names: tuple[str, ...] | None,
+    join: str | None,
+) -> NodeConfig:
+    """Put the settings of all rooms together. UsageError."""
+    trace_topic_on = Layer("default", {"trace_topic_enable": True})
+    rooms = {
+        table: settings.room(
+            table,
+            *(layer[table] for layer in layers if table in layer),
+            below=trace_topic_on if table == "broker" else None,
+        )
+        for table in TABLES
+    }
+    node: NodeConfig = rooms["node"]
+    if names is None:
+        # Several names may stand in the file; one name is also a broker.conf's brokerName.
+        names = node.broker_names if len(node.broker_names) > 1 else (_one_name(node, rooms["broker"].broker_name),)
+    return dataclasses.replace(
+        node,
+        data=settings.data(data),
+        broker_names=names,
+        broker=rooms["broker"],
+        store=rooms["store"],
+        server=rooms["server"],
+        namesrv=rooms["namesrv_server"],
+        **({"namesrv_port": None, "namesrv_addresses": namesrv_addresses(join)} if join else {}),
+    )
+
+
+def _one_name(node: NodeConfig, broker_name: str) -> str:
+    default = type(node)().broker_names[0]
+    return broker_name if node.broker_names == (default,) else node.broker_names[0]
+
+
+def _ready_json(node: Node) -> dict[str, object]:
+    config = node.config
+    return {
+        "event": "ready",
+        "namesrv": node.namesrv_address,
+        "brokers": {name: broker.address for name, broker in node.brokers.items()},
+        "data": None if config.data is None else str(config.data.absolute()),
+        "flush": "SYNC_FLUSH" if config.broker.sync_flush else "ASYNC_FLUSH",
+        "recovery": {
+            name: dataclasses.asdict(broker.store.recovery)
+            for name, broker in node.brokers.items()
+            if broker.store is not None
+        },
+        "open_to_others": node.is_open_to_others,
+    }
+
+
+def _ready_text(node: Node, took_s: float) -> None:
+    config = node.config
+    lines = [f"mqtrail is ready after {took_s:.2f} s; Ctrl-C ends it"]
+    lines.append(f"  name server  {node.namesrv_address}{' (joined)' if config.namesrv_port is None else ''}")
+    for name, broker in node.brokers.items():
+        lines.append(f"  broker       {broker.address}  {name}")
+        if broker.store is not None:
+            lines.append(f"               {broker.store.recovery}")
+    lines.append(f"  data         {config.data}")
+    lines.append(f"  flush        {DURABILITY[config.broker.sync_flush]}")
+    trace = f"topic {config.broker.trace_topic}" if config.broker.trace_topic_enable else "no topic is made for it"
+    lines.append(
+        f"  trace        {trace}; the broker's own records are {'on' if config.broker.broker_trace else 'off'}"
+    )
+    typer.echo("\n".join(lines))
+    if node.is_open_to_others:
+        warn(
+            f"{config.host} is open to other machines and there are no users or passwords (ACL) in this version: whoever "
+            "reaches these ports may read and write every message. Either listen on --host 127.0.0.1, or let a firewall "
+            "admit your own machines alone"
+        )
