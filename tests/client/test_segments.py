@@ -4,72 +4,86 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.client.config import TraceConfig
-from mqtrail.client.trace.segments import HEAD_SIZE, Segment, Segments, utf8_size
+from mqtrail.client.trace.segments import HEAD_SIZE, Closed, Segments, utf8_size
 
 CONFIG = TraceConfig(batch_count_max=7, body_size_max=HEAD_SIZE + 300, keys_size_max=80)
 
-contexts = st.lists(
+Context = tuple[str, str, str, str]  # topic, text, message id, keys
+
+contexts: st.SearchStrategy[list[Context]] = st.lists(
     st.tuples(
         st.sampled_from(["orders", "payments"]),
         st.text(alphabet="aé\x01\x02", min_size=1, max_size=120),
-        st.lists(st.text(alphabet="kü", min_size=1, max_size=30), max_size=5),
+        st.text(alphabet="iü", min_size=1, max_size=20),
+        st.text(alphabet="kü ", max_size=60),
     ),
     max_size=60,
 )
 
 
-def fill(segments: Segments, given_contexts: list[tuple[str, str, list[str]]]) -> list[Segment]:
+def fill(segments: Segments, given_contexts: list[Context]) -> list[Closed]:
     closed = []
-    for topic, text, keys in given_contexts:
-        one = segments.add(topic, text, utf8_size(text), keys, 0)
-        if one is not None:
-            closed.append(one)
+    for topic, text, msg_id, keys in given_contexts:
+        closed += segments.add(topic, text, "", f"{msg_id} {keys}", 1, 0)
     return closed
 
 
 @given(contexts)
-def test_nothing_is_lost_doubled_or_reordered(given_contexts: list[tuple[str, str, list[str]]]) -> None:
-    """Topic by topic, the closed segments hold the contexts in their order, and the counts agree at any time."""
+def test_nothing_is_lost_doubled_or_reordered(given_contexts: list[Context]) -> None:
+    """Topic by topic, the messages hold the contexts in their order, and the counts agree at any time."""
     segments = Segments(CONFIG)
     closed = fill(segments, given_contexts)
-    assert sum(segment.count for segment in closed) + segments.count == len(given_contexts)
+    assert sum(one.count for one in closed) + segments.count == len(given_contexts)
     closed += segments.close_all()
     assert (segments.count, segments.size, bool(segments)) == (0, 0, False)
     for topic in ("orders", "payments"):
-        sent = [text for segment in closed if segment.topic == topic for text in segment.texts]
-        assert sent == [text for name, text, _ in given_contexts if name == topic]
+        sent = "".join(one.text for one in closed if one.topic == topic)
+        assert sent == "".join(context[1] for context in given_contexts if context[0] == topic)
 
 
 @given(contexts)
-def test_every_message_fits(given_contexts: list[tuple[str, str, list[str]]]) -> None:
+def test_every_message_fits(given_contexts: list[Context]) -> None:
     """Body and KEYS stay within their bounds in UTF-8 bytes, save a context that alone is larger: it travels alone."""
     segments = Segments(CONFIG)
-    for segment in fill(segments, given_contexts) + segments.close_all():
-        size = sum(utf8_size(text) for text in segment.texts)
-        assert size == segment.size
-        assert size <= CONFIG.body_size_max - HEAD_SIZE or segment.count == 1
-        assert utf8_size(" ".join(segment.keys)) <= CONFIG.keys_size_max
-        assert segment.count <= CONFIG.batch_count_max
+    for one in fill(segments, given_contexts) + segments.close_all():
+        assert utf8_size(one.text) <= CONFIG.body_size_max - HEAD_SIZE or one.count == 1
+        assert utf8_size(one.keys) <= CONFIG.keys_size_max
+        assert 1 <= one.count <= CONFIG.batch_count_max
 
 
 @given(contexts)
-def test_keys_are_those_of_the_contexts(given_contexts: list[tuple[str, str, list[str]]]) -> None:
-    """A message carries each key of its contexts once; only a context with too many of them goes without some."""
+def test_keys_are_those_of_the_contexts(given_contexts: list[Context]) -> None:
+    """A message carries the id and each key of its contexts once; only a context with too many goes without some."""
     segments = Segments(CONFIG)
-    for segment in fill(segments, given_contexts) + segments.close_all():
-        asked: dict[str, None] = {}
-        for topic, text, keys in given_contexts:
-            if topic == segment.topic and text in segment.texts:
-                asked.update(dict.fromkeys(keys))
-        assert set(segment.keys) <= set(asked)
+    closed = fill(segments, given_contexts) + segments.close_all()
+    for topic in ("orders", "payments"):
+        of_topic = [context for context in given_contexts if context[0] == topic]
+        for one in (one for one in closed if one.topic == topic):
+            contexts_in, of_topic = of_topic[: one.count], of_topic[one.count :]
+            asked = dict.fromkeys(
+                [context[2] for context in contexts_in] + [key for context in contexts_in for key in context[3].split()]
+            )
+            found = one.keys.split()
+            assert len(set(found)) == len(found)
+            assert set(found) <= set(asked)
+            assert len(found) == len(asked) or one.count == 1
 
 
 def test_due_segments_are_those_that_waited() -> None:
     """Only segments whose first context is old enough are closed by time."""
     segments = Segments(CONFIG)
-    segments.add("orders", "a", 1, [], 100)
-    segments.add("payments", "b", 1, [], 200)
-    segments.add("orders", "c", 1, [], 300)
-    assert [segment.topic for segment in segments.due(150)] == ["orders"]
-    assert [segment.topic for segment in segments.due(250)] == ["payments"]
+    segments.add("orders", "a", "1", "", 1, 100)
+    segments.add("payments", "b", "2", "", 1, 200)
+    segments.add("orders", "c", "3", "", 1, 300)
+    assert [one.topic for one in segments.due(150)] == ["orders"]
+    assert [one.topic for one in segments.due(250)] == ["payments"]
     assert not segments
+
+
+def test_pieces_of_many_contexts_stay_together() -> None:
+    """What comes as one piece is counted whole, its ids first, and its keys once."""
+    segments = Segments(CONFIG)
+    assert segments.add("orders", "abc", "1 2 3", "k k l", 3, 0) == []
+    assert segments.add("orders", "def", "4 5 6", "l m", 3, 0) == []
+    (closed,) = segments.add("orders", "g", "7", "", 1, 0)
+    assert closed == Closed("orders", "abcdefg", "1 2 3 4 5 6 7 k l m", 7)

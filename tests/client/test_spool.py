@@ -104,9 +104,10 @@ def test_a_changed_byte_is_never_read_as_a_message(
 def test_the_bound_holds_and_leaves_room_for_a_note(tmp_path: Path) -> None:
     """A full spool refuses messages by name; the count of what was lost still fits."""
     spool = Spool(tmp_path / "a.spool", 300)
+    while spool.size < 230:
+        spool.append(numbered(spool.message_count))
     with pytest.raises(SpoolFull, match="at most 300"):
-        for number in range(100):
-            spool.append(numbered(number))
+        spool.append(numbered(0, 100))
     spool.append(MESSAGE, note=True)
     assert taken(spool)[-1] == MESSAGE
     spool.close()

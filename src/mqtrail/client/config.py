@@ -32,7 +32,7 @@ class TraceConfig:
     """The trace dispatcher: how much it may keep, where it spills, how long it waits."""
 
     topic: str = TRACE_TOPIC  # customizedTraceTopic
-    batch_count_max: int = 100  # records' contexts in one trace message (Apache: 10 or 20)
+    batch_count_max: int = 400  # records' contexts in one trace message (Apache: 10 or 20)
     body_size_max: int = 128_000  # UTF-8 bytes of one trace message's body
     keys_size_max: int = 24_000  # bytes of its KEYS property; a broker refuses properties over 32 767
     linger_ms: int = 200  # an incomplete trace message is sent after this (Apache: up to 5 000)

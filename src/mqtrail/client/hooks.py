@@ -1,6 +1,6 @@
 """Hooks: what producers and consumers tell whoever listens. They know no tracer; `client.trace` is one listener.
 
-A hook is called on the event loop, must not wait, and keeps nothing of what it is handed: the objects go on changing.
+A hook is called on the event loop and must not wait. An Outgoing goes on changing until its last call.
 What it raises is a bug, and is raised through.
 """
 

@@ -68,8 +68,8 @@ class SendResult(NamedTuple):
 class Outgoing:
     """One send on its way: what goes over the wire, and where the present attempt is.
 
-    body, sys_flag and properties are as sent (compressed). The producer changes the fields below the line from
-    attempt to attempt; hooks read them.
+    body, sys_flag and properties are as sent (compressed); body is let go once the message is stored. The producer
+    changes the fields below the line from attempt to attempt; hooks read them.
     """
 
     __slots__ = (
@@ -78,6 +78,7 @@ class Outgoing:
         "attempt_max",
         "batch",
         "body",
+        "body_size",
         "flag",
         "keys",
         "msg_id",
@@ -109,6 +110,7 @@ class Outgoing:
     ) -> None:
         self.topic = topic
         self.body = body
+        self.body_size = len(body)
         self.properties = properties
         self.msg_id = msg_id
         self.tags = tags

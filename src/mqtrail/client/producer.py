@@ -77,6 +77,7 @@ class Producer:
         self._client = client or ClientInstance(namesrv, self.config.instance)
         self._tracer = ClientTracer(self._client, group, self.config.trace) if trace else None
         self._hooks: list[SendHook] = [*([self._tracer] if self._tracer else []), *hooks]
+        self._start_hooks = tuple(hooks)  # the tracer has nothing to do there
         self._composer = Composer(group, self.config, unique_ids().next)
         self._choosers: dict[str, QueueChooser] = {}
         self._faults = FaultTable() if self.config.latency_fault else None
@@ -211,10 +212,14 @@ class Producer:
                 cost_ms = int((loop.time() - begun) * 1000)
                 result = send_result(out, queue, reply)
                 if result is not None:
+                    done = result.status is SendStatus.SEND_OK or not self.config.retry_not_stored_ok
+                    if done:
+                        out.body = b""
                     for hook in self._hooks:
                         hook.send_complete(out, result, cost_ms)
-                    self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
-                    if result.status is SendStatus.SEND_OK or not self.config.retry_not_stored_ok:
+                    if self._faults is not None:
+                        self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
+                    if done:
                         return result
                     stored, last_broker = result, queue.broker_name
                     continue
@@ -243,7 +248,7 @@ class Producer:
         out.queue = queue
         out.address = ""
         out.started_ms = now_ms()
-        for hook in self._hooks:
+        for hook in self._start_hooks:
             hook.send_started(out)
 
     def _failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:

@@ -15,16 +15,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from mqtrail.client.config import TraceConfig
-from mqtrail.client.trace.segments import Segment, Segments, utf8_size
+from mqtrail.client.trace.segments import Closed, Segments
 from mqtrail.client.trace.shared_spool import SharedSpool
 from mqtrail.client.trace.spool import SpooledMessage, SpoolError, SpoolFull
 from mqtrail.client.trace.text import trace_batch, trace_loss
+from mqtrail.net import Log
 from mqtrail.wire import MQError
 
-log = structlog.get_logger(__name__)
+log = Log()
 
 SendTrace = Callable[[SpooledMessage], Awaitable[None]]
 
@@ -70,7 +69,9 @@ class Dispatcher:
     """Collects the trace of one client and brings it to the trace topic.
 
     All methods are called on one event loop. client_id and start_id number its messages, so that a reader sees a gap
-    in their sequence. send raises MQError, OSError or TimeoutError when trying again later may help, else TraceRefused.
+    in their sequence. collect is called before segments are looked at, and records what its owner holds back (the send
+    path does not stop to write text). send raises MQError, OSError or TimeoutError when trying again later may help,
+    else TraceRefused.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Dispatcher:
         send: SendTrace,
         config: TraceConfig,
         spool: SharedSpool,
+        collect: Callable[[], None] = lambda: None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.client_id = client_id
@@ -87,6 +89,7 @@ class Dispatcher:
         self._send = send
         self._config = config
         self._spool = spool
+        self._collect = collect
         self._clock_ms = clock_ms
         self._segments = Segments(config)
         self._ready: deque[_Ready] = deque()
@@ -98,7 +101,9 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._workers: set[asyncio.Task[None]] = set()
         self._spilling: asyncio.Task[None] | None = None
+        self._spool_waits = True  # there may be something in the spool
         self._outage_ms = 0  # the present wait between attempts; 0: no outage
+        self._room = config.memory_size_max  # 0 once closed
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -110,25 +115,33 @@ class Dispatcher:
     @property
     def counts(self) -> TraceCounts:
         """Where the contexts of this client are now."""
+        self._collect()
         in_memory = self._segments.count + sum(ready.message.record_count for ready in (*self._ready, *self._in_flight))
         return TraceCounts(self._recorded, self._sent, in_memory, self._spooled, self._lost)
 
-    def record(self, topic: str, text: str, keys: Sequence[str] = ()) -> None:
-        """Take one context of a business topic: its whole records as text, its KEYS tokens. Never waits or raises."""
-        self._recorded += 1
-        now_ms = self._clock_ms()
-        size = len(text) if text.isascii() else utf8_size(text)
-        if self._closed or self._segments.size + self._held_size + size > self._config.memory_size_max:
-            self._lose("recorded after close" if self._closed else "memory full", now_ms, 1)
+    def record(self, topic: str, text: str, keys: str, now_ms: int, *, ids: str = "", count: int = 1) -> None:
+        """Take contexts of one business topic, usually one. Never waits, never raises.
+
+        text: their whole records. keys: what they shall be found by, blank-joined, repeats allowed; ids: the same,
+        without repeats.
+        """
+        self._recorded += count
+        if self._segments.size + self._held_size + len(text) > self._room:
+            self._lose("recorded after close" if self._closed else "memory full", now_ms, count)
             return
-        closed = self._segments.add(topic, text, size, keys, now_ms)
-        if closed is not None:
+        for closed in self._segments.add(topic, text, ids, keys, count, now_ms):
             self._make_ready(closed)
-        if self._timer is None and self._loop is not None and self._segments:
+        if self._timer is None:
+            self.wake_later()
+
+    def wake_later(self) -> None:
+        """Look after linger_ms at what has come in until then."""
+        if self._timer is None and self._loop is not None and not self._closed:
             self._timer = self._loop.call_later(self._config.linger_ms / 1000, self._on_linger)
 
     def flush(self) -> None:
         """Close every open segment, so that it is sent at once."""
+        self._collect()
         for segment in self._segments.close_all():
             self._make_ready(segment)
 
@@ -139,6 +152,7 @@ class Dispatcher:
         self.flush()
         self._report_losses()
         self._closed = True
+        self._room = -1
         if self._timer is not None:
             self._timer.cancel()
         self._loop = loop = asyncio.get_running_loop()
@@ -155,13 +169,13 @@ class Dispatcher:
 
     def _on_linger(self) -> None:
         self._timer = None
-        assert self._loop is not None
+        self._collect()
         for segment in self._segments.due(self._clock_ms() - self._config.linger_ms + 1):
             self._make_ready(segment)
         if self._segments:
-            self._timer = self._loop.call_later(self._config.linger_ms / 1000, self._on_linger)
+            self.wake_later()
 
-    def _make_ready(self, segment: Segment) -> None:
+    def _make_ready(self, segment: Closed) -> None:
         ready = self._compose(segment)
         self._ready.append(ready)
         self._held_size += ready.size
@@ -170,7 +184,7 @@ class Dispatcher:
             self._spilling = self._loop.create_task(self._spill(half // 2))
         self._wake()
 
-    def _compose(self, segment: Segment) -> _Ready:
+    def _compose(self, segment: Closed) -> _Ready:
         losses = tuple(self._losses.values())
         self._losses = {}
         self._sequence += 1
@@ -179,15 +193,15 @@ class Dispatcher:
             trace_loss(self.client_id, self.start_id, loss.from_ms, loss.to_ms, loss.count, loss.reason)
             for loss in losses
         ]
-        body = "".join(head + segment.texts).encode("utf-8", "replace")
-        keys = " ".join(segment.keys)
+        body = f"{''.join(head)}{segment.text}".encode("utf-8", "replace")
+        keys = segment.keys
         message = SpooledMessage(self._config.topic, keys, body, segment.count, self.start_id, segment.topic)
         return _Ready(message, losses, len(body) + len(keys))
 
     def _report_losses(self) -> None:
         """Report losses also when no further record comes to carry them."""
         if self._losses:
-            self._make_ready(Segment("", self._clock_ms()))
+            self._make_ready(Closed("", "", "", 0))
 
     def _lose(self, reason: str, now_ms: int, count: int, losses: Sequence[Loss] = ()) -> None:
         """Count contexts as lost; losses are those that their message would have reported."""
@@ -217,7 +231,7 @@ class Dispatcher:
         while not (self._closed and self._outage_ms):  # then close spools what is left
             if self._ready:
                 await self._send_ready(self._ready.popleft())
-            elif self._closed or not await self._send_spooled():
+            elif self._closed or not self._spool_waits or not await self._send_spooled():
                 if not self._losses or self._segments or self._ready or self._closed:
                     return
                 self._report_losses()
@@ -256,6 +270,7 @@ class Dispatcher:
             log.warning("trace.spool_unreadable", path=str(self._spool.path), error=str(error))
             return False
         if ticket is None:
+            self._spool_waits = False
             return False
         count = ticket.message.record_count if ticket.message.start_id == self.start_id else 0
         finish = ticket.back
@@ -309,6 +324,7 @@ class Dispatcher:
                 try:
                     await asyncio.to_thread(self._spool.append, ready.message)
                     self._spooled += count
+                    self._spool_waits = True
                 except SpoolError as error:
                     self._lose(_spool_reason(error), self._clock_ms(), count, ready.losses)
                     log.warning("trace.lost", count=count, error=str(error))
@@ -321,7 +337,7 @@ class Dispatcher:
         if not self._losses:
             return
         total = sum(loss.count for loss in self._losses.values())
-        note = self._compose(Segment("", self._clock_ms()))
+        note = self._compose(Closed("", "", "", 0))
         try:
             await asyncio.to_thread(self._spool.append, note.message, note=True)
         except SpoolError as error:

@@ -1,11 +1,10 @@
 """Segments: contexts gathered into trace messages, one business topic each, within the bounds a broker takes.
 
 Grouping follows AsyncTraceDispatcher of RocketMQ >= 5.3.1: one trace message holds contexts of one business topic;
-KEYS is the set of their ids and key tokens. Unlike it, the size is counted in bytes before a context is added, so that
-no message grows over the bound and is refused, and so is the KEYS property.
+KEYS is the set of their ids and key tokens. Unlike it, the bounds are kept in bytes and kept before a message grows
+over them, the KEYS property included.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mqtrail.client.config import TraceConfig
@@ -19,85 +18,95 @@ def utf8_size(text: str) -> int:
 
 
 @dataclass(slots=True)
-class Segment:
-    """Contexts that will travel together. sizes are bytes; keys keep their order and stand once."""
+class Closed:
+    """Contexts that travel together. keys: blank-joined, each once."""
 
+    topic: str
+    text: str
+    keys: str
+    count: int
+
+
+@dataclass(slots=True)
+class _Open:
     topic: str
     first_ms: int
     texts: list[str] = field(default_factory=list)
-    keys: dict[str, None] = field(default_factory=dict)
+    ids: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    count: int = 0
     size: int = 0
     keys_size: int = 0
 
-    @property
-    def count(self) -> int:
-        """How many contexts are in it."""
-        return len(self.texts)
-
 
 class Segments:
-    """The open segment of each business topic. `add` and `due` return segments that are closed: send them."""
+    """The open segment of each business topic. Sizes are bytes."""
 
     def __init__(self, config: TraceConfig) -> None:
-        self._open: dict[str, Segment] = {}
+        self._open: dict[str, _Open] = {}
         self._count_max = config.batch_count_max
         self._size_max = config.body_size_max - HEAD_SIZE
         self._keys_size_max = config.keys_size_max
         self.count = 0  # contexts in open segments
-        self.size = 0  # their bytes
+        self.size = 0  # their bytes, ids and keys included
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def add(self, topic: str, text: str, size: int, keys: Sequence[str], now_ms: int) -> Segment | None:
-        """Take one context; return the segment that this closed, if any.
+    def add(self, topic: str, text: str, ids: str, keys: str, count: int, now_ms: int) -> list[Closed]:
+        """Take count contexts that stay together; return the messages that this closed.
 
-        A context is never split. One that is alone too large travels alone; one with too many keys goes without the
-        rest of them, for a broker would refuse the message and lose it all.
+        text: their records. ids: what stands nowhere else in the message, blank-joined. keys: further ones, which may
+        repeat. Contexts that are alone too large travel alone; too many keys are cut off, for a broker would refuse
+        the message and lose it all.
         """
-        closed: Segment | None = None
+        size, keys_size = utf8_size(text), utf8_size(ids) + utf8_size(keys) + 2
         segment = self._open.get(topic)
-        if segment is not None and not self._fits(segment, size, keys):
-            closed = self._close(segment)
+        closed: list[Closed] = []
+        if segment is not None and (
+            segment.count + count > self._count_max
+            or segment.size + size > self._size_max
+            or segment.keys_size + keys_size > self._keys_size_max
+        ):
+            closed.append(self._close(segment))
             segment = None
         if segment is None:
-            segment = self._open[topic] = Segment(topic, now_ms)
-        known = segment.keys
-        for key in keys:
-            if key not in known:
-                key_size = utf8_size(key) + 1
-                if segment.keys_size + key_size <= self._keys_size_max:
-                    known[key] = None
-                    segment.keys_size += key_size
+            segment = self._open[topic] = _Open(topic, now_ms)
         segment.texts.append(text)
+        segment.ids.append(ids)
+        segment.keys.append(keys)
+        segment.count += count
         segment.size += size
-        self.count += 1
-        self.size += size
-        if closed is None and (len(segment.texts) >= self._count_max or segment.size >= self._size_max):
-            closed = self._close(segment)
+        segment.keys_size += keys_size
+        self.count += count
+        self.size += size + keys_size
+        if segment.count >= self._count_max or segment.size >= self._size_max:
+            closed.append(self._close(segment))
         return closed
 
-    def due(self, before_ms: int) -> list[Segment]:
+    def due(self, before_ms: int) -> list[Closed]:
         """Close and return the segments whose first context came at or before before_ms."""
         return [self._close(segment) for segment in list(self._open.values()) if segment.first_ms <= before_ms]
 
-    def close_all(self) -> list[Segment]:
+    def close_all(self) -> list[Closed]:
         """Close and return every segment."""
         return [self._close(segment) for segment in list(self._open.values())]
 
-    def _fits(self, segment: Segment, size: int, keys: Sequence[str]) -> bool:
-        if segment.size + size > self._size_max:
-            return False
-        room = self._keys_size_max - segment.keys_size
-        if room > 2_048 and len(keys) <= 4:
-            room -= sum(map(len, keys)) * 4 + len(keys)  # no UTF-8 text is longer: spares the exact count
-            if room >= 0:
-                return True
-            room = self._keys_size_max - segment.keys_size
-        return sum(utf8_size(key) + 1 for key in keys if key not in segment.keys) <= room
-
-    def _close(self, segment: Segment) -> Segment:
+    def _close(self, segment: _Open) -> Closed:
         del self._open[segment.topic]
-        self.count -= len(segment.texts)
-        self.size -= segment.size
-        return segment
+        self.count -= segment.count
+        self.size -= segment.size + segment.keys_size
+        keys = " ".join([*filter(None, segment.ids), *dict.fromkeys(" ".join(segment.keys).split())])
+        if utf8_size(keys) > self._keys_size_max:
+            keys = self._cut(keys)
+        return Closed(segment.topic, "".join(segment.texts), keys, segment.count)
+
+    def _cut(self, keys: str) -> str:
+        kept: list[str] = []
+        room = self._keys_size_max + 1
+        for key in keys.split():
+            room -= utf8_size(key) + 1
+            if room < 0:
+                break
+            kept.append(key)
+        return " ".join(kept)
