@@ -39,7 +39,7 @@ FLOW_CONTROL = "[TIMEOUT_CLEAN_QUEUE]"  # of a cold JVM; our broker has no queue
 def recorded() -> list[Any]:
     """Return (request row, reply row) of each request that a 5.3.3 broker answered."""
     rows = [json.loads(line) for line in FRAMES.read_text().splitlines()]
-    pairs = []
+    pairs: list[Any] = []
     for request, reply in pairwise(rows):
         if (
             request["release"] == reply["release"] == "5.3.3"
@@ -130,3 +130,19 @@ def test_unserved_codes_say_so() -> None:
     for code in NOT_SERVED - {25, 37, 307, 309}:
         found: RemotingCommand = bench.ask(code)
         assert (found.code, found.remark) == (3, f" request type {code} not supported")
+
+
+def test_registers_as_recorded() -> None:
+    """Our 103 has the ext fields and body members of the recorded broker's, and says the same of a topic."""
+    rows = [json.loads(line) for line in FRAMES.read_text().splitlines()]
+    row = next(row for row in rows if row["release"] == "5.3.3" and row["direction"] == "broker>namesrv")
+    command = Bench(trace_topic_enable=True).broker.registration()
+    assert command.ext.keys() == header_of(row)["extFields"].keys()
+    ours, theirs = loads(command.body), loads(bytes.fromhex(row["body_hex"]))
+    assert ours.keys() == theirs.keys()
+    (ours, theirs) = (body["topicConfigSerializeWrapper"] for body in (ours, theirs))
+    assert ours.keys() == theirs.keys()
+    absent = {name for name in theirs["topicConfigTable"] if name.startswith("rmq_sys_")}
+    assert ours["topicConfigTable"].keys() == theirs["topicConfigTable"].keys() - absent
+    for name, topic in ours["topicConfigTable"].items():
+        assert topic == theirs["topicConfigTable"][name]

@@ -1,5 +1,7 @@
 """The small parts: held pulls, locks, clients, statistics, properties, settings."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,7 +190,7 @@ def test_properties_that_do_not_fit() -> None:
 
 def test_settings_speak_rocketmq() -> None:
     """A broker.conf's keys are read and written back alike."""
-    settings = {
+    settings: dict[str, Any] = {
         entry.field: entry.read(text)
         for key, text in {"brokerName": "b", "flushDiskType": "SYNC_FLUSH", "traceTopicEnable": "true"}.items()
         for entry in [BROKER_CONF[key]]
@@ -201,10 +203,10 @@ def test_settings_speak_rocketmq() -> None:
 @pytest.mark.parametrize(
     "settings", [{"broker_name": ""}, {"broker_id": 1}, {"held_pulls_max": 0}, {"offsets_save_ms": -1}]
 )
-def test_settings_that_cannot_work(settings: dict[str, object]) -> None:
+def test_settings_that_cannot_work(settings: dict[str, Any]) -> None:
     """A setting out of range stops the start and names itself."""
     with pytest.raises(InvalidParameter, match=next(iter(settings))):
-        BrokerConfig(**settings)  # type: ignore[arg-type]
+        BrokerConfig(**settings)
 
 
 def test_peer_ids_are_numbers() -> None:

@@ -148,6 +148,8 @@ def test_groups_make_themselves_only_where_they_may() -> None:
     assert groups.find("CID_RMQ_SYS_x", NOW_MS) is not None
     with pytest.raises(InvalidParameter):
         GroupTable(BrokerConfig(), files(), NOW_MS).find("g" * 121, NOW_MS)
+    with pytest.raises(SystemError_, match="groups_max"):
+        GroupTable(BrokerConfig(groups_max=8), files(), NOW_MS).find("g", NOW_MS)
 
 
 def test_a_reset_voids_commits_until_it_is_taken() -> None:

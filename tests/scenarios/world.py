@@ -132,7 +132,7 @@ class World:
         for part in filter(None, args.get("topics", "").split(",")):
             topic, _, tags = part.partition(":")
             subscriptions.append(SubscriptionData.build(topic, tags or "*", sub_version=self._now_ms))
-        consumers = ()
+        consumers: tuple[ConsumerData, ...] = ()
         if "consumer" in args:
             model = MessageModel(args.get("model", "CLUSTERING"))
             consumers = (

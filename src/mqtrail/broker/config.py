@@ -64,6 +64,7 @@ class BrokerConfig:
     forward_timeout_ms: int = 10_000  # a request handed on to a client (307, 309)
     young_queue_size: int = 1 << 30  # a new group starts at 0 where a queue's first message is so near the log's end
     topics_max: int = 50_000  # topics that may make themselves; 17 is not bound by it
+    groups_max: int = 50_000  # consumer groups that may make themselves; 200 is not bound by it
     locks_max: int = 200_000  # queue locks kept at once
 
     reply_in_kind: bool = False  # answer a binary header in binary; 5.3.3 always answers in JSON

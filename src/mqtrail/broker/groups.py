@@ -15,6 +15,7 @@ from mqtrail.wire import (
     SubscriptionGroupConfig,
     SubscriptionGroupNotExist,
     SubscriptionGroupTable,
+    SystemError_,
     is_system_group,
     validate_group,
 )
@@ -65,6 +66,11 @@ class GroupTable:
         if not (self._config.auto_create_group or is_system_group(group)):
             return None
         validate_group(group)
+        if len(self._groups) >= self._config.groups_max:
+            raise SystemError_(
+                f"found {len(self._groups)} groups, expected at most {self._config.groups_max} that make themselves: "
+                f"create group {group} with updateSubGroup, or raise groups_max"
+            )
         made = SubscriptionGroupConfig(group)
         self.update(made, now_ms)
         return made
