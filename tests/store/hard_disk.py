@@ -11,7 +11,7 @@ from mqtrail.store import MemoryDisk, MemoryFile, StoreFull
 SECTOR_SIZE = 512
 
 
-class PowerCut(Exception):
+class PowerCut(BaseException):
     """The machine stopped inside this call. Whatever the store would do next never happened."""
 
 

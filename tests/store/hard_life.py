@@ -6,7 +6,7 @@ back; kill -9 loses nothing acknowledged, and a power cut nothing that was flush
 
 import random
 
-from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, StoreFull
+from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, StoreBroken, StoreFull
 from mqtrail.wire import MessageSysFlag, ServiceNotAvailable, check_record, decode_record, tags_code
 from tests.store.hard_disk import HardDisk, PowerCut
 
@@ -44,7 +44,8 @@ class HardLife:
         self.refused: set[int] = set()
         self.in_flight: list[PendingRecord] = []  # the power went inside their append: they may be there or not
         self.numbers = 0
-        self.flushed = 0
+        self.flushed = 0  # what must be there at the next start
+        self.durable = 0  # what must be there even without power
         self.now_ms = 1_700_000_000_000
 
     def live(self, steps: int) -> None:
@@ -66,7 +67,7 @@ class HardLife:
             case "append":
                 self.append()
             case "flush":
-                self.flushed = self.store.flush()
+                self.flushed = self.durable = self.store.flush()
             case "queues":
                 self.store.write_queues(sync=self.chance.random() < 0.5)
             case "index":
@@ -76,8 +77,11 @@ class HardLife:
             case "power":
                 self.end(power=True)
             case "stop":
-                self.store.close()
-                self.flushed = self.store.end_offset
+                try:
+                    self.store.close()
+                    self.flushed = self.durable = self.store.end_offset
+                except StoreFull:
+                    self.disk.stop(power=False)
                 self.start()
 
     def append(self) -> None:
@@ -90,8 +94,8 @@ class HardLife:
             self.numbers += 1
         try:
             tickets = self.store.append(records, self.now_ms)
-        except PowerCut:
-            self.in_flight = records
+        except (PowerCut, StoreBroken):
+            self.in_flight += records
             raise
         except StoreFull:
             self.refused.update(number_of(bytes(record.body)) for record in records)
@@ -109,7 +113,7 @@ class HardLife:
         self.store.abandon()
         self.disk.stop(power=power)
         if not power:
-            self.flushed = max([self.flushed, *(entries[-1][1] for entries in self.written.values() if entries)])
+            self.flushed = max([self.durable, *(entries[-1][1] for entries in self.written.values() if entries)])
         self.start()
 
     def start(self) -> None:
@@ -120,12 +124,15 @@ class HardLife:
                 self.store = CommitLogStore(self.disk, CONFIG)
                 break
             except PowerCut:
-                self.disk.stop(power=self.chance.random() < 0.7)
+                power = self.chance.random() < 0.7
+                self.disk.stop(power=power)
+                if power:
+                    self.flushed = self.durable
         self.disk.power_cut_rate = 0
         for queue in QUEUES:
             self._check(queue)
         self.in_flight = []
-        self.flushed = self.store.flush()
+        self.flushed = self.durable = self.store.flush()
         assert self.flushed == self.store.end_offset
 
     def _check(self, queue: tuple[str, int]) -> None:

@@ -4,7 +4,9 @@ import pytest
 
 from mqtrail.store import ConfigFileStore, MemoryDisk, StoreError
 
-APACHE_OFFSETS = b'{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":1},\n\t"offsetTable":{"orders@g":{0:5,1:6}}\n}'
+APACHE_OFFSETS = (
+    b'{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":1},\n\t"offsetTable":{"orders@g":{0:5,1:6}}\n}'
+)
 
 
 def test_reads_what_apache_writes() -> None:

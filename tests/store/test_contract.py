@@ -33,7 +33,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CommitLogS
     opened.close()
 
 
-def record(body: bytes = b"hello", topic: str = "orders", queue_id: int = 0, tag: str = "", **more: str) -> PendingRecord:
+def record(
+    body: bytes = b"hello", topic: str = "orders", queue_id: int = 0, tag: str = "", **more: str
+) -> PendingRecord:
     """A message with a tag and further properties."""
     values = {**({"TAGS": tag} if tag else {}), **more}
     properties = "".join(f"{name}\x01{value}\x02" for name, value in values.items()).encode()
@@ -194,7 +196,9 @@ def test_flush_makes_everything_durable(store: MessageStore) -> None:
 
 
 OPERATION = st.lists(
-    st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2), st.sampled_from([0, 1, 50, 3_000]), st.sampled_from("XYZ")),
+    st.tuples(
+        st.sampled_from(["a", "b"]), st.integers(0, 2), st.sampled_from([0, 1, 50, 3_000]), st.sampled_from("XYZ")
+    ),
     min_size=1,
     max_size=6,
 )
@@ -203,7 +207,10 @@ OPERATION = st.lists(
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(OPERATION, max_size=30), count_max=st.integers(1, 9), wanted=st.sets(st.sampled_from("XYZ")))
 def test_reads_agree_with_a_model(
-    tmp_path_factory: pytest.TempPathFactory, calls: list[list[tuple[str, int, int, str]]], count_max: int, wanted: set[str]
+    tmp_path_factory: pytest.TempPathFactory,
+    calls: list[list[tuple[str, int, int, str]]],
+    count_max: int,
+    wanted: set[str],
 ) -> None:
     """Any appends, read back in any pieces and through any filter, also after a restart, are what a list would give."""
     folder = tmp_path_factory.mktemp("store")

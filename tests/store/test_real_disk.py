@@ -139,7 +139,7 @@ def test_disk_full_on_a_new_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     count = 0
     monkeypatch.setattr(os, "posix_fallocate", _no_room)
-    with pytest.raises(StoreFull, match="found no room.*nothing of this request was stored.*free") as refusal:
+    with pytest.raises(StoreFull, match=r"found no room.*nothing of this request was stored.*free") as refusal:
         store.append([record(0)], 1)
     assert isinstance(refusal.value, ServiceNotAvailable)
     monkeypatch.undo()

@@ -12,6 +12,7 @@ from mqtrail.store.base import (
     QueryResult,
     QueueState,
     ReadResult,
+    StoreBroken,
     StoreError,
     StoreFull,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "ReadResult",
     "RealDisk",
     "Recovery",
+    "StoreBroken",
     "StoreError",
     "StoreFull",
 ]

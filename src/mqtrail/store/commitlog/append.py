@@ -149,15 +149,17 @@ class Appender:
         return tickets
 
     def _write(self, parts: list[tuple[int, list[Buffer]]]) -> None:
-        """Write each run of bytes; if that fails, zero what was written."""
+        """Write each run of bytes; if that fails, zero what was written. StoreBroken: that failed too, who knows."""
         end = self._log.end_offset
         try:
             for position, pieces in parts:
                 data = b"".join(pieces)
                 end = position + len(data)
                 self._log.put(position, data)
-        except BaseException:
+        except BaseException as error:
             self._log.take_back(end)
+            if self._log.fault is not None:
+                raise StoreBroken(self._log.fault) from error
             raise
 
 

@@ -92,8 +92,11 @@ class CommitLog:
                     for at in range(first, last, WIPE_CHUNK):
                         file.write_at(at - start, bytes(min(WIPE_CHUNK, last - at)))
                     file.sync()
-        except BaseException as error:
-            self.fault = f"a failed append could not be taken back at physical offset {self.end_offset} ({error!r})"
+        except Exception as error:
+            self.fault = (
+                f"an append failed and could not be taken back at physical offset {self.end_offset} ({error!r}): "
+                "its messages may come back at the next start"
+            )
 
     def begin_flush(self, dispatched_offset: int) -> Callable[[], int]:
         """Take note of what is committed; return what syncs it, then notes it as durable, and gives the flushed offset.
@@ -183,8 +186,7 @@ class CommitLog:
             wiped += used
             for chunk in range(at, at + used, WIPE_CHUNK):
                 file.write_at(chunk, bytes(min(WIPE_CHUNK, at + used - chunk)))
-            if used:
-                file.sync()
+            file.sync()  # also when nothing is there: zeros of an append that was being taken back may not be down
         return wiped
 
     def _last_nonzero(self, start: int, at: int) -> int:

@@ -177,8 +177,8 @@ def _pointing_past(queue: ConsumeQueue, log: CommitLog) -> int:
             try:
                 log.scan(physical_offset, crc=False)
                 break
-            except RecordError:
-                pass
+            except (RecordError, StoreError):
+                pass  # a torn entry may name any place
         count += 1
     return count
 
