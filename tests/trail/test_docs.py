@@ -1,0 +1,45 @@
+"""The design pages say what the code does: every code, reason, setting, table and column has its entry."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from mqtrail import trail
+from mqtrail.lake import TABLES
+
+DESIGN = Path(__file__).parents[2] / "docs" / "design"
+VERDICTS = (DESIGN / "verdicts.md").read_text()
+LAKE = (DESIGN / "lake.md").read_text()
+
+
+def test_every_code_is_explained() -> None:
+    """A code that a user can meet stands on the page of verdicts."""
+    assert [name for name in trail.CODES if not re.search(rf"\b{name}\b", VERDICTS)] == []
+
+
+def test_every_setting_stands_there_with_its_default() -> None:
+    """A threshold and its default, as the code has them."""
+    for setting in fields(trail.Settings):
+        assert f"| `{setting.name}` | {setting.default} |" in VERDICTS
+
+
+def test_every_reason_is_explained() -> None:
+    """Each name that the texts can give as a reason is in the table of reasons."""
+    speaking = ("losses", "messages", "group_states", "group_verdicts", "trajectories")
+    texts = " ".join(stage.sql for stage in trail.judge(0, trail.DUCKDB) if stage.name in speaking)
+    told = set(re.findall(r"'(?:UNKNOWN:|WAITING:)?([A-Z]+(?:_[A-Z0-9]+)+)'", texts))
+    known = {*trail.CODES, "ATTEMPTS_EXHAUSTED", "BY_HANDLER", "ORDERED_GIVE_UP", "SCHEDULE_TOPIC_XXXX"}
+    known |= {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
+    reasons = {name for name in told - known if not name.endswith("_")}
+    assert len(reasons) > 20
+    assert [name for name in sorted(reasons) if not re.search(rf"\b{name}\b", VERDICTS)] == []
+
+
+def test_every_column_stands_in_the_tables() -> None:
+    """The tables of the lake's page are those of the code."""
+    for table in TABLES.values():
+        section = LAKE[LAKE.index(f"### {table.name}\n") :].split("\n### ")[0]
+        rows = re.findall(r"^\| `(\w+)` \| (\w+)", section, re.MULTILINE)
+        assert rows == [(column.name, column.type) for column in table.relation], table.name
