@@ -27,7 +27,7 @@ class CommitLogConfig:
     index_entries: int = 20_000_000  # RocketMQ: maxIndexNum
     message_size_max: int = 4 * MIB  # RocketMQ: maxMessageSize
     retention_ms: int = 72 * HOUR_MS  # RocketMQ: fileReservedTime, there in hours
-    delete_hours: tuple[int, ...] = (4,)  # RocketMQ: deleteWhen; hours of the day, UTC
+    delete_hours: tuple[int, ...] = (4,)  # RocketMQ: deleteWhen; hours of the day, local time
     expire_ratio: float = 0.75  # RocketMQ: diskMaxUsedSpaceRatio: expired files go whatever the hour
     force_ratio: float = 0.85  # RocketMQ: diskSpaceCleanForciblyRatio: the oldest go whatever their age
     full_ratio: float = 0.90  # RocketMQ: diskSpaceWarningLevelRatio: sends are refused

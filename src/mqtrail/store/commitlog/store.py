@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from mqtrail.store.base import (
     Appended,
@@ -382,18 +382,20 @@ class CommitLogStore:
         self._settle()  # else the next start would read its last records again, and make its queues anew
 
     def expire(self, now_ms: int) -> int:
-        """Remove segments that retention and disk limits say may go, never the last; return the bytes freed."""
+        """Remove segments that retention and disk limits say may go, never the last; return the bytes freed.
+
+        In the hours of delete_hours, or above expire_ratio, those go that were last written retention_ms ago; above
+        force_ratio the oldest, whatever their age. Above full_ratio sends are refused until there is room again.
+        """
+        config, segments = self.config, self._log.segments
         usage = self._disk.usage()
-        config = self.config
-        hour = datetime.fromtimestamp(now_ms / 1000, UTC).hour
-        due = hour in config.delete_hours or usage > config.expire_ratio
+        is_due = datetime.fromtimestamp(now_ms / 1000).hour in config.delete_hours or usage > config.expire_ratio
         freed = 0
-        segments = self._log.segments
         for _ in range(EXPIRE_FILES_MAX):
-            if len(segments.starts) < 2 or not due:
+            if not is_due or len(segments.starts) < 2 or segments.starts[1] > self._log.flushed_offset:
                 break
-            old = now_ms - self._disk.modified_ms(segments.path(segments.starts[0])) > config.retention_ms
-            if not old and self._disk.usage() <= config.force_ratio:
+            age_ms = now_ms - self._disk.modified_ms(segments.path(segments.starts[0]))
+            if age_ms <= config.retention_ms and self._disk.usage() <= config.force_ratio:
                 break
             freed += segments.drop_first()
         if freed:
