@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqtrail.store import Appended, GetStatus, ReadResult, StoreFull
 from mqtrail.wire import (
     BatchItem,
     BrokerConsumeStats,
@@ -250,6 +251,46 @@ def test_a_long_retry_topic() -> None:
     bench.heartbeat(group=group)
     validate_topic("%RETRY%" + group)
     assert "%RETRY%" + group in bench.broker.topics
+
+
+def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store without room refuses sends with 14 and takes them later; what was due meanwhile comes then."""
+    bench = Bench(broker_trace=True)
+    bench.send(DELAY="1", UNIQ_KEY="ID1")
+
+    def full(*_: object) -> list[Appended]:
+        raise StoreFull("found a disk that is 91 % full, expected at most 90 %: make room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "append", full)
+        reply = bench.send()
+        assert (reply.code, reply.ext["TRACE_ON"]) == (ResponseCode.SERVICE_NOT_AVAILABLE, "true")
+        assert reply.remark is not None
+        assert "make room" in reply.remark
+        bench.advance(3_500)
+        assert bench.messages("orders") == []
+    assert bench.send().code == ResponseCode.SUCCESS
+    bench.advance(1_000)
+    assert [message.msg_id for message in bench.messages("orders")][1:] == ["ID1"]
+    texts = [message.body for message in bench.messages("RMQ_SYS_TRACE_TOPIC")]
+    assert any(isinstance(record, TraceLoss) for text in texts for record in decode_trace(text)[0])
+
+
+def test_expired_delays_are_passed_over() -> None:
+    """A level whose head has gone from the log goes on with what is still there."""
+    bench = Bench()
+    bench.send(DELAY="1", UNIQ_KEY="ID1")
+    first = ReadResult(GetStatus.MESSAGE_WAS_REMOVING, (), 1, 0, 2)
+    read = bench.store.read
+    bench.send(DELAY="1", UNIQ_KEY="ID2")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            bench.store,
+            "read",
+            lambda topic, queue_id, offset, *rest: first if offset == 0 else read(topic, queue_id, offset, *rest),
+        )
+        bench.advance(1_000)
+    assert [message.msg_id for message in bench.messages("orders")] == ["ID2"]
 
 
 CODES = st.sampled_from([int(code) for code in RequestCode]) | st.integers(0, 32_767)

@@ -98,7 +98,7 @@ class DelayedMessages:
                 found = self._store.read(SCHEDULE_TOPIC, level - 1, self._offsets[level], 1, BATCH_SIZE)
                 if found.records:
                     self._due_ms[level] = self._due_of(found.records[0], level)
-                elif found.min_offset > self._offsets[level]:
+                elif found.next_queue_offset > self._offsets[level]:
                     self._offsets[level] = found.next_queue_offset  # the store has expired what was there
                     self._unknown.add(level)
 
