@@ -122,4 +122,9 @@ def test_truth_round_trip(tmp_path: Path) -> None:
             log.add(note)
     file = next(tmp_path.glob("truth-*.jsonl"))
     file.write_text(file.read_text() + '{"kind":"fau')
-    assert list(read_truth(tmp_path)) == notes
+    found = list(read_truth(tmp_path))
+    assert found == notes
+    assert isinstance(found[0], Sent)
+    assert found[0].outcome is SendOutcome.OK
+    assert isinstance(found[2], HandlingEnded)
+    assert found[2].result is HandlerResult.SUCCESS

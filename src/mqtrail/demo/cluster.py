@@ -33,6 +33,7 @@ class BrokerProcess:
     def __init__(self, name: str, folder: Path, namesrv_port: int, *, first: bool) -> None:
         self.name = name
         self._folder = folder / name
+        self._log = folder / f"{name}.log"
         self._port = free_port()
         where = ["--namesrv-port", str(namesrv_port)] if first else ["--join", f"127.0.0.1:{namesrv_port}"]
         self._command = [
@@ -51,8 +52,8 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and wait until it says that it is ready. ClusterError with the end of its log when it does not."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        log = (self._folder / "up.log").open("a")
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        log = self._log.open("a")
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -65,7 +66,7 @@ class BrokerProcess:
                 if not line:
                     break
         self.kill()
-        tail = (self._folder / "up.log").read_text()[-2000:]
+        tail = self._log.read_text()[-2000:]
         raise ClusterError(f"broker {self.name} did not become ready; the end of its log:\n{tail}")
 
     def pause(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mqtrail.client import Producer, ProducerConfig, TraceConfig
 from mqtrail.demo.cluster import Cluster
-from mqtrail.demo.plan import PAYMENTS, Order
+from mqtrail.demo.plan import PAYMENTS, REMINDERS, Order
 from mqtrail.demo.shop import AttemptCounter, Seller
 from mqtrail.demo.truth import Fault, HandlingStarted, TruthLog, now_ms, read_truth
 from mqtrail.wire import Message, MessageQueue
@@ -17,6 +17,7 @@ DOWN_S = 6.0
 UNCERTAIN_TIMEOUT_MS = 400
 BODY_TOO_LARGE = 5 << 20
 SPECIAL_COUNT = 20
+LATE_COUNT = 8
 WORKER_HANDLES = 150
 WORKER_DEADLINE_S = 20.0
 FIRST_EXTRA_ORDER = 900_000  # numbers of the payments that the injector sends itself
@@ -108,11 +109,21 @@ class Injector:
             await asyncio.gather(*(one(number, order) for number, order in enumerate(self._payments(6))))
 
     async def kill_broker(self) -> None:
-        """kill -9 of broker-b while payments are sent; it comes back on the same files."""
+        """kill -9 of broker-b while payments are sent and reminders fall due; it comes back on the same files."""
+        await self._reminders()
         await asyncio.to_thread(self._cluster.broker_b.kill)
         self._note("BROKER_KILLED", f"broker-b is gone for {DOWN_S} s, then starts on its files")
         await asyncio.gather(asyncio.sleep(DOWN_S), self._sell("shop-stubborn", self._payments(SPECIAL_COUNT)))
         await asyncio.to_thread(self._cluster.broker_b.start)
+
+    async def _reminders(self) -> None:
+        """Reminders on broker-b that are due a second from now, when it will not be there."""
+        counter = AttemptCounter()
+        async with Producer("shop-reminders", self._cluster.namesrv, trace=True, hooks=[counter]) as producer:
+            seller = Seller(producer, counter, self._truth, traced=True)
+            for number, order in enumerate(self._payments(LATE_COUNT)):
+                message = Message(REMINDERS, b"{}", tags="SMS", keys=[order.reminder, order.name], delay_level=1)
+                await seller.send(message, queue=MessageQueue(REMINDERS, "broker-b", number % 4))
 
     async def kill_worker(self) -> None:
         """A consumer process that handles payments and is killed before it commits its offsets."""

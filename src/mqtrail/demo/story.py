@@ -117,19 +117,18 @@ async def _sell(cluster: Cluster, truth: TruthLog, told: Told, order_count: int,
                 await asyncio.sleep(0.02)
 
         worker = asyncio.create_task(injector.kill_worker())
-        await at(0.1)
-        say("a producer without trace, one whose trace is dropped, one-way sends, bodies that are too large")
-        await asyncio.gather(injector.untraced(), injector.dropped(), injector.oneway(), injector.too_large())
-        await at(0.3)
+        await at(0.2)
         say("broker-b stops answering for a moment")
         await injector.pause_broker()
+        await worker
+        say("a producer without trace, one whose trace is dropped, one-way sends, bodies that are too large")
+        await asyncio.gather(injector.untraced(), injector.dropped(), injector.oneway(), injector.too_large())
         await at(0.6)
         say("kill -9 of broker-b; it comes back on its files")
         gate.clear()
         await injector.kill_broker()
         gate.set()
         await selling
-        await worker
 
 
 async def _quiet(told: Told, say: Say) -> None:

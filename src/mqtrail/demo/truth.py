@@ -7,11 +7,11 @@ its first key (`order-000123.created`), the application's own name for it, since
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 
 class SendOutcome(StrEnum):
@@ -88,6 +88,8 @@ _KINDS: dict[str, type[Sent] | type[HandlingStarted] | type[HandlingEnded] | typ
     note.kind: note for note in (Sent, HandlingStarted, HandlingEnded, Fault)
 }
 
+_READ: dict[str, Callable[[Any], object]] = {"outcome": SendOutcome, "result": HandlerResult, "keys": tuple}
+
 
 def now_ms() -> int:
     """Return the wall clock in ms since 1970."""
@@ -133,6 +135,7 @@ def read_truth(folder: Path) -> Iterator[Note]:
             except json.JSONDecodeError:
                 break
             note = _KINDS[fields.pop("kind")]
-            if note is Fault:
-                fields["keys"] = tuple(fields["keys"])
+            for name, read in _READ.items():
+                if name in fields:
+                    fields[name] = read(fields[name])
             yield note(**fields)

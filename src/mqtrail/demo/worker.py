@@ -11,11 +11,13 @@ from mqtrail.demo.plan import LEDGER
 from mqtrail.demo.shop import Desk, consumer_of
 from mqtrail.demo.truth import TruthLog
 
+HANDLE_S = 0.1  # so that it is killed in the middle of its work
+
 
 async def work(namesrv: str, folder: Path) -> None:
     """Consume until killed; print a line per hundred messages handled."""
     with TruthLog(folder) as truth:
-        desk = Desk(LEDGER, truth)
+        desk = Desk(LEDGER, truth, seconds=HANDLE_S)
         async with consumer_of(LEDGER, namesrv) as consumer:
             running = asyncio.create_task(consumer.run(desk.handle))
             said = -1

@@ -1,0 +1,165 @@
+"""`make demo`: brokers, shop, faults, Spark, and the table of injected against found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+
+from mqtrail.answers import Answers, Report, TraceAnswer
+from mqtrail.demo.cluster import Cluster
+from mqtrail.demo.measure import Holdings, measure
+from mqtrail.demo.plan import HUNG_MS
+from mqtrail.demo.score import Codes, CodeScore, Thresholds, owed_codes, score
+from mqtrail.demo.show import CHANGED, show_faults, show_scores
+from mqtrail.demo.story import Told, scene_of, tell
+from mqtrail.demo.truth import Fault, TruthLog, now_ms, read_truth
+from mqtrail.pipeline import Job, JobConfig, JobReport
+from mqtrail.trail import Settings
+
+ORDERS_DEFAULT = 6_700  # three messages each, and a reminder for every 25th: more than 20 000 messages
+SETTINGS = Settings(hung_ms=HUNG_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """folder: where data, lake and truth go; a new temporary one where None. keep: leave it there afterwards."""
+
+    folder: Path | None = None
+    orders: int = ORDERS_DEFAULT
+    keep: bool = True
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How the caller draws a report and a look-up: the command line's own drawings."""
+
+    report: Callable[[Report], RenderableType]
+    trace: Callable[[TraceAnswer], RenderableType]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the demo found out."""
+
+    scores: list[CodeScore]
+    faults: list[Fault]
+    report: JobReport
+    message_count: int
+    example: str
+    seconds: float
+
+
+def run(options: DemoOptions, draw: Draw) -> int:
+    """Run the demo and show it; return 0 when every code that was owed was found at least once, 1 otherwise."""
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="mqtrail-demo-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=options.as_json)
+    try:
+        outcome = _Demo(folder, options.orders, console).run()
+        if options.as_json:
+            print(json.dumps(_json(outcome)))
+        else:
+            _show(console, outcome, folder, draw)
+        return 0 if all(row.found for row in outcome.scores if row.owed) else 1
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Demo:
+    """One run: the cluster, the job in its thread, the story on the loop."""
+
+    def __init__(self, folder: Path, order_count: int, console: Console) -> None:
+        self._folder = folder
+        self._order_count = order_count
+        self._console = console
+        self._begun = time.monotonic()
+        self._outcome: Outcome | None = None
+
+    def say(self, text: str) -> None:
+        """One line of progress."""
+        self._console.print(f"[dim]{time.monotonic() - self._begun:6.1f} s[/]  {text}", highlight=False)
+
+    def run(self) -> Outcome:
+        """Run it all."""
+        truth_folder = self._folder / "truth"
+        self.say("starting a name server and two brokers, and Spark beside them")
+        with Cluster(self._folder / "brokers") as cluster, TruthLog(truth_folder) as truth:
+            config = JobConfig(namesrv=cluster.namesrv, lake=self._folder / "lake", settings=SETTINGS)
+            job = Job(config, self.say)
+            with ThreadPoolExecutor(1, "spark") as spark:
+                starting = spark.submit(job.__enter__)
+
+                async def sample() -> None:
+                    await asyncio.wrap_future(spark.submit(job.sample))
+
+                async def judge(told: Told) -> None:
+                    await asyncio.wrap_future(starting)
+                    self.say("reading the trace, assembling trajectories, judging")
+                    report = await asyncio.wrap_future(spark.submit(job.once))
+                    holdings = await asyncio.to_thread(measure, cluster.namesrv)
+                    self._outcome = await asyncio.to_thread(self._score, told, report, holdings)
+
+                try:
+                    asyncio.run(tell(cluster, truth, truth_folder, self._order_count, sample, judge, self.say))
+                finally:
+                    spark.submit(job.__exit__, None, None, None).result()
+        assert self._outcome is not None
+        return self._outcome
+
+    def _score(self, told: Told, report: JobReport, holdings: Holdings) -> Outcome:
+        notes = list(read_truth(self._folder / "truth"))
+        faults = [note for note in notes if isinstance(note, Fault)]
+        killed = {key for fault in faults if fault.name == "CONSUMER_KILLED" for key in fault.keys}
+        thresholds = Thresholds(
+            send_slow_ms=SETTINGS.send_slow_ms,
+            consumed_slow_ms=SETTINGS.consume_slow_ms,
+            hung_ms=SETTINGS.hung_ms,
+            late_ms=SETTINGS.delivered_late_ms,
+        )
+        owed = owed_codes(notes, scene_of(told, holdings, report.as_of_ms, thresholds, killed))
+        given: dict[str, Codes] = {}
+        example = ""
+        for line in Answers(lake=self._folder / "lake").export(now_ms()):
+            keys = line["keys"] or [holdings.ids.get(line["msg_id"], line["msg_id"])]
+            groups = {group: set(codes) for group, codes in line["groups"].items()}
+            given[keys[0]] = Codes(set(line["send"]), set(line["message"]), groups, {line["knowledge"]})
+            if any("CONSUMED_AFTER_RETRY" in codes for codes in groups.values()):
+                example = line["msg_id"]
+        seconds = time.monotonic() - self._begun
+        return Outcome(score(owed, given), faults, report, len(owed), example, seconds)
+
+
+def _show(console: Console, outcome: Outcome, folder: Path, draw: Draw) -> None:
+    lake = folder / "lake"
+    answers = Answers(lake=lake)
+    for part in (draw.report(answers.report(now_ms())), show_faults(outcome.faults), show_scores(outcome.scores)):
+        console.print()
+        console.print(part)
+    console.print(f"[dim]{CHANGED}[/]", highlight=False)
+    if outcome.example:
+        console.print()
+        console.print(draw.trace(answers.trace(outcome.example, now_ms())))
+        console.print(f"\nLook one up:  mqtrail trace {outcome.example} --lake {lake}", highlight=False, soft_wrap=True)
+    console.print(f"{outcome.message_count} messages, {outcome.seconds:.0f} s in all", highlight=False)
+
+
+def _json(outcome: Outcome) -> dict[str, object]:
+    return {
+        "messages": outcome.message_count,
+        "seconds": round(outcome.seconds, 1),
+        "scores": [{**asdict(row), "precision": row.precision, "recall": row.recall} for row in outcome.scores],
+        "faults": [asdict(fault) for fault in outcome.faults],
+        "pipeline": asdict(outcome.report),
+        "changed": CHANGED,
+    }

@@ -1,0 +1,54 @@
+"""The demo's own tables: what was done on purpose, and how much of it the verdicts found."""
+
+from collections.abc import Iterable
+
+from rich.table import Table
+from rich.text import Text
+
+from mqtrail.demo.plan import ATTEMPTS_MAX, DELAY_LEVELS, HUNG_MS, HUNG_MS_DEFAULT
+from mqtrail.demo.score import CodeScore
+from mqtrail.demo.shop import HEARTBEAT_MS, REBALANCE_MS
+from mqtrail.demo.truth import Fault
+
+CHANGED = (
+    f"thresholds and settings changed to keep it short: HUNG after {HUNG_MS // 1000} s (default "
+    f"{HUNG_MS_DEFAULT // 1000} s), messageDelayLevel '{DELAY_LEVELS}', {ATTEMPTS_MAX} redeliveries (default 16), "
+    f"heartbeat every {HEARTBEAT_MS // 1000} s (30 s), rebalance every {REBALANCE_MS // 1000} s (20 s)"
+)
+
+
+def show_faults(faults: Iterable[Fault]) -> Table:
+    """What the injector did beside the planned handlers."""
+    table = Table(title="Injected beside slow, flaky, poisonous and hung handlers", title_justify="left", box=None)
+    for heading in ("fault", "what was done", "messages known to be hit"):
+        table.add_column(heading)
+    for fault in faults:
+        table.add_row(fault.name, fault.detail, f"{len(fault.keys)}" if fault.keys else "whatever was on its way")
+    return table
+
+
+def show_scores(scores: Iterable[CodeScore]) -> Table:
+    """Injected against found, code by code; what was missed or wrongly said stands in red."""
+    table = Table(title="Injected against found", title_justify="left", box=None)
+    for heading in ("code", "owed", "found", "missed", "wrongly said", "precision", "recall"):
+        table.add_column(heading, justify="left" if heading == "code" else "right")
+    table.add_column("for example")
+    for row in scores:
+        missed = row.owed - row.found
+        bad = "bold red" if missed or row.wrong else ""
+        examples = [f"missed {key}" for key in row.missed[:1]] + [f"wrong {key}" for key in row.spurious[:1]]
+        table.add_row(
+            row.code,
+            f"{row.owed}",
+            f"{row.found}",
+            Text(f"{missed}", style=bad if missed else ""),
+            Text(f"{row.wrong}", style=bad if row.wrong else ""),
+            _share(row.precision),
+            _share(row.recall),
+            ", ".join(examples),
+        )
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}".rstrip("0").rstrip(".")
