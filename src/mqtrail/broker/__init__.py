@@ -1,18 +1,21 @@
 """Decides: what a broker answers and does. Pure: no socket, clock, thread or chance (docs/design/broker.md).
 
 `Broker` is the front; one module a concern stands behind it: send, pull and held, offsets, topics, groups, clients,
-delays, send_back, query, admin, stats, trace. effects has what goes in and out, config what may be set.
+delays, send_back, query, admin_*, stats, trace. config has what may be set, Peer and Send (wire) what goes in and out;
+lane is the short road of the hot requests.
 """
 
 from mqtrail.wire import Peer, PeerId, Send
 
 from .broker import Broker
 from .config import BROKER_CONF, BrokerConfig, properties_text
+from .lane import Lane
 
 __all__ = [
     "BROKER_CONF",
     "Broker",
     "BrokerConfig",
+    "Lane",
     "Peer",
     "PeerId",
     "Send",

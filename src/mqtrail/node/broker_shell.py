@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import cast
 
-from mqtrail.broker import Broker
-from mqtrail.broker.lane import Lane
+from mqtrail.broker import Broker, Lane
 from mqtrail.net import ServerConnection
 from mqtrail.node.shell import Shell, wall_clock_ms
 from mqtrail.wire import Peer
