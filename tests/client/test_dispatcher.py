@@ -59,8 +59,8 @@ def test_records_arrive_in_batches_with_their_keys(tmp_path: Path) -> None:
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         for number in range(25):
-            dispatcher.record("orders", text(number), f"id-{number} key", 0)
-        dispatcher.record("payments", text(99), "id-99", 0)
+            dispatcher.record("orders", text(number), [f"id-{number} key"], 0)
+        dispatcher.record("payments", text(99), ["id-99"], 0)
         await until(lambda: sink.record_count == 26)
 
     dispatcher, sink = play(tmp_path, scenario, batch_count_max=10)
@@ -82,7 +82,7 @@ def test_a_lone_record_is_sent_after_the_linger(tmp_path: Path) -> None:
     """Nobody waits for company for ever."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
-        dispatcher.record("orders", text(1), f"id-{1}", 0)
+        dispatcher.record("orders", text(1), [f"id-{1}"], 0)
         assert sink.messages == []
         await until(lambda: sink.record_count == 1)
 
@@ -95,7 +95,7 @@ def test_an_outage_delays_and_loses_nothing(tmp_path: Path) -> None:
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
         for number in range(100):
-            dispatcher.record("orders", text(number), f"id-{number}", 0)
+            dispatcher.record("orders", text(number), [f"id-{number}"], 0)
         await until(lambda: sink.attempts >= 3)
         check(dispatcher)
         sink.down = False
@@ -113,7 +113,7 @@ def test_close_during_an_outage_spools_and_the_next_start_sends(tmp_path: Path) 
     async def first(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
         for number in range(30):
-            dispatcher.record("orders", text(number), f"id-{number}", 0)
+            dispatcher.record("orders", text(number), [f"id-{number}"], 0)
         await until(lambda: sink.attempts >= 1)
 
     dispatcher, _ = play(tmp_path, first, batch_count_max=10)
@@ -136,7 +136,7 @@ def test_memory_spills_to_the_spool_and_comes_back(tmp_path: Path) -> None:
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
         for number in range(400):
-            dispatcher.record("orders", text(number), f"id-{number}", 0)
+            dispatcher.record("orders", text(number), [f"id-{number}"], 0)
             if number % 20 == 0:
                 await asyncio.sleep(0.001)
         await until(lambda: dispatcher.counts.spooled > 0)
@@ -156,7 +156,7 @@ def test_what_nothing_can_hold_is_counted_in_the_trace_itself(tmp_path: Path) ->
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
         for number in range(400):
-            dispatcher.record("orders", text(number), f"id-{number}", 0)
+            dispatcher.record("orders", text(number), [f"id-{number}"], 0)
             if number % 20 == 0:
                 await asyncio.sleep(0.001)
         await until(lambda: dispatcher.counts.lost > 0)
@@ -181,7 +181,7 @@ def test_a_refused_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> No
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         for number in range(30):
-            dispatcher.record("orders", text(number), f"id-{number}", 0)
+            dispatcher.record("orders", text(number), [f"id-{number}"], 0)
         await until(lambda: sink.of("TraceLoss"))
 
     dispatcher, sink = play(tmp_path, scenario, sink, batch_count_max=10)
@@ -196,7 +196,7 @@ def test_losses_at_close_are_left_for_the_next_start(tmp_path: Path) -> None:
     async def first(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
         for number in range(60):
-            dispatcher.record("orders", text(number), f"id-{number}", 0)
+            dispatcher.record("orders", text(number), [f"id-{number}"], 0)
         await until(lambda: sink.attempts >= 1)
 
     dispatcher, _ = play(tmp_path, first, batch_count_max=10, spool_size_max=1_500)
@@ -217,7 +217,7 @@ def test_close_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.gate = asyncio.Event()
         for number in range(10):
-            dispatcher.record("orders", text(number), f"id-{number}", 0)
+            dispatcher.record("orders", text(number), [f"id-{number}"], 0)
         begun = asyncio.get_running_loop().time()
         await dispatcher.close(50)
         assert asyncio.get_running_loop().time() - begun < 1
@@ -233,7 +233,7 @@ def test_a_spool_that_cannot_be_written_is_a_counted_loss(tmp_path: Path) -> Non
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
-        dispatcher.record("orders", text(1), f"id-{1}", 0)
+        dispatcher.record("orders", text(1), [f"id-{1}"], 0)
         await until(lambda: sink.attempts >= 1)
 
     dispatcher, _ = play(blocked / "spool", scenario)
@@ -244,7 +244,7 @@ def test_text_beyond_utf8_cannot_stop_the_trace(tmp_path: Path) -> None:
     """A lone surrogate in a key or tag is replaced, the record arrives."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
-        dispatcher.record("orders", text(1).replace("id-1", "id-\ud800"), "id-\ud800", 0)
+        dispatcher.record("orders", text(1).replace("id-1", "id-\ud800"), ["id-\ud800"], 0)
         await until(lambda: sink.record_count == 1)
 
     _, sink = play(tmp_path, scenario)
@@ -269,7 +269,7 @@ def test_every_context_is_accounted_for(
         for step in script:
             if step in ("record", "burst"):
                 for _ in range(1 if step == "record" else 30):
-                    dispatcher.record("orders", text(number), f"id-{number}", 0)
+                    dispatcher.record("orders", text(number), [f"id-{number}"], 0)
                     number += 1
             elif step == "flush":
                 dispatcher.flush()

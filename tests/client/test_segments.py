@@ -24,7 +24,7 @@ contexts: st.SearchStrategy[list[Context]] = st.lists(
 def fill(segments: Segments, given_contexts: list[Context]) -> list[Closed]:
     closed = []
     for topic, text, msg_id, keys in given_contexts:
-        closed += segments.add(topic, text, "", f"{msg_id} {keys}", 1, 0)
+        closed += segments.add(topic, text, "", [msg_id, keys], 1, 0)
     return closed
 
 
@@ -72,9 +72,9 @@ def test_keys_are_those_of_the_contexts(given_contexts: list[Context]) -> None:
 def test_due_segments_are_those_that_waited() -> None:
     """Only segments whose first context is old enough are closed by time."""
     segments = Segments(CONFIG)
-    segments.add("orders", "a", "1", "", 1, 100)
-    segments.add("payments", "b", "2", "", 1, 200)
-    segments.add("orders", "c", "3", "", 1, 300)
+    segments.add("orders", "a", "1", [], 1, 100)
+    segments.add("payments", "b", "2", [], 1, 200)
+    segments.add("orders", "c", "3", [], 1, 300)
     assert [one.topic for one in segments.due(150)] == ["orders"]
     assert [one.topic for one in segments.due(250)] == ["payments"]
     assert not segments
@@ -83,7 +83,7 @@ def test_due_segments_are_those_that_waited() -> None:
 def test_pieces_of_many_contexts_stay_together() -> None:
     """What comes as one piece is counted whole, its ids first, and its keys once."""
     segments = Segments(CONFIG)
-    assert segments.add("orders", "abc", "1 2 3", "k k l", 3, 0) == []
-    assert segments.add("orders", "def", "4 5 6", "l m", 3, 0) == []
-    (closed,) = segments.add("orders", "g", "7", "", 1, 0)
+    assert segments.add("orders", "abc", "1 2 3", ["k", "k l"], 3, 0) == []
+    assert segments.add("orders", "def", "4 5 6", ["l m"], 3, 0) == []
+    (closed,) = segments.add("orders", "g", "7", [""], 1, 0)
     assert closed == Closed("orders", "abcdefg", "1 2 3 4 5 6 7 k l m", 7)

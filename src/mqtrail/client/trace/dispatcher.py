@@ -119,11 +119,11 @@ class Dispatcher:
         in_memory = self._segments.count + sum(ready.message.record_count for ready in (*self._ready, *self._in_flight))
         return TraceCounts(self._recorded, self._sent, in_memory, self._spooled, self._lost)
 
-    def record(self, topic: str, text: str, keys: str, now_ms: int, *, ids: str = "", count: int = 1) -> None:
+    def record(self, topic: str, text: str, keys: Sequence[str], now_ms: int, *, ids: str = "", count: int = 1) -> None:
         """Take contexts of one business topic, usually one. Never waits, never raises.
 
-        text: their whole records. keys: what they shall be found by, blank-joined, repeats allowed; ids: the same,
-        without repeats.
+        text: their whole records. keys: what they shall be found by (each may be several, blank-joined), repeats
+        allowed; ids: the same as one text, without repeats.
         """
         self._recorded += count
         if self._segments.size + self._held_size + len(text) > self._room:
@@ -159,7 +159,7 @@ class Dispatcher:
         end = loop.time() + (self._config.close_wait_ms if wait_ms is None else wait_ms) / 1000
         while (self._ready or self._in_flight) and not self._outage_ms and (left := end - loop.time()) > 0:
             self._wake()
-            await asyncio.wait(self._workers, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(list(self._workers), timeout=left, return_when=asyncio.FIRST_COMPLETED)
         await self._cancel_workers()
         await self._spill(0)
         await self._spool_losses()
@@ -222,12 +222,19 @@ class Dispatcher:
             return
         wanted = 1 if self._outage_ms else min(self._config.in_flight_max, max(1, len(self._ready)))
         while len(self._workers) < wanted:
-            task = self._loop.create_task(self._work())
-            self._workers.add(task)
-            task.add_done_callback(self._workers.discard)
+            self._workers.add(self._loop.create_task(self._work()))
 
     async def _work(self) -> None:
         """Send what is ready, then what is spooled, until there is nothing."""
+        try:
+            await self._send_all()
+        finally:
+            # Not by a callback: what becomes ready before that ran would find a worker that is gone.
+            task = asyncio.current_task()
+            assert task is not None
+            self._workers.discard(task)
+
+    async def _send_all(self) -> None:
         while not (self._closed and self._outage_ms):  # then close spools what is left
             if self._ready:
                 await self._send_ready(self._ready.popleft())
@@ -305,10 +312,10 @@ class Dispatcher:
             await asyncio.sleep(self._outage_ms / 1000)
 
     async def _cancel_workers(self) -> None:
-        for task in list(self._workers):
-            task.cancel()
-        if self._workers:
-            await asyncio.wait(list(self._workers))
+        if workers := list(self._workers):
+            for task in workers:
+                task.cancel()
+            await asyncio.wait(workers)
         if self._spilling is not None:
             await asyncio.wait([self._spilling])
 

@@ -5,6 +5,7 @@ KEYS is the set of their ids and key tokens. Unlike it, the bounds are kept in b
 over them, the KEYS property included.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mqtrail.client.config import TraceConfig
@@ -33,7 +34,7 @@ class _Open:
     first_ms: int
     texts: list[str] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
+    keys: dict[str, None] = field(default_factory=dict)
     count: int = 0
     size: int = 0
     keys_size: int = 0
@@ -53,14 +54,15 @@ class Segments:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def add(self, topic: str, text: str, ids: str, keys: str, count: int, now_ms: int) -> list[Closed]:
+    def add(self, topic: str, text: str, ids: str, keys: Sequence[str], count: int, now_ms: int) -> list[Closed]:
         """Take count contexts that stay together; return the messages that this closed.
 
         text: their records. ids: what stands nowhere else in the message, blank-joined. keys: further ones, which may
-        repeat. Contexts that are alone too large travel alone; too many keys are cut off, for a broker would refuse
-        the message and lose it all.
+        repeat; each may be several, blank-joined. Contexts that are alone too large travel alone; too many keys are
+        cut off, for a broker would refuse the message and lose it all.
         """
-        size, keys_size = utf8_size(text), utf8_size(ids) + utf8_size(keys) + 2
+        joined = " ".join(keys)
+        size, keys_size = utf8_size(text), utf8_size(ids) + utf8_size(joined) + 2
         segment = self._open.get(topic)
         closed: list[Closed] = []
         if segment is not None and (
@@ -74,7 +76,7 @@ class Segments:
             segment = self._open[topic] = _Open(topic, now_ms)
         segment.texts.append(text)
         segment.ids.append(ids)
-        segment.keys.append(keys)
+        segment.keys.update(dict.fromkeys(keys if joined.count(" ") < len(keys) else joined.split()))
         segment.count += count
         segment.size += size
         segment.keys_size += keys_size
@@ -96,7 +98,8 @@ class Segments:
         del self._open[segment.topic]
         self.count -= segment.count
         self.size -= segment.size + segment.keys_size
-        keys = " ".join([*filter(None, segment.ids), *dict.fromkeys(" ".join(segment.keys).split())])
+        segment.keys.pop("", None)
+        keys = " ".join([*filter(None, segment.ids), *segment.keys])
         if utf8_size(keys) > self._keys_size_max:
             keys = self._cut(keys)
         return Closed(segment.topic, "".join(segment.texts), keys, segment.count)

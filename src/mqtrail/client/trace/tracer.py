@@ -44,8 +44,8 @@ CONTEXT_CODES = {"SUCCESS": 0, "TIME_OUT": 1, "EXCEPTION": 2, "RETURNNULL": 3, "
 
 _SEND_OK = SendStatus.SEND_OK
 
-GATHER_COUNT = 32  # Pubs gathered before the dispatcher sees them, as one piece
-PIECE_SIZE_MAX = 16 * 1024  # characters; a larger piece would fill trace messages badly
+GATHER_COUNT = 64  # Pubs gathered before the dispatcher sees them, as one piece
+PIECE_SIZE_MAX = 32 * 1024  # characters; a larger piece would fill trace messages badly
 
 _serial = itertools.count(1)
 
@@ -134,7 +134,7 @@ class ClientTracer:
             if out.attempt > 1:
                 final = success or out.attempt >= out.attempt_max
                 text += self._attempt(out, result.region_id, "OK", 0, cost_ms, final=final)
-            self._record(out.topic, text, f"{msg_id} {out.keys}", out.started_ms)
+            self._record(out.topic, text, (msg_id, out.keys), out.started_ms)
 
     def _turn_to(self, topic: str, region_id: str, started_ms: int) -> None:
         """Begin to gather Pubs of another topic or region."""
@@ -152,25 +152,25 @@ class ClientTracer:
         self._texts, self._ids, self._keys = [], [], []
         if topic == self._config.topic:
             return
-        text, id_text, key_text = "".join(texts), " ".join(ids), " ".join(keys)
-        if len(text) + len(key_text) <= PIECE_SIZE_MAX and text.isascii():
-            self._record(topic, text, key_text, self._started_ms, ids=id_text, count=len(texts))
+        text = "".join(texts)
+        if len(text) <= PIECE_SIZE_MAX and text.isascii():
+            self._record(topic, text, keys, self._started_ms, ids=" ".join(ids), count=len(texts))
         else:
             for one, msg_id, own_keys in zip(texts, ids, keys, strict=True):
-                self._record(topic, one, f"{msg_id} {own_keys}", self._started_ms)
+                self._record(topic, one, (msg_id, own_keys), self._started_ms)
 
     def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
         """One PubAttempt: Apache's records cannot tell of a failure."""
         if out.topic == self._config.topic:
             return
         text = self._attempt(out, "", failure.outcome, failure.code, failure.cost_ms, final=final)
-        self._record(out.topic, text, f"{out.msg_id} {out.keys}", out.started_ms)
+        self._record(out.topic, text, (out.msg_id, out.keys), out.started_ms)
 
     def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
         """One PubAttempt, for there is no answer that a Pub could tell of."""
         if out.topic != self._config.topic:
             text = self._attempt(out, "", "ONEWAY", None, cost_ms, final=True)
-            self._record(out.topic, text, f"{out.msg_id} {out.keys}", out.started_ms)
+            self._record(out.topic, text, (out.msg_id, out.keys), out.started_ms)
 
     def _attempt(self, out: Outgoing, region: str, outcome: str, code: int | None, cost_ms: int, *, final: bool) -> str:
         if not out.send_id:
@@ -208,7 +208,7 @@ class ClientTracer:
             keys = clean(properties.get(PROPERTY_KEYS, ""))
             msg_id = clean(message.msg_id)
             text = sub_before(started_ms, region, self._group, request_id, msg_id, message.reconsume_times, keys)
-            self._record(message.topic, text, msg_id if keys == "null" else f"{msg_id} {keys}", started_ms)
+            self._record(message.topic, text, (msg_id,) if keys == "null" else (msg_id, keys), started_ms)
         return request_id
 
     def consume_complete(
@@ -246,7 +246,7 @@ class ClientTracer:
             self._client_id,
             detail,
         )
-        self._record(message.topic, text, msg_id if keys == "null" else f"{msg_id} {keys}", ended_ms)
+        self._record(message.topic, text, (msg_id,) if keys == "null" else (msg_id, keys), ended_ms)
 
     def offset_committed(self, queue: MessageQueue, consumer_offset: int, now_ms: int) -> None:
         """One OffsetCommit, without keys: it is of no single message."""
@@ -254,7 +254,7 @@ class ClientTracer:
             text = offset_commit(
                 now_ms, self._group, queue.topic, queue.broker_name, queue.queue_id, consumer_offset, self._client_id
             )
-            self._record(queue.topic, text, "", now_ms)
+            self._record(queue.topic, text, (), now_ms)
 
 
 def _deflate(body: bytes) -> bytes:
