@@ -1,4 +1,4 @@
-"""A few lives of a store on a disk that forgets; `make sim` has thousands."""
+"""What a start makes of single crashes: torn tails, damage, entries past the end."""
 
 import random
 
@@ -6,15 +6,7 @@ import pytest
 
 from mqtrail.store import CommitLogStore, StoreError
 from tests.store.crash_disk import CrashDisk, CrashFile
-from tests.store.history import CONFIG, Life, pending
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_life(seed: int) -> None:
-    """After any power cut a queue holds a prefix of what was appended, all that was acknowledged in it."""
-    life = Life(seed)
-    life.live(60)
-    life.check_index()
+from tests.store.hard_life import CONFIG, pending
 
 
 def test_a_stale_record_does_not_come_back() -> None:

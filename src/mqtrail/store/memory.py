@@ -45,7 +45,9 @@ class MemoryDisk:
 
     def open(self, path: str, size: int, *, reserve: bool = False) -> MemoryFile:
         """Open a file of exactly size bytes, making it when absent."""
-        return self.files.setdefault(path, MemoryFile(size))
+        if path not in self.files:
+            self.files[path] = MemoryFile(size)
+        return self.files[path]
 
     def list(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted."""

@@ -27,7 +27,8 @@ ENTRY = struct.Struct(
     "q"  # tags code
 )
 assert ENTRY.size == QUEUE_ENTRY_SIZE
-BLANK_ENTRY = ENTRY.pack(0, 0x7FFFFFFF, 0)  # fills a queue's first file up to its first entry
+BLANK_ENTRY_SIZE_FIELD = 0x7FFFFFFF
+BLANK_ENTRY = ENTRY.pack(0, BLANK_ENTRY_SIZE_FIELD, 0)  # fills a queue's first file up to its first entry
 SCAN_CHUNK = 1024 * QUEUE_ENTRY_SIZE
 
 
@@ -67,7 +68,7 @@ class ConsumeQueue(QueueState):
         low, high = self.first_offset, self.written_offset
         while low < high:
             middle = (low + high) // 2
-            if self.entry(middle)[1] == 0x7FFFFFFF:
+            if self.entry(middle)[1] == BLANK_ENTRY_SIZE_FIELD:
                 low = middle + 1
             else:
                 high = middle
@@ -187,7 +188,7 @@ class ConsumeQueue(QueueState):
         end = self.next_offset
         while end > self.first_offset:
             physical_offset, size, _ = self.entry(end - 1)
-            if size != 0x7FFFFFFF and physical_offset + size <= physical_end:
+            if size != BLANK_ENTRY_SIZE_FIELD and physical_offset + size <= physical_end:
                 break
             end -= 1
         dropped = self.next_offset - end

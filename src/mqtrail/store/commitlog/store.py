@@ -17,7 +17,6 @@ from datetime import datetime
 
 from mqtrail.store.base import (
     Appended,
-    GetStatus,
     PendingRecord,
     QueryResult,
     QueueState,
@@ -26,23 +25,21 @@ from mqtrail.store.base import (
     StoreFull,
 )
 from mqtrail.store.commitlog.append import Appender
-from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE, CommitLogConfig
+from mqtrail.store.commitlog.config import CommitLogConfig
 from mqtrail.store.commitlog.foreign import refuse_bad_name, refuse_foreign
 from mqtrail.store.commitlog.index import Index
 from mqtrail.store.commitlog.log import CommitLog
-from mqtrail.store.commitlog.queue import ENTRY, ConsumeQueue
+from mqtrail.store.commitlog.queue import ConsumeQueue
+from mqtrail.store.commitlog.reading import Reader
 from mqtrail.store.commitlog.recovery import Recovery, keys_of, recover
 from mqtrail.store.disk import Disk
 from mqtrail.wire import (
     QueryNotFound,
-    RecordError,
     SystemBusy,
-    check_record,
 )
 
 CHECKPOINT = struct.Struct(">qqqqq")  # physic, logics, index timestamps (ms), master flushed offset, confirm offset
 CHECKPOINT_SIZE = 4096
-SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
 PROPERTIES_LENGTH = struct.Struct(">h")
 QUERY_COUNT_MAX = 64
 GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are written, of all queues
@@ -73,6 +70,7 @@ class CommitLogStore:
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._load_queues()
         self._index = Index(disk, config, self._index_clean_ms() if unclean else None)
+        self._reader = Reader(self._log, self._queues)
         self._full = False
         self._gathered = 0  # queue entries appended since they were written last
         self.recovery: Recovery = recover(self._log, self._queues_list(), self.put_entry, disk, config, unclean)
@@ -201,74 +199,11 @@ class CommitLogStore:
         end_offset: int | None = None,
     ) -> ReadResult:
         """Return records from queue_offset on; see the contract."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            return ReadResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, (), 0, 0, 0)
-        first, end = queue.first_offset, queue.next_offset
-        if end_offset is not None and end > first and queue.physical_end() > end_offset:
-            end = self._visible_end(queue, end_offset)
-        if end == 0:
-            return ReadResult(GetStatus.NO_MESSAGE_IN_QUEUE, (), 0, first, end)
-        if queue_offset < first:
-            return ReadResult(GetStatus.OFFSET_TOO_SMALL, (), first, first, end)
-        if queue_offset >= end:
-            status = GetStatus.OFFSET_OVERFLOW_ONE if queue_offset == end else GetStatus.OFFSET_OVERFLOW_BADLY
-            return ReadResult(status, (), end, first, end)
-        scan_max = max(SCAN_SIZE_MIN // QUEUE_ENTRY_SIZE, count_max)
-        entries = queue.entries(queue_offset, min(scan_max, end - queue_offset))
-        if not entries:
-            return ReadResult(GetStatus.OFFSET_FOUND_NULL, (), queue_offset, first, end)
-        records: list[memoryview] = []
-        total = 0
-        position = queue_offset
-        kept_from = self._log.first_offset
-        was_removed = False
-        for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
-            if physical_offset < kept_from or size == 0x7FFFFFFF:
-                was_removed = True
-            elif tags_codes is None or _low_32(tags_code) in tags_codes:
-                if records and (total + size > size_max or len(records) >= count_max):
-                    break
-                records.append(self._log.read(physical_offset, size))
-                total += size
-                if len(records) >= count_max:
-                    position += 1
-                    break
-            position += 1
-        if records:
-            return ReadResult(GetStatus.FOUND, records, position, first, end)
-        status = GetStatus.MESSAGE_WAS_REMOVING if was_removed else GetStatus.NO_MATCHED_MESSAGE
-        return ReadResult(status, (), position, first, end)
-
-    def _visible_end(self, queue: ConsumeQueue, end_offset: int) -> int:
-        low, high = queue.first_offset, queue.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            physical_offset, size, _ = queue.entry(middle)
-            if physical_offset + size <= end_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return self._reader.read(topic, queue_id, queue_offset, count_max, size_max, tags_codes, end_offset)
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound when none does."""
-        log = self._log
-        if log.first_offset <= physical_offset < log.end_offset:
-            start = log.segments.start_of(physical_offset)
-            room = min(start + log.segments.size, log.end_offset) - physical_offset
-            view = log.read(physical_offset, room)
-            try:
-                head = check_record(view, crc=False)
-            except RecordError:
-                pass
-            else:
-                if head.physical_offset == physical_offset:
-                    return bytes(view[: head.size])
-        raise QueryNotFound(
-            f"found no record at physical offset {physical_offset}, expected one in [{log.first_offset}, "
-            f"{log.end_offset}): it expired, or the id is another broker's"
-        )
+        return self._reader.read_at(physical_offset)
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
         """Return records indexed under topic#key; see the contract. The index is brought up to date first.
@@ -290,28 +225,11 @@ class CommitLogStore:
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time of a queue's record, -1 when it is not there."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None or not queue.first_offset <= queue_offset < queue.next_offset:
-            return -1
-        try:
-            return check_record(self.read_at(queue.entry(queue_offset)[0]), crc=False).store_timestamp_ms
-        except QueryNotFound:
-            return -1
+        return self._reader.store_time(topic, queue_id, queue_offset)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
         """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            return 0
-        low, high = queue.first_offset, queue.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            stored_ms = self.store_time(topic, queue_id, middle)
-            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
-                low = middle + 1
-            else:
-                high = middle
-        return max(low - 1, queue.first_offset) if upper else low
+        return self._reader.offset_by_time(topic, queue_id, timestamp_ms, upper=upper)
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 
@@ -425,8 +343,3 @@ class CommitLogStore:
         self._index.close()
         self._log.close()
         self._disk.close()
-
-
-def _low_32(value: int) -> int:
-    low = value & 0xFFFFFFFF
-    return low - 0x100000000 if low & 0x80000000 else low

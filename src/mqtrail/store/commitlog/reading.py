@@ -1,0 +1,133 @@
+"""Reading: records of a queue by queue offset, tag and time, and of the log by physical offset.
+
+Records are handed out as views of the segment, so that a pull reply carries them without a copy.
+Source: DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime, apache/rocketmq store/.
+"""
+
+from __future__ import annotations
+
+from mqtrail.store.base import GetStatus, ReadResult
+from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
+from mqtrail.store.commitlog.log import CommitLog
+from mqtrail.store.commitlog.queue import BLANK_ENTRY_SIZE_FIELD, ENTRY, ConsumeQueue
+from mqtrail.wire import QueryNotFound, RecordError, check_record
+
+SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
+
+
+class Reader:
+    """Reads one store's log through its queues."""
+
+    def __init__(self, log: CommitLog, queues: dict[tuple[str, int], ConsumeQueue]) -> None:
+        self._log = log
+        self._queues = queues
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        size_max: int,
+        tags_codes: frozenset[int] | None = None,
+        end_offset: int | None = None,
+    ) -> ReadResult:
+        """Return records from queue_offset on; see the contract."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return ReadResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, (), 0, 0, 0)
+        first, end = queue.first_offset, queue.next_offset
+        if end_offset is not None and end > first and queue.physical_end() > end_offset:
+            end = self._visible_end(queue, end_offset)
+        if end == 0:
+            return ReadResult(GetStatus.NO_MESSAGE_IN_QUEUE, (), 0, first, end)
+        if queue_offset < first:
+            return ReadResult(GetStatus.OFFSET_TOO_SMALL, (), first, first, end)
+        if queue_offset >= end:
+            status = GetStatus.OFFSET_OVERFLOW_ONE if queue_offset == end else GetStatus.OFFSET_OVERFLOW_BADLY
+            return ReadResult(status, (), end, first, end)
+        scan_max = max(SCAN_SIZE_MIN // QUEUE_ENTRY_SIZE, count_max)
+        entries = queue.entries(queue_offset, min(scan_max, end - queue_offset))
+        if not entries:
+            return ReadResult(GetStatus.OFFSET_FOUND_NULL, (), queue_offset, first, end)
+        records: list[memoryview] = []
+        total = 0
+        position = queue_offset
+        kept_from = self._log.first_offset
+        was_removed = False
+        for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
+            if physical_offset < kept_from or size == BLANK_ENTRY_SIZE_FIELD:
+                was_removed = True
+            elif tags_codes is None or _low_32(tags_code) in tags_codes:
+                if records and (total + size > size_max or len(records) >= count_max):
+                    break
+                records.append(self._log.read(physical_offset, size))
+                total += size
+                if len(records) >= count_max:
+                    position += 1
+                    break
+            position += 1
+        if records:
+            return ReadResult(GetStatus.FOUND, records, position, first, end)
+        status = GetStatus.MESSAGE_WAS_REMOVING if was_removed else GetStatus.NO_MATCHED_MESSAGE
+        return ReadResult(status, (), position, first, end)
+
+    def _visible_end(self, queue: ConsumeQueue, end_offset: int) -> int:
+        low, high = queue.first_offset, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size, _ = queue.entry(middle)
+            if physical_offset + size <= end_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def read_at(self, physical_offset: int) -> bytes:
+        """Return the record that starts there. QueryNotFound when none does."""
+        log = self._log
+        if log.first_offset <= physical_offset < log.end_offset:
+            start = log.segments.start_of(physical_offset)
+            room = min(start + log.segments.size, log.end_offset) - physical_offset
+            view = log.read(physical_offset, room)
+            try:
+                head = check_record(view, crc=False)
+            except RecordError:
+                pass
+            else:
+                if head.physical_offset == physical_offset:
+                    return bytes(view[: head.size])
+        raise QueryNotFound(
+            f"found no record at physical offset {physical_offset}, expected one in [{log.first_offset}, "
+            f"{log.end_offset}): it expired, or the id is another broker's"
+        )
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the store time of a queue's record, -1 when it is not there."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.first_offset <= queue_offset < queue.next_offset:
+            return -1
+        try:
+            return check_record(self.read_at(queue.entry(queue_offset)[0]), crc=False).store_timestamp_ms
+        except QueryNotFound:
+            return -1
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        low, high = queue.first_offset, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_time(topic, queue_id, middle)
+            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, queue.first_offset) if upper else low
+
+
+def _low_32(value: int) -> int:
+    low = value & 0xFFFFFFFF
+    return low - 0x100000000 if low & 0x80000000 else low
