@@ -33,8 +33,10 @@ class OurServer:
     def __init__(self, folder: Path, *, segment_size: int = 64 << 20, broker: dict[str, Any] | None = None) -> None:
         """`broker` are fields of BrokerConfig, over short delay levels and a trace topic."""
         self.folder, self.data = folder, folder / "data"
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "data": str(self.data),
+            "namesrv_port": 0,
+            "broker_port": 0,
             "store": {"segment_size": segment_size},
             "broker": {
                 "message_delay_level": SERVER_PROPERTIES["messageDelayLevel"],
@@ -75,6 +77,9 @@ class OurServer:
             raise InteropError(f"our server did not start:\n{self.log_tail()}")
         ready = json.loads(line)
         self.namesrv_address, self.broker_address = ready["namesrv"], ready["broker"]
+        # started again it is at the same place
+        for name in ("namesrv", "broker"):
+            self.settings[f"{name}_port"] = int(ready[name].rpartition(":")[2])
         return self
 
     def stop(self) -> None:
@@ -124,9 +129,9 @@ def serve(settings: dict[str, Any]) -> int:
     from mqtrail.store import CommitLogConfig
 
     config = NodeConfig(
-        data=Path(settings["data"]) if settings["data"] else None,
-        namesrv_port=0,
-        broker_port=0,
+        data=Path(settings["data"]),
+        namesrv_port=settings["namesrv_port"],
+        broker_port=settings["broker_port"],
         broker=BrokerConfig(**settings["broker"]),
         store=CommitLogConfig(**settings["store"]),
     )
