@@ -35,7 +35,7 @@ SCAN_CHUNK = 1024 * QUEUE_ENTRY_SIZE
 class ConsumeQueue(QueueState):
     """The entries of one (topic, queue id)."""
 
-    __slots__ = ("_segments", "buffer", "first_offset", "magic", "written_offset")
+    __slots__ = ("_segments", "_unsynced", "buffer", "first_offset", "magic", "written_offset")
 
     def __init__(self, disk: Disk, folder: str, topic: str, queue_id: int, file_size: int) -> None:
         name = topic.encode()
@@ -43,6 +43,7 @@ class ConsumeQueue(QueueState):
         super().__init__(topic, queue_id, length + name)
         self.magic = MAGIC_V1 if len(length) == 1 else MAGIC_V2
         self._segments = Segments(disk, f"{folder}/{topic}/{queue_id}", file_size, reserve=False)
+        self._unsynced: dict[int, File] = {}
         self.buffer = bytearray()
         self.first_offset = self._segments.first // QUEUE_ENTRY_SIZE
         self.written_offset = self.next_offset = self._find_end()
@@ -94,6 +95,7 @@ class ConsumeQueue(QueueState):
         start = self._segments.start_of(queue_offset * QUEUE_ENTRY_SIZE)
         file = self._segments.make(start)
         file.write_at(0, BLANK_ENTRY * ((queue_offset * QUEUE_ENTRY_SIZE - start) // QUEUE_ENTRY_SIZE))
+        self._unsynced[start] = file
 
     def _fill(self, queue_offset: int) -> None:
         """Records between are gone (expired or wiped): their places stay blank."""
@@ -119,17 +121,15 @@ class ConsumeQueue(QueueState):
             room = start + self._segments.size - at
             part = bytes(self.buffer[:room])
             file.write_at(at - start, part)
+            self._unsynced[start] = file
             del self.buffer[: len(part)]
             self.written_offset += len(part) // QUEUE_ENTRY_SIZE
 
-    def files(self) -> list[File]:
-        """Return the open files: those that hold what was written and not synced are among them."""
-        return [file for _, file in self._segments.open_files()]
-
-    def sync(self) -> None:
-        """Make the written entries durable."""
-        for _, file in self._segments.open_files():
-            file.sync()
+    def take_unsynced(self) -> list[File]:
+        """Return the files written since the last call; the caller syncs them."""
+        files = list(self._unsynced.values())
+        self._unsynced.clear()
+        return files
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Return (physical offset, size, tags code) of an entry in [first_offset, next_offset)."""
@@ -178,6 +178,7 @@ class ConsumeQueue(QueueState):
             left = file.read_at(at - start, start + self._segments.size - at).rstrip(b"\0")
             if left:
                 file.write_at(at - start, bytes(len(left)))
+                self._unsynced[start] = file
         self.buffer = self.buffer[: max(0, end - self.written_offset) * QUEUE_ENTRY_SIZE]
         self.written_offset = min(self.written_offset, end)
         self.next_offset = end

@@ -8,7 +8,6 @@ Source of names and load rules: MappedFileQueue, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 from mqtrail.store.base import StoreError
@@ -117,10 +116,6 @@ class Segments:
         if (file := self._open.pop(start, None)) is not None:
             file.close()
         self._disk.remove(self.path(start))
-
-    def open_files(self) -> Iterator[tuple[int, File]]:
-        """Yield (start, file) of the files in use."""
-        yield from list(self._open.items())
 
     def close(self) -> None:
         """Close every file."""

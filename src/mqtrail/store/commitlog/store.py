@@ -32,7 +32,7 @@ from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.store.commitlog.reading import Reader
 from mqtrail.store.commitlog.recovery import Recovery, keys_of, recover
-from mqtrail.store.disk import Disk
+from mqtrail.store.disk import Disk, File
 from mqtrail.wire import (
     QueryNotFound,
     SystemBusy,
@@ -73,6 +73,7 @@ class CommitLogStore:
         self._reader = Reader(self._log, self._queues)
         self._full = False
         self._gathered = 0  # queue entries appended since they were written last
+        self._unsynced_files: list[File] = []  # of queues, on their way to the disk
         self.recovery: Recovery = recover(self._log, self._queues_list(), self.put_entry, disk, config, unclean)
         self._store_ms = self.recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
@@ -88,7 +89,6 @@ class CommitLogStore:
 
     def _settle(self) -> None:
         """Make the log and all that derives from it durable, and note it: the next start begins here."""
-        self.flush()
         self.begin_checkpoint()()
         self.flush()
         self._log.sync_mark()
@@ -242,20 +242,28 @@ class CommitLogStore:
         return self._log.begin_flush(self._dispatched)()
 
     def begin_checkpoint(self) -> Callable[[], None]:
-        """Write gathered queue entries; return what makes queues and index durable and moves the checkpoint.
+        """Write gathered queue entries; return what makes log, queues and index durable and moves the checkpoint.
 
         Another thread may run it, one at a time. Recovery after the next flush begins at what is the log's end now.
         """
         end, store_ms, index_ms = self._log.end_offset, self._store_ms, self._index.end_ms
         self.write_queues()
-        syncs = [file.sync for queue in self._queues_list() for file in queue.files()]
-        syncs += [file.sync for file in self._index.files[-1:]]
+        flush = self.begin_flush()
+        # Those of a checkpoint that failed, or that is not yet through, are synced again.
+        waiting = self._unsynced_files = self._unsynced_files[:]
+        for queue in self._queues_list():
+            waiting += queue.take_unsynced()
+        index_files = self._index.files[-1:]
 
         def sync() -> None:
-            for sync_one in syncs:
-                sync_one()
+            flush()
+            for file in waiting:
+                file.sync()
+            for index_file in index_files:
+                index_file.sync()
             self._write_checkpoint(store_ms, index_ms)
             self._dispatched = end
+            waiting.clear()
 
         return sync
 
