@@ -27,6 +27,7 @@ from mqtrail.client.offsets import LocalOffsets, OffsetStore, RemoteOffsets
 from mqtrail.client.process_queue import ProcessQueue
 from mqtrail.client.puller import Puller
 from mqtrail.client.rebalance import Rebalancer
+from mqtrail.client.routes import queue_name
 from mqtrail.client.send_back import SendBack
 from mqtrail.client.serving import ConsumerServices
 from mqtrail.client.trace import ClientTracer
@@ -443,7 +444,7 @@ class Consumer:
                 message = queue.message(offset)
                 if message is not None and await self._send_back.give_back(message, 3):
                     log.warning(
-                        "consumer.handler_stuck", group=self.group, msg_id=message.msg_id, queue=str(queue.queue)
+                        "consumer.handler_stuck", group=self.group, msg_id=message.msg_id, queue=queue_name(queue.queue)
                     )
                     self._done(queue, offset)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mqtrail.client.instance import ClientInstance
+from mqtrail.client.routes import queue_name
 from mqtrail.net import Log
 from mqtrail.wire import MessageQueue, MQError, QueryNotFound, QueueOffsets, RequestCode
 
@@ -79,7 +80,9 @@ class RemoteOffsets:
             ext = self._ext(queue) | {"commitOffset": str(offset)}
             await self._client.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
         except (MQError, OSError) as error:
-            log.warning("consumer.commit_failed", group=self._group, queue=str(queue), offset=offset, error=str(error))
+            log.warning(
+                "consumer.commit_failed", group=self._group, queue=queue_name(queue), offset=offset, error=str(error)
+            )
         else:
             self._stored[queue] = offset
             self._committed(queue, offset)

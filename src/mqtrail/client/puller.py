@@ -13,6 +13,7 @@ from mqtrail.client.instance import ClientInstance
 from mqtrail.client.offsets import OffsetStore
 from mqtrail.client.process_queue import ProcessQueue
 from mqtrail.client.pull import PullResult, PullStatus, read_pull_reply
+from mqtrail.client.routes import queue_name
 from mqtrail.net import Log
 from mqtrail.wire import (
     MASTER_ID,
@@ -83,12 +84,16 @@ class Puller:
             except FlowControl:
                 await asyncio.sleep(self._config.broker_flow_control_ms / 1000)
             except (SubscriptionNotExist, SubscriptionNotLatest) as refusal:
-                log.info("consumer.subscription_unknown", group=self._group, queue=str(held.queue), error=str(refusal))
+                log.info(
+                    "consumer.subscription_unknown", group=self._group, queue=queue_name(held.queue), error=str(refusal)
+                )
                 await self._client.heartbeat()
                 await asyncio.sleep(self._config.pull_error_ms / 1000)
             except (MQError, OSError) as error:
                 if not held.dropped:
-                    log.warning("consumer.pull_failed", group=self._group, queue=str(held.queue), error=str(error))
+                    log.warning(
+                        "consumer.pull_failed", group=self._group, queue=queue_name(held.queue), error=str(error)
+                    )
                 await asyncio.sleep(self._config.pull_error_ms / 1000)
             else:
                 # One turn of the loop at least, so that a queue that always answers at once starves nobody.
@@ -129,7 +134,7 @@ class Puller:
             log.warning(
                 "consumer.offset_moved",
                 group=self._group,
-                queue=str(held.queue),
+                queue=queue_name(held.queue),
                 asked=self._offset,
                 next=result.next_offset,
                 kept=f"[{result.min_offset}, {result.max_offset})",

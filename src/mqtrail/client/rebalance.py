@@ -13,6 +13,7 @@ from mqtrail.client.config import ConsumerConfig
 from mqtrail.client.errors import RouteNotFound
 from mqtrail.client.instance import ClientInstance
 from mqtrail.client.offsets import OffsetStore
+from mqtrail.client.routes import queue_name
 from mqtrail.net import Log
 from mqtrail.wire import (
     RETRY_PREFIX,
@@ -123,7 +124,7 @@ class Rebalancer:
         for queue in sorted(queue for queue in self.assigned if queue.topic == topic and queue not in wanted):
             if await self._taker.drop_queue(queue):
                 self.assigned.discard(queue)
-                log.info("consumer.queue_dropped", group=self._group, queue=str(queue))
+                log.info("consumer.queue_dropped", group=self._group, queue=queue_name(queue))
             else:
                 settled = False
         gained = sorted(wanted - self.assigned)
@@ -136,12 +137,12 @@ class Rebalancer:
                 self._offsets.forget(queue)
                 offset = await self.start_offset(queue)
             except (MQError, OSError) as error:
-                log.warning("consumer.offset_unknown", group=self._group, queue=str(queue), error=str(error))
+                log.warning("consumer.offset_unknown", group=self._group, queue=queue_name(queue), error=str(error))
                 settled = False
                 continue
             self.assigned.add(queue)
             await self._taker.take_queue(queue, offset)
-            log.info("consumer.queue_taken", group=self._group, queue=str(queue), queue_offset=offset)
+            log.info("consumer.queue_taken", group=self._group, queue=queue_name(queue), queue_offset=offset)
         return settled
 
     async def start_offset(self, queue: MessageQueue) -> int:

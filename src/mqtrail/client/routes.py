@@ -66,6 +66,11 @@ class TopicRoute:
         return next(iter(addresses.values()), None)
 
 
+def queue_name(queue: MessageQueue) -> str:
+    """Return topic/broker/queue id, for logs and errors."""
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
+
+
 def _addresses(broker: BrokerData) -> dict[int, str]:
     return {broker_id: broker.broker_addrs[broker_id] for broker_id in sorted(broker.broker_addrs)}
 
