@@ -99,6 +99,7 @@ def test_an_applications_own_names() -> None:
     connection.executemany("INSERT INTO names VALUES (?)", [[name] for name in names])
     found = connection.sql(f"SELECT topic FROM names WHERE {trail.business_topic()}").fetchall()
     assert found == [("orders",), ("RMQ_SYSTEMS",)]
+    assert [(name,) for name in names if trail.is_business_topic(name)] == found
     for group, own in (
         ("CG", True),
         ("TOOLS_CONSUMER", False),
@@ -108,6 +109,7 @@ def test_an_applications_own_names() -> None:
     ):
         condition = trail.business_group(f"'{group}'")
         assert connection.sql(f"SELECT {condition}").fetchall() == [(own,)], group
+        assert trail.is_business_group(group) == own
 
 
 def test_lag_counts_what_is_still_kept() -> None:

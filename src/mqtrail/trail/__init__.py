@@ -23,7 +23,14 @@ from mqtrail.trail.evidence import (
 from mqtrail.trail.hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
 from mqtrail.trail.judge import INPUTS, judge
 from mqtrail.trail.judgement import OPEN_STATES
-from mqtrail.trail.kinds import business_group, business_topic, is_business_group, retry_group, stored_kind
+from mqtrail.trail.kinds import (
+    business_group,
+    business_topic,
+    is_business_group,
+    is_business_topic,
+    retry_group,
+    stored_kind,
+)
 from mqtrail.trail.results import (
     ATTEMPTS,
     EVENT_FIELDS,
@@ -77,6 +84,7 @@ __all__ = [
     "business_group",
     "business_topic",
     "is_business_group",
+    "is_business_topic",
     "judge",
     "lag_sql",
     "merge_sql",

@@ -80,6 +80,11 @@ def business_topic(topic: str = "topic") -> str:
     return f"({topic} <> '' AND {topic} NOT IN ({quoted(SYSTEM_TOPICS)}) AND {prefixes})"
 
 
+def is_business_topic(topic: str) -> bool:
+    """The same as `business_topic`, of one name that is at hand."""
+    return bool(topic) and topic not in SYSTEM_TOPICS and not topic.startswith(SYSTEM_TOPIC_PREFIXES)
+
+
 def is_business_group(group: str) -> bool:
     """The same as `business_group`, of one name that is at hand."""
     return bool(group) and not group.startswith(TOOL_GROUP_PREFIXES)
