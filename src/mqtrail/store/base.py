@@ -1,9 +1,9 @@
 """The store's contract: what a broker asks of whatever keeps its messages.
 
 A store is a CommitLog of records, with queues (topic, queue id -> places in the log) and an index (topic#key -> places)
-derived from it. It is driven from outside: `append` writes and returns tickets; the node calls `flush` to make durable
-and `dispatch_index` to build the index; the caller holds an answer back until `flushed_offset` reaches its ticket's
-`end_offset`. Times and clocks are arguments.
+derived from it. It is driven from outside: `append` writes and returns tickets; the node makes durable (`begin_flush`,
+`begin_checkpoint`), writes queue entries and builds the index; the caller holds an answer back until `flushed_offset`
+reaches its ticket's `end_offset`. Times and clocks are arguments.
 
 Physical offsets and sizes are bytes; ranges are half open, [first, end).
 Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
@@ -11,7 +11,7 @@ Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeAlias
@@ -114,7 +114,7 @@ class QueueState:
 
 
 class MessageStore(Protocol):
-    """See the module. One thread calls it, save `flush`, which may run in another one."""
+    """See the module. One thread calls it; what the begin_… methods return may run in another one, one at a time."""
 
     @property
     def end_offset(self) -> int:
@@ -128,8 +128,15 @@ class MessageStore(Protocol):
     def flushed_offset(self) -> int:
         """Everything below survives power loss."""
 
+    @property
+    def disk_ratio(self) -> float:
+        """How full the partition is, 0 to 1."""
+
     def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
-        """Store all of records, in order, or none. Store times never run backwards. StoreFull, MessageIllegal."""
+        """Store all of records, in order, or none. Store times never run backwards.
+
+        Plain tuples of PendingRecord's fields do as well. StoreFull, StoreBroken, MessageIllegal.
+        """
 
     def read(
         self,
@@ -170,8 +177,24 @@ class MessageStore(Protocol):
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time (ms) of a queue's record, -1 when it is not there."""
 
+    def begin_flush(self) -> Callable[[], int]:
+        """Take note of what is appended; return what makes it durable and gives the new flushed_offset.
+
+        StoreBroken: an earlier flush failed, and nothing can be promised until the store is opened again.
+        """
+
     def flush(self) -> int:
-        """Make everything appended before the call durable; return the new flushed_offset."""
+        """Make everything appended before the call durable, here and now; return the new flushed_offset."""
+
+    def write_queues(self, *, sync: bool = False) -> None:
+        """Write queue entries that wait in memory; sync: checkpoint as well."""
+
+    def begin_checkpoint(self) -> Callable[[], None]:
+        """Write what waits in memory; return what makes all of it durable, so that the next start begins here."""
+
+    @property
+    def behind_size(self) -> int:
+        """Bytes of the log that the index has not seen."""
 
     def dispatch_index(self, count_max: int) -> int:
         """Index at most count_max records that are not yet; return how many were done."""

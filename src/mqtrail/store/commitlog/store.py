@@ -132,6 +132,11 @@ class CommitLogStore:
         return self._log.flushed_offset
 
     @property
+    def disk_ratio(self) -> float:
+        """How full the partition is, 0 to 1."""
+        return self._disk.usage()
+
+    @property
     def is_full(self) -> bool:
         """Whether sends are refused because the disk is."""
         return self._full
