@@ -223,6 +223,8 @@ class StatsRequests:
             "brokerVersionDesc": version_text(MQ_VERSION),
             "commitLogMaxOffset": store.end_offset,
             "commitLogMinOffset": store.min_physical_offset,
+            "commitLogDiskRatio": round(store.disk_ratio, 4),
+            "consumeQueueDiskRatio": round(store.disk_ratio, 4),
             "remainHowManyDataToFlush": f"{store.end_offset - store.flushed_offset} B",
             "runtime": _runtime_text(now_ms - self._boot_ms),
             "startAcceptSendRequestTimeStamp": self._config.start_accept_ms,
