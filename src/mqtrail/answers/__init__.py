@@ -1,1 +1,48 @@
-"""."""
+"""What the CLI and the console show: look-up over lake and cluster, search, report, export, doctor.
+
+Every answer is one frozen value that carries its `Scope`: what was searched, what was left out, as of when. Nothing
+here draws, and nothing is written to a cluster.
+"""
+
+from mqtrail.answers.doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
+from mqtrail.answers.lookup import Answers
+from mqtrail.answers.model import (
+    CodeCount,
+    Event,
+    GroupVerdict,
+    LagRow,
+    LatencyRow,
+    Report,
+    Scope,
+    SearchAnswer,
+    SearchFor,
+    Status,
+    TraceAnswer,
+    Trajectory,
+    as_json,
+    export_line,
+)
+
+__all__ = [
+    "Answers",
+    "BrokerHealth",
+    "CodeCount",
+    "CodeHealth",
+    "Diagnosis",
+    "Event",
+    "GroupTrace",
+    "GroupVerdict",
+    "LagRow",
+    "LatencyRow",
+    "Report",
+    "Scope",
+    "SearchAnswer",
+    "SearchFor",
+    "Status",
+    "TraceAnswer",
+    "TraceTopicHealth",
+    "Trajectory",
+    "as_json",
+    "examine",
+    "export_line",
+]

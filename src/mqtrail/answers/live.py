@@ -1,7 +1,8 @@
 """What a cluster itself still knows of one message: its trace, its stored copies, and who reads its topic now.
 
 Read through the brokers' index, so bounded by their retention and by 64 trace messages a query; every bound that was
-met is named. Rows have the names of trail's evidence relations, so that the one definition judges them.
+met is named. Rows have the names of trail's evidence relations, so that the one definition judges them. TraceBatch
+records are left out: their numbers show holes where a query simply did not give the messages between.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from typing import Any
 from mqtrail import trail
 from mqtrail.client import RouteNotFound, SyncAdmin
 from mqtrail.wire import (
+    DELAY_LEVELS_DEFAULT,
+    SCHEDULE_TOPIC,
     TRACE_TOPIC,
     Delivered,
+    IdError,
     MessageExt,
     MQError,
     Pub,
@@ -23,11 +27,20 @@ from mqtrail.wire import (
     TraceBatch,
     TraceRecord,
     TraceReject,
+    delay_of_level,
+    dlq_topic,
+    group_of,
+    is_system_topic,
     iter_trace,
+    parse_delay_levels,
+    parse_offset_msg_id,
     retry_topic,
 )
 
 Row = dict[str, Any]
+
+IDS_MAX = 20  # ids of one key that are followed
+TOPICS_MAX = 64  # topics asked one after the other for a message of which no trace names the topic
 
 
 @dataclass(slots=True)
@@ -39,10 +52,19 @@ class LiveEvidence:
     sources: list[str] = field(default_factory=list)
     is_reachable: bool = True
     ids: set[str] = field(default_factory=set)
+    trace_places: set[tuple[Any, ...]] = field(default_factory=set)
 
     def add(self, relation: str, row: Row) -> None:
         """Add one row."""
         self.rows.setdefault(relation, []).append(row)
+
+    def add_trace(self, row: Row) -> None:
+        """Add one row of TRACE_EVENTS, once."""
+        names = ("broker_name", "queue_id", "queue_offset", "record_no", "item_no")
+        place = tuple(row[name] for name in names)
+        if place not in self.trace_places:
+            self.trace_places.add(place)
+            self.add(trail.TRACE_EVENTS.name, row)
 
     @property
     def knows_message(self) -> bool:
@@ -51,8 +73,8 @@ class LiveEvidence:
 
     @property
     def is_traced(self) -> bool:
-        """Whether a trace record was found."""
-        return bool(self.rows.get(trail.TRACE_EVENTS.name))
+        """Whether a trace record of it was found."""
+        return any(row.get("msg_id") for row in self.rows.get(trail.TRACE_EVENTS.name, ()))
 
 
 def trace_rows(message: MessageExt, cluster: str, trace_topic: str) -> tuple[list[Row], int]:
@@ -65,7 +87,7 @@ def trace_rows(message: MessageExt, cluster: str, trace_topic: str) -> tuple[lis
             rejects += 1
             continue
         if isinstance(record, TraceBatch):
-            client_id = record.client_id
+            client_id = record.client_id or ""
         base: Row = {
             "cluster": cluster,
             "broker_name": message.broker_name,
@@ -89,12 +111,10 @@ def _items(record: TraceRecord) -> Iterable[Row]:
     for attribute in fields(record):
         value = getattr(record, attribute.name)
         name = trail.TRACE_COLUMN_OF.get(attribute.name, attribute.name)
-        row[name] = (
-            None if value is None else int(value) if isinstance(value, int) and type(value) is not bool else value
-        )
+        row[name] = int(value) if isinstance(value, int) and not isinstance(value, bool) else value  # enums too
     row = {name: value for name, value in row.items() if name in trail.TRACE_EVENTS.names and value is not None}
-    if isinstance(record, Pub | PubAttempt) and "," in record.msg_id:
-        ids = record.msg_id.split(",")
+    if isinstance(record, Pub | PubAttempt) and "," in (record.msg_id or ""):
+        ids = (record.msg_id or "").split(",")
         places = str(row.get("offset_msg_id", "")).split(",")
         places += [""] * (len(ids) - len(places))
         return [
@@ -113,35 +133,87 @@ def _items(record: TraceRecord) -> Iterable[Row]:
 def gather(
     admin: SyncAdmin, asked: str, topic: str, cluster: str, now_ms: int, trace_topic: str = TRACE_TOPIC
 ) -> LiveEvidence:
-    """Ask a cluster what it knows of an id or key. topic: the business topic where known; the trace names it else."""
+    """Ask a cluster what it knows of an id or key. topic: the business topic where known; the trace names it else.
+
+    Raises nothing that a cluster may cause: what could not be asked is an omission.
+    """
     live = LiveEvidence()
+    topics = {topic} if topic else set()
+    seeker = _Seeker(admin, live, cluster, now_ms)
+    done: set[str] = set()
+    # A key leads to ids, a broker's id to the client's: what they name is asked for in turn.
+    waiting = [asked, *_client_ids(admin, asked)]
+    while waiting and live.is_reachable and len(done) <= IDS_MAX:
+        one = waiting.pop(0)
+        done.add(one)
+        topics |= _traces(admin, live, one, cluster, trace_topic)
+        if not topics:
+            topics = _business_topics(admin, live)
+        seeker.messages(one, sorted(topics))
+        waiting = [*waiting, *sorted(live.ids - done - set(waiting))]
+    if waiting:
+        live.omissions.append(f"only {len(done)} of the ids that {asked!r} leads to were followed")
+    return live
+
+
+def _client_ids(admin: SyncAdmin, asked: str) -> set[str]:
+    """Return the client's id of a message that the broker's id names; nothing when it is no such id, or not there."""
+    try:
+        host, _ = parse_offset_msg_id(asked)
+        if str(host) not in admin.masters().values():
+            return set()
+        return {admin.message_at(asked).msg_id}
+    except (IdError, MQError):
+        return set()
+
+
+def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trace_topic: str) -> set[str]:
+    """Add the trace of an id or key; return the topics it names."""
     try:
         found = admin.query(trace_topic, asked)
     except RouteNotFound:
         live.omissions.append(f"the cluster has no trace topic {trace_topic!r}: nothing is traced there")
+        return set()
     except MQError as error:
         live.is_reachable = False
         live.omissions.append(f"the trace topic could not be asked: {error}")
-    else:
-        live.sources.append(f"trace topic {trace_topic} of {cluster}")
-        _note_query(live, f"trace of {asked!r}", found.failures, found.cut_off)
-        topics = {topic} if topic else set()
-        for message in found.messages:
-            rows, rejects = trace_rows(message, cluster, trace_topic)
-            if rejects:
-                live.omissions.append(f"{rejects} trace records in one message about it did not decode")
-            for row in rows:
-                if asked in (row.get("msg_id"), *str(row.get("keys", "")).split()) or row["record_type"] in (
-                    "TraceBatch",
-                    "TraceLoss",
-                ):
-                    live.add(trail.TRACE_EVENTS.name, row)
-                    if row.get("msg_id"):
-                        live.ids.add(row["msg_id"])
-                    if row.get("topic"):
-                        topics.add(row["topic"])
-        _messages(admin, live, asked, sorted(topics), cluster, now_ms)
-    return live
+        return set()
+    live.sources.append(f"trace topic {trace_topic} of {cluster}")
+    _note_query(live, f"trace of {asked!r}", found.failures, found.cut_off)
+    topics: set[str] = set()
+    for message in found.messages:
+        rows, rejects = trace_rows(message, cluster, trace_topic)
+        if rejects:
+            live.omissions.append(f"{rejects} trace records in one message about it did not decode")
+        for row in rows:
+            if row["record_type"] == "TraceLoss":
+                live.add_trace(row)
+            elif asked in (row.get("msg_id"), row.get("offset_msg_id"), *str(row.get("keys", "")).split()):
+                live.add_trace(row)
+                if row.get("msg_id"):
+                    live.ids.add(row["msg_id"])
+                if row.get("topic"):
+                    topics.add(row["topic"])
+    return topics
+
+
+def _business_topics(admin: SyncAdmin, live: LiveEvidence) -> set[str]:
+    try:
+        known = admin.cluster()
+        own = {*known.cluster_addr_table, *known.broker_addr_table}
+        names = [name for name in admin.topics() if not is_system_topic(name) and group_of(name) is None]
+    except MQError as error:
+        live.is_reachable = False
+        live.omissions.append(f"the cluster's topics could not be asked: {error}")
+        return set()
+    names = [name for name in names if name not in own]
+    if len(names) > TOPICS_MAX:
+        live.is_reachable = False
+        live.omissions.append(
+            f"no trace names its topic, and {len(names)} topics are more than the {TOPICS_MAX} that are asked in turn"
+        )
+        return set()
+    return set(names)
 
 
 def _note_query(live: LiveEvidence, what: str, failures: Any, cut_off: bool) -> None:
@@ -152,48 +224,95 @@ def _note_query(live: LiveEvidence, what: str, failures: Any, cut_off: bool) -> 
         live.omissions.append(f"{what}: a broker gave its newest 64 messages, there may be more")
 
 
-def _messages(admin: SyncAdmin, live: LiveEvidence, asked: str, topics: list[str], cluster: str, now_ms: int) -> None:
-    groups: dict[str, set[str]] = {}
-    for topic in topics:
+class _Seeker:
+    """Looks for the stored copies of an id or key, and samples who reads their topics."""
+
+    def __init__(self, admin: SyncAdmin, live: LiveEvidence, cluster: str, now_ms: int) -> None:
+        self._admin = admin
+        self._live = live
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._delays_ms: tuple[int, ...] | None = None
+        self._seen: set[tuple[str, int]] = set()
+
+    def messages(self, asked: str, topics: list[str]) -> None:
+        """Ask the topics, then what waits, then the retry and dead-letter topics of the groups that read them."""
+        found: set[str] = set()
+        for topic in topics:
+            self._live.sources.append(f"topic {topic} of {self._cluster}")
+            if self._ask(topic, asked):
+                found.add(topic)
+        if self._ask(SCHEDULE_TOPIC, asked, is_optional=True):
+            found |= {row["real_topic"] for row in self._live.rows[trail.MESSAGE_META.name] if row["real_topic"]}
+        traced = {row["topic"] for row in self._live.rows.get(trail.TRACE_EVENTS.name, ()) if row.get("topic")}
+        concerned = sorted(name for name in found | traced if group_of(name) is None)
+        groups = sorted({group for topic in concerned for group in self._groups(topic)})
+        for group in groups:
+            for topic in (retry_topic(group), dlq_topic(group)):
+                self._ask(topic, asked, is_optional=True)
+        if concerned:
+            _sample(self._admin, self._live, concerned, groups, self._cluster, self._now_ms)
+
+    def _ask(self, topic: str, asked: str, *, is_optional: bool = False) -> bool:
+        """Add the copies a topic holds; False when it holds none. is_optional: it may not exist."""
+        is_found = False
+        for unique in (True, False):
+            try:
+                result = self._admin.query(topic, asked, unique=unique)
+            except RouteNotFound:
+                if not is_optional:
+                    self._live.omissions.append(
+                        f"topic {topic!r} has no route: it was deleted, or its brokers are down"
+                    )
+                return is_found
+            except MQError as error:
+                self._live.is_reachable = False
+                self._live.omissions.append(f"topic {topic!r} could not be asked: {error}")
+                return is_found
+            _note_query(self._live, f"messages of {topic!r}", result.failures, result.cut_off)
+            for message in result.messages:
+                is_found = True
+                if (message.broker_name, message.physical_offset) not in self._seen:
+                    self._seen.add((message.broker_name, message.physical_offset))
+                    self._add(message, topic)
+        return is_found
+
+    def _add(self, message: MessageExt, topic: str) -> None:
+        row = _meta(message, topic, self._cluster, self._now_ms)
+        if row["delay_level"] is not None:
+            row["delay_ms"] = delay_of_level(row["delay_level"], self._delays(message.broker_name))
+            if topic == SCHEDULE_TOPIC:
+                row["due_ms"] = row["store_ms"] + row["delay_ms"]
+        self._live.add(trail.MESSAGE_META.name, row)
+        self._live.ids.add(message.msg_id)
+
+    def _delays(self, broker_name: str) -> tuple[int, ...]:
+        if self._delays_ms is None:
+            text = DELAY_LEVELS_DEFAULT
+            try:
+                address = self._admin.masters().get(broker_name, "")
+                text = self._admin.broker_config(address).get("messageDelayLevel", text)
+            except MQError as error:
+                self._live.omissions.append(f"the delay levels could not be asked, the defaults are taken: {error}")
+            self._delays_ms = parse_delay_levels(text)
+        return self._delays_ms
+
+    def _groups(self, topic: str) -> set[str]:
+        """The groups that read a topic."""
         try:
-            found = admin.query(topic, asked)
+            gathered = self._admin.groups_of_topic(topic)
         except MQError as error:
-            live.omissions.append(f"topic {topic!r} could not be asked: {error}")
-            continue
-        _note_query(live, f"messages of {topic!r}", found.failures, found.cut_off)
-        live.sources.append(f"topic {topic} of {cluster}")
-        for message in found.messages:
-            live.add(trail.MESSAGE_META.name, _meta(message, topic, cluster, now_ms))
-            live.ids.add(message.msg_id)
-        try:
-            for names in admin.groups_of_topic(topic).values():
-                for group in names.group_list:
-                    if trail.is_business_group(group):
-                        groups.setdefault(group, set()).add(topic)
-        except MQError as error:
-            live.omissions.append(f"who reads {topic!r} could not be asked: {error}")
-    for group in sorted(groups):
-        _retries(admin, live, asked, group, cluster, now_ms)
-    if topics:
-        _sample(admin, live, topics, sorted(groups), cluster, now_ms)
+            self._live.omissions.append(f"who reads {topic!r} could not be asked: {error}")
+            return set()
+        for name, failure in gathered.failures.items():
+            self._live.omissions.append(f"who reads {topic!r} on {name} could not be asked: {failure}")
+        return {group for names in gathered.values() for group in names.group_list if trail.is_business_group(group)}
 
 
-def _retries(admin: SyncAdmin, live: LiveEvidence, asked: str, group: str, cluster: str, now_ms: int) -> None:
-    for topic in (retry_topic(group), f"%DLQ%{group}"):
-        try:
-            found = admin.query(topic, asked)
-        except RouteNotFound:
-            continue  # no message of this group ever failed
-        except MQError as error:
-            live.omissions.append(f"{topic} could not be asked: {error}")
-            continue
-        for message in found.messages:
-            live.add(trail.MESSAGE_META.name, _meta(message, topic, cluster, now_ms, group))
-            live.ids.add(message.msg_id)
-
-
-def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int, group: str = "") -> Row:
+def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:
     properties = message.properties
+    real_topic = properties.get("REAL_TOPIC", "") if topic == SCHEDULE_TOPIC else ""
+    level = properties.get("DELAY", "")
     return {
         "cluster": cluster,
         "broker_name": message.broker_name,
@@ -214,10 +333,10 @@ def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int, group: str
         "body_crc": message.body_crc,
         "sys_flag": message.sys_flag,
         "reconsume_times": message.reconsume_times,
-        "delay_level": int(level) if (level := properties.get("DELAY", "")).isdigit() else None,
-        "real_topic": properties.get("REAL_TOPIC", ""),
+        "delay_level": int(level) if level.isdigit() and int(level) > 0 else None,
+        "real_topic": real_topic,
         "retry_topic": properties.get("RETRY_TOPIC", ""),
-        "group_name": group,
+        "group_name": group_of(real_topic or topic) or "",
         "origin_msg_id": properties.get("ORIGIN_MESSAGE_ID", ""),
         "trace_on": properties.get("TRACE_ON", ""),
         "read_ms": now_ms,
@@ -252,7 +371,9 @@ def _sample(
             for name, stats in admin.topic_stats(topic).found.items():
                 for queue, reach in stats.offset_table.items():
                     row = {"broker_name": name, "topic": topic, "queue_id": queue.queue_id}
+                    # Its index was asked for the message, which is as good as having read it.
                     ends = {"min_offset": reach.min_offset, "max_offset": reach.max_offset}
+                    ends["read_offset"] = reach.max_offset
                     live.add(trail.QUEUE_RANGES.name, {**stamp, **row, **ends})
         except MQError as error:
             live.omissions.append(f"ranges of {topic!r} could not be sampled: {error}")

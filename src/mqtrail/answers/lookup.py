@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mqtrail import trail
-from mqtrail.answers.live import LiveEvidence, Row, gather
-from mqtrail.answers.model import Scope, Status, TraceAnswer, Trajectory, trajectory_of
-from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, LakeError, LookUp, connect, judge_rows, relation_of
-from mqtrail.wire import TRACE_TOPIC, MQError
+import duckdb
 
-HOUR_MS = 3_600_000
+from mqtrail import trail
+from mqtrail.answers import search as searching
+from mqtrail.answers.lakeview import LakeView, fetch, read_trajectories
+from mqtrail.answers.live import LiveEvidence, Row, gather
+from mqtrail.answers.model import Report, Scope, SearchAnswer, SearchFor, Status, TraceAnswer, Trajectory, trajectory_of
+from mqtrail.client import SyncAdmin
+from mqtrail.lake import Lake, LakeError, connect, judge_messages
+from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
+
 KEY_IDS_MAX = 20  # messages of one key that are shown
+PORT_MAX = 65_535
 
 
 class Answers:
-    """Look-ups over a lake, a cluster, or both. At least one of them is needed.
+    """Look-ups over a lake, a cluster, or both; `search`, `report` and `export` are the lake's alone.
 
     lake: its folder. namesrv: the cluster's name servers. settings: thresholds of what is judged here.
     """
@@ -33,101 +38,132 @@ class Answers:
     ) -> None:
         self._lake_path = lake
         self._namesrv = namesrv
-        self._settings = settings
+        self._settings = settings or trail.Settings()
         self._trace_topic = trace_topic
 
+    def search(self, wanted: SearchFor, now_ms: int) -> SearchAnswer:
+        """Messages of the lake that were asked for. LakeError."""
+        return searching.search(self._view(), wanted, now_ms)
+
+    def report(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, worst: int = 3) -> Report:
+        """The lake's whole picture of what was published in [first_ms, end_ms). LakeError."""
+        return searching.report(self._view(), now_ms, first_ms, end_ms, self._settings, worst)
+
+    def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
+        """One JSON object a message of the lake (docs/reference/cli.md). LakeError."""
+        del now_ms  # a lake's verdicts are as of its own last judgement, which each line says
+        return searching.export(self._view(), first_ms, end_ms)
+
+    def _view(self) -> LakeView:
+        assert self._lake_path is not None, "only a lake can be searched as a whole"
+        return LakeView(self._lake_path)
+
     def trace(self, asked: str, now_ms: int) -> TraceAnswer:
-        """Answer for an id (of the client or the broker) or a key."""
-        omissions: list[str] = []
-        sources: list[str] = []
-        opened: tuple[str, ...] = ()
-        look: LookUp | None = None
-        first_ms: int | None = None
-        end_ms: int | None = None
-        is_whole = True
+        """Answer for an id (of the client or the broker) or a key. Raises nothing that a lake or cluster may cause."""
+        scope = Scope(now_ms)
+        view: LakeView | None = None
+        live: LiveEvidence | None = None
         found: list[Trajectory] = []
+        is_whole = True
         if self._lake_path is not None:
             try:
-                look = LookUp(Lake.open(self._lake_path))
-                hours = look.lake["trajectories"].hours()
-                if hours:
-                    first_ms, end_ms = hours[0] * HOUR_MS, (hours[-1] + 1) * HOUR_MS
-                found, opened, cut = _from_lake(look, asked)
-                sources.append(f"lake {self._lake_path} ({len(opened)} files opened)")
-                if cut:
-                    omissions.append(f"the key is on more than {KEY_IDS_MAX} messages, the latest are shown")
-            except LakeError as error:
+                view = self._view()
+                found, scope = _from_lake(view, asked, now_ms)
+            except (LakeError, duckdb.Error, OSError) as error:
                 is_whole = False
-                omissions.append(f"lake: {error}")
-        live: LiveEvidence | None = None
+                scope = replace(scope, omissions=(f"lake: {error}",))
         if self._namesrv:
-            topic = found[0].topic if found else ""
-            live, problem = self._ask_cluster(asked, topic, now_ms)
-            if live is not None:
-                sources += live.sources
-                omissions += live.omissions
-                is_whole = is_whole and live.is_reachable
-                found = self._merge(look, found, live, now_ms) or found
-            else:
-                is_whole = False
-                omissions.append(problem)
-        elif look is not None:
-            omissions.append("the cluster itself was not asked for what came after the lake: name it with --namesrv")
-        as_of_ms = max((one.as_of_ms for one in found), default=now_ms)
-        scope = Scope(as_of_ms, tuple(sources), first_ms, end_ms, tuple(omissions))
+            live, problem = self._ask_cluster(asked, found, now_ms)
+            is_whole = is_whole and live is not None and live.is_reachable
+            scope = _with_cluster(scope, live, problem, now_ms)
+            if live is not None and (live.is_traced or live.knows_message):
+                found = self._judge(view, found, live, now_ms)
+        elif view is not None:
+            told = "the cluster itself was not asked for what came after the lake: name it with --namesrv"
+            scope = replace(scope, omissions=(*scope.omissions, told))
         return _conclude(asked, found, live, scope, is_whole)
 
-    def _ask_cluster(self, asked: str, topic: str, now_ms: int) -> tuple[LiveEvidence | None, str]:
+    def _ask_cluster(self, asked: str, found: Sequence[Trajectory], now_ms: int) -> tuple[LiveEvidence | None, str]:
         try:
             with SyncAdmin(self._namesrv) as admin:
-                clusters = admin.cluster().cluster_addr_table
-                name = next(iter(sorted(clusters)), "")
-                return gather(admin, asked, topic, name, now_ms, self._trace_topic), ""
+                names = sorted(admin.cluster().cluster_addr_table)
+                # The name that the lake has for it, so that its rows and the lake's are of one message.
+                name = found[0].cluster if found else names[0] if names else ""
+                if self._lake_path is not None and not found:
+                    name = _only_cluster(self._lake_path) or name
+                return gather(admin, asked, found[0].topic if found else "", name, now_ms, self._trace_topic), ""
         except (MQError, OSError) as error:
             return None, f"cluster {self._namesrv} could not be asked: {error}"
 
-    def _merge(
-        self, look: LookUp | None, known: Sequence[Trajectory], live: LiveEvidence, now_ms: int
+    def _judge(
+        self, view: LakeView | None, known: Sequence[Trajectory], live: LiveEvidence, now_ms: int
     ) -> list[Trajectory]:
-        """Judge lake and cluster together, as of now. Nothing when the cluster adds nothing."""
-        if not live.is_traced and not live.knows_message:
-            return []
+        """Judge what lake and cluster know together, as of now."""
         duck = connect()
         evidence = dict(live.rows)
         _fill_kinds(duck, evidence.get(trail.MESSAGE_META.name, []))
-        if look is not None and known:
-            for relation, rows in _lake_evidence(look, [one.msg_id for one in known]).items():
-                evidence[relation] = [*rows, *evidence.get(relation, [])]
-        judge_rows(evidence, now_ms, self._settings, duck)
-        ids = {one.msg_id for one in known} | live.ids
-        return [one for one in read_trajectories(duck, "true") if one.msg_id in ids]
+        ids = sorted({one.msg_id for one in known} | live.ids)
+        judge_messages(None if view is None else view.look.lake, ids, now_ms, evidence, duck, self._settings)
+        return read_trajectories(duck, "true", tail="ORDER BY t.send_start_ms, t.msg_id")
 
 
-def _from_lake(look: LookUp, asked: str) -> tuple[list[Trajectory], tuple[str, ...], bool]:
+def _only_cluster(path: Path) -> str:
+    """The name of the one cluster that a lake holds; '' of none or several, or where there is no lake."""
+    try:
+        table = Lake.open(path)["queue_ranges"]
+    except LakeError:
+        return ""
+    files = table.files()
+    if not files:
+        return ""
+    from mqtrail.lake import relation_of
+
+    rows = fetch(connect(), f"SELECT DISTINCT cluster FROM ({relation_of(table, files[-1:])})")
+    return str(rows[0]["cluster"]) if len(rows) == 1 else ""
+
+
+def _from_lake(view: LakeView, asked: str, now_ms: int) -> tuple[list[Trajectory], Scope]:
+    look = view.look
     answer = look.trajectories(asked)
     opened = answer.opened
-    ids = [asked]
-    cut = False
-    if not answer.rows:
+    extra: list[str] = []
+    ids = [asked] if answer.rows else []
+    if not ids:
         by_key = look.ids_of_key(asked, KEY_IDS_MAX + 1)
         opened += by_key.opened
-        ids = [row["msg_id"] for row in by_key.rows]
-        cut = len(ids) > KEY_IDS_MAX
+        ids = list(dict.fromkeys(row["msg_id"] for row in by_key.rows))
+        if len(ids) > KEY_IDS_MAX:
+            extra.append(f"the key is on more than {KEY_IDS_MAX} messages, the latest {KEY_IDS_MAX} are shown")
+    if not ids and _may_be_offset_id(asked):
+        view.define_views()
+        ids = [row["msg_id"] for row in fetch(view.connection, _BY_OFFSET_ID, [asked])]
     found = []
     for msg_id in ids[:KEY_IDS_MAX]:
         rows = answer.rows
         if msg_id != asked:
             answer_of_id = look.trajectories(msg_id)
             rows, opened = answer_of_id.rows, opened + answer_of_id.opened
-        if not rows:
-            continue
         verdicts = look.verdicts(msg_id)
         opened += verdicts.opened
         found += [
             trajectory_of(row, [one for one in verdicts.rows if one["cluster"] == row["cluster"]])
             for row in _latest(rows)
         ]
-    return found, tuple(dict.fromkeys(opened)), cut
+    scope = view.scope(now_ms, extra)
+    source = f"lake {view.path} ({len(set(opened))} files opened)"
+    return found, replace(scope, sources=(source,))
+
+
+_BY_OFFSET_ID = "SELECT DISTINCT msg_id FROM trajectories WHERE offset_msg_id = ?"
+
+
+def _may_be_offset_id(asked: str) -> bool:
+    """Whether a text can be a broker's id: a client's has the same length, but no port where that has one."""
+    try:
+        host, _ = parse_offset_msg_id(asked)
+    except IdError:
+        return False
+    return 0 < host.port <= PORT_MAX
 
 
 def _latest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -140,66 +176,43 @@ def _latest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return list(latest.values())
 
 
-def _lake_evidence(look: LookUp, ids: Sequence[str]) -> dict[str, list[Row]]:
-    """Return the lake's evidence about messages, and its samples of who reads their topics."""
-    duck, lake = look.connection, look.lake
-    marks = ", ".join("?" for _ in ids)
-    wanted = {
-        trail.TRACE_EVENTS.name: f"msg_id IN ({marks})",
-        trail.MESSAGE_META.name: f"own_unique_key IN ({marks}) OR last_unique_key IN ({marks})",
-    }
-    found: dict[str, list[Row]] = {}
-    for name, where in wanted.items():
-        values = list(ids) * where.count(marks)
-        found[name] = _rows(duck, f"SELECT * FROM ({relation_of(lake[name])}) WHERE {where}", values)
-    for relation in (trail.GROUP_OFFSETS, trail.CLIENTS, trail.SUBSCRIPTIONS, trail.QUEUE_RANGES, trail.GAPS):
-        found[relation.name] = _rows(duck, f"SELECT * FROM ({relation_of(lake[relation.name])})", [])
-    return found
+def _with_cluster(scope: Scope, live: LiveEvidence | None, problem: str, now_ms: int) -> Scope:
+    """The scope after the cluster was asked too, or could not be."""
+    if live is None:
+        return replace(scope, omissions=(*scope.omissions, problem))
+    omissions = [*scope.omissions, *live.omissions]
+    if not scope.sources and live.knows_message:
+        omissions.append(
+            "who read its topic when it was stored is not known without a lake: a group that traced no delivery of it "
+            "is not judged"
+        )
+    sources = (*scope.sources, *dict.fromkeys(live.sources))
+    return replace(scope, as_of_ms=now_ms, sources=sources, omissions=tuple(dict.fromkeys(omissions)))
 
 
-def _fill_kinds(duck: Any, rows: list[Row]) -> None:
+def _fill_kinds(duck: duckdb.DuckDBPyConnection, rows: list[Row]) -> None:
     """Fill stored_kind of message_meta rows by trail's own text."""
-    if not rows:
-        return
-    columns = ("topic", "real_topic", "tags", "origin_msg_id", "own_unique_key", "last_unique_key")
+    texts = ("topic", "real_topic", "tags", "origin_msg_id", "own_unique_key", "last_unique_key")
     numbers = ("delay_level", "delay_ms", "due_ms")
     for row in rows:
-        picks = [f"cast(? AS varchar) AS {name}" for name in columns]
+        picks = [f"cast(? AS varchar) AS {name}" for name in texts]
         picks += [f"cast(? AS bigint) AS {name}" for name in numbers]
-        values = [row.get(name, "") for name in columns] + [row.get(name) for name in numbers]
-        text = f"SELECT {trail.stored_kind()} FROM (SELECT {', '.join(picks)})"
-        row["stored_kind"] = duck.execute(text, values).fetchone()[0]
-
-
-def _rows(duck: Any, text: str, values: Sequence[Any]) -> list[Row]:
-    cursor = duck.execute(text, list(values))
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-def read_trajectories(duck: Any, where: str, values: Sequence[Any] = (), *, tail: str = "") -> list[Trajectory]:
-    """Return trajectories with their verdicts from the views or tables of those names in a DuckDB connection."""
-    rows = _rows(duck, f"SELECT * FROM trajectories WHERE {where} {tail}", values)
-    verdicts: dict[tuple[str, str], list[Row]] = {}
-    ids = sorted({row["msg_id"] for row in rows})
-    if ids:
-        for verdict in _rows(duck, "SELECT * FROM verdicts WHERE msg_id IN (SELECT unnest(?))", [ids]):
-            verdicts.setdefault((verdict["cluster"], verdict["msg_id"]), []).append(verdict)
-    return [trajectory_of(row, verdicts.get((row["cluster"], row["msg_id"]), [])) for row in rows]
+        values = [row.get(name, "") for name in texts] + [row.get(name) for name in numbers]
+        [found] = fetch(duck, f"SELECT {trail.stored_kind()} AS kind FROM (SELECT {', '.join(picks)})", values)
+        row["stored_kind"] = found["kind"]
 
 
 def _conclude(
     asked: str, found: Sequence[Trajectory], live: LiveEvidence | None, scope: Scope, is_whole: bool
 ) -> TraceAnswer:
     if found:
-        untraced = live is not None and live.knows_message and not live.is_traced
-        if untraced and all(not one.send_codes and not any(g.delivery_count for g in one.groups) for one in found):
-            why = (
-                "The message is stored, and no trace of it is to be had: trace is off at its clients, or its records "
-                "were lost or have expired."
-            )
-            return TraceAnswer(asked, Status.NOT_TRACED, scope, tuple(found), why)
-        return TraceAnswer(asked, Status.FOUND, scope, tuple(found))
+        if any(_is_traced(one) for one in found):
+            return TraceAnswer(asked, Status.FOUND, scope, tuple(found))
+        why = (
+            "The message is stored, and no trace of it is to be had: trace is off at its producer and consumers, or "
+            "its records were lost or have expired."
+        )
+        return TraceAnswer(asked, Status.NOT_TRACED, scope, tuple(found), why)
     if live is not None and live.knows_message:
         why = "The message is stored, and nothing of it is traced: is trace on at its producer and consumers?"
         return TraceAnswer(asked, Status.NOT_TRACED, scope, (), why)
@@ -208,3 +221,8 @@ def _conclude(
         return TraceAnswer(asked, Status.CANNOT_LOOK, scope, (), why)
     why = f"No message with the id or key {asked!r} in what was searched."
     return TraceAnswer(asked, Status.NOT_FOUND, scope, (), why)
+
+
+def _is_traced(one: Trajectory) -> bool:
+    """Whether any record of the trace speaks of the message."""
+    return any(event.evidence.startswith("trace:") for event in one.events)

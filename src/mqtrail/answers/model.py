@@ -73,6 +73,7 @@ class GroupVerdict:
 class Trajectory:
     """Where one message went, as of as_of_ms (a row of trail.TRAJECTORIES and its verdicts)."""
 
+    cluster: str
     msg_id: str
     topic: str
     keys: tuple[str, ...]
@@ -141,6 +142,7 @@ def trajectory_of(row: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]])
     """Build a trajectory from its row and the rows of its groups' verdicts."""
     place = f"{row['broker_name']}/{row['topic']}/{row['queue_id']}@{row['queue_offset']}" if row["broker_name"] else ""
     return Trajectory(
+        cluster=row["cluster"],
         msg_id=row["msg_id"],
         topic=row["topic"] or "",
         keys=tuple((row["keys"] or "").split()),
@@ -182,6 +184,28 @@ def export_line(trajectory: Trajectory) -> dict[str, Any]:
 def as_json(value: Any) -> dict[str, Any]:
     """Return a dataclass of this page as plain JSON values."""
     return asdict(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFor:
+    """What a search asks for; all of it must hold. codes: any of them. [first_ms, end_ms): when it was published."""
+
+    key: str = ""
+    topic: str = ""
+    group_name: str = ""
+    codes: tuple[str, ...] = ()
+    first_ms: int | None = None
+    end_ms: int | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """The latest messages that were asked for, of matched_count in the scope."""
+
+    scope: Scope
+    matched_count: int
+    trajectories: tuple[Trajectory, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +251,7 @@ class Report:
 
     scope: Scope
     message_count: int
+    changed_settings: Mapping[str, int]  # thresholds that are not the defaults
     codes: tuple[CodeCount, ...]
     not_judged: tuple[str, ...]  # codes that this version does not judge yet
     latency: tuple[LatencyRow, ...]

@@ -6,8 +6,8 @@
     [broker]                                    # one table a config class, its fields as keys
     message_delay_level = "1s 5s 10s"
 
-A flag outweighs the environment (NAMESRV_ADDR, MQTRAIL_DATA), that the file, that the default. The file is ./mqtrail.toml
-where there is one, or what --config names.
+A flag outweighs the environment (NAMESRV_ADDR, MQTRAIL_DATA), that the file, that the default. The file is
+./mqtrail.toml where there is one, or what --config names.
 """
 
 from __future__ import annotations

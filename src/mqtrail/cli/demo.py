@@ -11,13 +11,18 @@ from mqtrail.cli.options import Json
 
 
 def demo(
-    orders: Annotated[int, typer.Option(min=500, help="Orders of the shop; each is several messages.")] = 8_000,
-    data: Annotated[
-        Path, typer.Option(help="Folder for its brokers and its lake; what an earlier demo left there goes.")
-    ] = Path("mqtrail-data/demo"),
+    orders: Annotated[
+        int | None, typer.Option(min=500, help="Orders of the shop, three messages each. [default: 6700]")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where its brokers, lake and truth go. [default: a new temporary folder]")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Leave the folder there, for look-ups.")] = True,
     json: Json = False,
 ) -> int:
     """Run a small shop with faults injected on purpose, and show what Spark found of them."""
-    from mqtrail.demo.run import DemoOptions, run
+    from mqtrail.cli import draw
+    from mqtrail.demo.run import ORDERS_DEFAULT, DemoOptions, Draw, run
 
-    return run(DemoOptions(orders=orders, folder=data, json=json))
+    options = DemoOptions(folder=folder, orders=orders or ORDERS_DEFAULT, keep=keep, as_json=json)
+    return run(options, Draw(report=draw.report, trace=draw.trace_answer))

@@ -11,7 +11,16 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from mqtrail.answers import Event, GroupVerdict, LatencyRow, Report, Scope, TraceAnswer, Trajectory
+from mqtrail.answers import (
+    Event,
+    GroupVerdict,
+    LatencyRow,
+    Report,
+    Scope,
+    SearchAnswer,
+    TraceAnswer,
+    Trajectory,
+)
 
 GOOD = frozenset({"SEND_OK", "CONSUMED", "COMPLETE", "FILTERED", "TX_COMMITTED", "OK", "SUCCESS"})
 BAD = frozenset(
@@ -174,6 +183,12 @@ def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
     return table
 
 
+def search_answer(answer: SearchAnswer) -> RenderableType:
+    """What a search found, how much of it is shown, and the bound on it."""
+    count = Text(f"{len(answer.trajectories)} of {answer.matched_count} messages, the latest first")
+    return Group(trajectory_table(answer.trajectories), count, scope_line(answer.scope))
+
+
 def latency_table(rows: Iterable[LatencyRow]) -> Table:
     """Percentiles per topic, group and segment."""
     table = Table(title="Where the time went (ms)", title_justify="left", box=None, pad_edge=False)
@@ -220,6 +235,9 @@ def report(found: Report) -> RenderableType:
     if found.rejects:
         parts.append(Text(f"{found.rejects} trace records did not decode: see trace_rejects", style="yellow"))
     parts.extend(Text(f"gap: {gap}", style="yellow") for gap in found.gaps)
+    if found.changed_settings:
+        changed = ", ".join(f"{name}={value}" for name, value in found.changed_settings.items())
+        parts.append(Text(f"thresholds changed: {changed}", style="yellow"))
     parts.append(Text(f"not judged by this version: {', '.join(found.not_judged)}", style="dim"))
     parts.append(Text(f"{found.message_count} messages"))
     parts.append(scope_line(found.scope))

@@ -143,7 +143,7 @@ def report(
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
     with progress("reading the lake", enabled=not json):
-        found = _lake_of(load(config), lake).report(now, first_ms, end_ms, worst_count=worst)
+        found = _lake_of(load(config), lake).report(now, first_ms, end_ms, worst=worst)
     if json:
         show_json(as_json(found))
     else:
@@ -164,7 +164,7 @@ def export(
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
-    for line in _lake_of(load(config), lake).export(first_ms, end_ms):
+    for line in _lake_of(load(config), lake).export(now, first_ms, end_ms):
         show_json(line)
     return Exit.OK
 

@@ -77,7 +77,7 @@ def up(
     settings = load(config)
     if flush not in (None, "async", "sync"):
         raise UsageError(f"--flush: found {flush!r}, expected async or sync")
-    flags = {
+    flags: dict[str, dict[str, object]] = {
         "broker": {
             "sync_flush": None if flush is None else flush == "sync",
             "broker_trace": broker_trace,
@@ -157,7 +157,7 @@ def _node_config(
     if names is None:
         # Several names may stand in the file; one name is also a broker.conf's brokerName.
         names = node.broker_names if len(node.broker_names) > 1 else (_one_name(node, rooms["broker"].broker_name),)
-    return dataclasses.replace(
+    found = dataclasses.replace(
         node,
         data=settings.data(data),
         broker_names=names,
@@ -165,8 +165,10 @@ def _node_config(
         store=rooms["store"],
         server=rooms["server"],
         namesrv=rooms["namesrv_server"],
-        **({"namesrv_port": None, "namesrv_addresses": namesrv_addresses(join)} if join else {}),
     )
+    if join:
+        return dataclasses.replace(found, namesrv_port=None, namesrv_addresses=namesrv_addresses(join))
+    return found
 
 
 def _one_name(node: NodeConfig, broker_name: str) -> str:
@@ -208,7 +210,7 @@ def _ready_text(node: Node, took_s: float) -> None:
     typer.echo("\n".join(lines))
     if node.is_open_to_others:
         warn(
-            f"{config.host} is open to other machines and there are no users or passwords (ACL) in this version: whoever "
-            "reaches these ports may read and write every message. Either listen on --host 127.0.0.1, or let a firewall "
-            "admit your own machines alone"
+            f"{config.host} is open to other machines and there are no users or passwords (ACL) in this version: "
+            "whoever reaches these ports may read and write every message. Either listen on --host 127.0.0.1, or let "
+            "a firewall admit your own machines alone"
         )

@@ -1,0 +1,330 @@
+"""What can be traced on a cluster, what not, and why. Reading only: routes, settings, the newest trace messages.
+
+A code can be judged when all the evidence it needs (trail.CODES) is to be had. Whether a group traces is told by the
+sample alone: a silent group may merely have had nothing to trace, and is called silent, not untraced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from mqtrail import trail
+from mqtrail.answers.model import Scope
+from mqtrail.client import PullStatus, RouteNotFound, SyncAdmin
+from mqtrail.wire import (
+    TRACE_TOPIC,
+    MessageExt,
+    MessageQueue,
+    MQError,
+    Pub,
+    PubAttempt,
+    Refusal,
+    SubAfter,
+    SubBefore,
+    TraceBatch,
+    TraceReject,
+    decode_records,
+    group_of,
+    is_system_topic,
+    iter_trace,
+)
+
+PULL_COUNT = 32
+GROUPS_MAX = 500  # groups whose members are asked for
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHealth:
+    """One master broker. None or '': it did not say. why: what could not be asked."""
+
+    cluster: str
+    name: str
+    address: str
+    version: str = ""
+    index: bool | None = None
+    trace_topic_enable: bool | None = None
+    delay_levels: str = ""
+    flush: str = ""
+    has_offsets: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTopicHealth:
+    """The trace topic and a sample of its newest messages.
+
+    records: 'type/fields' (as Pub/14) -> how many in the sample. clients: how many numbered their trace messages, which
+    is what shows lost ones.
+    """
+
+    name: str
+    exists: bool
+    queue_count: int = 0
+    message_count: int = 0
+    sampled_count: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    records: Mapping[str, int] = field(default_factory=dict)
+    rejects: int = 0
+    reject_reasons: tuple[str, ...] = ()
+    numbered_clients: int = 0
+    producer_groups: tuple[str, ...] = ()
+    consumer_groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTrace:
+    """A consumer group with settings on the cluster: its live clients, and whether the sample has records of it."""
+
+    name: str
+    client_count: int
+    is_traced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CodeHealth:
+    """Whether a code can be judged here: 'yes', 'no', or 'not yet' by this version. why: one sentence unless 'yes'."""
+
+    code: str
+    about: str
+    judged: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All the doctor found. why: the reason when no broker could be asked."""
+
+    scope: Scope
+    brokers: tuple[BrokerHealth, ...] = ()
+    topics: tuple[str, ...] = ()
+    trace: TraceTopicHealth = TraceTopicHealth(TRACE_TOPIC, False)
+    groups: tuple[GroupTrace, ...] = ()
+    codes: tuple[CodeHealth, ...] = ()
+    advice: tuple[str, ...] = ()
+    why: str = ""
+
+
+def examine(namesrv: str, now_ms: int, *, trace_topic: str = TRACE_TOPIC, sample_count: int = 1_000) -> Diagnosis:
+    """Look at a cluster. sample_count: newest trace messages that are read. Raises nothing a cluster may cause."""
+    try:
+        with SyncAdmin(namesrv) as admin:
+            return _examine(admin, namesrv, now_ms, trace_topic, sample_count)
+    except (MQError, OSError) as error:
+        why = f"cluster {namesrv} could not be asked: {error}"
+        return Diagnosis(Scope(now_ms, (), omissions=(why,)), why=why)
+
+
+def _examine(admin: SyncAdmin, namesrv: str, now_ms: int, trace_topic: str, sample_count: int) -> Diagnosis:
+    known = admin.cluster()
+    own = {*known.cluster_addr_table, *known.broker_addr_table}
+    masters = admin.masters()
+    brokers = tuple(_broker(admin, known.broker_addr_table[name].cluster, name, masters[name]) for name in masters)
+    if not brokers:
+        why = f"the name server {namesrv} knows no master broker: is one registered there?"
+        return Diagnosis(Scope(now_ms, (), omissions=(why,)), why=why)
+    names = [name for name in admin.topics() if name not in own]
+    topics = tuple(name for name in names if not is_system_topic(name) and group_of(name) is None)
+    omissions = [f"broker {broker.name}: {broker.why}" for broker in brokers if broker.why]
+    trace = _trace_topic(admin, trace_topic, sample_count, omissions)
+    groups = _groups(admin, masters, set(trace.consumer_groups), omissions)
+    available = _available(brokers, trace, topics)
+    scope = Scope(
+        now_ms,
+        (
+            f"cluster {', '.join(sorted(known.cluster_addr_table))} by {namesrv}",
+            f"{trace.sampled_count} trace messages",
+        ),
+        trace.first_ms,
+        None if trace.last_ms is None else trace.last_ms + 1,
+        tuple(omissions),
+    )
+    codes = tuple(_code(code, available) for code in trail.CODES.values())
+    return Diagnosis(scope, brokers, topics, trace, groups, codes, _advice(brokers, trace, groups))
+
+
+def _broker(admin: SyncAdmin, cluster: str, name: str, address: str) -> BrokerHealth:
+    found = BrokerHealth(cluster, name, address)
+    try:
+        found = replace(found, version=admin.runtime_info(address).get("brokerVersionDesc", ""))
+        settings = admin.broker_config(address)
+        found = replace(
+            found,
+            index=_switch(settings, "messageIndexEnable"),
+            trace_topic_enable=_switch(settings, "traceTopicEnable"),
+            delay_levels=settings.get("messageDelayLevel", ""),
+            flush=settings.get("flushDiskType", ""),
+        )
+        admin.committed_offsets(address)
+    except (MQError, OSError) as error:
+        return replace(found, why=str(error))
+    return replace(found, has_offsets=True)
+
+
+def _switch(settings: Mapping[str, str], key: str) -> bool | None:
+    return None if key not in settings else settings[key].strip().lower() == "true"
+
+
+def _trace_topic(admin: SyncAdmin, name: str, sample_count: int, omissions: list[str]) -> TraceTopicHealth:
+    try:
+        queues = admin.queues(name)
+    except RouteNotFound:
+        return TraceTopicHealth(name, exists=False)
+    except MQError as error:
+        omissions.append(f"the trace topic could not be asked: {error}")
+        return TraceTopicHealth(name, exists=False)
+    sample = _Sample()
+    message_count = 0
+    for queue in queues:
+        try:
+            first, end = max(0, admin.min_offset(queue)), admin.max_offset(queue)
+            message_count += max(0, end - first)
+            _read(admin, queue, max(first, end - -(-sample_count // len(queues))), end, sample)
+        except MQError as error:
+            omissions.append(f"trace queue {queue.broker_name}/{queue.queue_id} could not be read: {error}")
+    return TraceTopicHealth(
+        name,
+        exists=True,
+        queue_count=len(queues),
+        message_count=message_count,
+        sampled_count=sample.messages,
+        first_ms=sample.first_ms,
+        last_ms=sample.last_ms,
+        records=dict(sorted(sample.records.items())),
+        rejects=sum(sample.reasons.values()),
+        reject_reasons=tuple(reason for reason, _ in sample.reasons.most_common(5)),
+        numbered_clients=len(sample.clients),
+        producer_groups=tuple(sorted(sample.producers)),
+        consumer_groups=tuple(sorted(sample.consumers)),
+    )
+
+
+@dataclass(slots=True)
+class _Sample:
+    """What the newest trace messages hold."""
+
+    messages: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    records: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    clients: set[str] = field(default_factory=set)
+    producers: set[str] = field(default_factory=set)
+    consumers: set[str] = field(default_factory=set)
+
+    def add(self, message: MessageExt) -> None:
+        """Count one trace message."""
+        stored_ms = message.store_timestamp_ms
+        self.messages += 1
+        self.first_ms = stored_ms if self.first_ms is None else min(self.first_ms, stored_ms)
+        self.last_ms = stored_ms if self.last_ms is None else max(self.last_ms, stored_ms)
+        pieces = message.body.decode("utf-8", "replace").split("\x02")
+        for record_no, record in iter_trace(message.body):
+            if isinstance(record, TraceReject):
+                self.reasons[record.reason] += 1
+                continue
+            fields = pieces[record_no].count("\x01") + 1 if record_no < len(pieces) else 0
+            self.records[f"{type(record).__name__}/{fields}"] += 1
+            if isinstance(record, TraceBatch):
+                self.clients.add(record.client_id or "")
+            elif isinstance(record, Pub | PubAttempt):
+                self.producers.add(record.group_name or "")
+            elif isinstance(record, SubBefore | SubAfter) and record.group_name:
+                self.consumers.add(record.group_name)
+
+
+def _read(admin: SyncAdmin, queue: MessageQueue, offset: int, end: int, sample: _Sample) -> None:
+    while offset < end:
+        pulled = admin.pull(queue, offset, min(PULL_COUNT, end - offset))
+        if pulled.status is not PullStatus.FOUND or pulled.next_offset <= offset:
+            return
+        for record in pulled.records:
+            for message in decode_records(bytes(record), queue.broker_name):
+                sample.add(message)
+        offset = pulled.next_offset
+
+
+def _groups(
+    admin: SyncAdmin, masters: Mapping[str, str], traced: set[str], omissions: list[str]
+) -> tuple[GroupTrace, ...]:
+    """Consumer groups that a broker has settings of, and those the sample names, with their live clients."""
+    names = set(traced)
+    for name, address in masters.items():
+        try:
+            names |= {
+                group for group in admin.groups(address).subscription_group_table if trail.is_business_group(group)
+            }
+        except MQError as error:
+            omissions.append(f"groups of {name} could not be asked: {error}")
+    if len(names) > GROUPS_MAX:
+        omissions.append(f"only the first {GROUPS_MAX} of {len(names)} groups were asked for their clients")
+    found = []
+    for group in sorted(names)[:GROUPS_MAX]:
+        clients: set[str] = set()
+        for address in masters.values():
+            try:
+                clients |= {one.client_id for one in admin.consumer_connections(group, address).connection_set}
+            except Refusal:
+                continue  # nobody of it is connected there
+            except MQError as error:
+                omissions.append(f"clients of {group!r} could not be asked: {error}")
+        found.append(GroupTrace(group, len(clients), group in traced))
+    return tuple(found)
+
+
+def _available(brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topics: tuple[str, ...]) -> dict[str, str]:
+    """Evidence (trail's needs) -> '' where it is to be had, else why not."""
+    types = {name.split("/")[0] for name in trace.records}
+    no_trace = ""
+    if not trace.exists:
+        no_trace = f"there is no topic {trace.name}: set traceTopicEnable=true on a broker, or create it"
+    elif not types & {"Pub", "SubBefore", "SubAfter"}:
+        no_trace = (
+            f"no trace record among the newest {trace.sampled_count} messages of {trace.name}: turn trace on at clients"
+        )
+    no_client = no_trace
+    if not no_client and not types & {"PubAttempt", "SubResult", "TraceBatch"}:
+        no_client = "only mqtrail's client writes these records, and the sample has none"
+    unreachable = [broker.name for broker in brokers if not broker.has_offsets]
+    sampled = f"broker {', '.join(unreachable)} did not answer" if len(unreachable) == len(brokers) else ""
+    no_messages = "" if topics else "there is no business topic yet"
+    return {
+        "trace": no_trace,
+        "client": no_client,
+        "messages": no_messages,
+        "retry": sampled,
+        "offsets": sampled,
+        "clients": sampled,
+        "subscriptions": sampled,
+        "ranges": sampled,
+    }
+
+
+def _code(code: trail.Code, available: Mapping[str, str]) -> CodeHealth:
+    if not code.judged:
+        return CodeHealth(code.name, code.about, "not yet", "this version does not judge it")
+    why = dict.fromkeys(available[need] for need in code.needs if available[need])
+    return CodeHealth(code.name, code.about, "no" if why else "yes", "; ".join(why))
+
+
+def _advice(
+    brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, groups: tuple[GroupTrace, ...]
+) -> tuple[str, ...]:
+    told = []
+    for broker in brokers:
+        if broker.index is False:
+            told.append(f"{broker.name}: messageIndexEnable is false, so look-ups there find only what the lake has")
+    silent = [group.name for group in groups if group.client_count and not group.is_traced]
+    if trace.sampled_count and silent:
+        names = ", ".join(silent[:10]) + (f" and {len(silent) - 10} more" if len(silent) > 10 else "")
+        told.append(f"live groups without a record in the sample: {names}; is trace on at their consumers?")
+    if trace.records and not trace.numbered_clients:
+        told.append("no client numbers its trace messages here: what a client dropped cannot be seen in the data")
+    if trace.rejects:
+        told.append(f"{trace.rejects} records did not decode: {'; '.join(trace.reject_reasons)}")
+    told.append(
+        "the pipeline reads the trace topic and, of the topics given with --topic, the messages; it writes nothing here"
+    )
+    return tuple(told)

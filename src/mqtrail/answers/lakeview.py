@@ -1,0 +1,117 @@
+"""A lake as answers see it: opened for reading, with its range, its last sample and what it is known to lack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from mqtrail.answers.live import Row
+from mqtrail.answers.model import Scope, Trajectory, trajectory_of
+from mqtrail.lake import Lake, LookUp
+from mqtrail.trail import UNKNOWN_HOUR
+
+HOUR_MS = 3_600_000
+GAPS_SHOWN_MAX = 5
+
+
+class LakeView:
+    """One snapshot of a lake. LakeError when there is none, or one of another version."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.look = LookUp(Lake.open(path))
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """Where its tables are views, after `define_views`."""
+        return self.look.connection
+
+    def define_views(self) -> None:
+        """Make every table a view by its name."""
+        self.look.define_views()
+
+    @property
+    def rejects(self) -> int:
+        """Trace records that did not decode."""
+        return sum(file.row_count for file in self.look.lake["trace_rejects"].files())
+
+    def range_ms(self) -> tuple[int | None, int | None]:
+        """[first, end) of the publish hours it has, None when it is empty."""
+        hours = [hour for hour in self.look.lake["trajectories"].hours() if hour != UNKNOWN_HOUR]
+        return (hours[0] * HOUR_MS, (hours[-1] + 1) * HOUR_MS) if hours else (None, None)
+
+    def as_of_ms(self) -> int | None:
+        """When it was last sampled, which every judgement in it precedes or equals; None for an empty one."""
+        for name, column in (("queue_ranges", "sampled_ms"), ("trace_events", "trace_store_ms")):
+            found = [f.maximum[column] for f in self.look.lake[name].files() if column in f.maximum]
+            if found:
+                return int(max(found))
+        return None
+
+    def gaps(self) -> list[str]:
+        """Ranges of queues that were gone before they could be read, a sentence each."""
+        if not self.look.lake["gaps"].files():
+            return []
+        columns = "cluster, broker_name, topic, queue_id, first_offset, end_offset, from_ms, to_ms, reason"
+        rows = fetch(self.connection, f"SELECT {columns} FROM ({self._relation('gaps')}) ORDER BY detected_ms DESC")
+        return [
+            f"{row['topic']} {row['broker_name']}/{row['queue_id']} [{row['first_offset']}, {row['end_offset']}), "
+            f"stored {_day(row['from_ms'])} to {_day(row['to_ms'])}: {row['reason']}"
+            for row in rows
+        ]
+
+    def omissions(self) -> list[str]:
+        """What the lake is known to lack."""
+        told = []
+        gaps = self.gaps()
+        told += [f"gap: {gap}" for gap in gaps[:GAPS_SHOWN_MAX]]
+        if len(gaps) > GAPS_SHOWN_MAX:
+            told.append(f"{len(gaps) - GAPS_SHOWN_MAX} further gaps")
+        if self.rejects:
+            told.append(f"{self.rejects} trace records did not decode (table trace_rejects)")
+        return told
+
+    def scope(self, now_ms: int, extra: Sequence[str] = ()) -> Scope:
+        """The bound on an answer from this lake alone."""
+        first_ms, end_ms = self.range_ms()
+        as_of_ms = self.as_of_ms()
+        return Scope(
+            now_ms if as_of_ms is None else as_of_ms,
+            (f"lake {self.path}",),
+            first_ms,
+            end_ms,
+            (*self.omissions(), *extra),
+        )
+
+    def _relation(self, name: str) -> str:
+        from mqtrail.lake import relation_of
+
+        return relation_of(self.look.lake[name])
+
+
+def _day(at_ms: int | None) -> str:
+    return "?" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def fetch(duck: duckdb.DuckDBPyConnection, text: str, values: Sequence[Any] = ()) -> list[Row]:
+    """Run SQL and return its rows by column name."""
+    cursor = duck.execute(text, list(values))
+    names = [column[0] for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def read_trajectories(
+    duck: duckdb.DuckDBPyConnection, where: str, values: Sequence[Any] = (), *, tail: str = ""
+) -> list[Trajectory]:
+    """Return trajectories with their verdicts from the views or tables of those names."""
+    rows = fetch(duck, f"SELECT * FROM trajectories AS t WHERE {where} {tail}", values)
+    verdicts: dict[tuple[str, str], list[Row]] = {}
+    ids = sorted({row["msg_id"] for row in rows})
+    if ids:
+        for verdict in fetch(duck, "SELECT * FROM verdicts WHERE msg_id IN (SELECT unnest(?))", [ids]):
+            verdicts.setdefault((verdict["cluster"], verdict["msg_id"]), []).append(verdict)
+    return [trajectory_of(row, verdicts.get((row["cluster"], row["msg_id"]), [])) for row in rows]

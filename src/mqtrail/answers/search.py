@@ -1,0 +1,229 @@
+"""Which messages? Search, export and report over a lake's gold tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+
+from mqtrail import trail
+from mqtrail.answers.lakeview import LakeView, fetch, read_trajectories
+from mqtrail.answers.model import (
+    CodeCount,
+    LagRow,
+    LatencyRow,
+    Report,
+    SearchAnswer,
+    SearchFor,
+    codes_of,
+    reasons_of,
+)
+
+PUBLISHED_MS = "coalesce(t.send_start_ms, t.stored_ms, t.visible_ms, t.last_event_ms)"
+"""When a message was published: sent, else first stored, else whatever is known first."""
+EXPORT_ROWS = 10_000  # rows fetched at once
+
+
+def between(first_ms: int | None, end_ms: int | None) -> tuple[str, list[Any]]:
+    """SQL condition and values: published in [first_ms, end_ms)."""
+    parts, values = ["true"], []
+    if first_ms is not None:
+        parts.append(f"{PUBLISHED_MS} >= ?")
+        values.append(first_ms)
+    if end_ms is not None:
+        parts.append(f"{PUBLISHED_MS} < ?")
+        values.append(end_ms)
+    return " AND ".join(parts), values
+
+
+def search(view: LakeView, wanted: SearchFor, now_ms: int) -> SearchAnswer:
+    """Return the latest messages that were asked for, and how many there are."""
+    view.define_views()
+    where, values = _condition(wanted)
+    counted = fetch(view.connection, f"SELECT count(*) AS n FROM trajectories AS t WHERE {where}", values)
+    tail = f"ORDER BY {PUBLISHED_MS} DESC, t.msg_id LIMIT {wanted.limit}"
+    found = read_trajectories(view.connection, where, values, tail=tail)
+    matched = int(counted[0]["n"])
+    extra = [f"{matched} messages match, the latest {len(found)} are shown: raise --limit, or ask for less"]
+    return SearchAnswer(view.scope(now_ms, extra if matched > len(found) else ()), matched, tuple(found))
+
+
+def _condition(wanted: SearchFor) -> tuple[str, list[Any]]:
+    text, values = between(wanted.first_ms, wanted.end_ms)
+    parts = [text]
+    if wanted.key:
+        parts.append("(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM key_index WHERE key_token = ?)")
+        values.append(wanted.key)
+    if wanted.topic:
+        parts.append("t.topic = ?")
+        values.append(wanted.topic)
+    mine = "(t.cluster, t.msg_id) IN (SELECT (cluster, msg_id) FROM verdicts WHERE group_name = ?{})"
+    if wanted.group_name:
+        parts.append(f"(t.producer_group = ? OR {mine.format('')})")
+        values += [wanted.group_name, wanted.group_name]
+    if wanted.codes:
+        codes = list(wanted.codes)
+        own = "list_has_any(string_split(concat_ws(',', t.send_codes, t.message_codes, t.knowledge), ','), ?)"
+        if wanted.group_name:
+            parts.append(f"({own} OR {mine.format(' AND list_has_any(string_split(codes, chr(44)), ?)')})")
+            values += [codes, wanted.group_name, codes]
+        else:
+            parts.append(f"({own} OR list_has_any(string_split(t.group_codes, ','), ?))")
+            values += [codes, codes]
+    return " AND ".join(parts), values
+
+
+def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator[dict[str, Any]]:
+    """Yield one JSON object a message, by time of publication."""
+    view.define_views()
+    where, values = between(first_ms, end_ms)
+    groups = "list({'g': v.group_name, 'codes': v.codes, 'reasons': v.reasons} ORDER BY v.group_name)"
+    cursor = view.connection.execute(
+        f"""SELECT t.msg_id, t.topic, t.keys, t.send_codes, t.message_codes, t.knowledge, t.reasons, t.as_of_ms,
+          g.groups
+        FROM trajectories AS t LEFT JOIN
+          (SELECT v.cluster, v.msg_id, {groups} AS groups FROM verdicts AS v GROUP BY v.cluster, v.msg_id) AS g
+          ON g.cluster = t.cluster AND g.msg_id = t.msg_id
+        WHERE {where} ORDER BY {PUBLISHED_MS}, t.msg_id""",
+        values,
+    )
+    while rows := cursor.fetchmany(EXPORT_ROWS):
+        for msg_id, topic, keys, send, message, knowledge, reasons, as_of_ms, verdicts in rows:
+            verdicts = verdicts or []
+            why = {*reasons_of(reasons), *(one for verdict in verdicts for one in reasons_of(verdict["reasons"]))}
+            yield {
+                "msg_id": msg_id,
+                "topic": topic,
+                "keys": keys.split(),
+                "send": list(codes_of(send)),
+                "message": list(codes_of(message)),
+                "groups": {verdict["g"]: list(codes_of(verdict["codes"])) for verdict in verdicts},
+                "knowledge": knowledge,
+                "reasons": sorted(why),
+                "as_of": as_of_ms,
+            }
+
+
+def report(
+    view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None, settings: trail.Settings, worst_count: int
+) -> Report:
+    """Return the whole picture of what was published in [first_ms, end_ms)."""
+    view.define_views()
+    duck = view.connection
+    where, values = between(first_ms, end_ms)
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE asked AS SELECT t.* FROM trajectories AS t WHERE {where}", values)
+    [(message_count,)] = duck.execute("SELECT count(*) FROM asked").fetchall()
+    worst = read_trajectories(duck, "t.msg_id IN (SELECT msg_id FROM (" + _WORST + "))", [worst_count])
+    return Report(
+        scope=view.scope(now_ms),
+        message_count=int(message_count),
+        changed_settings=settings.changed(),
+        codes=_codes(duck),
+        not_judged=trail.NOT_YET_JUDGED,
+        latency=_latency(duck, first_ms, end_ms),
+        lag=_lag(duck),
+        worst=tuple(worst),
+        rejects=view.rejects,
+        gaps=tuple(view.gaps()),
+    )
+
+
+_SEVERITY = (
+    "CASE code "
+    + " ".join(
+        f"WHEN '{code.name}' THEN {['good', 'info', 'open', 'warning', 'error'].index(code.severity)}"
+        for code in trail.CODES.values()
+    )
+    + " ELSE 0 END"
+)
+
+_SAID = """
+SELECT DISTINCT cluster, msg_id, about, code FROM (
+  SELECT cluster, msg_id, 'send' AS about, unnest(string_split(send_codes, ',')) AS code FROM asked
+  UNION ALL SELECT cluster, msg_id, 'message', unnest(string_split(message_codes, ',')) FROM asked
+  UNION ALL SELECT cluster, msg_id, 'knowledge', knowledge FROM asked
+  UNION ALL SELECT v.cluster, v.msg_id, v.group_name, unnest(string_split(v.codes, ',')) FROM verdicts v
+    WHERE (v.cluster, v.msg_id) IN (SELECT (cluster, msg_id) FROM asked)) AS said WHERE code <> ''"""
+
+# The worst: most of the gravest codes, then the longest way.
+_WORST = f"""
+SELECT msg_id FROM (SELECT cluster, msg_id, sum(CASE WHEN {_SEVERITY} >= 4 THEN 100 WHEN {_SEVERITY} = 3 THEN 1 ELSE 0
+    END) AS weight FROM ({_SAID}) AS s GROUP BY cluster, msg_id) AS weighed JOIN asked USING (cluster, msg_id)
+WHERE weight > 0
+ORDER BY weight DESC, last_event_ms - coalesce(send_start_ms, stored_ms) DESC NULLS LAST, msg_id LIMIT ?"""
+
+
+def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:
+    rows = fetch(
+        duck, f"SELECT about, code, count(*) AS n, min(msg_id) AS example FROM ({_SAID}) AS s GROUP BY about, code"
+    )
+    order = {name: number for number, name in enumerate(trail.CODES)}
+    abouts = {"send": 0, "message": 1, "knowledge": 3}
+    rows.sort(key=lambda row: (abouts.get(row["about"], 2), row["about"], order.get(row["code"], 99)))
+    return tuple(
+        CodeCount(
+            code=row["code"],
+            about=row["about"],
+            severity=trail.CODES[row["code"]].severity,
+            message_count=int(row["n"]),
+            example=row["example"],
+            explanation=trail.CODES[row["code"]].explanation,
+        )
+        for row in rows
+    )
+
+
+def _latency(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> tuple[LatencyRow, ...]:
+    """Percentiles out of the summed log histograms: the upper bound of the bucket a share of the messages ends in."""
+    top = "greatest(pow(2, (bucket + 1) / 8.0) - 1, 0)"
+    text = f"""
+SELECT topic, group_name, segment, max(total) AS n,
+  min(CASE WHEN so_far >= 0.5 * total THEN upper END) AS p50,
+  min(CASE WHEN so_far >= 0.99 * total THEN upper END) AS p99,
+  max(upper) AS highest
+FROM (SELECT topic, group_name, segment, {top} AS upper,
+    sum(n) OVER (PARTITION BY topic, group_name, segment ORDER BY bucket) AS so_far,
+    sum(n) OVER (PARTITION BY topic, group_name, segment) AS total
+  FROM (SELECT topic, group_name, segment, bucket, sum(message_count) AS n FROM latency_minute
+    WHERE minute_ms >= ? AND minute_ms < ? GROUP BY topic, group_name, segment, bucket) AS summed) AS ranked
+GROUP BY topic, group_name, segment"""
+    rows = fetch(duck, text, [(first_ms or 0) // 60_000 * 60_000, end_ms or 1 << 62])
+    places = {name: number for number, name in enumerate(SEGMENTS)}
+    rows.sort(key=lambda row: (row["topic"], row["group_name"], places.get(row["segment"], 99)))
+    return tuple(
+        LatencyRow(
+            topic=row["topic"],
+            group_name=row["group_name"],
+            segment=row["segment"],
+            message_count=int(row["n"]),
+            p50_ms=float(row["p50"]),
+            p99_ms=float(row["p99"]),
+            max_ms=float(row["highest"]),
+        )
+        for row in rows
+    )
+
+
+SEGMENTS = ("send", "to_stored", "delay", "to_delivered", "retry", "handler", "total")
+"""Segments of latency_minute, in the order they are passed."""
+
+
+def _lag(duck: duckdb.DuckDBPyConnection) -> tuple[LagRow, ...]:
+    text = """
+SELECT group_name, topic, sampled_ms, sum(lag_count) AS behind, count(*) AS queues,
+  CASE WHEN count(CASE WHEN lag_count > 0 AND lag_ms IS NULL THEN 1 END) = 0 THEN max(lag_ms) END AS oldest
+FROM lag JOIN (SELECT cluster, group_name, topic, max(sampled_ms) AS sampled_ms FROM lag GROUP BY ALL) AS latest
+  USING (cluster, group_name, topic, sampled_ms) GROUP BY cluster, group_name, topic, sampled_ms
+ORDER BY behind DESC, group_name, topic"""
+    return tuple(
+        LagRow(
+            group_name=row["group_name"],
+            topic=row["topic"],
+            sampled_ms=row["sampled_ms"],
+            lag_count=int(row["behind"]),
+            lag_ms=None if row["oldest"] is None else int(row["oldest"]),
+            queue_count=int(row["queues"]),
+        )
+        for row in fetch(duck, text)
+    )

@@ -1,0 +1,76 @@
+"""What the doctor found, as a terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mqtrail.answers import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth
+from mqtrail.cli.draw import day_clock, scope_line
+
+_STYLES = {"yes": "green", "no": "bold red", "not yet": "dim"}
+
+
+def diagnosis(found: Diagnosis) -> RenderableType:
+    """Brokers, the trace topic, groups, codes, advice, and the bound on all of it."""
+    parts: list[RenderableType] = []
+    if found.brokers:
+        parts += [_brokers(found.brokers), Text(), _trace(found.trace), Text(), _groups(found.groups), Text()]
+        parts += [_codes(found.codes), *(Text(f"• {one}") for one in found.advice)]
+    parts.append(scope_line(found.scope))
+    return Group(*parts)
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _brokers(brokers: Iterable[BrokerHealth]) -> Table:
+    table = _table("Brokers", "cluster", "name", "address", "version", "index", "flush", "delay levels")
+    for one in brokers:
+        index = {True: "on", False: "off", None: "not told"}[one.index]
+        table.add_row(
+            one.cluster,
+            one.name,
+            one.address,
+            one.version or "not told",
+            index,
+            one.flush or "not told",
+            one.delay_levels or "not told",
+        )
+    return table
+
+
+def _trace(trace: TraceTopicHealth) -> RenderableType:
+    if not trace.exists:
+        return Text(f"Trace topic {trace.name}: there is none", style="bold red")
+    head = Text(f"Trace topic {trace.name}: {trace.message_count} messages in {trace.queue_count} queues")
+    if trace.first_ms is not None:
+        sampled = f"\n{trace.sampled_count} read, stored {day_clock(trace.first_ms)} to {day_clock(trace.last_ms)} UTC"
+        head.append(f"{sampled}; {trace.numbered_clients} clients number theirs")
+    table = _table("", "record", "fields", "count")
+    for name, count in trace.records.items():
+        table.add_row(*name.split("/"), f"{count}")
+    if trace.rejects:
+        table.add_row("not decoded", "", f"{trace.rejects}", style="yellow")
+    return Group(head, table) if trace.records or trace.rejects else head
+
+
+def _groups(groups: Iterable[GroupTrace]) -> Table:
+    table = _table("Consumer groups", "group", "live clients", "trace in the sample")
+    for one in groups:
+        table.add_row(one.name, f"{one.client_count}", Text("yes", style="green") if one.is_traced else Text("none"))
+    return table
+
+
+def _codes(codes: Iterable[CodeHealth]) -> Table:
+    table = _table("Verdicts that can be had here", "code", "about", "", "why not")
+    for one in codes:
+        table.add_row(one.code, one.about, Text(one.judged, style=_STYLES[one.judged]), one.why)
+    return table
