@@ -46,7 +46,7 @@ RECORD_TEXT_LENGTH_MAX = 2_000  # characters of a rejected record that are kept
 BODY_RECORD_NO = -1  # record_no of the reject of a whole body
 
 # Attributes of wire's records whose column of trace_events is called otherwise.
-_COLUMNS = {
+COLUMN_OF = {
     "time_stamp": "event_ms",
     "body_length": "body_size",
     "cost_time": "cost_ms",
@@ -105,17 +105,18 @@ def decoded(pulled: DataFrame, cluster: str) -> DataFrame:
 
 def suspected_events(suspects: DataFrame) -> DataFrame:
     """One row an item of a record that can be read after all, as trail.TRACE_EVENTS says; of decoded's SUSPECTS."""
-    rows = _closely(suspects).filter("NOT wrong")
-    return select_relation(_exploded(rows, _items()), trail.TRACE_EVENTS, _event_columns())
+    # An array of nothing instead of a filter, which would be pushed below all that it is made of and compute that
+    # twice.
+    items = f"CASE WHEN NOT wrong THEN {_items()} END"
+    return select_relation(_exploded(_closely(suspects), items), trail.TRACE_EVENTS, _event_columns())
 
 
 def rejects(suspects: DataFrame) -> DataFrame:
     """One row a record or body that cannot be read, as trail.TRACE_REJECTS says; of decoded's SUSPECTS."""
-    columns = {
-        "reason": f"CASE WHEN record_no = {BODY_RECORD_NO} THEN body_problem ELSE {_reason()} END",
-        "record_text": f"left(piece, {RECORD_TEXT_LENGTH_MAX})",
-    }
-    return select_relation(_closely(suspects).filter("wrong"), trail.TRACE_REJECTS, columns)
+    reason = f"CASE WHEN record_no = {BODY_RECORD_NO} THEN body_problem ELSE {_reason()} END"
+    rows = _closely(suspects).selectExpr("*", f"explode(CASE WHEN wrong THEN array({reason}) END) AS why")
+    columns = {"reason": "why", "record_text": f"left(piece, {RECORD_TEXT_LENGTH_MAX})"}
+    return select_relation(rows, trail.TRACE_REJECTS, columns)
 
 
 def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
@@ -196,8 +197,8 @@ def _place(record_type: str, attribute: str) -> int:
 
 
 def _text_of(attribute: str) -> str:
-    """SQL: the text of an attribute, null in a layout that lacks it. Types that have it at one place in all their layouts
-    share an arm, the others get one for each layout that has it, with its count of fields."""
+    """SQL: the text of an attribute, null in a layout that lacks it. Types that have it at one place in all their
+    layouts share an arm, the others get one for each layout that has it, with its count of fields."""
     everywhere: dict[int, list[int]] = {}
     arms: list[str] = []
     for name, layouts in TRACE_LAYOUTS.items():
@@ -314,13 +315,13 @@ def _items() -> str:
 
 def _event_columns() -> dict[str, str]:
     """SQL of the columns of trace_events that are not a place, over _records, its items and the texts s_<attribute>."""
-    columns = {_COLUMNS.get(attribute, attribute): _value(attribute, kind) for attribute, kind in _ATTRIBUTES.items()}
-    of_batch = "CASE WHEN item_count = 1 THEN s_offset_msg_id ELSE get(split(s_offset_msg_id, ','), item_no) END"
+    columns = {COLUMN_OF.get(attribute, attribute): _value(attribute, kind) for attribute, kind in _ATTRIBUTES.items()}
+    of_batch = "coalesce(get(split(s_offset_msg_id, ','), item_no), '')"
     return columns | {
         "record_type": "f[0]",
         "trace_client_id": _text("trace_client_id"),
         "msg_id": f"CASE WHEN t = {_DELIVERED} THEN '' ELSE {_text('item')} END",
-        "offset_msg_id": f"coalesce({of_batch}, '')",
+        "offset_msg_id": f"CASE WHEN item_count > 1 THEN {of_batch} ELSE {_text('s_offset_msg_id')} END",
         "store_queue_offset": f"CASE WHEN t = {_DELIVERED} THEN try_cast(item AS bigint) ELSE "
         f"{columns['store_queue_offset']} END",
     }

@@ -38,8 +38,8 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{HH:mm:ss}} spark %p %c{{1}}: %m%n%ex{{short}}
 """
 
-# Spark makes one method of a stage, and of a row of sixty columns one above HotSpot's limit of 8 000 bytes, beyond which
-# it is interpreted for ever: the decoding of trace records ran at a fifth of its speed.
+# Spark makes one method of a stage, and of a row of sixty columns one above HotSpot's limit of 8 000 bytes, beyond
+# which it is interpreted for ever: the decoding of trace records ran at a fifth of its speed.
 _COMPILE_LARGE_METHODS = "-XX:-DontCompileHugeMethods"
 
 # Fixed for this pipeline; --spark-conf still overrides each of them.

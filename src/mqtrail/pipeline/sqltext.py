@@ -28,7 +28,9 @@ def select(rows: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
 
 def relation_columns(relation: Relation, expressions: Mapping[str, str]) -> list[str]:
     """The select list that is relation: every column by its expression, or the column of rows that has its name."""
-    return [f"CAST({expressions.get(column.name, column.name)} AS {column.type}) AS {column.name}" for column in relation]
+    return [
+        f"CAST({expressions.get(column.name, column.name)} AS {column.type}) AS {column.name}" for column in relation
+    ]
 
 
 def select_relation(rows: DataFrame, relation: Relation, expressions: Mapping[str, str]) -> DataFrame:
