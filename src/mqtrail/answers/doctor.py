@@ -120,6 +120,7 @@ def examine(namesrv: str, now_ms: int, *, trace_topic: str = TRACE_TOPIC, sample
 def _examine(admin: SyncAdmin, namesrv: str, now_ms: int, trace_topic: str, sample_count: int) -> Diagnosis:
     known = admin.cluster()
     own = {*known.cluster_addr_table, *known.broker_addr_table}
+    own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
     masters = admin.masters()
     brokers = tuple(_broker(admin, known.broker_addr_table[name].cluster, name, masters[name]) for name in masters)
     if not brokers:

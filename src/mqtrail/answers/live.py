@@ -201,6 +201,7 @@ def _business_topics(admin: SyncAdmin, live: LiveEvidence) -> set[str]:
     try:
         known = admin.cluster()
         own = {*known.cluster_addr_table, *known.broker_addr_table}
+        own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
         names = [name for name in admin.topics() if not is_system_topic(name) and group_of(name) is None]
     except MQError as error:
         live.is_reachable = False

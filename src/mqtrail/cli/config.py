@@ -47,6 +47,8 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "consumer": ("mqtrail.client", "ConsumerConfig"),
     "trace": ("mqtrail.client", "TraceConfig"),
     "judge": ("mqtrail.trail", "Settings"),
+    "pipeline": ("mqtrail.pipeline", "JobConfig"),
+    "spark": ("mqtrail.pipeline", "SessionConfig"),
 }
 """Table of the file -> module and class of the config object it fills. Imported when a command asks for it."""
 COMPOSED: Mapping[str, frozenset[str]] = {
@@ -55,6 +57,8 @@ COMPOSED: Mapping[str, frozenset[str]] = {
     "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv"}),
     "ProducerConfig": frozenset({"instance", "trace"}),
     "ConsumerConfig": frozenset({"instance", "trace"}),
+    "JobConfig": frozenset({"namesrv", "lake", "settings", "session"}),
+    "SessionConfig": frozenset({"spark_conf"}),
 }
 """Fields that are no key of their class's table: they are put together from other tables, flags or the broker's."""
 
@@ -93,14 +97,24 @@ class Config:
         text = self._top("lake", None if flag is None else str(flag))
         return Path(text).expanduser() if text else None
 
-    def room(self, name: str, *layers: Layer, below: Layer | None = None) -> Any:
-        """The config object of a table of ROOMS. Later layers outweigh earlier ones, all the file, that `below`."""
+    def room(
+        self, name: str, *layers: Layer, below: Layer | None = None, fixed: Mapping[str, object] | None = None
+    ) -> Any:
+        """The config object of a table of ROOMS. Later layers outweigh earlier ones, all the file, that `below`.
+
+        fixed: fields that are no key of the table (COMPOSED), as they are.
+        """
         module, class_name = ROOMS[name]
         cls = getattr(importlib.import_module(module), class_name)
         told: dict[str, tuple[str, object]] = {}
         for layer in (*([below] if below else ()), Layer(f"{self.path}, [{name}]", self._table(name)), *layers):
             told |= {key: (f"{layer.where} {key}", value) for key, value in layer.values.items()}
-        return build(cls, told)
+        return build(cls, told, fixed)
+
+    def spark_conf(self) -> dict[str, str]:
+        """The table [spark.conf]: Spark's own settings."""
+        table = self.values.get("spark", {}).get("conf", {})
+        return {key: str(value) for key, value in table.items()}
 
     def client(self, name: str, *layers: Layer) -> Any:
         """A ProducerConfig or ConsumerConfig with its shared parts ([client], [trace])."""
@@ -111,7 +125,7 @@ class Config:
         table = self.values.get(name, {})
         if not isinstance(table, Mapping):
             raise UsageError(f"{self.path}: found {name} = {table!r}, expected a table [{name}]")
-        return table
+        return {key: value for key, value in table.items() if (name, key) != ("spark", "conf")}
 
     def _top(self, key: str, flag: str | None) -> str:
         if flag:
@@ -164,11 +178,11 @@ def field_names(cls: type[Any]) -> list[str]:
     return [one.name for one in dataclasses.fields(cls) if one.name not in COMPOSED.get(cls.__name__, ())]
 
 
-def build(cls: type[T], told: Mapping[str, tuple[str, object]]) -> T:
+def build(cls: type[T], told: Mapping[str, tuple[str, object]], fixed: Mapping[str, object] | None = None) -> T:
     """Return cls with fields set from texts or TOML values: field -> (where it was said, value). UsageError."""
     hints = typing.get_type_hints(cls)
     names = field_names(cls)
-    values: dict[str, object] = {}
+    values: dict[str, object] = dict(fixed or {})
     for name, (where, value) in told.items():
         if name not in names:
             raise UsageError(f"{where}: found no such setting, expected {_nearest(name, names)}")

@@ -2,14 +2,188 @@
 
 from __future__ import annotations
 
-from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv
+import dataclasses
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqtrail.cli.config import Layer, assignments, load
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
+from mqtrail.cli.output import progress, show_json, warn
+
+if TYPE_CHECKING:
+    from mqtrail.pipeline import JobConfig, JobReport
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="Business topic whose messages are read as evidence; repeatable. [default: all]"),
+]
+NoTopics = Annotated[bool, typer.Option("--no-topics", help="Read the trace alone, no business topic.")]
+Cluster = Annotated[str | None, typer.Option(help="Its name in the lake. [default: the name server's]")]
+TraceTopic = Annotated[str | None, typer.Option("--trace-topic", help="Topic that clients trace to.")]
+ReadRateMax = Annotated[int | None, typer.Option(min=0, help="Read at most so many messages a second; 0: no limit.")]
+Thresholds = Annotated[
+    list[str] | None, typer.Option("--threshold", metavar="FIELD=VALUE", help="A setting of the judgement; repeatable.")
+]
+Master = Annotated[str | None, typer.Option(help="Spark master. [default: local[*]]")]
+SparkConf = Annotated[
+    list[str] | None, typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; repeatable.")
+]
+Retention = Annotated[str | None, typer.Option(help="How long the lake keeps what it has, as in 90d.")]
 
 
-def once(namesrv: Namesrv = None, lake: LakeFolder = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Ingest what the cluster has now, judge it, end."""
-    return 0
+def once(
+    namesrv: Namesrv = None,
+    lake: LakeFolder = None,
+    topic: Topics = None,
+    no_topics: NoTopics = False,
+    cluster: Cluster = None,
+    trace_topic: TraceTopic = None,
+    read_rate_max: ReadRateMax = None,
+    fail_on_data_loss: Annotated[
+        bool | None,
+        typer.Option(
+            "--fail-on-data-loss/--no-fail-on-data-loss",
+            help="End when the cluster no longer has what is due, or record a gap and go on. [default: end]",
+        ),
+    ] = None,
+    threshold: Thresholds = None,
+    master: Master = None,
+    spark_conf: SparkConf = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Ingest what a cluster has now, judge it, end."""
+    job_config = _job_config(
+        config,
+        namesrv,
+        lake,
+        {
+            "topics": _topics(topic, no_topics),
+            "cluster": cluster,
+            "trace_topic": trace_topic,
+            "read_rate_max": read_rate_max,
+            "fail_on_data_loss": fail_on_data_loss,
+        },
+        threshold,
+        {"master": master},
+        spark_conf,
+    )
+    from mqtrail.pipeline import Job
+
+    with _saying(json) as say, Job(job_config, say) as job:
+        report = job.once()
+    _show(report, json)
+    return Exit.OK
 
 
-def run(namesrv: Namesrv = None, lake: LakeFolder = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Ingest and judge until a signal."""
-    return 0
+def run(
+    namesrv: Namesrv = None,
+    lake: LakeFolder = None,
+    topic: Topics = None,
+    no_topics: NoTopics = False,
+    cluster: Cluster = None,
+    trace_topic: TraceTopic = None,
+    read_rate_max: ReadRateMax = None,
+    interval: Annotated[str, typer.Option(help="From the start of one cycle to the next, as in 30s.")] = "30s",
+    retention: Retention = None,
+    threshold: Thresholds = None,
+    master: Master = None,
+    spark_conf: SparkConf = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Ingest and judge in a loop until SIGINT or SIGTERM. What the cluster no longer has becomes a gap."""
+    interval_ms = duration_ms(interval, "--interval")
+    job_config = _job_config(
+        config,
+        namesrv,
+        lake,
+        {
+            "topics": _topics(topic, no_topics),
+            "cluster": cluster,
+            "trace_topic": trace_topic,
+            "read_rate_max": read_rate_max,
+            "retention_ms": None if retention is None else duration_ms(retention, "--retention"),
+        },
+        threshold,
+        {"master": master},
+        spark_conf,
+    )
+    from mqtrail.pipeline import Job
+
+    stop = Event()
+    with _saying(json) as say, Job(job_config, say) as job:
+        for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has put its own handler there
+            signal.signal(number, lambda *_: stop.set())
+        job.run(interval_ms, stop)
+    return Exit.OK
+
+
+def _topics(topics: list[str] | None, no_topics: bool) -> list[str] | None:
+    if topics and no_topics:
+        raise UsageError("found --topic and --no-topics, expected one of them")
+    return [] if no_topics else topics or None
+
+
+def _job_config(
+    config: Path | None,
+    namesrv: str | None,
+    lake: Path | None,
+    job: dict[str, object],
+    thresholds: list[str] | None,
+    session: dict[str, object],
+    spark_conf: list[str] | None,
+) -> JobConfig:
+    settings = load(config)
+    folder = settings.lake(lake)
+    if folder is None:
+        raise UsageError("found no --lake: name the folder that the tables go to")
+    conf = {name: str(value) for name, value in assignments(spark_conf or [], "--spark-conf").items()}
+    started: JobConfig = settings.room(
+        "pipeline",
+        Layer("flag", {name: value for name, value in job.items() if value is not None}),
+        fixed={
+            "namesrv": settings.namesrv(namesrv),
+            "lake": folder,
+            "settings": settings.room("judge", Layer("--threshold", assignments(thresholds or [], "--threshold"))),
+            "session": dataclasses.replace(
+                settings.room("spark", Layer("flag", {n: v for n, v in session.items() if v is not None})),
+                spark_conf={**settings.spark_conf(), **conf},
+            ),
+        },
+    )
+    return started
+
+
+@contextmanager
+def _saying(json: bool) -> Iterator[Callable[[str], None]]:
+    """What the job says while it works: a moving line where somebody watches, else a line each on standard error."""
+    with progress("starting Spark", enabled=not json) as shown:
+        if shown is not None:
+            yield lambda text: shown.update(shown.task_ids[0], description=text)
+        elif json:
+            yield lambda text: None
+        else:
+            yield warn
+
+
+def _show(report: JobReport, json: bool) -> None:
+    for problem in report.problems:
+        warn(problem)
+    if json:
+        show_json(dataclasses.asdict(report))
+        return
+    from mqtrail.cli.draw import day_clock
+
+    typer.echo(
+        f"read {report.trace_events} trace events ({report.rejects} records did not decode) and "
+        f"{report.stored_messages} stored messages, {report.gaps} gaps; judged {report.trajectories} messages as of "
+        f"{day_clock(report.as_of_ms)} UTC, in {report.seconds:.1f} s"
+    )

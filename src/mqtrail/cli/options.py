@@ -19,6 +19,14 @@ LakeFolder = Annotated[Path | None, typer.Option("--lake", help="The lake's fold
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+def duration_ms(text: str, flag: str) -> int:
+    """Return the ms of `90s`, `15m`, `2h`, `3d`. UsageError."""
+    text = text.strip()
+    if not text[:-1].isdigit() or text[-1:] not in _UNITS_MS:
+        raise UsageError(f"{flag}: found {text!r}, expected a duration as in 90s, 15m, 2h, 3d")
+    return int(text[:-1]) * _UNITS_MS[text[-1]]
+
+
 def moment_ms(text: str, now_ms: int, flag: str) -> int:
     """Return epoch ms of `2026-11-21`, `2026-11-21T10:00`, epoch ms, or an age as in `90s`, `15m`, `2h`, `3d`. UTC
     where the text names no zone. UsageError."""

@@ -39,6 +39,7 @@ def topic_list(
         known = admin.cluster()
         # Brokers register their own and their cluster's name as topics.
         own = {*known.cluster_addr_table, *known.broker_addr_table}
+        own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
         names = [
             name
             for name in admin.topics()
@@ -201,8 +202,19 @@ def consume(
     """Read messages as a member of a consumer group and print them."""
     settings = load(config)
     layer = Layer("--from-first", {"consume_from": "CONSUME_FROM_FIRST_OFFSET"} if first else {})
+    _quieten()
     wanted: ConsumerConfig = settings.client("consumer", layer)
     return asyncio.run(_consume(settings.namesrv(namesrv), wanted, topic, group, tags, count, wait_s, trace, json))
+
+
+def _quieten() -> None:
+    """Of the client's log keep warnings: the command's words are the messages."""
+    import structlog
+
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 async def _consume(
