@@ -3,7 +3,7 @@
     async with Producer("orders-group", namesrv="127.0.0.1:9876", trace=True) as producer:
         result = await producer.send(Message("orders", b"...", keys="order-1"))
 
-What is tried again, and where, follows DefaultMQProducerImpl of the RocketMQ 5.x client (docs/design/client.md): a
+What is tried again, and where, follows DefaultMQProducerImpl of the RocketMQ 5.x client: a
 failed attempt goes to another broker; a queue that was asked for by name or by order key is not left, so such a send
 has one attempt.
 """

@@ -1,7 +1,7 @@
 """Routes: which queues of a topic can be written and read, and at which addresses their brokers are.
 
 Built from a name server's TopicRouteData. Source: MQClientInstance.topicRouteData2TopicPublishInfo and
-…SubscribeInfo, RocketMQ client (docs/design/client.md).
+…SubscribeInfo, RocketMQ client.
 """
 
 from collections.abc import Mapping

@@ -128,6 +128,7 @@ class Dispatcher:
         self._recorded += count
         if self._segments.size + self._held_size + len(text) > self._room:
             self._lose("recorded after close" if self._closed else "memory full", now_ms, count)
+            self.wake_later()
             return
         for closed in self._segments.add(topic, text, ids, keys, count, now_ms):
             self._make_ready(closed)
@@ -174,6 +175,8 @@ class Dispatcher:
             self._make_ready(segment)
         if self._segments:
             self.wake_later()
+        elif not self._ready:
+            self._report_losses()
 
     def _make_ready(self, segment: Closed) -> None:
         ready = self._compose(segment)
@@ -271,13 +274,13 @@ class Dispatcher:
 
     async def _send_spooled(self) -> bool:
         """Send one message of the spool; False when there is none to send now."""
+        self._spool_waits = False  # before the look: what is spilled during it sets the flag again
         try:
             ticket = await asyncio.to_thread(self._spool.take)
         except OSError as error:
             log.warning("trace.spool_unreadable", path=str(self._spool.path), error=str(error))
             return False
         if ticket is None:
-            self._spool_waits = False
             return False
         count = ticket.message.record_count if ticket.message.start_id == self.start_id else 0
         finish = ticket.back
@@ -299,6 +302,7 @@ class Dispatcher:
             self._outage_ms = 0
         finally:
             finish()
+            self._spool_waits = True
         if failure is not None:
             await self._pause(failure)
         return True
@@ -338,6 +342,8 @@ class Dispatcher:
                 self._forget(ready)
         finally:
             self._spilling = None
+            if not self._closed:
+                self._wake()
 
     async def _spool_losses(self) -> None:
         """At close: leave the last counts in the spool's reserve, so that the next start reports them."""
