@@ -1,0 +1,116 @@
+"""`python -m bench [NAME ...] [--quick]`: run figures, print a JSON line each, keep them in bench/results/.
+
+A bar that is missed is told and is no failure; a figure that could not be taken is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.machine import ROOT, busy_cores, commit, machine
+from bench.registry import FIGURES, CannotMeasure, Figure, Json
+from bench.session import Session
+from bench.table import RESULTS, write_table
+
+# In the order they run: figures that share a pair of servers stand together.
+MODULES = ("broker", "official", "trace_cost", "start", "lookup", "demo_time", "pipeline_bench")
+
+
+def register() -> dict[str, str]:
+    """Import every module of figures; return why one could not be, by its name."""
+    missing = {}
+    for name in MODULES:
+        try:
+            importlib.import_module(f"bench.{name}")
+        except ImportError as error:
+            missing[name] = f"bench/{name}.py cannot be imported: {error}"
+    return missing
+
+
+def measure(chosen: Figure, session: Session, keep: bool) -> list[Json]:
+    """Take one figure, print and keep its rows. What it raises says why it could not be taken."""
+    stamp = {"machine": machine(), "commit": commit()}
+    rows = []
+    for row in chosen.measure(session):
+        when = datetime.now(UTC)
+        told = {**row.to_json(), **stamp, "load_average": busy_cores(), "when": when.isoformat(timespec="seconds")}
+        if session.quick:
+            told["quick"] = True
+        line = json.dumps(told, ensure_ascii=False)
+        print(line, flush=True)
+        if keep:
+            RESULTS.mkdir(exist_ok=True)
+            with (RESULTS / f"{when:%Y-%m-%d}.jsonl").open("a") as file:
+                file.write(line + "\n")
+        rows.append(told)
+    return rows
+
+
+def run(names: Sequence[str], missing: dict[str, str], arguments: argparse.Namespace) -> int:
+    """Run the named figures, or all. Exit code 1 when one could not be taken."""
+    failures = {} if names else dict(missing)
+    rows: list[Json] = []
+    folder = (arguments.folder or ROOT / ".build") / f"bench-{os.getpid()}"
+    with Session(folder, rounds=arguments.rounds, seconds=arguments.seconds, quick=arguments.quick) as session:
+        for name in names or FIGURES:
+            began_s = time.monotonic()
+            print(f"bench: {name}: {FIGURES[name].about}", file=sys.stderr, flush=True)
+            try:
+                rows += measure(FIGURES[name], session, keep=not arguments.quick)
+            except CannotMeasure as error:
+                failures[name] = str(error)
+            except Exception as error:  # one figure that fails must not take the others with it
+                traceback.print_exc()
+                failures[name] = f"{type(error).__name__}: {error}"
+                session.alone()
+            print(f"bench: {name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
+    missed = [row for row in rows if row["met"] is False]
+    for row in missed:
+        value = row["ours"] if "×" not in row["bar"] else row["ratio"]
+        print(f"bench: missed: {row['figure']}: {value}, bar {row['bar']}", file=sys.stderr)
+    for name, why in failures.items():
+        print(json.dumps({"figure": name, "failed": why}, ensure_ascii=False), flush=True)
+        print(f"bench: not taken: {name}: {why}", file=sys.stderr)
+    judged = sum(row["met"] is not None for row in rows)
+    print(f"bench: {len(rows)} figures, {judged - len(missed)} of {judged} bars met", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run figures, list them, or renew the table of bench/README.md."""
+    missing = register()
+    parser = argparse.ArgumentParser(prog="python -m bench", description=main.__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}; default: all")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round each, to see that it works; nothing is kept"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds of each figure (default 5)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="counted seconds of a load (default 1.5)")
+    parser.add_argument("--folder", type=Path, help="where servers keep their files: the disk that is measured")
+    parser.add_argument("--list", action="store_true", help="name the figures and about how long each takes")
+    parser.add_argument("--table", action="store_true", help="write the latest results into bench/README.md")
+    arguments = parser.parse_args(argv)
+    if unknown := [name for name in arguments.names if name not in FIGURES]:
+        parser.error(
+            f"no figure {unknown[0]!r}; there are {', '.join(FIGURES)}" + "".join(f"; {m}" for m in missing.values())
+        )
+    if arguments.list:
+        for chosen in FIGURES.values():
+            print(f"{chosen.name:12} {chosen.seconds:5.0f} s  {chosen.about}")
+        return 0
+    if arguments.table:
+        return write_table()
+    return run(arguments.names, missing, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

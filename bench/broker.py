@@ -1,0 +1,183 @@
+"""Figures of the broker under the load generator: sends, CPU of a send, synchronous flush, batches, pulls."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bench.apache import cpu_seconds, create_topic
+from bench.load import BATCH, DEEP, ONE64, PULL, SYNC64, Load, Shape, run_load
+from bench.registry import Bar, Row, figure
+from bench.session import APACHE_VERSION, PULL_TOPIC, Pair, Session, Setting, two_cores
+
+PEER = f"Apache RocketMQ {APACHE_VERSION}"
+# Our other servers, measured with the plain shapes only: what index and statistics, and the broker's own trace, cost.
+VARIANTS = {"bare": {"index": False, "statistics": False}, "traced": {"broker_trace": True}}
+STATE = {
+    "ours": "index and statistics on, broker trace off",
+    "bare": "index and statistics off, broker trace off",
+    "traced": "index, statistics and broker trace on",
+}
+SEND_BARS = {SYNC64.name: 1.1, ONE64.name: 2.4, DEEP.name: 3.0}
+CPU_BARS = {SYNC64.name: 0.8, ONE64.name: 0.4, DEEP.name: 0.4}
+SETTLE_S_MAX = 5.0
+WARMUP_S = 0.3
+BOTH_CORES = Setting("both-cores")
+SYNC_FLUSH = Setting("sync-flush", sync_flush=True)
+
+
+def one_core() -> Setting:
+    """Servers on one core, the load generator on another. CannotMeasure: there is one core."""
+    server, load = two_cores()
+    return Setting("one-core", (server,), (load,), variants=VARIANTS)
+
+
+@dataclass
+class Rounds:
+    """The rounds of one server in one shape."""
+
+    loads: list[Load] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+
+    @property
+    def rates(self) -> list[float]:
+        """Messages a second that were accepted or delivered: error replies do not count."""
+        return [load.message_rate for load in self.loads]
+
+    @property
+    def errors(self) -> int:
+        return sum(load.errors for load in self.loads)
+
+    @property
+    def error(self) -> str:
+        return next((load.error for load in self.loads if load.errors), "")
+
+    def p99_us(self) -> float:
+        return statistics.median(load.p99_us for load in self.loads)
+
+    def loadgen_share(self) -> float:
+        """The most of its core that the load generator used in a round; near 1 it was the limit."""
+        return round(max(load.loadgen_share for load in self.loads), 2)
+
+
+def play(
+    session: Session, pair: Pair, shape: Shape, names: Sequence[str], *, topic: str = "BenchTopic"
+) -> dict[str, Rounds]:
+    """Run the rounds of one shape on the servers in turn."""
+    rounds = {name: Rounds() for name in names}
+    for number in range(session.rounds):
+        for name in session.order(number, names):
+            with pair.only(name) as server:
+                load = run_load(
+                    server.broker_address,
+                    shape,
+                    seconds=session.seconds,
+                    warmup=WARMUP_S,
+                    topic=topic,
+                    cpus=pair.load_cpus,
+                )
+            rounds[name].loads.append(load)
+    return rounds
+
+
+def row(name: str, what: str, ours: Rounds, apache: Rounds, bar: Bar | None) -> Row:
+    """Make the row of a rate."""
+    more: dict[str, object] = {
+        "p99_us": {"ours": ours.p99_us(), "peer": apache.p99_us()},
+        "loadgen_share": {"ours": ours.loadgen_share(), "peer": apache.loadgen_share()},
+    }
+    if error := ours.error or apache.error:
+        more["error"] = error
+    return Row(
+        name, what, "messages/s", ours.rates, apache.rates, PEER, bar, errors=(ours.errors, apache.errors), more=more
+    )
+
+
+@figure("batch-pull", "batches of 32 and pulls of 32, server on one core", seconds=105)
+def batch_pull(session: Session) -> Iterator[Row]:
+    """First of the pair's figures: a pull must find recent messages, or Apache takes them for ones on disk."""
+    pair = session.pair(one_core())
+    for name in ("ours", "apache"):
+        with pair.only(name) as server:
+            create_topic(server.broker_address, PULL_TOPIC)
+            run_load(server.broker_address, DEEP, seconds=2, warmup=0, topic=PULL_TOPIC, cpus=pair.load_cpus)
+    for shape, limit, what in ((PULL, 1.0, "pulls of 32, 16 × 1"), (BATCH, 0.8, "batches of 32, 4 × 4")):
+        rounds = play(session, pair, shape, ("ours", "apache"), topic=PULL_TOPIC if shape is PULL else "BenchTopic")
+        yield row(shape.name, f"{what}, server on one core", rounds["ours"], rounds["apache"], Bar(">=", limit))
+
+
+@figure(
+    "sends", "sends/s, server on one core: three shapes, both headers, both id sizes, state on and off", seconds=290
+)
+def sends(session: Session) -> Iterator[Row]:
+    pair = session.pair(one_core())
+    for shape in (SYNC64, ONE64, DEEP):
+        bar = Bar(">=", SEND_BARS[shape.name])
+        rounds = play(session, pair, shape, ("ours", "apache", *VARIANTS))
+        yield row(f"sends/{shape.name}/json/id32", _sends(shape, "ours"), rounds["ours"], rounds["apache"], bar)
+        for name in VARIANTS:
+            full = f"sends/{shape.name}/json/id32/{name}"
+            yield row(full, _sends(shape, name), rounds[name], rounds["apache"], None)
+        for other in (shape.with_binary(), shape.with_long_ids(), shape.with_binary().with_long_ids()):
+            rounds = play(session, pair, other, ("ours", "apache"))
+            full = f"sends/{shape.name}/{other.header}/id{other.id_size}"
+            yield row(full, _sends(other, "ours"), rounds["ours"], rounds["apache"], bar)
+
+
+def _sends(shape: Shape, name: str) -> str:
+    header = f"{shape.header} headers, {shape.id_size}-character ids"
+    return f"sends/s, server on one core, {shape.connections} × {shape.outstanding}, {header}; {STATE[name]}"
+
+
+@figure("cpu", "server CPU a send, both cores shared, and the rate there", seconds=115)
+def cpu(session: Session) -> Iterator[Row]:
+    pair = session.pair(BOTH_CORES)
+    for shape in (SYNC64, ONE64, DEEP):
+        rounds = {"ours": Rounds(), "apache": Rounds()}
+        for number in range(session.rounds):
+            for name in session.order(number, ("ours", "apache")):
+                load, cpu_us = cpu_of_sends(session, pair, name, shape)
+                rounds[name].loads.append(load)
+                rounds[name].cpu_us.append(cpu_us)
+        ours, apache = rounds["ours"], rounds["apache"]
+        place = f"both cores shared, {shape.connections} × {shape.outstanding}, JSON headers; {STATE['ours']}"
+        errors = (ours.errors, apache.errors)
+        bar = Bar("<=", CPU_BARS[shape.name])
+        what = f"server CPU a send, {place}"
+        yield Row(f"cpu/{shape.name}", what, "µs", ours.cpu_us, apache.cpu_us, PEER, bar, errors=errors)
+        yield row(f"sends-both-cores/{shape.name}", f"sends/s, {place}", ours, apache, None)
+
+
+def cpu_of_sends(session: Session, pair: Pair, name: str, shape: Shape) -> tuple[Load, float]:
+    """Return one load and the server's CPU time a send in µs, work it put off until after the load included.
+
+    Apache's name server is left out; ours is in the broker's process and counts.
+    """
+    with pair.only(name) as server:
+        pid = pair.apache.broker.pid if name == "apache" else pair.ours.pid
+        with server.measured() as usage:
+            load = run_load(server.broker_address, shape, seconds=session.seconds, warmup=0, cpus=pair.load_cpus)
+            settle(pid)
+    return load, usage.cpu_s / max(1, load.requests - load.errors) * 1e6
+
+
+def settle(pid: int) -> None:
+    """Wait until the process does no more than an idle one: index and queue entries of what it took are written."""
+    deadline = time.monotonic() + SETTLE_S_MAX
+    before = cpu_seconds(pid)
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+        now = cpu_seconds(pid)
+        if now - before < 0.03:
+            return
+        before = now
+
+
+@figure("sync-flush", "sends/s with SYNC_FLUSH, 64 × 1", seconds=75)
+def sync_flush(session: Session) -> Iterator[Row]:
+    pair = session.pair(SYNC_FLUSH)
+    rounds = play(session, pair, SYNC64, ("ours", "apache"))
+    what = "sends/s, SYNC_FLUSH, both cores shared, 64 × 1, JSON headers"
+    yield row("sync-flush/64x1", what, rounds["ours"], rounds["apache"], Bar(">=", 1.5))

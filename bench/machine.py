@@ -1,0 +1,49 @@
+"""Where and of what a figure was taken: processor, cores, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def machine() -> dict[str, Any]:
+    """Return {cpu, cores, memory_gib, kernel, python}: what two rows must share to be compared at all."""
+    return {
+        "cpu": _field(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    """Return the short commit, with "+" behind it when tracked files of the tree differ from it; "" outside git."""
+    head = _git("rev-parse", "--short=12", "HEAD")
+    return head + ("+" if head and _git("status", "--porcelain", "--untracked-files=no", "--", "src", "bench") else "")
+
+
+def busy_cores() -> float:
+    """Return the load of the last minute: a figure taken while it is high is worth little."""
+    return round(os.getloadavg()[0], 2)
+
+
+def _git(*arguments: str) -> str:
+    try:
+        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return run.stdout.strip() if run.returncode == 0 else ""
+
+
+def _field(path: Path, name: str) -> str:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

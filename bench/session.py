@@ -1,0 +1,160 @@
+"""What a run of figures shares: how many rounds, where files go, and the pair of servers that is up.
+
+pair = session.pair(ONE_CORE)          # both warm and stopped; kept while the next figures ask for the same one
+with pair.only("ours") as server:      # this one runs, all others are stopped by SIGSTOP
+    run_load(server.broker_address, SYNC64, cpus=pair.load_cpus)
+session.alone()                        # no server is up: for figures that start their own
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from bench.apache import ApachePeer, Usage
+from bench.load import BATCH, DEEP, ONE64, PULL, SYNC64, Shape, run_load
+from bench.ours import OurPeer
+from bench.registry import CannotMeasure
+
+APACHE_VERSION = "5.3.3"
+WARM_S, WARM_QUICK_S = 36.0, 4.0
+OURS_WARM_S = 3.0
+PULL_TOPIC = "BenchPull"
+
+
+class Server(Protocol):
+    """What the two peers have in common."""
+
+    namesrv_address: str
+    broker_address: str
+
+    def start(self) -> float: ...
+    def suspend(self) -> None: ...
+    def resume(self) -> None: ...
+    def measured(self) -> AbstractContextManager[Usage]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How the servers of a pair run. server_cpus, load_cpus: None is all. variants: settings of further servers of
+    ours, by name, over those of "ours"."""
+
+    name: str
+    server_cpus: tuple[int, ...] | None = None
+    load_cpus: tuple[int, ...] | None = None
+    sync_flush: bool = False
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def two_cores() -> tuple[int, int]:
+    """Return a core for the server and one for the load. CannotMeasure: there is one only."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise CannotMeasure("found one core, expected two: one for the server, one for the load generator")
+    return cores[0], cores[1]
+
+
+class Pair:
+    """A warm Apache and our servers under one setting, of which one runs at a time."""
+
+    def __init__(self, setting: Setting, folder: Path, *, warm_s: float) -> None:
+        self.setting, self.folder, self._warm_s = setting, folder, warm_s
+        self.load_cpus = setting.load_cpus
+        flush = {"flushDiskType": "SYNC_FLUSH"} if setting.sync_flush else {}
+        self.apache = ApachePeer(APACHE_VERSION, folder / "apache", cpus=setting.server_cpus, properties=flush)
+        self.ours = self._our_peer("ours", {})
+        self._servers: dict[str, Any] = {}
+
+    def start(self) -> None:
+        """Start and warm all, one after the other, and leave them stopped."""
+        self._begin("apache", self.apache, self._warm_s)
+        self._begin("ours", self.ours, min(OURS_WARM_S, self._warm_s))
+        for name, settings in self.setting.variants.items():
+            self._begin(name, self._our_peer(name, settings), 1.0)
+
+    @contextmanager
+    def only(self, name: str) -> Iterator[Server]:
+        """Let one server run inside the block and stop it after; the others stand still."""
+        server: Server = self._servers[name]
+        server.resume()
+        try:
+            yield server
+        finally:
+            server.suspend()
+
+    def close(self) -> None:
+        """End all of them and delete their files."""
+        for server in self._servers.values():
+            server.__exit__(None, None, None)
+        self._servers.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _our_peer(self, name: str, settings: dict[str, Any]) -> OurPeer:
+        folder = self.folder / name
+        return OurPeer(folder, cpus=self.setting.server_cpus, sync_flush=self.setting.sync_flush, **settings)
+
+    def _begin(self, name: str, server: ApachePeer | OurPeer, warm_s: float) -> None:
+        self._servers[name] = server
+        server.start()
+        warm(server.broker_address, warm_s, self.load_cpus)
+        server.suspend()
+
+
+def warm(address: str, seconds: float, cpus: Sequence[int] | None) -> None:
+    """Load a broker with every shape that is measured, so that the JVM compiles the ways it will go."""
+    shapes: list[Shape] = []
+    for shape in (DEEP, SYNC64, ONE64):
+        shapes += [shape, shape.with_binary(), shape.with_long_ids()]
+    for shape in (*shapes, BATCH, PULL):
+        run_load(address, shape, seconds=seconds / (len(shapes) + 2), warmup=0, cpus=cpus)
+
+
+class Session:
+    """One run. rounds and seconds (of each round) are for all figures that have rounds; quick: one short round."""
+
+    def __init__(self, folder: Path, *, rounds: int = 5, seconds: float = 1.5, quick: bool = False) -> None:
+        self.folder, self.quick = folder, quick
+        self.rounds, self.seconds = (1, 0.5) if quick else (rounds, seconds)
+        self._pair: Pair | None = None
+        self._serial = 0
+
+    def pair(self, setting: Setting) -> Pair:
+        """Return the pair under this setting, the one that is up if it is that."""
+        if self._pair is not None and self._pair.setting == setting:
+            return self._pair
+        self.alone()
+        self._pair = Pair(setting, self.fresh_folder(setting.name), warm_s=WARM_QUICK_S if self.quick else WARM_S)
+        self._pair.start()
+        return self._pair
+
+    def alone(self) -> None:
+        """End the pair that is up."""
+        if self._pair is not None:
+            pair, self._pair = self._pair, None
+            pair.close()
+
+    def order(self, number: int, names: Sequence[str]) -> Sequence[str]:
+        """Return who goes when in a round: every other round begins at the other end, so that drift hits all alike."""
+        return names if number % 2 == 0 else names[::-1]
+
+    def fresh_folder(self, name: str) -> Path:
+        """Return a new empty folder on the disk that is measured."""
+        self._serial += 1
+        folder = self.folder / f"{self._serial}-{name}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.alone()
+        shutil.rmtree(self.folder, ignore_errors=True)
