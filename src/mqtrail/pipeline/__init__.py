@@ -1,6 +1,7 @@
 """PySpark: the rocketmq source, pure DataFrame stages, the job that turns trace into verdicts."""
 
 from mqtrail.pipeline.java import JavaNotFound
+from mqtrail.pipeline.job import Job, JobConfig, JobReport
 from mqtrail.pipeline.options import OPTIONS, SourceOptionError
 from mqtrail.pipeline.reading import DataLoss
 from mqtrail.pipeline.session import SessionConfig, spark_session
@@ -10,6 +11,9 @@ __all__ = [
     "OPTIONS",
     "DataLoss",
     "JavaNotFound",
+    "Job",
+    "JobConfig",
+    "JobReport",
     "RocketMQDataSource",
     "SessionConfig",
     "SourceOptionError",

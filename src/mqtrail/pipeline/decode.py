@@ -45,21 +45,6 @@ EVENTS, SUSPECTS, GAPS = "events", "suspects", "gaps"
 RECORD_TEXT_LENGTH_MAX = 2_000  # characters of a rejected record that are kept
 BODY_RECORD_NO = -1  # record_no of the reject of a whole body
 
-# Attributes of wire's records whose column of trace_events is called otherwise.
-COLUMN_OF = {
-    "time_stamp": "event_ms",
-    "body_length": "body_size",
-    "cost_time": "cost_ms",
-    "is_success": "success",
-    "count": "lost_count",
-    "broker_name": "store_broker_name",
-    "queue_id": "store_queue_id",
-    "queue_offset": "store_queue_offset",
-    "size": "store_size",
-    "born_timestamp": "born_ms",
-    "store_timestamp": "store_ms",
-    "kind": "stored_kind",
-}
 _TYPES = {name: number for number, name in enumerate(TRACE_LAYOUTS)}
 _BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId may be several
 _BATCH_NUMBERS = [_TYPES[name] for name in _BATCH_TYPES]
@@ -315,7 +300,7 @@ def _items() -> str:
 
 def _event_columns() -> dict[str, str]:
     """SQL of the columns of trace_events that are not a place, over _records, its items and the texts s_<attribute>."""
-    columns = {COLUMN_OF.get(attribute, attribute): _value(attribute, kind) for attribute, kind in _ATTRIBUTES.items()}
+    columns = {trail.TRACE_COLUMN_OF.get(attribute, attribute): _value(attribute, kind) for attribute, kind in _ATTRIBUTES.items()}
     of_batch = "coalesce(get(split(s_offset_msg_id, ','), item_no), '')"
     return columns | {
         "record_type": "f[0]",

@@ -23,9 +23,10 @@ def message_meta(stored: DataFrame, cluster: str, delay_levels_ms: Sequence[int]
 
     delay_levels_ms: what the broker's levels 1, 2, … mean (messageDelayLevel). read_ms: now.
     """
-    return stored.filter("lost_until IS NULL").selectExpr(
-        *(f"{text} AS {name}" for name, text in _expressions(cluster, delay_levels_ms, read_ms).items())
-    )
+    expressions = _expressions(cluster, delay_levels_ms, read_ms)
+    rows = stored.filter("lost_until IS NULL").selectExpr(*(f"{text} AS {name}" for name, text in expressions.items()))
+    kinds = {"stored_kind": trail.stored_kind()}
+    return rows.selectExpr(*(f"{kinds.get(name, name)} AS {name}" for name in trail.MESSAGE_META.names))
 
 
 def _expressions(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict[str, str]:
@@ -65,6 +66,7 @@ def _expressions(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> 
     return {
         column.name: f"CAST({own.get(column.name, column.name)} AS {types[column.type]})"
         for column in trail.MESSAGE_META
+        if column.name != "stored_kind"  # made of the others
     }
 
 

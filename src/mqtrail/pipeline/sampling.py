@@ -1,0 +1,180 @@
+"""Samples of a cluster: who reads what, how far, from where to where queues reach. Read only, as rows of trail's
+relations.
+
+What a broker cannot tell is left out and said, never written as a zero: a group that answered nowhere has a row with
+status ERROR, a queue nobody committed on has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqtrail import trail
+from mqtrail.client import SyncAdmin
+from mqtrail.wire import (
+    DELAY_LEVELS_DEFAULT,
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    ConsumerNotOnline,
+    MessageQueue,
+    MQError,
+    Refusal,
+    parse_delay_levels,
+)
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What a cluster has: its name, masters by broker name, topics by what the pipeline does with them."""
+
+    cluster: str
+    masters: Mapping[str, str]
+    business: tuple[str, ...]
+    evidence: tuple[str, ...]  # business topics, their retry and dead-letter topics, the schedule topic
+    delays_ms: tuple[int, ...]
+    has_trace_topic: bool
+
+
+def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> Topology:
+    """Ask what there is. only: the business topics to read, None for all. MQError: nobody answers."""
+    info = admin.cluster()
+    names = sorted(info.cluster_addr_table)
+    masters = admin.masters()
+    topics = admin.topics()
+    own = {*names, *info.broker_addr_table, *(f"{name}_REPLY_TOPIC" for name in names)}
+    business = tuple(
+        topic
+        for topic in topics
+        if trail.is_business_topic(topic)
+        and topic not in own
+        and topic != trace_topic
+        and (only is None or topic in only)
+    )
+    around = tuple(topic for topic in topics if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
+    schedule = (SCHEDULE_TOPIC,) if SCHEDULE_TOPIC in topics else ()
+    levels = DELAY_LEVELS_DEFAULT
+    for address in masters.values():
+        levels = admin.broker_config(address).get("messageDelayLevel", levels)
+        break
+    return Topology(
+        cluster=names[0] if names else "",
+        masters=masters,
+        business=business,
+        evidence=(*business, *around, *schedule),
+        delays_ms=tuple(parse_delay_levels(levels)),
+        has_trace_topic=trace_topic in topics,
+    )
+
+
+@dataclass(slots=True)
+class Sample:
+    """Rows by relation name, of one instant."""
+
+    sampled_ms: int
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, relation: trail.Relation, row: Row) -> None:
+        """Add one row of a relation."""
+        self.rows.setdefault(relation.name, []).append(row)
+
+
+def sample(
+    admin: SyncAdmin,
+    topology: Topology,
+    cluster: str,
+    sampled_ms: int,
+    read: Mapping[MessageQueue, int],
+) -> Sample:
+    """Sample a cluster. read: where the pipeline will go on, queue by queue."""
+    found = Sample(sampled_ms)
+    stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
+    groups: set[str] = set()
+    for name, address in topology.masters.items():
+        try:
+            offsets = admin.committed_offsets(address).offset_table
+        except MQError as error:
+            found.problems.append(f"committed offsets on {name}: {error}")
+            continue
+        for place, queues in offsets.items():
+            topic, at, group = place.partition("@")
+            if not at or not trail.is_business_group(group):
+                continue
+            groups.add(group)
+            for queue_id, offset in queues.items():
+                where = {"topic": topic, "broker_name": name, "queue_id": queue_id}
+                found.add(trail.GROUP_OFFSETS, {**stamp, "group_name": group, **where, "consumer_offset": offset})
+    for topic in topology.business:
+        try:
+            for names in admin.groups_of_topic(topic).values():
+                groups.update(group for group in names.group_list if trail.is_business_group(group))
+        except MQError as error:
+            found.problems.append(f"groups of {topic}: {error}")
+    for group in sorted(groups):
+        _sample_group(admin, found, group, topology.masters, stamp)
+    for topic in topology.evidence:
+        _sample_ranges(admin, found, topic, stamp, read)
+    return found
+
+
+def _sample_group(admin: SyncAdmin, found: Sample, group: str, masters: Mapping[str, str], stamp: Row) -> None:
+    clients: dict[str, Row] = {}
+    subscriptions: dict[tuple[str, str, str], Row] = {}
+    asked = False
+    for name, address in masters.items():
+        try:
+            connections = admin.consumer_connections(group, address)
+        except ConsumerNotOnline:
+            asked = True
+            continue
+        except Refusal:
+            asked = True
+            continue
+        except MQError as error:
+            found.problems.append(f"clients of {group} on {name}: {error}")
+            continue
+        asked = True
+        for one in connections.connection_set:
+            clients[one.client_id] = {
+                "client_id": one.client_id,
+                "client_host": one.client_addr or "",
+                "language": str(one.language or ""),
+                "version": one.version,
+            }
+        for topic, wanted in connections.subscription_table.items():
+            subscriptions[topic, wanted.expression_type or "TAG", wanted.sub_string] = {
+                "topic": topic,
+                "expression_type": wanted.expression_type or "TAG",
+                "expression": wanted.sub_string,
+                "consume_type": connections.consume_type or "",
+                "message_model": connections.message_model or "",
+            }
+    for row in clients.values():
+        found.add(trail.CLIENTS, {**stamp, "group_name": group, "status": "OK", **row})
+    if not clients:
+        status = "OFFLINE" if asked else "ERROR"
+        found.add(trail.CLIENTS, {**stamp, "group_name": group, "status": status, "client_id": ""})
+    for row in subscriptions.values():
+        found.add(trail.SUBSCRIPTIONS, {**stamp, "group_name": group, **row})
+
+
+def _sample_ranges(admin: SyncAdmin, found: Sample, topic: str, stamp: Row, read: Mapping[MessageQueue, int]) -> None:
+    try:
+        gathered = admin.topic_stats(topic)
+    except MQError as error:
+        found.problems.append(f"ranges of {topic}: {error}")
+        return
+    for name, failure in gathered.failures.items():
+        found.problems.append(f"ranges of {topic} on {name}: {failure}")
+    for name, stats in gathered.found.items():
+        for queue, reach in stats.offset_table.items():
+            row = {"broker_name": name, "topic": topic, "queue_id": queue.queue_id}
+            ends = {"min_offset": reach.min_offset, "max_offset": reach.max_offset}
+            read_offset = read.get(MessageQueue(topic, name, queue.queue_id))
+            found.add(trail.QUEUE_RANGES, {**stamp, **row, **ends, "read_offset": read_offset})
