@@ -1,8 +1,8 @@
 """The client's trace: listens to the hooks of producers and consumers and writes what it hears to the trace topic.
 
 The records are Apache RocketMQ's own layouts, byte for byte, and further ones for what those cannot say
-(docs/design/trace-text.md; how they travel: docs/design/client-trace.md). The dispatcher never blocks a send and loses nothing in silence: memory, then one spool
-file a process, then a count of what was lost, written into the trace itself.
+(docs/design/trace-text.md; how they travel: docs/design/client-trace.md). The dispatcher never blocks a send and loses
+nothing in silence: memory, then one spool file a process, then a count of what was lost, written into the trace itself.
 """
 
 from mqtrail.client.trace.dispatcher import Dispatcher, TraceCounts, TraceRefused
