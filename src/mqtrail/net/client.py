@@ -20,6 +20,7 @@ from mqtrail.net.log import Log
 from mqtrail.wire import FrameDecoder, RemotingCommand, RemotingError, decode_command, encode_command
 
 CONNECT_TIMEOUT_MS = 3_000  # connectTimeoutMillis
+CLOSE_WAIT_MS = 1_000
 PENDING_MAX = 65_535  # clientAsyncSemaphoreValue: requests without a reply on one connection
 WRITE_BUFFER_HIGH = 4 * 1024 * 1024  # bytes unsent above which requests wait for the socket
 SILENCE_CLOSES_MS = 500  # a time-out this long, nothing heard meanwhile: the peer is gone, connect anew
@@ -51,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._writable = asyncio.Event()
         self._writable.set()
+        self._gone = asyncio.Event()
         self._closed = False
         self._reason = "closed by us"
         self._received = 0
@@ -124,8 +126,17 @@ class Connection(asyncio.Protocol):
         self._write(encode_command(command))
 
     def close(self) -> None:
-        """Close the socket at once; requests without a reply fail with ConnectionClosed."""
+        """Close the socket once what is written has left; requests without a reply fail with ConnectionClosed now."""
         self._lost("closed by us")
+
+    async def wait_closed(self, timeout_ms: int = CLOSE_WAIT_MS) -> None:
+        """Wait, after `close`, until the socket is gone; a peer that takes nothing loses what is left."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._gone.wait()
+        except TimeoutError:
+            if self._transport is not None:
+                self._transport.abort()
 
     # asyncio.Protocol
 
@@ -148,6 +159,7 @@ class Connection(asyncio.Protocol):
             self._lost(f"{self.address} sent bytes that make no sense: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
         self._lost(f"{self.address} closed the connection" + (f": {exc}" if exc else ""))
 
     def pause_writing(self) -> None:
@@ -232,7 +244,6 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         if self._transport is not None:
             self._transport.close()
-            self._transport = None
         for waiting in self._pending.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionClosed(f"no reply: {reason}"))

@@ -96,9 +96,11 @@ class ConnectionPool:
         for task in opening:
             task.cancel()
         await asyncio.gather(*opening, return_exceptions=True)
-        for connection in list(self._connections.values()):
-            connection.close()
+        connections = list(self._connections.values())
         self._connections.clear()
+        for connection in connections:
+            connection.close()
+        await asyncio.gather(*(connection.wait_closed() for connection in connections))
 
     async def _open_within(self, address: str, timeout_ms: int) -> Connection:
         try:

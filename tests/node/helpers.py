@@ -1,0 +1,116 @@
+"""A node as a process of its own, and short ways to talk to brokers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mqtrail.net import ConnectionPool
+from mqtrail.wire import (
+    MessageExt,
+    PullHeader,
+    PullSysFlag,
+    RemotingCommand,
+    RequestCode,
+    SendMessageHeader,
+    decode_records,
+)
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from mqtrail.broker import BrokerConfig
+from mqtrail.node import NodeConfig, run_up
+from mqtrail.store import CommitLogConfig
+
+given = json.loads(sys.argv[1])
+config = NodeConfig(
+    data=Path(given["data"]),
+    namesrv_port=given.get("namesrv_port", 0),
+    broker_port=given.get("broker_port", 0),
+    broker_names=tuple(given.get("broker_names", ["broker-a"])),
+    broker=BrokerConfig(sync_flush=given.get("sync_flush", False)),
+    store=CommitLogConfig(segment_size=1 << 24),
+)
+
+def ready(node):
+    print(json.dumps({"namesrv": node.namesrv_address, "brokers": list(node.broker_addresses)}), flush=True)
+
+sys.exit(run_up(config, on_ready=ready, use_uvloop=given.get("uvloop", True)))
+"""
+
+
+class NodeProcess:
+    """`mqtrail up` as far as this room goes."""
+
+    def __init__(self, data: Path, **settings: Any) -> None:
+        self._settings = {"data": str(data), **settings}
+        self.namesrv = ""
+        self.brokers: list[str] = []
+        self.ready_s = 0.0
+
+    def __enter__(self) -> Self:
+        began_s = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, json.dumps(self._settings)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        found = json.loads(line)
+        self.ready_s = time.monotonic() - began_s
+        self.namesrv, self.brokers = found["namesrv"], found["brokers"]
+        return self
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal, wait; return the exit code and what it wrote to standard error."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, number)
+        _, complaints = self.process.communicate(timeout=30)
+        return self.process.returncode, complaints
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+def send_command(topic: str, body: bytes, *, queue_id: int = 0, key: str = "k") -> RemotingCommand:
+    """Return an ordinary send with its body's text as unique id."""
+    properties = f"KEYS\x01{key}\x02UNIQ_KEY\x01{body.hex().upper()}\x02WAIT\x01true\x02"
+    header = SendMessageHeader("pg", topic, queue_id=queue_id, born_timestamp=1, properties=properties)
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body)
+
+
+async def read_all(pool: ConnectionPool, broker: str, topic: str, queue_ids: Sequence[int]) -> list[MessageExt]:
+    """Pull whole queues."""
+    found = []
+    for queue_id in queue_ids:
+        offset = 0
+        while True:
+            header = PullHeader("reader", topic, queue_id, offset, 32, PullSysFlag.SUBSCRIPTION, 0, 0, "*")
+            reply = await pool.request(broker, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), 5000)
+            if reply.code != 0:
+                break
+            found += decode_records(reply.body)
+            offset = int(reply.ext["nextBeginOffset"])
+    return found
+
+
+def wait_until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Poll until condition holds; fails after within_s."""
+    end_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end_s, "it never came true"
+        time.sleep(0.01)

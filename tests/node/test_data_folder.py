@@ -1,0 +1,67 @@
+"""The data folder: made, locked, and refused with found, expected and remedy."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mqtrail.node import DataFolder, DataFolderError
+
+
+def test_it_is_made_and_opened_again(tmp_path: Path) -> None:
+    """The first open makes it (parents too), the second finds it."""
+    path = tmp_path / "a b" / "data"
+    folder = DataFolder.open(path)
+    assert folder.room("broker-a").is_dir()
+    folder.close()
+    folder.close()
+    DataFolder.open(path).close()
+    assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    """The second opener is told who has it; the first is not disturbed."""
+    folder = DataFolder.open(tmp_path / "data")
+    with pytest.raises(DataFolderError, match=f"in use by process {os.getpid()}.*choose another"):
+        DataFolder.open(tmp_path / "data")
+    folder.close()
+    DataFolder.open(tmp_path / "data").close()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"format": 2}', "has format 2; this mqtrail .* reads format 1"),
+        ("{}", "expected"),
+        ("garbage", "expected"),
+        ("[]", "expected"),
+    ],
+)
+def test_other_formats_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    """A folder of another version, or a damaged mark, is left alone."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "mqtrail.json").write_text(text)
+    with pytest.raises(DataFolderError, match=words):
+        DataFolder.open(data)
+    assert [entry.name for entry in data.iterdir()] == ["mqtrail.json"]
+
+
+def test_foreign_folders_are_refused(tmp_path: Path) -> None:
+    """A folder with somebody's files gets none of ours; one with a RocketMQ store in it is taken."""
+    home = tmp_path / "home"
+    (home / "photos").mkdir(parents=True)
+    with pytest.raises(DataFolderError, match=r"holds 'photos' and no mqtrail\.json"):
+        DataFolder.open(home)
+    assert [entry.name for entry in home.iterdir()] == ["photos"]
+    moved = tmp_path / "moved"
+    (moved / "broker-a" / "commitlog").mkdir(parents=True)
+    DataFolder.open(moved).close()
+    assert (moved / "mqtrail.json").exists()
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    """A file in its place is named."""
+    (tmp_path / "data").write_text("")
+    with pytest.raises(DataFolderError, match="is a file"):
+        DataFolder.open(tmp_path / "data")

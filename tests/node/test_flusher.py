@@ -1,0 +1,124 @@
+"""Group commit: what waits, what is released, what a failing disk does."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from mqtrail.node.flusher import Flusher
+
+
+class SlowStore:
+    """A store whose syncs wait for a permit, one each, and may fail."""
+
+    def __init__(self) -> None:
+        self.end_offset = 0
+        self.flushed_offset = 0
+        self.permits = threading.Semaphore(0)
+        self.fails = False
+        self.flushes = 0
+
+    def begin_flush(self) -> Callable[[], int]:
+        end_offset = self.end_offset
+
+        def sync() -> int:
+            assert self.permits.acquire(timeout=5)
+            if self.fails:
+                raise OSError(5, "Input/output error")
+            self.flushes += 1
+            self.flushed_offset = max(self.flushed_offset, end_offset)
+            return self.flushed_offset
+
+        return sync
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def test_one_flush_releases_all_it_covers() -> None:
+    """Replies gather while a flush runs; the next one releases them together, each offset no sooner than durable."""
+
+    async def main() -> None:
+        store, released = SlowStore(), list[int]()
+        flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+        for offset in range(1, 11):
+            store.end_offset = offset
+            flusher.after(offset, lambda offset=offset: released.append(offset))  # type: ignore[misc]
+        assert released == []
+        store.permits.release()
+        await until(lambda: released == [1])
+        store.permits.release()
+        await until(lambda: released == list(range(1, 11)))
+        assert store.flushes == 2
+        assert flusher.waiting_count == 0
+        flusher.after(7, lambda: released.append(0))
+        assert released[-1] == 0, "durable already: at once"
+        store.permits.release()
+        await flusher.stop()
+
+    asyncio.run(main())
+
+
+def test_a_failed_flush_releases_nothing() -> None:
+    """After EIO nothing that waits is acknowledged and no later flush is tried: the kernel may have dropped pages."""
+
+    async def main() -> None:
+        store, released, failures = SlowStore(), list[int](), list[BaseException]()
+        flusher = Flusher(store, failures.append)
+        store.end_offset, store.fails = 5, True
+        flusher.after(5, lambda: released.append(5))
+        store.permits.release()
+        await until(lambda: len(failures) == 1)
+        store.fails = False
+        store.permits.release()
+        flusher.ask()
+        flusher.after(5, lambda: released.append(6))
+        await flusher.stop()
+        assert released == []
+        assert store.flushes == 0
+
+    asyncio.run(main())
+
+
+def test_stopping_flushes_and_releases() -> None:
+    """The last replies are not lost: stop waits for the disk."""
+
+    async def main() -> None:
+        store, released = SlowStore(), list[int]()
+        flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+        store.end_offset = 3
+        flusher.after(3, lambda: released.append(3))
+        for _ in range(3):
+            store.permits.release()
+        await flusher.stop()
+        assert released == [3]
+
+    asyncio.run(main())
+
+
+def test_other_jobs_share_the_thread() -> None:
+    """A checkpoint runs there too; its failure is logged and flushes go on."""
+
+    async def main() -> None:
+        store, done = SlowStore(), threading.Event()
+        flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+        flusher.run(done.set)
+        await until(done.is_set)
+
+        def fail() -> None:
+            raise OSError(28, "No space left on device")
+
+        flusher.run(fail)
+        store.end_offset = 1
+        released = list[int]()
+        flusher.after(1, lambda: released.append(1))
+        for _ in range(2):
+            store.permits.release()
+        await until(lambda: released == [1])
+        await flusher.stop()
+
+    asyncio.run(main())
