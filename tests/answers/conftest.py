@@ -1,0 +1,55 @@
+"""One lake and one cluster for all tests of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mqtrail.broker import BrokerConfig
+from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncConsumer, SyncProducer
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import Message
+from tests.answers.lakes import make_lake, rows_of
+
+
+@pytest.fixture(scope="session")
+def lake_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of histories, in a path with a space, with one gap and two rejects."""
+    path = tmp_path_factory.mktemp("answers") / "a lake"
+    make_lake(path, rows_of(), gaps=True, rejects=2)
+    return path
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A live cluster on which one message was traced and consumed, one sent without trace, one delayed."""
+
+    broker: Embedded
+    traced: str
+    untraced: str
+    delayed: str
+
+    @property
+    def namesrv(self) -> str:
+        return self.broker.namesrv_address
+
+
+@pytest.fixture(scope="session")
+def shop() -> Iterator[Shop]:
+    with embedded(broker=BrokerConfig(trace_topic_enable=True)) as broker:
+        namesrv = broker.namesrv_address
+        with SyncProducer("shop", namesrv, trace=True) as producer:
+            traced = producer.send(Message("orders", b"42 socks", tags="CREATED", keys=["order-42"])).msg_id
+            delayed = producer.send(Message("orders", b"remind", keys=["later-1"], delay_level=18)).msg_id
+        with SyncProducer("silent", namesrv) as producer:
+            untraced = producer.send(Message("stock", b"1", keys=["stock-1"])).msg_id
+        config = ConsumerConfig(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        with SyncConsumer("billing", namesrv, {"orders": "*"}, trace=True, config=config) as consumer:
+            delivery = consumer.receive(timeout_ms=20_000)
+            assert delivery is not None
+            with delivery.process():
+                pass
+        yield Shop(broker, traced, untraced, delayed)

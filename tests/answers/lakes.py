@@ -1,0 +1,113 @@
+"""Small lakes of labelled histories, each message under an id and a key of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mqtrail import trail
+from mqtrail.client import SyncConsumer, SyncProducer
+from mqtrail.lake import Lake, arrow_rows, judge_rows
+from mqtrail.testing import Embedded
+from tests.trail.histories import AS_OF_MS, HISTORIES, unique_id
+
+Row = dict[str, Any]
+
+NAMES = (
+    "send ok",
+    "send slow",
+    "send failed",
+    "one-way and stored",
+    "no consumer",
+    "waiting",
+    "scheduled",
+    "filtered",
+    "hung",
+    "consumed after retry",
+    "dead, attempts exhausted",
+    "two groups, one down",
+)
+BY_NAME = {name: number for number, name in enumerate(NAMES, 1)}
+GAP = {
+    "cluster": "send ok",
+    "broker_name": "broker-a",
+    "topic": "RMQ_SYS_TRACE_TOPIC",
+    "queue_id": 0,
+    "first_offset": 5,
+    "end_offset": 9,
+    "from_ms": AS_OF_MS - 500_000,
+    "to_ms": AS_OF_MS - 400_000,
+    "detected_ms": AS_OF_MS - 1_000,
+    "reason": "EXPIRED",
+}
+
+
+def id_of(name: str) -> str:
+    """The id of a history's message in the lake."""
+    return unique_id(100 + BY_NAME[name])
+
+
+def key_of(name: str) -> str:
+    """Its key."""
+    return f"order-{BY_NAME[name]}"
+
+
+def rows_of(names: Sequence[str] = NAMES) -> dict[str, list[Row]]:
+    """The evidence of the histories by relation, ids and keys their own."""
+    found: dict[str, list[Row]] = {}
+    histories = {history.name: history for history in HISTORIES}
+    for name in names:
+        for relation, rows in histories[name].rows.items():
+            found.setdefault(relation, []).extend(_own(name, row) for row in rows)
+    return found
+
+
+def _own(name: str, row: Row) -> Row:
+    own = {key: id_of(name) if value == unique_id(1) else value for key, value in row.items()}
+    if own.get("record_type") == "Pub" or "own_unique_key" in own:
+        own["keys"] = f"{key_of(name)} shared"
+    return own
+
+
+def make_lake(path: Path, rows: dict[str, list[Row]], *, gaps: bool = False, rejects: int = 0) -> Lake:
+    """Commit evidence and all that is derived from it, as the pipeline does."""
+    lake = Lake.create(path)
+    evidence = {**rows, "gaps": [GAP] if gaps else []}
+    connection = judge_rows(evidence, AS_OF_MS)
+    evidence["trace_rejects"] = [{"cluster": "c", "reason": "no", "trace_store_ms": AS_OF_MS}] * rejects
+    for relation in trail.EVIDENCE:
+        if chosen := evidence.get(relation.name):
+            _commit(lake, relation.name, arrow_rows(relation, chosen))
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW lag AS {trail.lag_sql()}")
+    for name in ("attempts", "trajectories", "verdicts", "key_index", "latency_minute", "lag"):
+        _commit(lake, name, connection.sql(f"SELECT * FROM {name}").to_arrow_table())
+    return lake
+
+
+def _commit(lake: Lake, name: str, table: Any) -> None:
+    parts = {"all": table}
+    if "publish_hour" in table.column_names:
+        hours = sorted(set(table["publish_hour"].to_pylist()))
+        parts = {str(hour): table.filter(pc.equal(table["publish_hour"], hour)) for hour in hours}
+    files = []
+    for part, rows in parts.items():
+        path = lake[name].path / f"part-{part}" / "0.parquet"
+        path.parent.mkdir()
+        pq.write_table(rows, path)
+        files.append(path)
+    lake[name].commit(files, app="test", batch=0)
+
+
+@contextmanager
+def producer(broker: Embedded, *, trace: bool) -> Iterator[SyncProducer]:
+    """A producer of the group `shop`."""
+    with SyncProducer("shop", broker.namesrv_address, trace=trace) as made:
+        yield made
+
+
+__all__ = ["AS_OF_MS", "SyncConsumer", "id_of", "key_of", "make_lake", "producer", "rows_of"]

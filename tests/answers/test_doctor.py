@@ -1,0 +1,54 @@
+"""The doctor: what a cluster lets be known, and why not the rest."""
+
+from __future__ import annotations
+
+import time
+
+from mqtrail.answers import CodeHealth, Diagnosis, examine
+from mqtrail.testing import embedded
+from mqtrail.trail import CODES, NOT_YET_JUDGED
+from tests.answers.conftest import Shop
+
+
+def look(namesrv: str) -> Diagnosis:
+    return examine(namesrv, time.time_ns() // 1_000_000)
+
+
+def by_code(found: Diagnosis) -> dict[str, CodeHealth]:
+    return {one.code: one for one in found.codes}
+
+
+def test_a_cluster_that_traces(shop: Shop) -> None:
+    """Brokers, the records in the trace topic by type and layout, who traces, and every code."""
+    found = look(shop.namesrv)
+    [broker] = found.brokers
+    assert (broker.name, broker.version, broker.why) == ("broker-a", "V5_3_3", "")
+    assert broker.delay_levels.startswith("1s 5s")
+    assert found.topics == ("orders", "stock")
+    assert found.trace.exists
+    assert {"Pub/14", "SubBefore/8", "SubAfter/9"} <= set(found.trace.records)
+    assert found.trace.numbered_clients == 2
+    assert found.trace.producer_groups == ("shop",)
+    assert {group.name: group.is_traced for group in found.groups}["billing"]
+    codes = by_code(found)
+    assert set(codes) == set(CODES)
+    assert {name for name, code in codes.items() if code.judged == "not yet"} == set(NOT_YET_JUDGED)
+    assert codes["CONSUMED"].judged == "yes"
+
+
+def test_a_cluster_without_a_trace_topic() -> None:
+    """Codes that need the trace cannot be had, and the remedy is named."""
+    with embedded() as broker:
+        found = look(broker.namesrv_address)
+    assert not found.trace.exists
+    codes = by_code(found)
+    assert codes["SEND_OK"].judged == "no"
+    assert "traceTopicEnable" in codes["SEND_OK"].why
+    assert codes["WAITING"].judged == "no"  # there is no business topic either
+
+
+def test_no_cluster() -> None:
+    """A name server that is down is no empty cluster."""
+    found = look("127.0.0.1:1")
+    assert found.brokers == ()
+    assert "could not be asked" in found.why

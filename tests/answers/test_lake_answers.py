@@ -1,0 +1,139 @@
+"""Answers from a lake: look-up, search, report, export; each with its range, what it lacks, and as of when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqtrail import trail
+from mqtrail.answers import Answers, SearchFor, Status
+from mqtrail.lake import Lake, LakeError
+from tests.answers.lakes import AS_OF_MS, BY_NAME, id_of, key_of
+
+NOW_MS = AS_OF_MS + 5_000
+
+
+@pytest.fixture(scope="module")
+def answers(lake_path: Path) -> Answers:
+    return Answers(lake_path)
+
+
+def test_a_message_is_found_by_its_id(answers: Answers) -> None:
+    """The timeline has its send, its copies and every delivery; the scope says what was read."""
+    answer = answers.trace(id_of("consumed after retry"), NOW_MS)
+    assert answer.status is Status.FOUND
+    [found] = answer.trajectories
+    assert found.send_codes == ("SEND_OK",)
+    [group] = found.groups
+    assert group.codes == ("CONSUMED", "CONSUMED_AFTER_RETRY")
+    assert {"SEND", "HANDLED"} <= {event.kind for event in found.events}
+    assert found.as_of_ms == AS_OF_MS
+    assert answer.scope.as_of_ms < NOW_MS
+    assert answer.scope.first_ms is not None
+    assert answer.scope.end_ms is not None
+    assert answer.scope.first_ms < AS_OF_MS < answer.scope.end_ms + 3_600_000
+
+
+def test_what_a_lake_lacks_is_said(answers: Answers) -> None:
+    """A gap, rejects, and that the cluster was not asked stand in every answer."""
+    told = " ".join(answers.trace(id_of("send ok"), NOW_MS).scope.omissions)
+    assert "broker-a/0 [5, 9)" in told
+    assert "2 trace records did not decode" in told
+    assert "--namesrv" in told
+
+
+def test_by_key_and_by_the_brokers_id(answers: Answers) -> None:
+    """A key gives all its messages; the broker's own id gives the message it belongs to."""
+    [found] = answers.trace(key_of("hung"), NOW_MS).trajectories
+    assert found.msg_id == id_of("hung")
+    shared = answers.trace("shared", NOW_MS)
+    assert len(shared.trajectories) > 5
+    by_broker = answers.trace(found.offset_msg_id, NOW_MS)
+    assert id_of("hung") in {one.msg_id for one in by_broker.trajectories}
+
+
+def test_not_found_and_cannot_look_are_not_the_same(answers: Answers, tmp_path: Path) -> None:
+    """An id nobody sent is not found in a lake that was read; without a lake nothing can be said."""
+    absent = answers.trace("7F" * 16, NOW_MS)
+    assert absent.status is Status.NOT_FOUND
+    assert absent.trajectories == ()
+    nowhere = Answers(tmp_path / "none").trace(id_of("send ok"), NOW_MS)
+    assert nowhere.status is Status.CANNOT_LOOK
+    assert "pipeline once" in nowhere.scope.omissions[0]
+    empty = Lake.create(tmp_path / "empty")
+    assert Answers(empty.path).trace("7F" * 16, NOW_MS).status is Status.NOT_FOUND
+
+
+def test_a_cluster_that_is_down_leaves_the_lakes_answer(lake_path: Path) -> None:
+    """What the lake knows is given; that the cluster could not be asked is said."""
+    answers = Answers(lake_path, "127.0.0.1:1")
+    answer = answers.trace(id_of("send ok"), NOW_MS)
+    assert answer.status is Status.FOUND
+    assert any("could not be asked" in omission for omission in answer.scope.omissions)
+    assert answers.trace("7F" * 16, NOW_MS).status is Status.CANNOT_LOOK
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (SearchFor(codes=("DEAD_LETTERED",)), {"dead, attempts exhausted"}),
+        (SearchFor(codes=("HUNG", "SEND_SLOW")), {"hung", "send slow"}),
+        (SearchFor(codes=("SCHEDULED",)), {"scheduled"}),
+        (SearchFor(key="order-1"), {"send ok"}),
+        (SearchFor(group_name="CG2", codes=("NO_CONSUMER",)), {"two groups, one down"}),
+        (SearchFor(topic="no such topic"), set()),
+        (SearchFor(end_ms=1_000), set()),
+        (SearchFor(group_name="PG", topic="orders"), set(BY_NAME)),
+    ],
+)
+def test_search(answers: Answers, wanted: SearchFor, names: set[str]) -> None:
+    """All that is asked for must hold; of codes any."""
+    found = answers.search(wanted, NOW_MS)
+    assert {one.msg_id for one in found.trajectories} == {id_of(name) for name in names}
+    assert found.matched_count == len(names)
+    assert found.scope.sources
+
+
+def test_a_search_says_what_it_cut_off(answers: Answers) -> None:
+    """The bound that was met stands in the answer."""
+    found = answers.search(SearchFor(limit=3), NOW_MS)
+    assert len(found.trajectories) == 3
+    assert found.matched_count == len(BY_NAME)
+    assert any("--limit" in omission for omission in found.scope.omissions)
+
+
+def test_report(answers: Answers) -> None:
+    """Codes with their counts and one example, percentiles, lag, the worst, and what is not judged."""
+    found = answers.report(NOW_MS, worst=2)
+    counts = {(row.about, row.code): row for row in found.codes}
+    assert found.message_count == len(BY_NAME)
+    assert counts["CG", "DEAD_LETTERED"].message_count == 1
+    assert counts["CG", "DEAD_LETTERED"].example == id_of("dead, attempts exhausted")
+    assert counts["send", "SEND_SLOW"].severity == "warning"
+    assert found.not_judged == trail.NOT_YET_JUDGED
+    assert len(found.worst) == 2
+    assert found.rejects == 2
+    assert len(found.gaps) == 1
+    assert any(row.lag_count > 0 for row in found.lag)
+    sends = next(row for row in found.latency if row.segment == "send")
+    assert sends.p50_ms <= sends.p99_ms <= sends.max_ms
+    assert 5 <= sends.p50_ms <= 6  # 5 ms in a bucket that is 9 % wide
+    assert answers.report(NOW_MS, end_ms=1_000).message_count == 0
+
+
+def test_export_has_a_line_a_message(answers: Answers) -> None:
+    """Exactly the fields that were promised, every message once."""
+    lines = {line["msg_id"]: line for line in answers.export(NOW_MS)}
+    assert set(lines) == {id_of(name) for name in BY_NAME}
+    line = lines[id_of("two groups, one down")]
+    assert list(line) == ["msg_id", "topic", "keys", "send", "message", "groups", "knowledge", "reasons", "as_of"]
+    assert line["as_of"] == AS_OF_MS
+    assert {"CONSUMED"} < {code for codes in line["groups"].values() for code in codes}
+    assert list(answers.export(NOW_MS, end_ms=1_000)) == []
+
+
+def test_a_lake_that_is_none_is_refused(tmp_path: Path) -> None:
+    """A search cannot be answered without its lake, and says what to do."""
+    with pytest.raises(LakeError, match="pipeline once"):
+        Answers(tmp_path).search(SearchFor(), NOW_MS)

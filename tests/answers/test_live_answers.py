@@ -1,0 +1,79 @@
+"""Answers from a live cluster, alone and beside a lake."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from mqtrail.answers import Answers, Status, TraceAnswer
+from mqtrail.client import SyncAdmin
+from tests.answers.conftest import Shop
+from tests.answers.lakes import id_of
+
+
+def ask(shop: Shop, asked: str, lake: Path | None = None) -> TraceAnswer:
+    return Answers(lake, shop.namesrv).trace(asked, time.time_ns() // 1_000_000)
+
+
+def test_a_traced_message(shop: Shop) -> None:
+    """By id and by key its send and delivery are found in the broker's index and judged."""
+    for asked in (shop.traced, "order-42"):
+        answer = ask(shop, asked)
+        assert answer.status is Status.FOUND
+        [found] = answer.trajectories
+        assert found.msg_id == shop.traced
+        assert found.send_codes == ("SEND_OK",)
+        assert {group.group_name: group.state for group in found.groups} == {"billing": "CONSUMED"}
+        assert found.place.startswith("broker-a/orders/")
+        assert any("without a lake" in omission for omission in answer.scope.omissions)
+
+
+def test_by_the_brokers_id(shop: Shop) -> None:
+    """The id in the broker's send reply leads to the message."""
+    [found] = ask(shop, shop.traced).trajectories
+    answer = ask(shop, found.offset_msg_id)
+    assert answer.status is Status.FOUND
+    assert [one.msg_id for one in answer.trajectories] == [shop.traced]
+
+
+def test_an_untraced_message(shop: Shop) -> None:
+    """It is stored, nothing of it is traced: neither found nor absent."""
+    answer = ask(shop, shop.untraced)
+    assert answer.status is Status.NOT_TRACED
+    assert "trace is off" in answer.why
+    [found] = answer.trajectories
+    assert found.place.startswith("broker-a/stock/")
+
+
+def test_a_delayed_message(shop: Shop) -> None:
+    """What waits for its delay level is found where it waits."""
+    [found] = ask(shop, shop.delayed).trajectories
+    assert found.message_codes == ("SCHEDULED",)
+    assert found.due_ms is not None
+    assert found.due_ms > time.time() * 1000 + 3_600_000
+
+
+def test_what_nobody_sent(shop: Shop, lake_path: Path) -> None:
+    """Everything was searched: it is not there."""
+    answer = ask(shop, "7F" * 16, lake_path)
+    assert answer.status is Status.NOT_FOUND
+    assert len(answer.scope.sources) >= 3
+
+
+def test_lake_and_cluster_together(shop: Shop, lake_path: Path) -> None:
+    """The lake's message is given though the cluster has never heard of it."""
+    answer = ask(shop, id_of("send ok"), lake_path)
+    assert answer.status is Status.FOUND
+    [found] = answer.trajectories
+    assert [group.state for group in found.groups] == ["CONSUMED"]
+    [live] = ask(shop, shop.traced, lake_path).trajectories
+    assert live.send_codes == ("SEND_OK",)
+
+
+def test_a_look_up_leaves_no_mark(shop: Shop) -> None:
+    """Asking makes no topic and no group."""
+    with SyncAdmin(shop.namesrv) as admin:
+        [address] = admin.masters().values()
+        before = admin.topics(), set(admin.groups(address).subscription_group_table)
+        ask(shop, "order-42")
+        assert before == (admin.topics(), set(admin.groups(address).subscription_group_table))
