@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +14,27 @@ from mqtrail.cli.config import Config, load
 from mqtrail.cli.exits import CannotLook, Exit, UsageError
 from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
 from mqtrail.cli.output import progress, show, show_json
+from mqtrail.wire import MQError
 
 if TYPE_CHECKING:
     from mqtrail.answers import Answers
 
 TraceTopic = Annotated[str, typer.Option("--trace-topic", help="Topic that clients trace to.")]
 TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
+
+
+@contextmanager
+def _looking(what: str, json: bool) -> Iterator[None]:
+    """Shows that something goes on; a lake that cannot be read is "cannot look", not "found nothing"."""
+    try:
+        with progress(what, enabled=not json):
+            yield
+    except UsageError:
+        raise
+    except MQError as error:
+        raise CannotLook(str(error)) from error
+    except OSError as error:
+        raise CannotLook(f"the lake cannot be read: {error}") from error
 
 
 def now_ms() -> int:
@@ -61,7 +78,7 @@ def trace(
 
     if not asked.strip():
         raise UsageError("found an empty id, expected a message's id or a key")
-    with progress("looking it up", enabled=not json):
+    with _looking("looking it up", json):
         answer = _answers(load(config), lake, namesrv, trace_topic).trace(asked.strip(), now_ms())
     if json:
         show_json(as_json(answer))
@@ -104,7 +121,7 @@ def search(
         end_ms=moment_ms(until, now, "--to") if until else None,
         limit=limit,
     )
-    with progress("searching", enabled=not json):
+    with _looking("searching", json):
         answer = _lake_of(load(config), lake).search(wanted, now)
     if json:
         show_json(as_json(answer))
@@ -142,7 +159,7 @@ def report(
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
-    with progress("reading the lake", enabled=not json):
+    with _looking("reading the lake", json):
         found = _lake_of(load(config), lake).report(now, first_ms, end_ms, worst=worst)
     if json:
         show_json(as_json(found))
@@ -164,8 +181,9 @@ def export(
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
-    for line in _lake_of(load(config), lake).export(now, first_ms, end_ms):
-        show_json(line)
+    with _looking("reading the lake", json=True):
+        for line in _lake_of(load(config), lake).export(now, first_ms, end_ms):
+            show_json(line)
     return Exit.OK
 
 
@@ -182,7 +200,7 @@ def doctor(
     from mqtrail.answers import as_json, examine
 
     servers = load(config).namesrv(namesrv)
-    with progress("asking the cluster", enabled=not json):
+    with _looking("asking the cluster", json):
         found = examine(servers, now_ms(), trace_topic=trace_topic, sample_count=sample)
     if json:
         show_json(as_json(found))

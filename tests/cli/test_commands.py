@@ -1,0 +1,181 @@
+"""Commands as a user gives them: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mqtrail.cli import run
+from tests.answers.conftest import Shop
+from tests.answers.lakes import BY_NAME, id_of
+
+DOWN = "127.0.0.1:1"
+
+
+class Said(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def mqtrail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """Runs one command line away from any settings of this machine."""
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def said(*arguments: str) -> Said:
+        code = run(arguments)
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return Said(code, printed.out, printed.err)
+
+    return said
+
+
+def test_trace_has_four_ends(mqtrail: Command, shop: Shop, lake_path: Path) -> None:
+    """0 found, 1 not found, 3 cannot look, 4 not traced; wrong use is 2."""
+    lake = ("--lake", str(lake_path))
+    found = mqtrail("trace", id_of("dead, attempts exhausted"), *lake)
+    assert found.code == 0
+    assert "DEAD_LETTERED" in found.out
+    assert "searched lake" in found.out
+    assert mqtrail("trace", "7F" * 16, *lake, "--namesrv", shop.namesrv).code == 1
+    assert mqtrail("trace", "7F" * 16, *lake, "--namesrv", DOWN).code == 3
+    assert mqtrail("trace", "x", "--lake", "nowhere").code == 3
+    untraced = mqtrail("trace", "stock-1", "--namesrv", shop.namesrv)
+    assert untraced.code == 4
+    assert "trace is off" in untraced.out
+    for wrong in (("trace", "x"), ("trace", " ", *lake), ("trace",), ("trace", "x", "--namesrv", "nowhere")):
+        assert mqtrail(*wrong).code == 2, wrong
+
+
+def test_trace_as_json(mqtrail: Command, lake_path: Path) -> None:
+    """The whole answer, scope included, as one JSON value."""
+    said = mqtrail("trace", id_of("send ok"), "--lake", str(lake_path), "--json").json
+    assert said["status"] == "FOUND"
+    assert said["trajectories"][0]["send_codes"] == ["SEND_OK"]
+    assert said["scope"]["omissions"]
+
+
+def test_search_prints_what_it_found_and_its_bound(mqtrail: Command, lake_path: Path) -> None:
+    """Found is 0, nothing is 1, a code that no one judges is wrong use."""
+    lake = ("--lake", str(lake_path))
+    said = mqtrail("search", "--status", "dead_lettered", *lake)
+    assert said.code == 0
+    assert id_of("dead, attempts exhausted") in said.out
+    assert "1 of 1 messages" in said.out
+    assert mqtrail("search", "--key", "nothing", *lake).code == 1
+    assert len(mqtrail("search", "--limit", "2", "--json", *lake).json["trajectories"]) == 2
+    unjudged = mqtrail("search", "--status", "LOST", *lake)
+    assert (unjudged.code, "not judged" in unjudged.err) == (2, True)
+    assert mqtrail("search", "--status", "BROKEN", *lake).code == 2
+    assert mqtrail("search", "--from", "soon", *lake).code == 2
+    assert mqtrail("search").code == 2
+    missing = mqtrail("search", "--lake", "nowhere")
+    assert (missing.code, "pipeline once" in missing.err) == (3, True)
+
+
+def test_report(mqtrail: Command, lake_path: Path) -> None:
+    """Codes found and codes not judged are both named."""
+    said = mqtrail("report", "--lake", str(lake_path))
+    assert said.code == 0
+    for text in ("DEAD_LETTERED", "HUNG", "LOST", "gap:", "behind", "p99", f"{len(BY_NAME)} messages"):
+        assert text in said.out
+    assert mqtrail("report", "--lake", str(lake_path), "--json").json["message_count"] == len(BY_NAME)
+
+
+def test_export(mqtrail: Command, lake_path: Path) -> None:
+    """One JSON line a message."""
+    lines = mqtrail("export", "--lake", str(lake_path)).out.splitlines()
+    assert {json.loads(line)["msg_id"] for line in lines} == {id_of(name) for name in BY_NAME}
+
+
+def test_doctor(mqtrail: Command, shop: Shop) -> None:
+    """The trace topic by name, record types, codes; a cluster that is not there is 3."""
+    said = mqtrail("doctor", "--namesrv", shop.namesrv)
+    assert said.code == 0
+    for text in ("RMQ_SYS_TRACE_TOPIC", "SubBefore", "billing", "broker-a"):
+        assert text in said.out
+    assert mqtrail("doctor", "--namesrv", shop.namesrv, "--json").json["brokers"][0]["version"] == "V5_3_3"
+    down = mqtrail("doctor", "--namesrv", DOWN)
+    assert (down.code, "could not be asked" in down.err) == (3, True)
+
+
+def test_topics(mqtrail: Command, shop: Shop) -> None:
+    """Created, listed, shown; a name that is not allowed is told."""
+    server = ("--namesrv", shop.namesrv)
+    assert mqtrail("topic", "create", "made-here", "--queues", "2", *server).code == 0
+    assert "made-here" in mqtrail("topic", "list", *server).out.split()
+    assert "RMQ_SYS_TRACE_TOPIC" in mqtrail("topic", "list", "--all", "--json", *server).json["topics"]
+    shown = mqtrail("topic", "show", "made-here", "--json", *server).json
+    assert [row["queue"] for row in shown["queues"]] == [0, 1]
+    assert "billing" in mqtrail("topic", "show", "orders", *server).out
+    bad = mqtrail("topic", "create", "no spaces", *server)
+    assert (bad.code, "no spaces" in bad.err) == (1, True)
+    assert mqtrail("topic", "create", "x", "--perm", "q", *server).code == 2
+    assert mqtrail("topic", "show", "no-such-topic", *server).code == 1
+    assert mqtrail("topic", "list", "--namesrv", DOWN).code == 1
+
+
+def test_send_and_consume(mqtrail: Command, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of standard input become messages; a group reads them once."""
+    server = ("--namesrv", shop.namesrv)
+    assert mqtrail("send", "letters", "hello", "--tags", "A", "--key", "k1", "--property", "a=b", *server).code == 0
+    lines = io.TextIOWrapper(io.BytesIO(b"one\ntwo\n"))
+    monkeypatch.setattr(sys, "stdin", lines)
+    sent = mqtrail("send", "letters", "--json", *server).out.splitlines()
+    assert [json.loads(line)["status"] for line in sent] == ["SEND_OK"] * 2
+    read = mqtrail("consume", "letters", "--from-first", "--count", "3", "--wait", "20", "--json", *server)
+    assert read.code == 0
+    found = {one["body"]: one for one in map(json.loads, read.out.splitlines())}
+    assert set(found) == {"hello", "one", "two"}
+    assert found["hello"]["keys"] == ["k1"]
+    assert found["hello"]["properties"]["a"] == "b"
+    assert mqtrail("consume", "letters", "--count", "1", "--wait", "0.2", *server).code == 1
+    assert mqtrail("send", "letters", "x", "--property", "nonsense", *server).code == 2
+    assert mqtrail("send", "letters", "x", "--namesrv", DOWN).code == 1
+
+
+def test_wrong_use(mqtrail: Command) -> None:
+    """Unknown commands and options are 2, help and version 0."""
+    assert mqtrail("--version").code == 0
+    assert mqtrail("--help").code == 0
+    for wrong in (("nothing",), ("up", "--nothing"), ("up", "--brokers", "0"), ("pipeline", "once")):
+        assert mqtrail(*wrong).code == 2, wrong
+
+
+def test_an_interrupt_is_130(mqtrail: Command, monkeypatch: pytest.MonkeyPatch, lake_path: Path) -> None:
+    """Ctrl-C ends a command with the shell's code and without a traceback."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mqtrail.answers.Answers.trace", interrupted)
+    assert mqtrail("trace", "x", "--lake", str(lake_path)).code == 130
+
+
+def test_a_missing_extra_is_named(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without DuckDB a look-up says what to install."""
+
+    def missing(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'duckdb'", name="duckdb")
+
+    monkeypatch.setattr("mqtrail.answers.Answers.trace", missing)
+    said = mqtrail("trace", "x", "--lake", "l")
+    assert (said.code, "mqtrail[lake]" in said.err) == (2, True)

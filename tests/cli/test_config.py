@@ -1,0 +1,157 @@
+"""Settings from file, environment and flags: who outweighs whom, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqtrail.cli.broker_conf import read_broker_conf
+from mqtrail.cli.config import ROOMS, Config, Layer, convert, load, namesrv_addresses
+from mqtrail.cli.exits import UsageError
+from mqtrail.cli.options import duration_ms, moment_ms
+from mqtrail.wire import Host
+
+FILE = """
+namesrv = "10.0.0.5:9876"
+data = "/var/lib/mqtrail"
+[broker]
+message_delay_level = "1s 2s"
+long_polling = false
+[store]
+segment_size = "64MiB"
+delete_hours = [3, 4]
+[producer]
+retry_count = 5
+[trace]
+linger_ms = 7
+[judge]
+hung_ms = 15_000
+"""
+
+
+def read(tmp_path: Path, text: str = FILE, environment: dict[str, str] | None = None) -> Config:
+    path = tmp_path / "mqtrail.toml"
+    path.write_text(text)
+    return load(path, environment or {})
+
+
+def test_a_file_fills_every_rooms_object(tmp_path: Path) -> None:
+    """One table a config class, defaults where it says nothing."""
+    config = read(tmp_path)
+    broker = config.room("broker")
+    assert (broker.message_delay_level, broker.long_polling, broker.broker_name) == ("1s 2s", False, "broker-a")
+    store = config.room("store")
+    assert (store.segment_size, store.delete_hours) == (64 << 20, (3, 4))
+    producer = config.client("producer")
+    assert (producer.retry_count, producer.trace.linger_ms) == (5, 7)
+    assert config.room("judge").changed() == {"hung_ms": 15_000}
+
+
+def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: Path) -> None:
+    """The precedence, in one place for each kind of setting."""
+    assert load(None, {}).namesrv(None) == "127.0.0.1:9876"
+    assert read(tmp_path).namesrv(None) == "10.0.0.5:9876"
+    both = read(tmp_path, environment={"NAMESRV_ADDR": "10.0.0.6:9876", "MQTRAIL_DATA": "/elsewhere"})
+    assert both.namesrv(None) == "10.0.0.6:9876"
+    assert both.namesrv("10.0.0.7:9876") == "10.0.0.7:9876"
+    assert (both.data(None), both.data(Path("mine"))) == (Path("/elsewhere"), Path("mine"))
+    below = Layer("default", {"long_polling": True, "trace_topic_enable": True})
+    broker = both.room("broker", Layer("--set", {"broker_trace": "true"}), below=below)
+    assert (broker.long_polling, broker.trace_topic_enable, broker.broker_trace) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[brokr]\n", "found 'brokr', expected namesrv, data, lake, [broker]"),
+        ("[broker]\nlong_poling = true\n", "long_poling: found no such setting, expected long_polling"),
+        ("[broker]\nlong_polling = 1\n", "found 1, expected true or false"),
+        ("[broker]\naddress = '1.2.3.4:1'\n", "found no such setting"),
+        ("[broker]\nmessage_size_max = 0\n", "found message_size_max 0, expected more than 0"),
+        ("[store]\nsegment_size = 'big'\n", "found 'big', expected a whole number"),
+        ("[consumer]\nmodel = 'X'\n", "expected one of BROADCASTING, CLUSTERING"),
+        ("broker = 3\n", "found broker = 3, expected a table"),
+        ("namesrv = 3\n", "found namesrv = 3, expected a text"),
+        ("not toml\n", "is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    """Found, expected, and where."""
+
+    def use() -> None:
+        config = read(tmp_path, text)
+        config.namesrv(None)
+        for room in ("broker", "store", "consumer"):
+            config.room(room)
+
+    with pytest.raises(UsageError) as raised:
+        use()
+    assert told in str(raised.value)
+
+
+def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+    """The default file may be missing, a named one may not."""
+    with pytest.raises(UsageError, match="found no settings file"):
+        load(tmp_path / "none.toml", {})
+
+
+@pytest.mark.parametrize("name", sorted(set(ROOMS) - {"pipeline"}))
+def test_every_table_makes_its_object(name: str) -> None:
+    """Every class is where the table says, and its defaults build."""
+    assert type(Config().room(name)).__name__ == ROOMS[name][1]
+
+
+@pytest.mark.parametrize("text", ["nowhere", "host:port", "host:0", ":1", "a:1;b"])
+def test_a_name_server_is_host_and_port(text: str) -> None:
+    """Anything else is refused before it is dialled."""
+    with pytest.raises(UsageError, match="expected host:port"):
+        namesrv_addresses(text)
+    assert namesrv_addresses("a:1; [::1]:2") == ("a:1", "[::1]:2")
+
+
+def test_texts_become_values() -> None:
+    """Each kind of field from the text of a flag."""
+    assert convert("10.0.0.1:5", Host, "x") == Host("10.0.0.1", 5)
+    assert convert("", int | None, "x") is None
+    assert convert("a,b", tuple[str, ...], "x") == ("a", "b")
+    assert convert("0.5", float, "x") == 0.5
+    assert convert("2 GiB", int, "x") == 2 << 30
+    for value, kind in (("1.5", int), (True, int), (1.5, int), (3, str), (3, tuple[int, ...]), ("x", Host)):
+        with pytest.raises(UsageError, match="found"):
+            convert(value, kind, "x")
+
+
+def test_a_broker_conf_is_read(tmp_path: Path) -> None:
+    """Apache's keys reach broker, store and node; what has no effect is named."""
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "# mine\nbrokerName=b1\nflushDiskType = SYNC_FLUSH\nfileReservedTime=48\nlistenPort=1234\n"
+        "mappedFileSizeConsumeQueue=6000000\nuseEpollNativeSelector=true\ndeleteWhen=04\n\n"
+    )
+    told = read_broker_conf(path)
+    assert told.values["broker"] == {"broker_name": "b1", "sync_flush": True}
+    assert told.values["store"] == {"retention_ms": 172_800_000, "queue_entries": 300_000, "delete_hours": "04"}
+    assert told.values["node"] == {"broker_port": 1234}
+    assert told.unknown == ("useEpollNativeSelector",)
+    for text, expected in (("listenPort=x", "expected a number"), ("nonsense", "expected key=value")):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=expected):
+            read_broker_conf(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_broker_conf(tmp_path)
+
+
+def test_moments() -> None:
+    """A moment is a date, epoch ms or an age."""
+    now = 1_800_000_000_000
+    assert moment_ms("2h", now, "--from") == now - 7_200_000
+    assert moment_ms("1700000000000", now, "--from") == 1_700_000_000_000
+    assert moment_ms("2026-11-21T00:00", now, "--from") == moment_ms("2026-11-21", now, "--from")
+    assert moment_ms("2026-11-21T01:00+01:00", now, "--from") == moment_ms("2026-11-21", now, "--from")
+    assert duration_ms("30s", "--interval") == 30_000
+    for wrong in ("yesterday", "5y", "h", ""):
+        with pytest.raises(UsageError, match="--from: found"):
+            moment_ms(wrong, now, "--from")
+        with pytest.raises(UsageError, match="--interval: found"):
+            duration_ms(wrong, "--interval")

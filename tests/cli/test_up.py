@@ -1,0 +1,142 @@
+"""`mqtrail up` as a process: ready, restarted, refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mqtrail.client import SyncAdmin, SyncProducer
+from mqtrail.wire import Message
+
+FREE = ("--namesrv-port", "0", "--broker-port", "0")
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "mqtrail", *arguments]
+
+
+@contextmanager
+def up(*arguments: str) -> Iterator[dict[str, Any]]:
+    """Run it until the block ends; yields what it said when ready. SIGTERM must end it with 0."""
+    process = subprocess.Popen(command("up", "--json", *arguments), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def refused(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
+    """Run what must not start; return its exit code and what it said."""
+    environ = {key: value for key, value in os.environ.items() if key not in ("NAMESRV_ADDR", "MQTRAIL_DATA")}
+    done = subprocess.run(
+        command("up", *arguments), capture_output=True, text=True, timeout=30, check=False, cwd=cwd, env=environ
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_up_stores_and_starts_again(tmp_path: Path) -> None:
+    """What was acknowledged is there after a restart; the settings of flags reach the broker."""
+    data = str(tmp_path / "data")
+    flags = ("--data", data, "--segment-size", "16MiB", "--flush", "sync", "--broker-trace")
+    with up(*flags, *FREE, "--set", "message_delay_level=1s 2s", "--set", "default_topic_queue_nums=3") as ready:
+        assert ready["event"] == "ready"
+        assert ready["flush"] == "SYNC_FLUSH"
+        assert ready["recovery"]["broker-a"]["unclean"] is False
+        with SyncProducer("g", ready["namesrv"]) as producer:
+            sent = producer.send(Message("orders", b"x", keys="k"))
+        with SyncAdmin(ready["namesrv"]) as admin:
+            settings = admin.broker_config(ready["brokers"]["broker-a"])
+            assert settings["messageDelayLevel"] == "1s 2s"
+            assert settings["flushDiskType"] == "SYNC_FLUSH"
+            assert "RMQ_SYS_TRACE_TOPIC" in admin.topics()
+            assert len(admin.queues("orders")) == 3
+    with up(*flags, *FREE) as ready, SyncAdmin(ready["namesrv"]) as admin:
+        [message] = admin.query("orders", "k").messages
+        assert message.msg_id == sent.msg_id
+
+
+def test_several_brokers_and_one_that_joins(tmp_path: Path) -> None:
+    """Two brokers of one process and a third of another, one name server."""
+    first = ("--data", str(tmp_path / "a"), "--brokers", "2", "--segment-size", "16MiB", "--no-trace-topic")
+    with (
+        up(*first, *FREE) as ready,
+        up(
+            *("--data", str(tmp_path / "b"), "--join", ready["namesrv"], "--broker-name", "broker-x"),
+            *("--broker-port", "0", "--segment-size", "16MiB"),
+        ) as joined,
+    ):
+        assert list(ready["brokers"]) == ["broker-a", "broker-b"]
+        assert joined["namesrv"] == ready["namesrv"]
+        with SyncAdmin(ready["namesrv"]) as admin:
+            assert set(admin.masters()) == {"broker-a", "broker-b", "broker-x"}
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    """One process a folder; the other one is named."""
+    flags = ("--data", str(tmp_path / "data"), "--segment-size", "16MiB", *FREE)
+    with up(*flags):
+        code, told = refused(*flags)
+    assert code == 1
+    assert "is in use by process" in told
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    """The port and the remedy are named."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, told = refused("--data", str(tmp_path / "data"), "--namesrv-port", port, "--broker-port", "0")
+    assert code == 1
+    assert port in told
+
+
+def test_wrong_settings_are_refused(tmp_path: Path) -> None:
+    """Exit code 2, one line that says what was found and what was expected."""
+    for flags, expected in (
+        (("--set", "long_poling=true"), "expected long_polling"),
+        (("--set", "nonsense"), "expected field=value"),
+        (("--set", "disk.full=1"), "expected one of broker, store"),
+        (("--flush", "never"), "expected async or sync"),
+        (("--segment-size", "huge"), "expected a whole number"),
+        (("--join", "nowhere"), "expected host:port"),
+        (("--conf", "none.conf"), "cannot be read"),
+        (("--config", "none.toml"), "found no settings file"),
+    ):
+        code, told = refused(*flags, cwd=tmp_path)
+        assert (code, told.count("\n")) == (2, 1), told
+        assert expected in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unreachable_name_server_does_not_keep_a_broker_down(tmp_path: Path) -> None:
+    """A broker that joins starts, and registers when the name server comes."""
+    with up(
+        *("--data", str(tmp_path), "--join", "127.0.0.1:1", "--broker-port", "0", "--segment-size", "16MiB")
+    ) as told:
+        assert list(told["brokers"]) == ["broker-a"]
+
+
+def test_the_start_is_short_and_light() -> None:
+    """Neither DuckDB nor Spark nor Arrow is loaded to run a broker."""
+    script = (
+        "import sys, mqtrail.cli.app, mqtrail.node\n"
+        "heavy = {'duckdb', 'pyspark', 'pyarrow', 'deltalake', 'pandas', 'rich', 'structlog'} & set(sys.modules)\n"
+        "print(sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.strip() == "[]"
