@@ -63,13 +63,6 @@ class Recovery:
         return f"unclean stop before; the log ends at {self.end_offset}; {loss}"
 
 
-def keys_of(properties: memoryview | bytes) -> list[str]:
-    """Return what a record is indexed under: UNIQ_KEY, then each word of KEYS."""
-    values = decode_properties(bytes(properties))
-    keys = [values["UNIQ_KEY"]] if "UNIQ_KEY" in values else []
-    return keys + values.get("KEYS", "").split()
-
-
 def queue_code(head: RecordHead, properties: memoryview, delays_ms: Sequence[int]) -> int:
     """Return the tags code that a record's queue entry holds."""
     values = decode_properties(bytes(properties))

@@ -28,10 +28,11 @@ from mqtrail.store.commitlog.append import Appender
 from mqtrail.store.commitlog.config import CommitLogConfig
 from mqtrail.store.commitlog.foreign import refuse_bad_name, refuse_foreign
 from mqtrail.store.commitlog.index import Index
+from mqtrail.store.commitlog.indexer import Indexer
 from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.store.commitlog.reading import Reader
-from mqtrail.store.commitlog.recovery import Recovery, keys_of, recover
+from mqtrail.store.commitlog.recovery import Recovery, recover
 from mqtrail.store.disk import Disk, File
 from mqtrail.wire import (
     QueryNotFound,
@@ -77,7 +78,7 @@ class CommitLogStore:
         self.recovery: Recovery = recover(self._log, self._queues_list(), self.put_entry, disk, config, unclean)
         self._store_ms = self.recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
-        self._indexed = max(self._index.end_offset, self._log.first_offset)  # the last one is looked at again
+        self._indexer = Indexer(self._log, self._index)
         self._appender = Appender(
             self._log, self._queues, self._open_queue, config.store_host.packed(), config.record_size_max
         )
@@ -144,7 +145,7 @@ class CommitLogStore:
     @property
     def behind_size(self) -> int:
         """Bytes of the log that the index has not seen."""
-        return self._log.end_offset - self._indexed if self.config.index else 0
+        return self._indexer.behind_size if self.config.index else 0
 
     def queue(self, topic: str, queue_id: int) -> QueueState:
         """Return the queue's state, making the queue when it is new."""
@@ -182,7 +183,11 @@ class CommitLogStore:
         self._gathered += len(records)
         if now_ms > self._store_ms:
             self._store_ms = now_ms
-        return self._appender.append(records, self._store_ms)
+        begin = self._log.end_offset
+        tickets = self._appender.append(records, self._store_ms)
+        if self.config.index and tickets:
+            self._indexer.hand_over(begin, records, tickets, self._store_ms)
+        return tickets
 
     def put_entry(self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int) -> None:
         """Add a queue entry for a record that is in the log: recovery's road."""
@@ -253,6 +258,7 @@ class CommitLogStore:
         """
         end, store_ms, index_ms = self._log.end_offset, self._store_ms, self._index.end_ms
         self.write_queues()
+        self._index.write()
         flush = self.begin_flush()
         # Those of a checkpoint that failed, or that is not yet through, are synced again.
         waiting = self._unsynced_files = self._unsynced_files[:]
@@ -278,7 +284,6 @@ class CommitLogStore:
             if queue.buffered_size:
                 queue.write()
         self._gathered = 0
-        self._index.commit()
         if sync:
             self.begin_checkpoint()()
 
@@ -288,21 +293,7 @@ class CommitLogStore:
 
     def dispatch_index(self, count_max: int) -> int:
         """Index at most count_max records that are not yet; return how many were done."""
-        if not self.config.index:
-            return 0
-        done = 0
-        log = self._log
-        while done < count_max and self._indexed < log.end_offset:
-            head, view, after = log.scan(self._indexed, crc=False)
-            if head is not None:
-                if head.sys_flag & 0xC != 0xC and head.physical_offset >= self._index.end_offset:
-                    keys = keys_of(view[head.properties_start : head.properties_end])
-                    self._index.put(head.topic, keys, head.physical_offset, head.store_timestamp_ms)
-                done += 1
-            self._indexed = after
-        if done:
-            self._index.commit()
-        return done
+        return self._indexer.dispatch(count_max) if self.config.index else 0
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. Records stay in the log until they expire."""
@@ -333,8 +324,7 @@ class CommitLogStore:
             first = self._log.first_offset
             for queue in self._queues_list():
                 queue.correct_first(first)
-            self._index.expire(first)
-            self._indexed = max(self._indexed, first)
+            self._indexer.expire()
             usage = self._disk.usage()
         self._full = usage > config.full_ratio
         return freed

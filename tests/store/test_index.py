@@ -1,0 +1,152 @@
+"""The index: whichever way it is built it is the same, and it rolls, catches up and waits for room."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtrail.store import CommitLogConfig, CommitLogStore, MemoryDisk, MemoryFile, PendingRecord, RealDisk, StoreFull
+from mqtrail.store.commitlog import indexer
+from mqtrail.store.commitlog.index import Index
+from mqtrail.wire import Host, SystemBusy, decode_record, index_key_hash
+
+CONFIG = CommitLogConfig(
+    segment_size=128 * 1024, queue_entries=1_000, index_slots=3_000, index_entries=100, message_size_max=32 * 1024
+)
+BORN_HOST = Host("127.0.0.1", 1).packed()
+NOW_MS = 1_700_000_000_000
+
+
+def record(number: int, sys_flag: int = 0) -> PendingRecord:
+    properties = f"UNIQ_KEY\x01C0A8010904D218B4AAC22F1C{number:08X}\x02KEYS\x01k{number % 7}  clé{number}\x02".encode()
+    return PendingRecord("orders", 0, b"%d" % number, properties, 0, 1, BORN_HOST, sys_flag=sys_flag)
+
+
+def found(store: CommitLogStore, key: str) -> list[int]:
+    records = store.query("orders", key, 64, 0, 2**62).records
+    return [int(decode_record(one)[0].body) for one in records]
+
+
+def index_bytes(disk: MemoryDisk) -> dict[str, bytes]:
+    return {path: bytes(file.data) for path, file in disk.files.items() if path.startswith("index/")}
+
+
+@settings(deadline=None, max_examples=60)
+@given(topic=st.text(min_size=1, max_size=20), key=st.text(min_size=1, max_size=50))
+def test_the_quick_hash_is_the_hash(topic: str, key: str) -> None:
+    """Hashing the end of a key onto its cached beginning gives Java's hash, for any text."""
+    index = Index(MemoryDisk(), CONFIG, None)
+    for _ in range(2):
+        assert index.hash_of(topic, key.encode("utf-8", "surrogatepass")) == index_key_hash(topic, key)
+
+
+def test_handed_over_and_read_back_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What appends hand over and what is read from the log give the same files, byte for byte, roll included."""
+    built = []
+    for waiting_max in (16 * 1024 * 1024, -1):
+        monkeypatch.setattr(indexer, "WAITING_SIZE_MAX", waiting_max)
+        disk = MemoryDisk()
+        store = CommitLogStore(disk, CONFIG)
+        for number in range(0, 300, 10):
+            store.append([record(number + place) for place in range(10)], NOW_MS + number * 100)
+            if number % 50 == 0:
+                store.dispatch_index(15)
+        while store.dispatch_index(100):
+            pass
+        assert store.behind_size == 0
+        store.close()
+        built.append(index_bytes(disk))
+    assert len(built[0]) > 5
+    assert built[0] == built[1]
+
+
+def test_every_key_is_found_across_files_and_restarts() -> None:
+    """Unique ids, words of KEYS, and keys beyond ASCII; the newest 64 of a key that has more."""
+    disk = MemoryDisk()
+    store = CommitLogStore(disk, CONFIG)
+    for number in range(500):
+        store.append([record(number)], NOW_MS + number)
+    for _ in range(2):
+        for number in (0, 1, 250, 499):
+            assert found(store, f"C0A8010904D218B4AAC22F1C{number:08X}") == [number]
+            assert found(store, f"clé{number}") == [number]
+        assert found(store, "k3") == list(range(3, 500, 7))[-64:]
+        assert found(store, "") == []
+        store.close()
+        store = CommitLogStore(disk, CONFIG)
+    store.close()
+
+
+def test_rolled_back_messages_are_not_indexed() -> None:
+    """Prepared and committed messages are; rolled-back ones are not. Source: store.md §6 of the references."""
+    store = CommitLogStore(MemoryDisk(), CONFIG)
+    store.append([record(number, flag) for number, flag in enumerate((0x0, 0x4, 0x8, 0xC))], NOW_MS)
+    assert [found(store, f"clé{number}") for number in range(4)] == [[0], [1], [2], []]
+    store.close()
+
+
+def test_a_query_never_answers_from_half_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the index is far behind, a query is refused, and asking again brings it nearer."""
+    monkeypatch.setattr("mqtrail.store.commitlog.store.QUERY_INDEX_MAX", 100)
+    monkeypatch.setattr(indexer, "WAITING_SIZE_MAX", -1)
+    store = CommitLogStore(MemoryDisk(), CONFIG)
+    for number in range(350):
+        store.append([record(number)], NOW_MS)
+    for _ in range(3):
+        with pytest.raises(SystemBusy, match="behind"):
+            found(store, "clé349")
+    assert found(store, "clé349") == [349]
+    store.close()
+
+
+class FullFile(MemoryFile):
+    """A file that takes nothing for a while."""
+
+    is_full = False
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        if FullFile.is_full:
+            raise StoreFull("the test's disk is full")
+        super().write_at(offset, data)
+
+
+class FullDisk(MemoryDisk):
+    def open(self, path: str, size: int, *, reserve: bool = False) -> MemoryFile:
+        if path not in self.files:
+            self.files[path] = FullFile(size) if path.startswith("index/") else MemoryFile(size)
+        return self.files[path]
+
+
+def test_a_full_disk_delays_the_index_and_loses_nothing() -> None:
+    """Entries wait in memory until there is room; they are found meanwhile, and on disk afterwards."""
+    disk = FullDisk()
+    store = CommitLogStore(disk, CONFIG)
+    store.append([record(0)], NOW_MS)
+    store.dispatch_index(10)
+    FullFile.is_full = True
+    try:
+        store.append([record(1)], NOW_MS)
+        with pytest.raises(StoreFull):
+            store.dispatch_index(10)
+    finally:
+        FullFile.is_full = False
+    assert store.dispatch_index(10) == 0
+    assert [found(store, f"clé{number}") for number in range(2)] == [[0], [1]]
+    store.close()
+    store = CommitLogStore(disk, CONFIG)
+    assert [found(store, f"clé{number}") for number in range(2)] == [[0], [1]]
+    store.close()
+
+
+def test_files_are_named_by_local_time(tmp_path: Path) -> None:
+    """17 digits, rising, also for files of one moment."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    store.append([record(number) for number in range(100)], NOW_MS)
+    while store.dispatch_index(1_000):
+        pass
+    store.close()
+    names = sorted(os.listdir(tmp_path / "index"))
+    assert len(names) == 4
+    assert all(len(name) == 17 and name.isdigit() for name in names)
