@@ -104,7 +104,7 @@ class Lane:
         self._out, self._after_offset, self._sends, self._handled = [], 0, [], False
         self._records, self._waiting = [], []
         unpack_head, json_headers, learn_time = FRAME_HEAD.unpack_from, JSON_HEADERS, self._learn_time
-        routes, topics, properties = self._routes, self._routes.topics, self._properties.read
+        find_route, topics, properties = self._routes.find, self._routes.topics, self._properties.read
         times, body_size_max = self._times, self._body_size_max
         records, waiting = self._records, self._waiting
         born_host = peer.address.packed()
@@ -118,22 +118,22 @@ class Lane:
                 break
             body_start = position + FRAME_HEAD_SIZE + (mark & 0xFFFFFF)
             # Which request is it? Kind 0: the general road knows.
-            kind = 0
+            kind: int = 0
             if mark < _BINARY:
                 known = json_headers.get(buffer[position + FRAME_HEAD_SIZE : position + FRAME_HEAD_SIZE + PREFIX_SIZE])
                 if known is not None:
+                    known_kind, is_short, decode = known
                     try:
-                        header = known[2](buffer[position + FRAME_HEAD_SIZE : body_start])
+                        header = decode(buffer[position + FRAME_HEAD_SIZE : body_start])
                     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                         pass
                     else:
-                        kind, opaque, ext = known[0], header.opaque, header.extFields
-                        if kind != 3:
-                            if known[1]:
-                                topic, queue_id, born = ext.b, ext.e, ext.g
-                            else:
-                                topic, queue_id, born = ext.topic, ext.queue_id, ext.born_timestamp
-                            sent = ext.i.encode() if known[1] else ext.properties.encode()
+                        kind, opaque, ext = known_kind, header.opaque, header.extFields
+                        if is_short:
+                            topic, queue_id, born, sent = ext.b, ext.e, ext.g, ext.i.encode()
+                        elif kind == 1:
+                            topic, queue_id, born = ext.topic, ext.queue_id, ext.born_timestamp
+                            sent = ext.properties.encode()
             elif mark < _UNKNOWN and not self._in_kind:
                 read = self._layouts.read(buffer[position + FRAME_HEAD_SIZE : body_start])
                 if read is not None:
@@ -147,14 +147,15 @@ class Lane:
                         queue_id, born, sent = pieces[places[0]], pieces[places[1]], pieces[places[2]]
             # A send takes its place in the append; nothing is answered yet.
             if kind == 1:
-                known_topic = topics.get(topic)
-                route = known_topic.get(queue_id) if known_topic is not None else None
-                if route is None:
-                    route = routes.find(topic, queue_id)
-                shared = properties(sent)
-                born_ms = times.get(born)
-                if born_ms is None:
+                try:
+                    route = topics[topic][queue_id]
+                except KeyError:
+                    route = find_route(topic, queue_id)
+                try:
+                    born_ms = times[born]
+                except KeyError:
                     born_ms = learn_time(born)
+                shared = properties(sent)
                 if (
                     route is not None
                     and shared is not None
@@ -171,7 +172,7 @@ class Lane:
                     position = stop
                     continue
             elif kind == 2:
-                route = routes.find(topic, queue_id) if is_open else None
+                route = find_route(topic, queue_id) if is_open else None
                 born_ms = learn_time(born)
                 if route is not None and born_ms >= 0 and 0 < stop - body_start <= body_size_max:
                     taken = self._take_batch(route, sent, born_ms, born_host, buffer, body_start, stop)
@@ -257,6 +258,7 @@ class Lane:
                 self._general(peer, buffer, start, end, now_ms)
             return
         out, pack_head, one, sync = self._out, FRAME_HEAD.pack, self._one, self._sync
+        add = out.append
         writer, trace, are_held = broker.writer, broker.trace, len(broker.held) > 0
         index = 0
         for route, unique_id, opaque, count, waits, _, _ in waiting:
@@ -280,8 +282,9 @@ class Lane:
                 header = self._batch % (ids, route.queue_id, queue_offset, unique_id, opaque)
             else:
                 header = one % (physical_offset, route.queue_id, queue_offset, unique_id, opaque)
-            out.append(pack_head(4 + len(header), len(header)))
-            out.append(header)
+            header_size = len(header)
+            add(pack_head(4 + header_size, header_size))
+            add(header)
             if sync and waits and end_offset > self._after_offset:
                 self._after_offset = end_offset
             if are_held and route.key in broker.held:

@@ -20,8 +20,8 @@ PROPERTIES_MAX: Final = 4_096
 PROPERTIES_LENGTH_MAX: Final = 1_024  # longer texts are not remembered
 SENT_SIZE_MAX: Final = 30_000  # of a properties text: what the broker adds still fits
 
-_MARK: Final = b"UNIQ_KEY\x01"
-_MARK_SIZE: Final = len(_MARK)
+_MARK: Final = b"UNIQ_KEY\x01"  # spelt out in `read`, which is called for every message
+assert len(_MARK) == 9
 
 
 class Route:
@@ -96,16 +96,13 @@ class SharedProperties:
 
     def read(self, sent: bytes) -> tuple[bytes, tuple[bytes, int, bool]] | None:
         """Return the unique id and (suffix to store, tags code, waits); None: not for the lane."""
-        at = sent.find(_MARK)
-        if at > 0:
-            if sent[at - 1] != 2:
-                return None
-        elif at:
+        at = sent.find(b"UNIQ_KEY\x01")
+        if at < 0 or (at and sent[at - 1] != 2):
             return None
-        stop = sent.find(b"\x02", at + _MARK_SIZE)
+        stop = sent.find(b"\x02", at + 9)
         if stop < 0:
             stop = len(sent)
-        unique_id = sent[at + _MARK_SIZE : stop]
+        unique_id = sent[at + 9 : stop]
         if not unique_id.isalnum():
             return None
         rest = sent[:at] + sent[stop:] if at else sent[stop:]
