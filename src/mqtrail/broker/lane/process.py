@@ -111,6 +111,7 @@ class Lane:
         is_open = now_ms >= self._broker.config.start_accept_ms
         self._look_at_topics()
         position, pulled_size = start, 0
+        route: Route | None
         while end - position >= FRAME_HEAD_SIZE:
             size, mark = unpack_head(buffer, position)
             stop = position + 4 + size
