@@ -1,0 +1,175 @@
+"""Figures of a look-up: one id among ten million messages of a lake, and how many files it opened.
+
+The lake is made here, by DuckDB: hours of trajectories and verdicts as compaction writes them, with ids as our and
+Java's clients make them (rising with time within one producer) of several producers.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+
+from bench.registry import Bar, CannotMeasure, Row, figure
+from bench.session import Session
+from mqtrail.lake import Lake, LookUp, connect
+from mqtrail.lake.maintenance import copy
+from mqtrail.trail import Column, publish_hours
+
+HOURS, PER_HOUR = 20, 500_000
+HOURS_QUICK, PER_HOUR_QUICK = 3, 20_000
+PRODUCERS = 8
+FIRST_HOUR = 490_896  # 2026-01-01 00:00 UTC: a month's first, so that an id's milliseconds are easy to make
+HOUR_MS = 3_600_000
+LOOK_UPS = 40  # a round
+BAR_MS = 50.0
+APP = "bench"
+
+# SQL of what a row is, n being its number within the hour; other columns are empty or NULL.
+_AT_MS = "({hour} * 3600000 + n * 3600000 // {count})"
+_VALUES = {
+    "cluster": "'DefaultCluster'",
+    "publish_hour": "{hour}",
+    "msg_id": "format('{{:032X}}', 0::hugeint + {id})",
+    "group_name": "'billing'",
+    "as_of_ms": "{hour} * 3600000 + 7200000",
+    "topic": "'orders-' || (n % 20)",
+    "keys": "'order-' || ({hour} * 1000000 + n)",
+    "producer_group": "'shop-' || (n % {producers})",
+    "broker_name": "'broker-a'",
+    "queue_id": "n % 16",
+    "queue_offset": "n // 16",
+    "body_size": "400 + n % 200",
+    "send_start_ms": _AT_MS,
+    "acked_ms": _AT_MS + " + 2",
+    "send_ms": "2 + n % 7",
+    "send_count": "1",
+    "stored_ms": _AT_MS + " + 1",
+    "last_event_ms": _AT_MS + " + 20",
+    "send_codes": "'SEND_OK'",
+    "message_codes": "'COMPLETE'",
+    "group_codes": "'billing:CONSUMED'",
+    "knowledge": "'COMPLETE'",
+    "state": "'CONSUMED'",
+    "codes": "'CONSUMED'",
+    "is_open": "0",
+    "delivery_count": "1",
+    "success_count": "1",
+    "handler_ms": "5 + n % 40",
+    "client": "'10.0.0.' || (n % 8) || '@4711'",
+}
+_EVENT = (
+    "{{'at_ms': " + _AT_MS + " + {step}, 'kind': '{kind}', 'group_name': 'billing', 'outcome': 'OK', "
+    "'place': 'broker-a/' || (n % 16), 'detail': '', 'evidence': 'trace:{kind}', 'duration_ms': n % 40, 'retry_times': 0}}"
+)
+_EVENTS = (
+    "["
+    + ", ".join(
+        _EVENT.replace("{kind}", kind).replace("{step}", str(i))
+        for i, kind in enumerate(("Pub", "SubBefore", "SubAfter"))
+    )
+    + "]"
+)
+
+
+@figure("look-up", "look-up of one id among 10 M messages, its files opened", seconds=110)
+def look_up(session: Session) -> Iterator[Row]:
+    session.alone()
+    hours, per_hour = (HOURS_QUICK, PER_HOUR_QUICK) if session.quick else (HOURS, PER_HOUR)
+    folder = session.fresh_folder("lake")
+    began_s = time.monotonic()
+    lake = make_lake(folder, hours, per_hour)
+    made_s = time.monotonic() - began_s
+    looked, absent, commands, opened = [], [], [], set[int]()
+    chance = random.Random(7)
+    for _ in range(session.rounds):
+        spans_ms = []
+        for _ in range(LOOK_UPS):
+            msg_id = id_of(chance.randrange(hours), chance.randrange(per_hour), per_hour)
+            took_ms, files, rows = look(lake, msg_id)
+            if rows != 2:
+                raise RuntimeError(f"the look-up of {msg_id} gave {rows} rows, expected a trajectory and a verdict")
+            opened.add(files)
+            spans_ms.append(took_ms)
+        looked.append(sorted(spans_ms)[len(spans_ms) // 2])
+        absent.append(look(lake, id_of(chance.randrange(hours), 0, per_hour)[:28] + "FFFF")[0])
+        commands.append(command_ms(folder, id_of(chance.randrange(hours), 5, per_hour)))
+    more = {
+        "messages": hours * per_hour,
+        "lake_files": sum(len(lake[name].files()) for name in ("trajectories", "verdicts")),
+        "files_opened": sorted(opened),
+        "look_ups_a_round": LOOK_UPS,
+        "made_in_s": round(made_s, 1),
+    }
+    what = f"one id among {hours * per_hour / 1e6:g} M messages: trajectory and verdicts, process warm"
+    yield Row("look-up/id", what, "ms", looked, bar=Bar("<=", BAR_MS, of="ours"), more=more)
+    yield Row("look-up/absent", "an id that is not there, in an hour that is", "ms", absent)
+    yield Row("look-up/command", "`mqtrail trace ID --lake` from fork to exit, all answered", "ms", commands)
+
+
+def look(lake: Lake, msg_id: str) -> tuple[float, int, int]:
+    """Return the time of one look-up in ms, the files it opened and the rows it found; nothing kept from one before."""
+    began_s = time.perf_counter()
+    looking = LookUp(lake)
+    answers = (looking.trajectories(msg_id), looking.verdicts(msg_id))
+    took_ms = (time.perf_counter() - began_s) * 1000
+    return took_ms, sum(len(answer.opened) for answer in answers), sum(len(answer.rows) for answer in answers)
+
+
+def command_ms(folder: Path, msg_id: str) -> float:
+    """Return how long the command takes. CannotMeasure with its message when it does not find the id."""
+    command = [sys.executable, "-m", "mqtrail", "trace", msg_id, "--lake", str(folder), "--json"]
+    began_s = time.perf_counter()
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    took_ms = (time.perf_counter() - began_s) * 1000
+    if run.returncode:
+        raise CannotMeasure(f"mqtrail trace ended with {run.returncode}: {(run.stderr or run.stdout).strip()[-400:]}")
+    return took_ms
+
+
+def make_lake(folder: Path, hours: int, per_hour: int) -> Lake:
+    """Write trajectories and verdicts, one compacted file an hour and table, and commit them."""
+    lake, duck = Lake.create(folder), connect()
+    for name in ("trajectories", "verdicts"):
+        table, files = lake[name], []
+        for hour in range(FIRST_HOUR, FIRST_HOUR + hours):
+            files.append(table.path / f"compact-{hour}" / "part.parquet")
+            files[-1].parent.mkdir()
+            copy(duck, rows_of(list(table.table.relation), hour, per_hour), files[-1], table.table)
+        table.commit(files, app=APP, batch=0)
+    sample_id = id_of(0, per_hour // 2, per_hour)
+    assert publish_hours(sample_id, FIRST_HOUR, FIRST_HOUR + hours) == [FIRST_HOUR], sample_id
+    return lake
+
+
+def rows_of(columns: list[Column], hour: int, count: int) -> str:
+    """SQL: an hour's rows."""
+    picks = []
+    for column in columns:
+        empty = "''" if column.type == "string" else "NULL"
+        text = _EVENTS if column.type == "events" else _VALUES.get(column.name, empty)
+        text = text.format(hour=hour, count=count, producers=PRODUCERS, id=_id_sql(hour, count))
+        picks.append(
+            f"{text} AS {column.name}" if column.type == "events" else f"cast({text} AS {column.type}) AS {column.name}"
+        )
+    return f"SELECT {', '.join(picks)} FROM (SELECT range AS n FROM range({count}))"
+
+
+def id_of(hour: int, number: int, count: int) -> str:
+    """The id of a row of the lake, hours counted from its first."""
+    [value] = duckdb.sql(
+        f"SELECT format('{{:032X}}', {_id_sql(FIRST_HOUR + hour, count)}) FROM (SELECT {number} AS n)"
+    ).fetchall()[0]
+    return str(value)
+
+
+def _id_sql(hour: int, count: int) -> str:
+    """SQL: ip (10.0.0.producer), pid, loader hash, ms since the month began, counter: 128 bits."""
+    month_ms = f"({(hour - FIRST_HOUR) * HOUR_MS} + n * {HOUR_MS} // {count})"
+    head = f"({0x0A000000} + n % {PRODUCERS})::hugeint"
+    return f"(({head} * {1 << 48} + {0x12675BE20A66}) * {1 << 32} + {month_ms}) * {1 << 16} + n % 65536"
