@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from mqtrail import trail
 from mqtrail.pipeline.columns import Stored
 from mqtrail.pipeline.decode import (
-    COLUMN_OF,
     EVENTS,
     GAPS,
     HOLDS,
@@ -112,7 +111,7 @@ def item_rows(record: Any) -> Iterator[dict[str, Any]]:
     values = {field.name: getattr(record, field.name) for field in fields(record)}
     offsets = values.pop("offsets", None)
     values.pop("ver", None)
-    row = {COLUMN_OF.get(name, name): value for name, value in values.items()}
+    row = {trail.TRACE_COLUMN_OF.get(name, name): value for name, value in values.items()}
     name = type(record).__name__
     if name == "Delivered":
         items = (offsets or "").split(",")

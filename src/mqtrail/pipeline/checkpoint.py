@@ -1,7 +1,7 @@
 """Spark's checkpoints, as far as the job looks into them.
 
-    <lake>/_checkpoints/<stream>/id        what the stream's commits are known by
-    <lake>/_checkpoints/<stream>/spark/    Spark's own: offsets/<batch> is written before a batch, commits/<batch> after
+<lake>/_checkpoints/<stream>/id        what the stream's commits are known by
+<lake>/_checkpoints/<stream>/spark/    Spark's own: offsets/<batch> is written before a batch, commits/<batch> after
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Checkpoint:
         return self._folder / "spark"
 
     def id(self) -> str:
-        """The name of this checkpoint in app transactions and in paths. A new checkpoint counts its batches from 0 again,
-        so that without a new name all it does would be taken for done."""
+        """The name of this checkpoint in app transactions and in paths. A new checkpoint counts its batches from 0
+        again, so that without a new name all it does would be taken for done."""
         file = self._folder / "id"
         if not file.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,9 @@ class Checkpoint:
             # A version, the batch's metadata, then one line a source.
             return offsets_from_json(json.loads(file.read_text().splitlines()[2]))
         except (ValueError, IndexError) as error:
-            raise JobFailed(f"{file} holds no offsets of this source ({error}): remove {self._folder} to start anew") from None
+            raise JobFailed(
+                f"{file} holds no offsets of this source ({error}): remove {self._folder} to start anew"
+            ) from None
 
 
 def _batches(folder: Path) -> list[int]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from mqtrail.client.errors import RouteNotFound
-from mqtrail.client.reader import QueueReader, ReaderConfig
+from mqtrail.client import QueueReader, ReaderConfig, RouteNotFound
 from mqtrail.wire import MessageQueue, MQError, Refusal
 
 T = TypeVar("T")

@@ -300,7 +300,10 @@ def _items() -> str:
 
 def _event_columns() -> dict[str, str]:
     """SQL of the columns of trace_events that are not a place, over _records, its items and the texts s_<attribute>."""
-    columns = {trail.TRACE_COLUMN_OF.get(attribute, attribute): _value(attribute, kind) for attribute, kind in _ATTRIBUTES.items()}
+    columns = {
+        trail.TRACE_COLUMN_OF.get(attribute, attribute): _value(attribute, kind)
+        for attribute, kind in _ATTRIBUTES.items()
+    }
     of_batch = "coalesce(get(split(s_offset_msg_id, ','), item_no), '')"
     return columns | {
         "record_type": "f[0]",

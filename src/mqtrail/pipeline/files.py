@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from threading import Lock
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from mqtrail.lake import LakeTable, ddl
+from mqtrail.lake import Lake, Table, ddl
 from mqtrail.trail import Relation
 
 HOUR_FOLDER = "hour"  # of files that hold one publish hour each
@@ -24,28 +26,46 @@ def read_table(spark: SparkSession, relation: Relation, paths: Sequence[str]) ->
     return spark.createDataFrame([], ddl(relation))
 
 
-def batch_folder(table: LakeTable, app: str, batch: int) -> Path:
-    """Where the files of one batch lie."""
-    return table.path / f"batch={app}-{batch}"
-
-
 def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files below a folder that Spark wrote; none if it is not there."""
     return sorted(folder.rglob("*.parquet"))
 
 
-def commit_once(
-    table: LakeTable, app: str, batch: int, write: Callable[[Path], None], replace_hours: Iterable[int] = ()
-) -> list[Path]:
-    """Let write fill the batch's folder and commit what is in it, unless the batch is committed already; return its files.
+def row_count(files: Iterable[Path]) -> int:
+    """How many rows files hold, by their footers."""
+    return sum(pq.read_metadata(file).num_rows for file in files)
 
-    replace_hours: publish hours whose earlier files these replace.
-    """
-    folder = batch_folder(table, app, batch)
-    if not table.is_committed(app, batch):
-        write(folder)
-        table.commit(parquet_files(folder), app=app, batch=batch, replace_hours=replace_hours)
-    return parquet_files(folder)
+
+class Committer:
+    """Commits batches to the tables of one lake, from several threads one at a time. Writing goes on side by side."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._lock = Lock()
+
+    def is_committed(self, relation: Relation, app: str, batch: int) -> bool:
+        """Whether the table has this batch, or a later one, of app."""
+        with self._lock:
+            return self._lake[relation.name].is_committed(app, batch)
+
+    def commit(
+        self, relation: Relation, files: Sequence[Path], app: str, batch: int, replace_hours: Iterable[int] = ()
+    ) -> None:
+        """Commit files of a batch; replace_hours: publish hours whose earlier files they replace."""
+        with self._lock:
+            self._lake[relation.name].commit(files, app=app, batch=batch, replace_hours=replace_hours)
+
+    def folder(self, relation: Relation, app: str, batch: int) -> Path:
+        """Where the files of one batch of a table lie."""
+        return self._lake[relation.name].path / f"batch={app}-{batch}"
+
+    def write_once(self, relation: Relation, app: str, batch: int, write: Callable[[Path], None]) -> list[Path]:
+        """Let write fill the batch's folder, and commit what is in it, unless that is done; return its files."""
+        folder = self.folder(relation, app, batch)
+        if not self.is_committed(relation, app, batch):
+            write(folder)
+            self.commit(relation, parquet_files(folder), app, batch)
+        return parquet_files(folder)
 
 
 def write_rows(rows: DataFrame, folder: Path) -> None:
@@ -53,13 +73,15 @@ def write_rows(rows: DataFrame, folder: Path) -> None:
     rows.write.mode("overwrite").parquet(str(folder))
 
 
-def write_hours(rows: DataFrame, table: LakeTable, folder: Path) -> None:
-    """Write rows so that a file holds one publish hour, sorted as look-ups want it, with bloom filters and small groups."""
-    writer = rows.selectExpr("*", f"publish_hour AS {HOUR_FOLDER}")
-    sort_by = table.table.sort_by
+def write_hours(rows: DataFrame, table: Table, folder: Path) -> None:
+    """Write rows so that a file holds one publish hour, sorted as look-ups want it, with bloom filters and small
+    groups.
+    """
+    writer = rows.select(*table.relation.names).selectExpr("*", f"publish_hour AS {HOUR_FOLDER}")
+    sort_by = table.sort_by
     sink = (writer.sortWithinPartitions(*sort_by) if sort_by else writer).write.mode("overwrite")
-    for column in table.table.bloom:
+    for column in table.bloom:
         sink = sink.option(f"parquet.bloom.filter.enabled#{column}", "true")
-    if table.table.bloom:
+    if table.bloom:
         sink = sink.option("parquet.block.size", str(4 * 1024 * 1024))
     sink.partitionBy(HOUR_FOLDER).parquet(str(folder))

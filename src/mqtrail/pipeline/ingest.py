@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -22,13 +23,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mqtrail import trail
-from mqtrail.lake import Lake
+from mqtrail.lake import TABLES
 from mqtrail.pipeline import decode, meta
 from mqtrail.pipeline.checkpoint import Checkpoint
 from mqtrail.pipeline.config import JobConfig, JobFailed
-from mqtrail.pipeline.files import batch_folder, commit_once, parquet_files, read_table, write_hours, write_rows
+from mqtrail.pipeline.files import Committer, parquet_files, read_table, row_count, write_hours, write_rows
+from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.offsets import QueueOffsets
-from mqtrail.pipeline.pending import PendingHours
 from mqtrail.pipeline.source import RocketMQDataSource
 
 CHECKPOINTS = "_checkpoints"
@@ -43,23 +44,33 @@ class Counts:
     trace_messages: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def add(self, table: str, count: int) -> None:
+    def add(self, relation: trail.Relation, count: int) -> None:
         """Count rows of a table; the streams do so from their own threads."""
         with self._lock:
-            self.rows[table] = self.rows.get(table, 0) + count
+            self.rows[relation.name] = self.rows.get(relation.name, 0) + count
+
+    def of(self, relation: trail.Relation) -> int:
+        """Rows of a table."""
+        return self.rows.get(relation.name, 0)
 
 
 class Ingest:
     """Reads a cluster into bronze and silver."""
 
     def __init__(
-        self, spark: SparkSession, lake: Lake, pending: PendingHours, config: JobConfig, say: Callable[[str], None]
+        self,
+        spark: SparkSession,
+        committer: Committer,
+        judged: JudgedHours,
+        config: JobConfig,
+        source: type[RocketMQDataSource] = RocketMQDataSource,
     ) -> None:
+        spark.dataSource.register(source)
         self._spark = spark
-        self._lake = lake
-        self._pending = pending
+        self._committer = committer
+        self._judged = judged
         self._config = config
-        self._say = say
+        self._format = source.name()
         self.checkpoints = {name: Checkpoint(config.lake / CHECKPOINTS / name) for name in (TRACE, MESSAGES)}
 
     def offsets(self) -> QueueOffsets:
@@ -80,11 +91,11 @@ class Ingest:
         queries: list[StreamingQuery] = []
         try:
             if trace_topics:
-                take = lambda rows, batch: self._take_trace(rows, batch, cluster, counts)  # noqa: E731
-                queries.append(self._start(TRACE, trace_topics, decode.TRACE_SCHEMA, fail_on_data_loss, take))
+                trace = partial(self._take_trace, cluster=cluster, counts=counts)
+                queries.append(self._start(TRACE, trace_topics, decode.TRACE_SCHEMA, fail_on_data_loss, trace))
             if message_topics:
-                take = lambda rows, batch: self._take_messages(rows, batch, cluster, delay_levels_ms, counts)  # noqa: E731
-                queries.append(self._start(MESSAGES, message_topics, meta.META_SCHEMA, fail_on_data_loss, take))
+                stored = partial(self._take_messages, cluster=cluster, delay_levels_ms=delay_levels_ms, counts=counts)
+                queries.append(self._start(MESSAGES, message_topics, meta.META_SCHEMA, fail_on_data_loss, stored))
             for query in queries:
                 query.awaitTermination()
                 if query.name == TRACE:
@@ -119,7 +130,7 @@ class Ingest:
         }
         if self._config.read_rate_max:
             options["readRateMax"] = str(self._config.read_rate_max)
-        rows = self._spark.readStream.format(self._format()).schema(schema).options(**options).load()
+        rows = self._spark.readStream.format(self._format).schema(schema).options(**options).load()
         return (
             rows.writeStream.queryName(name)
             .foreachBatch(take)
@@ -128,53 +139,45 @@ class Ingest:
             .start()
         )
 
-    def _format(self) -> str:
-        return RocketMQDataSource.name()
-
     # -- a micro-batch ---------------------------------------------------------------------------------------------
 
     def _take_trace(self, rows: DataFrame, batch: int, cluster: str, counts: Counts) -> None:
         app = self.checkpoints[TRACE].id()
-        events = self._lake[trail.TRACE_EVENTS.name]
-        if self._lake[trail.ATTEMPTS.name].is_committed(app, batch):
+        if self._committer.is_committed(trail.ATTEMPTS, app, batch):
             return
-        folder = batch_folder(events, app, batch)
+        folder = self._committer.folder(trail.TRACE_EVENTS, app, batch)
         kinds = {kind: folder / f"{decode.HOLDS}={kind}" for kind in (decode.EVENTS, decode.SUSPECTS, decode.GAPS)}
-        if not events.is_committed(app, batch):
+        late = folder / "late"
+        if not self._committer.is_committed(trail.TRACE_EVENTS, app, batch):
             decode.decoded(rows, cluster).write.mode("overwrite").partitionBy(decode.HOLDS).parquet(str(folder))
-            suspects = self._kept(kinds[decode.SUSPECTS])
-            late = folder / "late"
-            if suspects is not None:
+            if (suspects := self._kept(kinds[decode.SUSPECTS])) is not None:
                 write_rows(decode.suspected_events(suspects).coalesce(1), late)
                 self._few(trail.TRACE_REJECTS, app, batch, decode.rejects(suspects), counts)
-            lost = self._kept(kinds[decode.GAPS])
-            if lost is not None:
-                self._few(trail.GAPS, app, batch, decode.gaps(lost, _now_ms()), counts)
-            events.commit(parquet_files(kinds[decode.EVENTS]) + parquet_files(late), app=app, batch=batch)
-        files = parquet_files(kinds[decode.EVENTS]) + parquet_files(folder / "late")
-        found = read_table(self._spark, trail.TRACE_EVENTS, [str(file) for file in files])
-        none = read_table(self._spark, trail.MESSAGE_META, [])
-        counts.add(trail.TRACE_EVENTS.name, self._silver(found, none, app, batch))
+            if (lost := self._kept(kinds[decode.GAPS])) is not None:
+                self._few(trail.GAPS, app, batch, decode.gaps(lost, now_ms()), counts)
+            files = parquet_files(kinds[decode.EVENTS]) + parquet_files(late)
+            self._committer.commit(trail.TRACE_EVENTS, files, app, batch)
+        files = parquet_files(kinds[decode.EVENTS]) + parquet_files(late)
+        counts.add(trail.TRACE_EVENTS, row_count(files))
+        self._silver(files, [], app, batch)
 
     def _take_messages(
         self, rows: DataFrame, batch: int, cluster: str, delay_levels_ms: tuple[int, ...], counts: Counts
     ) -> None:
         app = self.checkpoints[MESSAGES].id()
-        table = self._lake[trail.MESSAGE_META.name]
-        if self._lake[trail.ATTEMPTS.name].is_committed(app, batch):
+        if self._committer.is_committed(trail.ATTEMPTS, app, batch):
             return
-        folder = batch_folder(table, app, batch)
+        folder = self._committer.folder(trail.MESSAGE_META, app, batch)
         kept = folder / f"{meta.HOLDS}={meta.MESSAGES}"
-        if not table.is_committed(app, batch):
-            found = meta.message_meta(rows, cluster, delay_levels_ms, _now_ms())
+        if not self._committer.is_committed(trail.MESSAGE_META, app, batch):
+            found = meta.message_meta(rows, cluster, delay_levels_ms, now_ms())
             found.write.mode("overwrite").partitionBy(meta.HOLDS).parquet(str(folder))
-            lost = self._kept(folder / f"{meta.HOLDS}={meta.GAPS}")
-            if lost is not None:
-                self._few(trail.GAPS, app, batch, meta.gaps(lost, _now_ms()), counts)
-            table.commit(parquet_files(kept), app=app, batch=batch)
-        stored = read_table(self._spark, trail.MESSAGE_META, [str(file) for file in parquet_files(kept)])
-        none = read_table(self._spark, trail.TRACE_EVENTS, [])
-        counts.add(trail.MESSAGE_META.name, self._silver(none, stored, app, batch))
+            if (lost := self._kept(folder / f"{meta.HOLDS}={meta.GAPS}")) is not None:
+                self._few(trail.GAPS, app, batch, meta.gaps(lost, now_ms()), counts)
+            self._committer.commit(trail.MESSAGE_META, parquet_files(kept), app, batch)
+        files = parquet_files(kept)
+        counts.add(trail.MESSAGE_META, row_count(files))
+        self._silver([], files, app, batch)
 
     def _kept(self, folder: Path) -> DataFrame | None:
         """The rows of one kind that a batch holds, None without any."""
@@ -182,27 +185,25 @@ class Ingest:
 
     def _few(self, relation: trail.Relation, app: str, batch: int, rows: DataFrame, counts: Counts) -> None:
         """Write and commit the few rows of a side table."""
-        table = self._lake[relation.name]
-        commit_once(table, app, batch, lambda folder: write_rows(rows.coalesce(1), folder))
-        counts.add(relation.name, rows.count())
+        files = self._committer.write_once(relation, app, batch, lambda folder: write_rows(rows.coalesce(1), folder))
+        counts.add(relation, row_count(files))
 
-    def _silver(self, events: DataFrame, stored: DataFrame, app: str, batch: int) -> int:
-        """Append the attempts that a batch of evidence tells of; return how many rows of evidence it had.
+    def _silver(self, events: list[Path], stored: list[Path], app: str, batch: int) -> None:
+        """Append the attempts that a batch of evidence tells of.
 
-        The hours they fall into are noted as pending before the commit: a crash in between costs a needless judgement.
+        The hours they fall into are noted before the commit: a crash in between costs a needless judgement.
         """
-        suffix = re.sub(r"\W", "_", app)
-        events.createOrReplaceTempView(f"events_{suffix}")
-        stored.createOrReplaceTempView(f"stored_{suffix}")
-        rows = self._spark.sql(trail.attempts_sql(f"events_{suffix}", f"stored_{suffix}"))
-        table = self._lake[trail.ATTEMPTS.name]
+        names = []
+        for relation, files in ((trail.TRACE_EVENTS, events), (trail.MESSAGE_META, stored)):
+            names.append(f"new_{relation.name}_{re.sub(r'[^a-z0-9]', '_', app)}")
+            read_table(self._spark, relation, [str(file) for file in files]).createOrReplaceTempView(names[-1])
+        rows = self._spark.sql(trail.attempts_sql(*names))
 
         def write(folder: Path) -> None:
-            write_hours(rows.select(*trail.ATTEMPTS.names), table, folder)
-            self._pending.add(hours_of(parquet_files(folder)))
+            write_hours(rows, TABLES[trail.ATTEMPTS.name], folder)
+            self._judged.add_pending(hours_of(parquet_files(folder)))
 
-        commit_once(table, app, batch, write)
-        return 0
+        self._committer.write_once(trail.ATTEMPTS, app, batch, write)
 
 
 def hours_of(files: list[Path]) -> set[int]:
@@ -216,5 +217,6 @@ def _cause(text: str) -> str:
     return own[-1] if own else text.splitlines()[0]
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """The time, epoch ms."""
     return time.time_ns() // 1_000_000

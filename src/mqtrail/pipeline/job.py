@@ -1,95 +1,45 @@
-"""The job: from a cluster to a lake. The only place of the pipeline that reads and writes.
+"""The job: from a cluster to a lake. With its parts, the only place of the pipeline that reads and writes.
 
-    once    ingest the trace and the messages to their ends -> bronze, silver; sample the cluster; judge -> gold
+    once    sample the cluster → read trace and messages to their ends → bronze, silver → judge as of the sample → gold
     run     the same in a loop, with compaction and retention
 
-Each stream has a checkpoint in the lake; its files lie under a path named by the checkpoint's id and the batch, and a
-Delta commit with that id makes them count: a batch that is run again after a crash finds itself committed and does
-nothing. Nothing is written to the cluster.
-
-    <lake>/_checkpoints/<stream>/     Spark's own, and `id`: what the stream's commits are known by
-    <lake>/<table>/batch=<id>-<n>/    files of one commit
+The sample comes first and is the instant of judgement: what it says was stored or consumed by then is in what is read
+after it. Nothing is written to the cluster.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
 from mqtrail.lake import Lake, arrow_rows, compact, expire, sweep
-from mqtrail.pipeline.decode import (
-    EVENTS,
-    GAPS,
-    HOLDS,
-    SUSPECTS,
-    TRACE_SCHEMA,
-    decoded,
-    gaps,
-    rejects,
-    suspected_events,
-)
-from mqtrail.pipeline.engine import SparkEngine, read_files
-from mqtrail.pipeline.meta import META_SCHEMA, message_meta
-from mqtrail.pipeline.sampling import Topology, sample, survey
-from mqtrail.pipeline.session import SessionConfig, spark_session
+from mqtrail.pipeline.config import HOUR_MS, JobConfig, JobReport
+from mqtrail.pipeline.files import Committer
+from mqtrail.pipeline.hours import JudgedHours
+from mqtrail.pipeline.ingest import CHECKPOINTS, Ingest, now_ms
+from mqtrail.pipeline.judging import Judge
+from mqtrail.pipeline.offsets import QueueOffsets
+from mqtrail.pipeline.sampling import Sample, Topology, behind, sample, survey
+from mqtrail.pipeline.session import spark_session
 from mqtrail.pipeline.source import RocketMQDataSource
-from mqtrail.wire import TRACE_TOPIC, MessageQueue, MQError
+from mqtrail.wire import MQError
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-STAGING = "_staging"
-CHECKPOINTS = "_checkpoints"
-EVENTS_A_PARTITION = 500_000  # rows of one shuffle partition of the judgement
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobConfig:
-    """What to read and where to keep it. Times are ms."""
-
-    namesrv: str
-    lake: Path
-    cluster: str = ""  # its name in the lake; the name server's where empty
-    topics: tuple[str, ...] | None = None  # business topics to read as evidence; None: all
-    trace_topic: str = TRACE_TOPIC
-    settings: trail.Settings = field(default_factory=trail.Settings)
-    session: SessionConfig = field(default_factory=SessionConfig)
-    read_rate_max: int = 0  # messages a second; 0: no limit
-    fail_on_data_loss: bool = True  # `run` records a gap and goes on
-    offsets_per_batch_max: int = 200_000  # messages of one micro-batch
-    retention_ms: int = 90 * DAY_MS  # what the lake keeps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport:
-    """What one cycle did. problems: samples that could not be had, each a sentence."""
-
-    as_of_ms: int
-    trace_events: int
-    rejects: int
-    stored_messages: int
-    gaps: int
-    trajectories: int
-    seconds: float
-    problems: tuple[str, ...] = ()
-
-
 class Job:
-    """A pipeline over one cluster and one lake. Entering starts Spark; all methods are called from one thread."""
+    """A pipeline over one cluster and one lake. Entering starts Spark. One caller at a time, of any thread."""
+
+    source: type[RocketMQDataSource] = RocketMQDataSource  # what it reads with; tests read something else
 
     def __init__(self, config: JobConfig, progress: Say = lambda text: None) -> None:
         self.config = config
@@ -97,13 +47,20 @@ class Job:
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self._lake: Lake | None = None
-        self._counts: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._lake = Lake.create(self.config.lake)
-        shutil.rmtree(self.config.lake / STAGING, ignore_errors=True)
-        self._spark = self._stack.enter_context(spark_session(self.config.session))
-        self._spark.dataSource.register(RocketMQDataSource)
+        self.use(self._stack.enter_context(spark_session(self.config.session)))
+        return self
+
+    def use(self, spark: SparkSession) -> Self:
+        """Work with a session that is there already, whose end is its owner's business. Instead of entering."""
+        self._lake = self._lake or Lake.create(self.config.lake)
+        self._spark = spark
+        committer = Committer(self._lake)
+        judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json")
+        self._ingest = Ingest(spark, committer, judged, self.config, self.source)
+        self._judge = Judge(spark, self._lake, committer, judged, self.config.settings)
         return self
 
     def __exit__(
@@ -129,263 +86,80 @@ class Job:
     def sample(self) -> list[str]:
         """Sample who reads what and how far, now; return what could not be asked. MQError: the cluster is not there."""
         with SyncAdmin(self.config.namesrv) as admin:
-            topology = survey(admin, self.config.trace_topic, self.config.topics)
-            return self._sample(admin, topology, _now_ms())
+            found, _ = self._look(admin)
+        self._keep(found, self._ingest.offsets())
+        return found.problems
 
     def once(self, as_of_ms: int | None = None) -> JobReport:
-        """One cycle. as_of_ms: the instant to judge at; the time of the sample, right after reading, where None."""
+        """One cycle. as_of_ms: the instant to judge at; that of the sample it begins with, where None."""
         return self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
 
     def run(self, interval_ms: int, stop: Event) -> None:
-        """Cycle until stop is set, every interval_ms; gaps are recorded, files compacted and expired."""
+        """Cycle until stop is set, every interval_ms. Gaps are recorded, files compacted and expired; a cycle that
+        fails is told of and tried again at the next turn."""
         while not stop.is_set():
-            begun_ms = _now_ms()
-            report = self._cycle(None, fail_on_data_loss=False)
-            self._maintain(_now_ms())
-            self._say(f"as of {report.as_of_ms}: {report.trajectories} trajectories in {report.seconds:.1f} s")
-            stop.wait(max(0, interval_ms - (_now_ms() - begun_ms)) / 1000)
+            begun_ms = now_ms()
+            try:
+                report = self._cycle(None, fail_on_data_loss=False)
+                self._maintain(now_ms())
+                self._say(
+                    f"{report.trace_records} trace records, {report.messages} messages, {report.trajectories} judged"
+                )
+            except MQError as error:
+                self._say(f"this cycle failed: {error}")
+            stop.wait(max(0, interval_ms - (now_ms() - begun_ms)) / 1000)
 
     # -- one cycle -------------------------------------------------------------------------------------------------
 
     def _cycle(self, as_of_ms: int | None, *, fail_on_data_loss: bool) -> JobReport:
         begun = time.monotonic()
-        self._counts = {}
+        self._say("asking the cluster who reads what, and how far")
         with SyncAdmin(self.config.namesrv) as admin:
-            topology = survey(admin, self.config.trace_topic, self.config.topics)
-            cluster = self.config.cluster or topology.cluster
-            problems = []
-            if topology.has_trace_topic:
-                self._ingest("trace", (self.config.trace_topic,), TRACE_SCHEMA, cluster, topology, fail_on_data_loss)
-            else:
-                problems.append(f"the cluster has no trace topic {self.config.trace_topic}: nothing is traced there")
-            if topology.evidence:
-                self._ingest("messages", topology.evidence, META_SCHEMA, cluster, topology, fail_on_data_loss)
-            judged_ms = _now_ms() if as_of_ms is None else as_of_ms
-            problems += self._sample(admin, topology, judged_ms)
-        trajectories = self._judge(judged_ms)
+            found, topology = self._look(admin)
+        if not topology.trace_topics:
+            found.problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced there")
+        self._say("reading trace and messages")
+        counts = self._ingest.run(
+            self.config.cluster or topology.cluster,
+            topology.trace_topics,
+            topology.evidence,
+            topology.delays_ms,
+            fail_on_data_loss=fail_on_data_loss,
+        )
+        reached = self._ingest.offsets()
+        found.problems += behind(found, reached)
+        self._keep(found, reached)
+        self._say(f"judging as of {found.sampled_ms if as_of_ms is None else as_of_ms}")
+        judged = self._judge.run(found.sampled_ms if as_of_ms is None else as_of_ms, only_until=as_of_ms is not None)
+        self._judge.lag(found.sampled_ms)
         return JobReport(
-            as_of_ms=judged_ms,
-            trace_events=self._counts.get(trail.TRACE_EVENTS.name, 0),
-            rejects=self._counts.get(trail.TRACE_REJECTS.name, 0),
-            stored_messages=self._counts.get(trail.MESSAGE_META.name, 0),
-            gaps=self._counts.get(trail.GAPS.name, 0),
-            trajectories=trajectories,
+            as_of_ms=found.sampled_ms if as_of_ms is None else as_of_ms,
+            trace_messages=counts.trace_messages,
+            trace_records=counts.of(trail.TRACE_EVENTS),
+            rejects=counts.of(trail.TRACE_REJECTS),
+            messages=counts.of(trail.MESSAGE_META),
+            gaps=counts.of(trail.GAPS),
+            trajectories=judged,
             seconds=time.monotonic() - begun,
-            problems=tuple(problems),
+            problems=tuple(found.problems),
         )
 
-    def _ingest(
-        self,
-        name: str,
-        topics: tuple[str, ...],
-        schema: str,
-        cluster: str,
-        topology: Topology,
-        fail_on_data_loss: bool,
-    ) -> None:
-        """Read topics to their ends, batch by batch."""
-        checkpoint = self.config.lake / CHECKPOINTS / name
-        app = _id_of(checkpoint)
-        reader = (
-            self.spark.readStream.format("rocketmq")
-            .schema(schema)
-            .option("nameServer", self.config.namesrv)
-            .option("topic", ",".join(topics))
-            .option("maxOffsetsPerTrigger", self.config.offsets_per_batch_max)
-            .option("maxPartitions", max(2, self.spark.sparkContext.defaultParallelism))
-            .option("failOnDataLoss", str(fail_on_data_loss).lower())
-        )
-        if self.config.read_rate_max:
-            reader = reader.option("readRateMax", self.config.read_rate_max)
+    def _look(self, admin: SyncAdmin) -> tuple[Sample, Topology]:
+        topology = survey(admin, self.config.trace_topic, self.config.topics)
+        return sample(admin, topology, self.config.cluster or topology.cluster, now_ms()), topology
 
-        def take(rows: DataFrame, batch: int) -> None:
-            if name == "trace":
-                self._take_trace(rows, app, batch, cluster)
-            else:
-                self._take_messages(rows, app, batch, cluster, topology)
+    def _keep(self, found: Sample, reached: QueueOffsets) -> None:
+        """Write a sample's rows; how far the pipeline itself has read is known only now."""
+        for name, rows in found.with_read_offsets(reached).items():
+            table = self.lake[name]
+            file = table.path / f"batch=sample-{found.sampled_ms}" / "part-0.parquet"
+            if not table.is_committed("sample", found.sampled_ms):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                pq.write_table(arrow_rows(table.table.relation, rows), file, compression="zstd")
+                table.commit([file], app="sample", batch=found.sampled_ms)
 
-        query = (
-            reader.load()
-            .writeStream.foreachBatch(take)
-            .option("checkpointLocation", str(checkpoint / "spark"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-
-    def _take_trace(self, rows: DataFrame, app: str, batch: int, cluster: str) -> None:
-        if self.lake[trail.ATTEMPTS.name].is_committed(app, batch):
-            return
-        staging = self._stage(app, batch)
-        decoded(rows, cluster).write.partitionBy(HOLDS).mode("overwrite").parquet(str(staging))
-        events = self._move(staging / f"{HOLDS}={EVENTS}", trail.TRACE_EVENTS, app, batch)
-        suspects = staging / f"{HOLDS}={SUSPECTS}"
-        events += self._few(suspects, trail.TRACE_EVENTS, f"{app}-late", batch, suspected_events)
-        self._take_few(suspects, trail.TRACE_REJECTS, app, batch, rejects)
-        self._take_few(staging / f"{HOLDS}={GAPS}", trail.GAPS, app, batch, lambda kept: gaps(kept, _now_ms()))
-        self._commit(trail.TRACE_EVENTS, events, app, batch)
-        shutil.rmtree(staging, ignore_errors=True)
-        self._silver(app, batch, events, [])
-
-    def _take_messages(self, rows: DataFrame, app: str, batch: int, cluster: str, topology: Topology) -> None:
-        if self.lake[trail.ATTEMPTS.name].is_committed(app, batch):
-            return
-        staging = self._stage(app, batch)
-        message_meta(rows, cluster, topology.delays_ms, _now_ms()).write.mode("overwrite").parquet(str(staging))
-        files = self._move(staging, trail.MESSAGE_META, app, batch)
-        self._commit(trail.MESSAGE_META, files, app, batch)
-        shutil.rmtree(staging, ignore_errors=True)
-        self._silver(app, batch, [], files)
-
-    def _take_few(
-        self, folder: Path, relation: trail.Relation, app: str, batch: int, stage: Callable[[DataFrame], DataFrame]
-    ) -> None:
-        """Write and commit the few rows of a side table, if there are any."""
-        self._commit(relation, self._few(folder, relation, app, batch, stage), app, batch)
-
-    def _few(
-        self, folder: Path, relation: trail.Relation, app: str, batch: int, stage: Callable[[DataFrame], DataFrame]
-    ) -> list[Path]:
-        if not folder.is_dir():
-            return []
-        staging = self._stage(f"{app}-{relation.name}", batch)
-        stage(self.spark.read.parquet(str(folder))).coalesce(1).write.mode("overwrite").parquet(str(staging))
-        files = self._move(staging, relation, app, batch)
-        shutil.rmtree(staging, ignore_errors=True)
-        return files
-
-    def _silver(self, app: str, batch: int, events: Iterable[Path], messages: Iterable[Path]) -> None:
-        """Append the attempts that a batch of evidence tells of; the last commit of a batch: it makes it done."""
-        read_files(self.spark, trail.TRACE_EVENTS, [str(file) for file in events]).createOrReplaceTempView("new_events")
-        read_files(self.spark, trail.MESSAGE_META, [str(file) for file in messages]).createOrReplaceTempView("new_meta")
-        rows = self.spark.sql(trail.attempts_sql("new_events", "new_meta"))
-        files = self._write_hours(rows, trail.ATTEMPTS, app, batch)
-        self._commit(trail.ATTEMPTS, files, app, batch)
-
-    # -- gold ------------------------------------------------------------------------------------------------------
-
-    def _judge(self, as_of_ms: int) -> int:
-        """Judge every message of the lake as of as_of_ms and replace gold; return the number of trajectories."""
-        engine = SparkEngine(self.spark)
-        try:
-            attempts = read_files(self.spark, trail.ATTEMPTS, self.lake[trail.ATTEMPTS.name].paths())
-            count = max(2, sum(f.row_count for f in self.lake[trail.ATTEMPTS.name].files()) // EVENTS_A_PARTITION)
-            self.spark.conf.set("spark.sql.shuffle.partitions", str(count))
-            attempts.createOrReplaceTempView(trail.ATTEMPTS.name)
-            for relation in (
-                trail.TRACE_EVENTS,
-                trail.GROUP_OFFSETS,
-                trail.CLIENTS,
-                trail.SUBSCRIPTIONS,
-                trail.QUEUE_RANGES,
-                trail.GAPS,
-                trail.MESSAGE_META,
-            ):
-                rows = read_files(self.spark, relation, self.lake[relation.name].paths())
-                rows.createOrReplaceTempView(relation.name)
-            trail.run(engine, trail.judge(as_of_ms, trail.SPARK, self.config.settings))
-            app, batch = "gold", as_of_ms
-            for relation in (trail.TRAJECTORIES, trail.VERDICTS, trail.LATENCY_MINUTE, trail.KEY_INDEX):
-                table = self.lake[relation.name]
-                files = self._write_hours(self.spark.table(relation.name), relation, app, batch)
-                table.commit(files, app=app, batch=batch, replace_hours=table.hours(), now_ms=as_of_ms)
-            return sum(f.row_count for f in self.lake[trail.TRAJECTORIES.name].files())
-        finally:
-            engine.close()
-
-    # -- samples ---------------------------------------------------------------------------------------------------
-
-    def _sample(self, admin: SyncAdmin, topology: Topology, sampled_ms: int) -> list[str]:
-        cluster = self.config.cluster or topology.cluster
-        found = sample(admin, topology, cluster, sampled_ms, self._read_offsets())
-        for name, rows in found.rows.items():
-            relation = self.lake[name].table.relation
-            folder = self.config.lake / name / f"batch=sample-{sampled_ms}"
-            folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(arrow_rows(relation, rows), folder / "part-0.parquet", compression="zstd")
-            self.lake[name].commit([folder / "part-0.parquet"], app="sample", batch=sampled_ms, now_ms=sampled_ms)
-        return found.problems
-
-    def _read_offsets(self) -> Mapping[MessageQueue, int]:
-        """Where the streams will go on, by their checkpoints' last committed offsets."""
-        offsets: dict[MessageQueue, int] = {}
-        for name in ("trace", "messages"):
-            offsets |= _checkpoint_offsets(self.config.lake / CHECKPOINTS / name / "spark" / "offsets")
-        return offsets
-
-    # -- files -----------------------------------------------------------------------------------------------------
-
-    def _stage(self, app: str, batch: int) -> Path:
-        return self.config.lake / STAGING / f"{app}-{batch}"
-
-    def _move(self, staging: Path, relation: trail.Relation, app: str, batch: int) -> list[Path]:
-        """Move written files to their table's folder, anew if a crash left some there."""
-        target = self.config.lake / relation.name / f"batch={app}-{batch}"
-        shutil.rmtree(target, ignore_errors=True)
-        if not staging.is_dir():
-            return []
-        target.mkdir(parents=True)
-        moved = []
-        for number, file in enumerate(sorted(staging.rglob("*.parquet"))):
-            moved.append(file.rename(target / f"part-{number}.parquet"))
-        return moved
-
-    def _write_hours(self, rows: DataFrame, relation: trail.Relation, app: str, batch: int) -> list[Path]:
-        """Write rows so that each file holds one publish hour."""
-        staging = self._stage(f"{app}-{relation.name}", batch)
-        (
-            rows.select(*relation.names)
-            .selectExpr("*", "publish_hour AS hour_of_file")
-            .write.partitionBy("hour_of_file")
-            .mode("overwrite")
-            .parquet(str(staging))
-        )
-        files = self._move(staging, relation, app, batch)
-        shutil.rmtree(staging, ignore_errors=True)
-        return files
-
-    def _commit(self, relation: trail.Relation, files: list[Path], app: str, batch: int) -> None:
-        table = self.lake[relation.name]
-        before = sum(f.row_count for f in table.files())
-        if table.commit(files, app=app, batch=batch, now_ms=_now_ms()):
-            self._counts[relation.name] = (
-                self._counts.get(relation.name, 0) + sum(f.row_count for f in table.files()) - before
-            )
-
-    def _maintain(self, now_ms: int) -> None:
-        """Compact closed hours, forget what is older than retention, remove files nobody names."""
-        compact(self.lake, closed_before_hour=now_ms // HOUR_MS - 1, now_ms=now_ms)
-        expire(self.lake, now_ms - self.config.retention_ms, now_ms=now_ms)
-        sweep(self.lake, now_ms=now_ms)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _id_of(checkpoint: Path) -> str:
-    """Return what a checkpoint's commits are known by: a new checkpoint begins its batches at 0 again."""
-    file = checkpoint / "id"
-    if not file.exists():
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{checkpoint.name}-{uuid.uuid4().hex[:12]}")
-    return file.read_text()
-
-
-def _checkpoint_offsets(folder: Path) -> dict[MessageQueue, int]:
-    """Return the end offsets of a checkpoint's last batch: {topic: {broker: {queue id: offset}}} in its last line."""
-    batches = (
-        sorted((int(file.name), file) for file in folder.glob("*") if file.name.isdigit()) if folder.is_dir() else []
-    )
-    if not batches:
-        return {}
-    value: Any = json.loads(batches[-1][1].read_text().splitlines()[-1])
-    found: dict[MessageQueue, int] = {}
-    try:
-        for topic, brokers in value.items():
-            for broker, queues in brokers.items():
-                for queue_id, offset in queues.items():
-                    found[MessageQueue(topic, broker, int(queue_id))] = int(offset)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise MQError(f"found {str(value)[:200]} as offsets in {batches[-1][1]}: another version wrote them") from error
-    return found
+    def _maintain(self, at_ms: int) -> None:
+        """Compact closed hours, forget what is older than retention, remove files that nobody names."""
+        compact(self.lake, closed_before_hour=at_ms // HOUR_MS - 1, now_ms=at_ms)
+        expire(self.lake, at_ms - self.config.retention_ms, now_ms=at_ms)
+        sweep(self.lake, now_ms=at_ms)

@@ -7,11 +7,28 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from mqtrail import trail
-from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from mqtrail.pipeline.sqltext import literal, relation_columns, select, select_relation
+from mqtrail.wire import (
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TRACE_ON,
+    PROPERTY_UNIQ_KEY,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
+
+HOLDS = "holds"  # the column of message_meta that tells its rows apart
+MESSAGES, GAPS = "messages", "gaps"
 
 # What the source is asked for: the body is counted and dropped where it arrives.
 META_SCHEMA = (
-    "topic string, broker_name string, queue_id int, queue_offset bigint, lost_until bigint, physical_offset bigint, "
+    "topic string, broker_name string, queue_id int, queue_offset bigint, lost_until bigint, lost_reason string, "
+    "physical_offset bigint, "
     "offset_msg_id string, own_unique_key string, properties map<string,string>, stored_body_size int, "
     "body_crc bigint, store_size int, sys_flag int, born_timestamp_ms bigint, born_host string, "
     "store_timestamp_ms bigint, store_host string, reconsume_times int"
@@ -19,54 +36,69 @@ META_SCHEMA = (
 
 
 def message_meta(stored: DataFrame, cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> DataFrame:
-    """One row a stored copy, as trail.MESSAGE_META says, of rows of META_SCHEMA; loss rows are left out.
+    """All that stored messages say, in one pass: rows as trail.MESSAGE_META says, and `holds`, which of two they are.
 
-    delay_levels_ms: what the broker's levels 1, 2, … mean (messageDelayLevel). read_ms: now.
+    MESSAGES  a stored copy
+    GAPS      messages that are gone: from queue_offset to physical_offset, why in tags
+
+    stored: rows of META_SCHEMA. delay_levels_ms: what the broker's levels 1, 2, … mean (messageDelayLevel). read_ms:
+    now.
     """
-    expressions = _expressions(cluster, delay_levels_ms, read_ms)
-    rows = stored.filter("lost_until IS NULL").selectExpr(*(f"{text} AS {name}" for name, text in expressions.items()))
-    kinds = {"stored_kind": trail.stored_kind()}
-    return rows.selectExpr(*(f"{kinds.get(name, name)} AS {name}" for name in trail.MESSAGE_META.names))
+    columns = _columns(cluster, delay_levels_ms, read_ms)
+    told = select(stored, {name: text for name, text in columns.items() if name != "stored_kind"})
+    holds = f"CASE WHEN {HOLDS} THEN '{GAPS}' ELSE '{MESSAGES}' END AS {HOLDS}"
+    return told.selectExpr(*relation_columns(trail.MESSAGE_META, {"stored_kind": trail.stored_kind()}), holds)
 
 
-def _expressions(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict[str, str]:
-    """The SQL of every column of trail.MESSAGE_META, in its order."""
-    level = f"try_cast({_property('DELAY')} AS bigint)"
+def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
+    """One row a range that is gone, as trail.GAPS says; of message_meta's rows of GAPS."""
+    columns = {
+        "first_offset": "queue_offset",
+        "end_offset": "physical_offset",
+        "from_ms": "NULL",
+        "to_ms": "store_ms",
+        "detected_ms": str(detected_ms),
+        "reason": "tags",
+    }
+    return select_relation(kept, trail.GAPS, columns)
+
+
+def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict[str, str]:
+    """SQL of every column but stored_kind, which is told by others of them; and of holds, whether it is a loss row."""
+    level = f"try_cast({_property(PROPERTY_DELAY)} AS bigint)"
     levels = ", ".join(f"{ms}L" for ms in delay_levels_ms)
-    # A level above the highest waits as long as the highest; none and what is no level wait for nothing.
+    # A level above the highest waits as long as the highest; none, and what is no level, wait for nothing.
     delay_ms = (
         f"CASE WHEN {level} > 0 THEN element_at(array({levels}), int(least({level}, {len(delay_levels_ms)}))) END"
     )
-    # Of a waiting copy the topic it waits for, of any other the one it stands in.
-    bound_for = f"CASE WHEN topic = '{SCHEDULE_TOPIC}' THEN {_text('REAL_TOPIC')} ELSE topic END"
-    own = {
-        "cluster": _literal(cluster),
-        "offset_msg_id": "offset_msg_id",
+    real_topic = _text(PROPERTY_REAL_TOPIC)
+    # Of a copy that waits, the topic it waits for.
+    bound_for = f"CASE WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN {real_topic} ELSE topic END"
+    timer_ms = f"try_cast({_property(PROPERTY_TIMER_OUT_MS)} AS bigint)"
+    waits_ms = f"CASE WHEN topic = '{SCHEDULE_TOPIC}' THEN store_timestamp_ms + {delay_ms} END"
+    return {column: column for column in trail.MESSAGE_META.names} | {
+        "cluster": literal(cluster),
         "own_unique_key": "coalesce(own_unique_key, '')",
-        "last_unique_key": _text("UNIQ_KEY"),
-        "keys": _text("KEYS"),
-        "tags": _text("TAGS"),
+        "last_unique_key": _text(PROPERTY_UNIQ_KEY),
+        "physical_offset": "coalesce(lost_until, physical_offset)",
+        "offset_msg_id": "coalesce(offset_msg_id, '')",
+        "keys": _text(PROPERTY_KEYS),
+        "tags": f"coalesce(lost_reason, {_text(PROPERTY_TAGS)})",
         "born_ms": "born_timestamp_ms",
+        "born_host": "coalesce(born_host, '')",
         "store_ms": "store_timestamp_ms",
+        "store_host": "coalesce(store_host, '')",
         "body_size": "stored_body_size",
-        "real_topic": _text("REAL_TOPIC"),
-        "retry_topic": _text("RETRY_TOPIC"),
-        "group_name": f"CASE WHEN startswith({bound_for}, '{RETRY_PREFIX}') THEN substring({bound_for}, "
-        f"{len(RETRY_PREFIX) + 1}) WHEN startswith({bound_for}, '{DLQ_PREFIX}') THEN substring({bound_for}, "
-        f"{len(DLQ_PREFIX) + 1}) ELSE '' END",
-        "origin_msg_id": _text("ORIGIN_MESSAGE_ID"),
+        "real_topic": real_topic,
+        "retry_topic": _text(PROPERTY_RETRY_TOPIC),
+        "group_name": trail.retry_group(f"({bound_for})"),
+        "origin_msg_id": _text(PROPERTY_ORIGIN_MESSAGE_ID),
         "delay_level": level,
         "delay_ms": delay_ms,
-        "due_ms": f"coalesce(try_cast({_property('TIMER_OUT_MS')} AS bigint), CASE WHEN topic = '{SCHEDULE_TOPIC}' "
-        f"THEN store_timestamp_ms + {delay_ms} END)",
-        "trace_on": _text("TRACE_ON"),
+        "due_ms": f"coalesce({timer_ms}, {waits_ms})",
+        "trace_on": _text(PROPERTY_TRACE_ON),
         "read_ms": str(read_ms),
-    }
-    types = {"string": "string", "bigint": "bigint", "boolean": "boolean"}
-    return {
-        column.name: f"CAST({own.get(column.name, column.name)} AS {types[column.type]})"
-        for column in trail.MESSAGE_META
-        if column.name != "stored_kind"  # made of the others
+        HOLDS: "lost_until IS NOT NULL",
     }
 
 
@@ -76,9 +108,3 @@ def _property(name: str) -> str:
 
 def _text(name: str) -> str:
     return f"coalesce({_property(name)}, '')"
-
-
-def _literal(text: str) -> str:
-    """A text as an SQL literal of Spark, whatever is in it."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -1,5 +1,6 @@
-"""Samples of a cluster: who reads what, how far, from where to where queues reach. Read only, as rows of trail's
-relations.
+"""Samples of a cluster: who reads what, how far, and from where to where queues reach; as rows of trail's relations.
+
+Everything is asked of name servers and masters, and nothing is written.
 
 What a broker cannot tell is left out and said, never written as a zero: a group that answered nowhere has a row with
 status ERROR, a queue nobody committed on has none.
@@ -7,18 +8,20 @@ status ERROR, a queue nobody committed on has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
+from mqtrail.pipeline.offsets import QueueOffsets
 from mqtrail.wire import (
+    CLOUD_TRACE_TOPIC_PREFIX,
     DELAY_LEVELS_DEFAULT,
     DLQ_PREFIX,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
-    ConsumerNotOnline,
+    TIMER_TOPIC,
     MessageQueue,
     MQError,
     Refusal,
@@ -26,7 +29,6 @@ from mqtrail.wire import (
 )
 
 Row = dict[str, Any]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,9 @@ class Topology:
     cluster: str
     masters: Mapping[str, str]
     business: tuple[str, ...]
-    evidence: tuple[str, ...]  # business topics, their retry and dead-letter topics, the schedule topic
-    delays_ms: tuple[int, ...]
-    has_trace_topic: bool
+    evidence: tuple[str, ...]  # business topics, all retry and dead-letter topics, those in which copies wait
+    trace_topics: tuple[str, ...]  # the configured one and those of regions, as far as they exist
+    delays_ms: tuple[int, ...]  # what the delay levels mean
 
 
 def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> Topology:
@@ -57,7 +59,7 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
         and (only is None or topic in only)
     )
     around = tuple(topic for topic in topics if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
-    schedule = (SCHEDULE_TOPIC,) if SCHEDULE_TOPIC in topics else ()
+    waiting = tuple(topic for topic in (SCHEDULE_TOPIC, TIMER_TOPIC) if topic in topics)
     levels = DELAY_LEVELS_DEFAULT
     for address in masters.values():
         levels = admin.broker_config(address).get("messageDelayLevel", levels)
@@ -66,9 +68,11 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
         cluster=names[0] if names else "",
         masters=masters,
         business=business,
-        evidence=(*business, *around, *schedule),
+        evidence=(*business, *around, *waiting),
         delays_ms=tuple(parse_delay_levels(levels)),
-        has_trace_topic=trace_topic in topics,
+        trace_topics=tuple(
+            topic for topic in topics if topic == trace_topic or topic.startswith(CLOUD_TRACE_TOPIC_PREFIX)
+        ),
     )
 
 
@@ -84,15 +88,37 @@ class Sample:
         """Add one row of a relation."""
         self.rows.setdefault(relation.name, []).append(row)
 
+    def with_read_offsets(self, reached: QueueOffsets) -> dict[str, list[Row]]:
+        """The rows, with how far the pipeline has read each queue of queue_ranges."""
+        ranges = [row | {"read_offset": reached.get(_queue_of(row))} for row in self._ranges()]
+        return self.rows | ({trail.QUEUE_RANGES.name: ranges} if ranges else {})
+
+    def _ranges(self) -> list[Row]:
+        return self.rows.get(trail.QUEUE_RANGES.name, [])
+
+
+def _queue_of(row: Row) -> MessageQueue:
+    return MessageQueue(row["topic"], row["broker_name"], row["queue_id"])
+
+
+def behind(found: Sample, reached: QueueOffsets) -> list[str]:
+    """Say of which brokers the pipeline has not read all that the sample saw: what it judges lacks that."""
+    missing: dict[str, int] = {}
+    for row in found.with_read_offsets(reached).get(trail.QUEUE_RANGES.name, []):
+        if row["max_offset"] > (row["read_offset"] or 0):
+            missing[row["broker_name"]] = (
+                missing.get(row["broker_name"], 0) + row["max_offset"] - (row["read_offset"] or 0)
+            )
+    return [f"{count} messages of broker {name} could not be read yet" for name, count in sorted(missing.items())]
+
 
 def sample(
     admin: SyncAdmin,
     topology: Topology,
     cluster: str,
     sampled_ms: int,
-    read: Mapping[MessageQueue, int],
 ) -> Sample:
-    """Sample a cluster. read: where the pipeline will go on, queue by queue."""
+    """Sample a cluster, now."""
     found = Sample(sampled_ms)
     stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
     groups: set[str] = set()
@@ -118,8 +144,8 @@ def sample(
             found.problems.append(f"groups of {topic}: {error}")
     for group in sorted(groups):
         _sample_group(admin, found, group, topology.masters, stamp)
-    for topic in topology.evidence:
-        _sample_ranges(admin, found, topic, stamp, read)
+    for topic in (*topology.trace_topics, *topology.evidence):
+        _sample_ranges(admin, found, topic, stamp)
     return found
 
 
@@ -130,10 +156,7 @@ def _sample_group(admin: SyncAdmin, found: Sample, group: str, masters: Mapping[
     for name, address in masters.items():
         try:
             connections = admin.consumer_connections(group, address)
-        except ConsumerNotOnline:
-            asked = True
-            continue
-        except Refusal:
+        except Refusal:  # ConsumerNotOnline, or a group that this broker has never heard of
             asked = True
             continue
         except MQError as error:
@@ -164,7 +187,7 @@ def _sample_group(admin: SyncAdmin, found: Sample, group: str, masters: Mapping[
         found.add(trail.SUBSCRIPTIONS, {**stamp, "group_name": group, **row})
 
 
-def _sample_ranges(admin: SyncAdmin, found: Sample, topic: str, stamp: Row, read: Mapping[MessageQueue, int]) -> None:
+def _sample_ranges(admin: SyncAdmin, found: Sample, topic: str, stamp: Row) -> None:
     try:
         gathered = admin.topic_stats(topic)
     except MQError as error:
@@ -176,5 +199,4 @@ def _sample_ranges(admin: SyncAdmin, found: Sample, topic: str, stamp: Row, read
         for queue, reach in stats.offset_table.items():
             row = {"broker_name": name, "topic": topic, "queue_id": queue.queue_id}
             ends = {"min_offset": reach.min_offset, "max_offset": reach.max_offset}
-            read_offset = read.get(MessageQueue(topic, name, queue.queue_id))
-            found.add(trail.QUEUE_RANGES, {**stamp, **row, **ends, "read_offset": read_offset})
+            found.add(trail.QUEUE_RANGES, {**stamp, **row, **ends})

@@ -25,6 +25,11 @@ from mqtrail.pipeline.java import find_java, wrap_java
 # One retry a task: a killed Python worker must not end the job, which plain local[n] would let it do.
 LOCAL_MASTER = "local[*,4]"
 
+# What one cycle over some hundred thousand records takes is mostly the compiling of code that runs for a second: the
+# first compiler alone needs half of that time, and is left behind by the second one from some millions of records on.
+SHORT_SESSION = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+LONG_SESSION = "-XX:+UseParallelGC"
+
 _LOG4J2 = """status = off
 rootLogger.level = {level}
 rootLogger.appenderRef.console.ref = console
@@ -76,7 +81,7 @@ class SessionConfig:
     # Two suit what one cycle of a small cluster brings; the job raises them with the rows it has to shuffle.
     shuffle_partitions: int = 2
     log_level: str = "ERROR"
-    java_options: str = "-XX:+UseParallelGC"
+    java_options: str = LONG_SESSION
     scratch: Path | None = None  # None: a folder of its own below the system's temporary one
 
 

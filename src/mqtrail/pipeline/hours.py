@@ -1,0 +1,48 @@
+"""Which publish hours a judgement has to look at: those with new attempts, and those where something is still open.
+
+Kept in one small file beside the checkpoints, replaced whole. It may name too many hours after a crash, never too few.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+
+
+class JudgedHours:
+    """pending: hours with attempts that no judgement has seen. open: hours where a later judgement may differ."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = Lock()
+        kept = json.loads(file.read_text()) if file.exists() else {}
+        self._pending: set[int] = set(kept.get("pending", ()))
+        self._open: set[int] = set(kept.get("open", ()))
+
+    @property
+    def due(self) -> set[int]:
+        """The hours to judge now."""
+        with self._lock:
+            return self._pending | self._open
+
+    def add_pending(self, hours: Iterable[int]) -> None:
+        """Note hours that get new attempts, before these are committed."""
+        with self._lock:
+            self._pending |= set(hours)
+            self._save()
+
+    def judged(self, hours: Iterable[int], still_open: Iterable[int]) -> None:
+        """Note that hours were judged, and which of them hold something open; after that judgement is committed."""
+        with self._lock:
+            self._pending -= set(hours)
+            self._open = (self._open - set(hours)) | set(still_open)
+            self._save()
+
+    def _save(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        written = self._file.with_suffix(".tmp")
+        written.write_text(json.dumps({"pending": sorted(self._pending), "open": sorted(self._open)}))
+        os.replace(written, self._file)
