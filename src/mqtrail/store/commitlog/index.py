@@ -109,7 +109,7 @@ class IndexFile:
         """Make a page of the slots known."""
         first, last = page * PAGE_SLOTS, min((page + 1) * PAGE_SLOTS, self._slots)
         data = self._file.read_at(HEADER.size + first * SLOT.size, (last - first) * SLOT.size)
-        if any(data):
+        if data.count(0) != len(data):
             slots = array("i", data)
             if IS_LITTLE_ENDIAN:
                 slots.byteswap()
