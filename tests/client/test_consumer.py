@@ -473,17 +473,24 @@ def test_close_waits_for_running_handlers() -> None:
         async with fake_cluster({"orders": 2}) as cluster:
             put(cluster.brokers[0], "orders", b"quick")
             put(cluster.brokers[0], "orders", b"slow", queue_id=1)
-            started = 0
+            started: set[bytes] = set()
+            ends = {b"quick": asyncio.Event(), b"slow": asyncio.Event()}
 
             async def handler(m: Delivery) -> None:
-                nonlocal started
-                started += 1
-                await asyncio.sleep(0.05 if m.body == b"quick" else 0.6)
+                started.add(m.body)
+                await ends[m.body].wait()
 
-            async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer:
-                task = asyncio.create_task(consumer.run(handler))
-                await until(lambda: started == 2)
-            await task
+            consumer = Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK)
+            await consumer.start()
+            running = asyncio.create_task(consumer.run(handler))
+            await until(lambda: len(started) == 2)
+            closing = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0)
+            ends[b"quick"].set()
+            await closing
+            assert committed(cluster) == {("broker-a", 0): 1}
+            ends[b"slow"].set()
+            await running
             assert committed(cluster) == {("broker-a", 0): 1}
 
     run(main())

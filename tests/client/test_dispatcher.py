@@ -13,7 +13,7 @@ from mqtrail.client.trace.dispatcher import Dispatcher
 from mqtrail.client.trace.shared_spool import SharedSpool
 from mqtrail.client.trace.text import pub
 
-from .helpers import TraceSink, run, until
+from .helpers import TraceSink, patient, run, until
 
 Scenario = Callable[[Dispatcher, TraceSink], Awaitable[None]]
 
@@ -220,7 +220,7 @@ def test_close_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
             dispatcher.record("orders", text(number), [f"id-{number}"], 0)
         begun = asyncio.get_running_loop().time()
         await dispatcher.close(50)
-        assert asyncio.get_running_loop().time() - begun < 1
+        assert asyncio.get_running_loop().time() - begun < 3
 
     dispatcher, _ = play(tmp_path, scenario, sink)
     assert (dispatcher.counts.spooled, dispatcher.counts.lost) == (10, 0)
@@ -256,7 +256,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(patient, max_examples=40)
 @given(steps, st.sampled_from([3_000, 20_000]), st.sampled_from([0, 2_000, 100_000]))
 def test_every_context_is_accounted_for(
     tmp_path_factory: Any, script: list[str], memory_size_max: int, spool_size_max: int

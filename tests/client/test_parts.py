@@ -21,11 +21,14 @@ from mqtrail.wire import (
     encode_trace,
 )
 
+from .helpers import patient
+
 
 def queues(count: int, *brokers: str) -> list[MessageQueue]:
     return [MessageQueue("orders", broker, number) for broker in brokers or ("broker-a",) for number in range(count)]
 
 
+@patient
 @given(st.integers(0, 40), st.integers(1, 12))
 def test_every_queue_has_exactly_one_member(queue_count: int, member_count: int) -> None:
     """All members together hold every queue once, their shares differ by one at most, and averagely gives runs."""
@@ -94,6 +97,7 @@ def message(offset: int, body: bytes = b"12345") -> MessageExt:
     return MessageExt("orders", body, 0, {}, 0, offset, offset, 0, 0, host, 0, host, 0, 0, 0, 0)
 
 
+@patient
 @given(st.lists(st.integers(0, 30), unique=True, max_size=20).map(sorted), st.randoms(use_true_random=False))
 def test_the_commit_offset_is_the_lowest_unsettled(offsets: list[int], random: object) -> None:
     """In whatever order messages are settled, exactly those below the commit offset are done."""

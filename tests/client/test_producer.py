@@ -35,7 +35,7 @@ from mqtrail.wire import (
 )
 
 from .fake_cluster import HANG_UP, SILENT, FakeBroker, fake_cluster, on_code, refuse
-from .helpers import run, until
+from .helpers import patient, run, until
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -220,7 +220,7 @@ def test_a_silent_broker_costs_the_time_out_and_no_more() -> None:
             begun = asyncio.get_running_loop().time()
             with pytest.raises(SendFailed, match="may be stored nevertheless") as caught:
                 await producer.send(Message("orders", b"x"), timeout_ms=120)
-            assert asyncio.get_running_loop().time() - begun < 1
+            assert asyncio.get_running_loop().time() - begun < 2
             assert caught.value.maybe_stored
             assert [attempt.outcome for attempt in caught.value.attempts] == ["TIMEOUT"]
 
@@ -412,6 +412,7 @@ def test_a_batch_that_cannot_be_sent_says_why() -> None:
             composer.batch(messages)
 
 
+@patient
 @given(
     st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20),
     st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20),
