@@ -13,8 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
-
 from bench.registry import Bar, CannotMeasure, Row, figure
 from bench.session import Session
 from mqtrail.lake import Lake, LookUp, connect
@@ -24,6 +22,7 @@ from mqtrail.trail import Column, publish_hours
 HOURS, PER_HOUR = 20, 500_000
 HOURS_QUICK, PER_HOUR_QUICK = 3, 20_000
 PRODUCERS = 8
+IP, PROCESS = 0x0A000000, 0x12675BE20A66
 FIRST_HOUR = 490_896  # 2026-01-01 00:00 UTC: a month's first, so that an id's milliseconds are easy to make
 HOUR_MS = 3_600_000
 LOOK_UPS = 40  # a round
@@ -31,15 +30,15 @@ BAR_MS = 50.0
 APP = "bench"
 
 # SQL of what a row is, n being its number within the hour; other columns are empty or NULL.
-_AT_MS = "({hour} * 3600000 + n * 3600000 // {count})"
+_AT_MS = "({hour}::bigint * 3600000 + n * 3600000 // {count})"
 _VALUES = {
     "cluster": "'DefaultCluster'",
     "publish_hour": "{hour}",
     "msg_id": "format('{{:032X}}', 0::hugeint + {id})",
     "group_name": "'billing'",
-    "as_of_ms": "{hour} * 3600000 + 7200000",
+    "as_of_ms": "{hour}::bigint * 3600000 + 7200000",
     "topic": "'orders-' || (n % 20)",
-    "keys": "'order-' || ({hour} * 1000000 + n)",
+    "keys": "'order-{hour}-' || n",
     "producer_group": "'shop-' || (n % {producers})",
     "broker_name": "'broker-a'",
     "queue_id": "n % 16",
@@ -64,17 +63,11 @@ _VALUES = {
     "client": "'10.0.0.' || (n % 8) || '@4711'",
 }
 _EVENT = (
-    "{{'at_ms': " + _AT_MS + " + {step}, 'kind': '{kind}', 'group_name': 'billing', 'outcome': 'OK', "
-    "'place': 'broker-a/' || (n % 16), 'detail': '', 'evidence': 'trace:{kind}', 'duration_ms': n % 40, 'retry_times': 0}}"
+    "{{'at_ms': " + _AT_MS + " + 0, 'kind': '%s', 'group_name': 'billing', 'outcome': 'OK', "
+    "'place': 'broker-a/' || (n %% 16), 'detail': '', 'evidence': 'trace:%s', "
+    "'duration_ms': n %% 40, 'retry_times': 0}}"
 )
-_EVENTS = (
-    "["
-    + ", ".join(
-        _EVENT.replace("{kind}", kind).replace("{step}", str(i))
-        for i, kind in enumerate(("Pub", "SubBefore", "SubAfter"))
-    )
-    + "]"
-)
+_EVENTS = "[" + ", ".join(_EVENT % (kind, kind) for kind in ("Pub", "SubBefore", "SubAfter")) + "]"
 
 
 @figure("look-up", "look-up of one id among 10 M messages, its files opened", seconds=110)
@@ -154,22 +147,19 @@ def rows_of(columns: list[Column], hour: int, count: int) -> str:
         empty = "''" if column.type == "string" else "NULL"
         text = _EVENTS if column.type == "events" else _VALUES.get(column.name, empty)
         text = text.format(hour=hour, count=count, producers=PRODUCERS, id=_id_sql(hour, count))
-        picks.append(
-            f"{text} AS {column.name}" if column.type == "events" else f"cast({text} AS {column.type}) AS {column.name}"
-        )
+        picks.append(f"{text if column.type == 'events' else f'cast({text} AS {column.type})'} AS {column.name}")
     return f"SELECT {', '.join(picks)} FROM (SELECT range AS n FROM range({count}))"
 
 
-def id_of(hour: int, number: int, count: int) -> str:
-    """The id of a row of the lake, hours counted from its first."""
-    [value] = duckdb.sql(
-        f"SELECT format('{{:032X}}', {_id_sql(FIRST_HOUR + hour, count)}) FROM (SELECT {number} AS n)"
-    ).fetchall()[0]
-    return str(value)
-
-
 def _id_sql(hour: int, count: int) -> str:
-    """SQL: ip (10.0.0.producer), pid, loader hash, ms since the month began, counter: 128 bits."""
+    """SQL: ip (10.0.0.producer), pid and loader hash, ms since the month began, counter: 128 bits."""
     month_ms = f"({(hour - FIRST_HOUR) * HOUR_MS} + n * {HOUR_MS} // {count})"
-    head = f"({0x0A000000} + n % {PRODUCERS})::hugeint"
-    return f"(({head} * {1 << 48} + {0x12675BE20A66}) * {1 << 32} + {month_ms}) * {1 << 16} + n % 65536"
+    head = f"(({IP} + n % {PRODUCERS})::hugeint * {1 << 48} + {PROCESS})"
+    return f"({head} * {1 << 32} + {month_ms}) * {1 << 16} + n % 65536"
+
+
+def id_of(hour: int, number: int, count: int) -> str:
+    """Return the id that _id_sql gives a row, hours counted from the lake's first."""
+    month_ms = hour * HOUR_MS + number * HOUR_MS // count
+    head = (IP + number % PRODUCERS) << 48 | PROCESS
+    return f"{(head << 32 | month_ms) << 16 | number % 65536:032X}"

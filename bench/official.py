@@ -45,7 +45,7 @@ class OfficialClient:
 
     def throughput(self, *, warm_s: float, seconds: float, trace: bool = False) -> Json:
         """Return {sends, sendsPerS, sendP99Ms, failures, clientCpuS, serverCpuS}; the CPU times are of all its time."""
-        pid = self._pair.apache.broker.pid if self._server == "apache" else self._pair.ours.pid
+        pid = self._pair.pid(self._server)
         with measured(self._java.process.pid) as client, measured(pid) as server:
             found = self._java.call(
                 "throughput",
@@ -143,11 +143,14 @@ def latency(session: Session) -> Iterator[Row]:
     warm_s = CLIENT_WARM_QUICK_S if session.quick else CLIENT_WARM_S
     seconds = 1.0 if session.quick else LATENCY_S
     found: dict[str, list[Json]] = {"ours": [], "apache": []}
+    with pair.only("ours"):
+        pair.settle("ours")
     with pair.only("apache"):
         client = OfficialClient(session, pair, "apache")
         client.open()
         client.throughput(warm_s=0, seconds=warm_s)
         client.suspend()
+        pair.settle("apache")
     try:
         for number in range(session.rounds):
             for name in session.order(number, ("ours", "apache")):

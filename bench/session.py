@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from bench.apache import ApachePeer, Usage
+from bench.apache import ApachePeer, Usage, cpu_seconds
 from bench.load import BATCH, DEEP, ONE64, PULL, SYNC64, Shape, run_load
 from bench.ours import OurPeer
 from bench.registry import CannotMeasure
@@ -26,6 +27,8 @@ APACHE_VERSION = "5.3.3"
 WARM_S, WARM_QUICK_S = 36.0, 4.0
 OURS_WARM_S = 3.0
 PULL_TOPIC = "BenchPull"
+SETTLE_S_MAX, SETTLE_STEP_S = 10.0, 0.25
+IDLE_SHARE = 0.12  # of a core: an idle Apache uses 3 to 5 %, our index builder at work 30
 
 
 class Server(Protocol):
@@ -88,6 +91,24 @@ class Pair:
         finally:
             server.suspend()
 
+    def pid(self, name: str) -> int:
+        """Return the process of a server's broker."""
+        server = self._servers[name]
+        return int(server.broker.pid if isinstance(server, ApachePeer) else server.pid)
+
+    def settle(self, name: str) -> float:
+        """Wait until a server that runs does no more than an idle one, index and queue entries written, or for
+        SETTLE_S_MAX. Return the seconds it took."""
+        began_s, pid = time.monotonic(), self.pid(name)
+        before_s = cpu_seconds(pid)
+        while (took_s := time.monotonic() - began_s) < SETTLE_S_MAX:
+            time.sleep(SETTLE_STEP_S)
+            now_s = cpu_seconds(pid)
+            if now_s - before_s < IDLE_SHARE * SETTLE_STEP_S:
+                return took_s
+            before_s = now_s
+        return took_s
+
     def close(self) -> None:
         """End all of them and delete their files."""
         for server in self._servers.values():
@@ -103,6 +124,7 @@ class Pair:
         self._servers[name] = server
         server.start()
         warm(server.broker_address, warm_s, self.load_cpus)
+        self.settle(name)
         server.suspend()
 
 

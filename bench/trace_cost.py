@@ -24,6 +24,7 @@ def trace_cost(session: Session) -> Iterator[Row]:
     seconds = 1.0 if session.quick else STEADY_S
     with pair.only("ours") as server:
         namesrv = server.namesrv_address
+        pair.settle("ours")
         for number in range(session.rounds):
             for state in session.order(number, ("off", "on")):
                 trace = state == "on"
