@@ -13,7 +13,7 @@ from typing import Self
 
 from mqtrail.demo.plan import DELAY_LEVELS, QUEUE_NUMS
 
-READY_TIMEOUT_S = 20.0
+READY_TIMEOUT_S = 60.0
 
 
 class ClusterError(RuntimeError):

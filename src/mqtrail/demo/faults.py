@@ -19,7 +19,7 @@ BODY_TOO_LARGE = 5 << 20
 SPECIAL_COUNT = 20
 LATE_COUNT = 8
 WORKER_HANDLES = 150
-WORKER_DEADLINE_S = 20.0
+WORKER_DEADLINE_S = 60.0
 FIRST_EXTRA_ORDER = 900_000  # numbers of the payments that the injector sends itself
 
 

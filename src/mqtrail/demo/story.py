@@ -19,7 +19,7 @@ from mqtrail.demo.truth import TruthLog
 from mqtrail.wire import TopicConfig
 
 LANES = 32  # orders sold at once
-ASSIGN_DEADLINE_S = 20.0
+ASSIGN_DEADLINE_S = 60.0
 QUIET_S = 4.0  # no handler began anything for so long: what is left waits for somebody else
 QUIET_DEADLINE_S = 60.0
 
