@@ -183,7 +183,7 @@ def _show(report: JobReport, json: bool) -> None:
     from mqtrail.cli.draw import day_clock
 
     typer.echo(
-        f"read {report.trace_events} trace events ({report.rejects} records did not decode) and "
-        f"{report.stored_messages} stored messages, {report.gaps} gaps; judged {report.trajectories} messages as of "
+        f"read {report.trace_messages} trace messages with {report.trace_records} records ({report.rejects} did not "
+        f"decode) and {report.messages} stored messages, {report.gaps} gaps; judged {report.trajectories} messages as of "
         f"{day_clock(report.as_of_ms)} UTC, in {report.seconds:.1f} s"
     )

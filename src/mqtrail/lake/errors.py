@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from mqtrail.wire import MQError
 
-class LakeError(Exception):
+
+class LakeError(MQError):
     """The root of this room's errors."""
 
 

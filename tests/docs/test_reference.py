@@ -1,0 +1,141 @@
+"""The documentation is under test: every command, option and setting has its entry, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from mqtrail.cli.app import app
+from mqtrail.cli.broker_conf import OTHERS
+from mqtrail.cli.config import COMPOSED, ENVIRONMENT, ROOMS, TOP_KEYS
+from mqtrail.cli.exits import Exit
+from mqtrail.client import ReaderConfig
+from mqtrail.pipeline import OPTIONS
+
+ROOT = Path(__file__).parents[2]
+CLI = ROOT / "docs/reference/cli.md"
+SETTINGS = ROOT / "docs/reference/settings.md"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
+
+
+def sections(page: Path) -> dict[str, str]:
+    """Text of each second-level heading."""
+    parts = re.split(r"^## (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
+    return {heading.strip(): text for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command by its words."""
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
+        yield " ".join(path), command
+        return
+    for name, one in subcommands.items():
+        yield from commands(one, (*path, name))
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_has_its_entry(name: str) -> None:
+    """A heading a command, and each of its options and arguments below it; none that is not there."""
+    text = sections(CLI)[f"`mqtrail {name}`"]
+    table = text[text.index("| option |") :]
+    told = set(re.findall(r"(--[a-z-]+)", "".join(re.findall(r"^\| (.+?) \|", table, flags=re.MULTILINE))))
+    told |= set(re.findall(r"^\| `([A-Z]+)` \|", table, flags=re.MULTILINE))
+    options: set[str] = set()
+    for one in COMMANDS[name].params:
+        if one.param_type_name == "argument":
+            options.add(one.metavar or one.name.upper())
+        else:
+            options |= {text for text in (*one.opts, *one.secondary_opts) if text != "--help"}
+    assert told == options - {"-h"}
+
+
+def test_no_command_is_told_that_is_not_there() -> None:
+    """Nor is one left standing that was removed."""
+    assert set(sections(CLI)) == {f"`mqtrail {name}`" for name in COMMANDS}
+
+
+def test_every_exit_code_is_told() -> None:
+    """The table before the first command."""
+    head = CLI.read_text("utf-8").split("\n## ")[0]
+    for code in Exit:
+        assert f"| {int(code)} |" in head
+
+
+def rows(text: str) -> dict[str, tuple[str, ...]]:
+    """First cell, in backticks, of each table row -> the other cells."""
+    found = re.findall(r"^\| `([^`]+)` \| (.+) \|$", text, flags=re.MULTILINE)
+    return {name: tuple(cell.strip() for cell in rest.split(" | ")) for name, rest in found}
+
+
+def shown(value: object) -> str:
+    """A default as the page writes it: as a settings file would, `none` and `empty` for what that cannot say."""
+    if value is None or value == "":
+        return "none" if value is None else "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return str(int(value)) if isinstance(value, int) else value.name
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+
+
+def check_table(text: str, cls: type[Any]) -> None:
+    told = rows(text)
+    fields = {one.name: one for one in dataclasses.fields(cls) if one.name not in COMPOSED.get(cls.__name__, ())}
+    assert list(told) == list(fields)
+    for name, one in fields.items():
+        default = one.default if one.default is not dataclasses.MISSING else one.default_factory()
+        assert told[name][0] == f"`{shown(default)}`", name
+        assert len(told[name]) == 3, name
+        assert all(told[name]), name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_setting_has_its_entry(room: str) -> None:
+    """Each field of each config class with its default, RocketMQ's name where there is one, and its meaning."""
+    module, class_name = ROOMS[room]
+    check_table(sections(SETTINGS)[f"`[{room}]`: {class_name}"], getattr(importlib.import_module(module), class_name))
+
+
+def test_settings_of_readers_and_of_the_spark_source() -> None:
+    """Those without a table in the file."""
+    check_table(sections(SETTINGS)["ReaderConfig"], ReaderConfig)
+    assert set(rows(sections(SETTINGS)["Spark source `rocketmq`"])) == set(OPTIONS)
+
+
+def test_rocketmqs_names_are_told() -> None:
+    """Every key of a broker.conf that has an effect here stands beside the setting it sets."""
+    from mqtrail.broker import BROKER_CONF
+
+    told = SETTINGS.read_text("utf-8")
+    for key in (*BROKER_CONF, *OTHERS):
+        assert f"`{key}`" in told, key
+    for key in (*TOP_KEYS, *ENVIRONMENT.values()):
+        assert key in told
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """Relative links of the documentation, headings included."""
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, heading = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{page.name} links to {target}, which is not there"
+        if heading:
+            headings = re.findall(r"^#+ (.+)$", linked.read_text("utf-8"), flags=re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+            assert heading in slugs, f"{page.name} links to {target}: no such heading"
