@@ -27,7 +27,7 @@ from mqtrail.client.instance import ClientInstance
 from mqtrail.client.outgoing import Outgoing, SendResult
 from mqtrail.client.producer import Producer
 from mqtrail.client.pull import PullResult, PullStatus
-from mqtrail.client.reader import QueueReader, RateLimit, ReaderConfig, SyncPuller
+from mqtrail.client.reader import QueueReader, RateLimit, ReaderConfig
 from mqtrail.client.sync import SyncConsumer, SyncDelivery, SyncProducer
 from mqtrail.client.sync_admin import SyncAdmin
 from mqtrail.client.trace import TraceCounts
@@ -69,7 +69,6 @@ __all__ = [
     "SyncConsumer",
     "SyncDelivery",
     "SyncProducer",
-    "SyncPuller",
     "TraceConfig",
     "TraceCounts",
     "local_address",

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
@@ -161,7 +162,7 @@ class Producer:
         if order_key is not None:
             queue = self._queue_of_key(route, order_key)
         begun = loop.time()
-        self._begin(out, route, queue or self._choose(route, None))
+        self._begin(out, queue or self._choose(route, None))
         assert out.queue is not None
         command = self._composer.command(out, out.queue, out.started_ms)
         command.flag = FLAG_ONEWAY
@@ -186,64 +187,69 @@ class Producer:
         failures: list[AttemptFailure] = []
         stored: SendResult | None = None
         last_broker: str | None = None
-        cause: MQError | None = None
-        while out.attempt < out.attempt_max:
+        while True:
             begun = loop.time()
-            if begun >= deadline and failures:
-                break
-            if out.attempt:
-                route = self._client.known_route(out.topic) or route
             queue = fixed or self._choose(route, last_broker)
-            self._begin(out, route, queue)
+            self._begin(out, queue)
+            cause: MQError
             try:
                 address = out.address = self._client.master(queue.broker_name, route)
-                command = self._composer.command(out, queue, out.started_ms)
-                reply = await self._client.pool.request(address, command, max(1, int((deadline - begun) * 1000)))
+                connection = self._client.pool.connection(address)
+                if connection is None:
+                    async with asyncio.timeout_at(max(deadline, begun + 0.001)):
+                        connection = await self._client.pool.connect(address)
+                frame = partial(self._composer.frame, out, queue, out.started_ms)
+                reply = await connection.request_frame(frame, max(1, int((deadline - loop.time()) * 1000)))
             except asyncio.CancelledError:
                 cost_ms = int((loop.time() - begun) * 1000)
-                gone = AttemptFailure(
-                    queue.broker_name, out.address, "TIMEOUT", None, "cancelled by the caller", cost_ms
+                text = "cancelled by the caller"
+                self._failed(
+                    out, AttemptFailure(queue.broker_name, out.address, "TIMEOUT", None, text, cost_ms), final=True
                 )
-                self._failed(out, gone, final=True)
                 raise
+            except TimeoutError:
+                cause = ConnectError(f"no connection to {out.address} within the time left")
             except MQError as error:
                 cause = error
             else:
                 cost_ms = int((loop.time() - begun) * 1000)
                 result = send_result(out, queue, reply)
                 if result is not None:
-                    done = result.status is SendStatus.SEND_OK or not self.config.retry_not_stored_ok
+                    done = (
+                        result.status is SendStatus.SEND_OK
+                        or not self.config.retry_not_stored_ok
+                        or out.attempt >= out.attempt_max
+                        or loop.time() >= deadline
+                    )
                     if done:
                         out.body = b""
                     for hook in self._hooks:
                         hook.send_complete(out, result, cost_ms)
                     if self._faults is not None:
-                        self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
+                        self._faults.update(queue.broker_name, cost_ms, now_ms(), isolate=False, reachable=True)
                     if done:
                         return result
                     stored, last_broker = result, queue.broker_name
                     continue
                 cause = refusal_for(reply.code, reply.remark)
-            cost_ms = int((loop.time() - begun) * 1000)
-            failure = self._failure(out, cause, cost_ms)
+            failure = self._failure(out, cause, int((loop.time() - begun) * 1000))
             failures.append(failure)
-            refused = isinstance(cause, Refusal)
-            self._note(queue.broker_name, cost_ms, isolate=True, reachable=refused)
             hopeless = isinstance(cause, Refusal) and cause.response_code not in RETRY_CODES
-            last = hopeless or out.attempt >= out.attempt_max or loop.time() >= deadline
-            self._failed(out, failure, final=last)
-            if hopeless:
+            final = hopeless or out.attempt >= out.attempt_max or loop.time() >= deadline
+            self._failed(out, failure, final=final)
+            if final:
                 break
-            if refused and failure.code == ResponseCode.TOPIC_NOT_EXIST:
+            if failure.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._client.spawn(self._refresh(out.topic))
             last_broker = queue.broker_name
+            route = self._client.known_route(out.topic) or route
         if stored is not None:
             return stored
-        if isinstance(cause, Refusal) and cause.response_code not in RETRY_CODES and len(failures) == 1:
+        if hopeless and len(failures) == 1:
             raise cause
         raise SendFailed(out.topic, out.msg_id, failures) from cause
 
-    def _begin(self, out: Outgoing, route: TopicRoute, queue: MessageQueue) -> None:
+    def _begin(self, out: Outgoing, queue: MessageQueue) -> None:
         out.attempt += 1
         out.queue = queue
         out.address = ""
@@ -254,6 +260,9 @@ class Producer:
     def _failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
         for hook in self._hooks:
             hook.send_failed(out, failure, final=final)
+        if self._faults is not None and failure.broker_name:
+            refused = failure.outcome == "ERROR"
+            self._faults.update(failure.broker_name, failure.cost_ms, now_ms(), isolate=True, reachable=refused)
 
     def _failure(self, out: Outgoing, error: Exception, cost_ms: int) -> AttemptFailure:
         """Say what an error means for the message: TIMEOUT for everything after which it may be stored."""
@@ -268,10 +277,6 @@ class Producer:
         else:
             outcome = "NOT_SENT"
         return AttemptFailure(broker_name, out.address, outcome, code, str(error), cost_ms)
-
-    def _note(self, broker_name: str, cost_ms: int, *, isolate: bool, reachable: bool) -> None:
-        if self._faults is not None:
-            self._faults.update(broker_name, cost_ms, now_ms(), isolate=isolate, reachable=reachable)
 
     def _choose(self, route: TopicRoute, last_broker: str | None) -> MessageQueue:
         queues = route.publish_queues

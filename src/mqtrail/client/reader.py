@@ -289,6 +289,3 @@ class QueueReader:
         raise NoNameServer(
             "no name server answered; is the address right, and is one running there? " + "; ".join(failures)
         )
-
-
-SyncPuller = QueueReader

@@ -101,13 +101,21 @@ class Connection(asyncio.Protocol):
 
         RequestTimeout, ConnectionClosed; both say in `sent` whether the peer can have seen the request.
         """
+
+        def write(opaque: int) -> bytes:
+            command.opaque = opaque
+            return encode_command(command)
+
+        return await self.request_frame(write, timeout_ms)
+
+    async def request_frame(self, write: Callable[[int], bytes], timeout_ms: int) -> RemotingCommand:
+        """As `request`, for a caller that writes whole frames itself; write is given the opaque to put in."""
         deadline = self._loop.time() + timeout_ms / 1000
         if not self._writable.is_set() or len(self._pending) >= PENDING_MAX:
             await self._wait_for_room(deadline, timeout_ms)
         self._check_open()
         opaque = self._next_opaque()
-        command.opaque = opaque
-        self._write(encode_command(command))
+        self._write(write(opaque))
         reply: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._pending[opaque] = reply
         timer = self._loop.call_at(deadline, self._expire, opaque, timeout_ms, self._received)

@@ -80,8 +80,12 @@ class ConnectionPool:
 
     def connected(self, address: str) -> bool:
         """Whether an open connection to address exists now."""
+        return self.connection(address) is not None
+
+    def connection(self, address: str) -> Connection | None:
+        """The open connection to address, without making one."""
         connection = self._connections.get(address)
-        return connection is not None and not connection.closed
+        return connection if connection is not None and not connection.closed else None
 
     def drop(self, address: str) -> None:
         """Close the connection to address, if there is one."""
