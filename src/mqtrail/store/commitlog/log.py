@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from mqtrail.store.base import StoreBroken, StoreError
 from mqtrail.store.commitlog.mark import DurableMark, Mark
-from mqtrail.store.commitlog.segments import Segments
+from mqtrail.store.commitlog.segments import Segments, used_size
 from mqtrail.store.disk import Disk, File
 from mqtrail.wire import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RecordError, RecordHead, check_record
 
@@ -178,27 +178,16 @@ class CommitLog:
         start = self.segments.start_of(physical_offset)
         wiped = 0
         for later in [known for known in self.segments.starts if known > start]:
-            wiped += self._last_nonzero(later, 0)
+            wiped += used_size(self.segments.file(later), 0, self.segments.size)
         self.segments.drop_from(start + self.segments.size)
         if self.segments.has(physical_offset):
             file, at = self.segments.file(start), physical_offset - start
-            used = self._last_nonzero(start, at)
+            used = used_size(file, at, self.segments.size)
             wiped += used
             for chunk in range(at, at + used, WIPE_CHUNK):
                 file.write_at(chunk, bytes(min(WIPE_CHUNK, at + used - chunk)))
             file.sync()  # also when nothing is there: zeros of an append that was being taken back may not be down
         return wiped
-
-    def _last_nonzero(self, start: int, at: int) -> int:
-        """Return the bytes from `at` to the last one that is not zero, in the segment that begins at start."""
-        file, end = self.segments.file(start), self.segments.size
-        while end > at:
-            begin = max(at, end - WIPE_CHUNK)
-            kept = len(file.read_at(begin, end - begin).rstrip(b"\0"))
-            if kept:
-                return begin + kept - at
-            end = begin
-        return 0
 
     def close(self) -> None:
         """Close the files."""

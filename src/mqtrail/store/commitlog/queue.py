@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from mqtrail.store.base import QueueState
 from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
-from mqtrail.store.commitlog.segments import Segments
+from mqtrail.store.commitlog.segments import Segments, used_size
 from mqtrail.store.disk import Disk, File
 from mqtrail.wire import MAGIC_V1, MAGIC_V2, topic_length
 
@@ -175,9 +175,9 @@ class ConsumeQueue(QueueState):
         self._segments.drop_from(start + self._segments.size)
         if self._segments.has(at):
             file = self._segments.file(start)
-            left = file.read_at(at - start, start + self._segments.size - at).rstrip(b"\0")
-            if left:
-                file.write_at(at - start, bytes(len(left)))
+            left_size = used_size(file, at - start, self._segments.size)
+            if left_size:
+                file.write_at(at - start, bytes(left_size))
                 self._unsynced[start] = file
         self.buffer = self.buffer[: max(0, end - self.written_offset) * QUEUE_ENTRY_SIZE]
         self.written_offset = min(self.written_offset, end)

@@ -17,6 +17,23 @@ NAME_DIGITS = 20
 FILES_OPEN_MAX = 64  # the current file and those read lately
 
 
+ZEROS = bytes(1 << 20)
+
+
+def used_size(file: File, first: int, end: int) -> int:
+    """Return the bytes of [first, end) up to the last one that is not zero; 0 when all are.
+
+    Looked at from the end, in chunks that are compared with zeros first: most of them are.
+    """
+    while end > first:
+        begin = max(first, end - len(ZEROS))
+        data = file.read_at(begin, end - begin)
+        if data != ZEROS[: len(data)]:
+            return begin + len(data.rstrip(b"\0")) - first
+        end = begin
+    return 0
+
+
 class Segments:
     """The files of one folder. reserve: their room is taken when they are made."""
 
