@@ -111,8 +111,8 @@ def _owe(faults: Faults) -> None:
         }
         if label == FIRST:  # stored when no group was known: only deliveries count
             groups = dict.fromkeys((MAIN, FILTERING, DOWN), CONSUMED)
-        if label == "scheduled":  # nothing is visible to any group before it is due
-            groups = {}
+        if label == "scheduled":  # it is stored, and nobody is handed it before it is due
+            groups[MAIN] = WAITING
         traced = label not in UNTRACED
         faults.owed[label] = Owed(
             send=frozenset({"SEND_OK"}) if traced else frozenset(),
