@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import re
@@ -139,3 +140,19 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             headings = re.findall(r"^#+ (.+)$", linked.read_text("utf-8"), flags=re.MULTILINE)
             slugs = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
             assert heading in slugs, f"{page.name} links to {target}: no such heading"
+
+
+CODE = [
+    pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
+    for page in PAGES
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("block", CODE)
+def test_what_python_examples_import_is_there(block: str) -> None:
+    """Examples compile, and every name they take from mqtrail exists."""
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mqtrail"):
+            module = importlib.import_module(node.module or "")
+            assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]

@@ -31,7 +31,7 @@ from mqtrail.client.reader import QueueReader, RateLimit, ReaderConfig
 from mqtrail.client.sync import SyncConsumer, SyncDelivery, SyncProducer
 from mqtrail.client.sync_admin import SyncAdmin
 from mqtrail.client.trace import TraceCounts
-from mqtrail.wire import ConsumeFromWhere, MessageModel
+from mqtrail.wire import ConsumeFromWhere, Message, MessageModel
 
 __all__ = [
     "Admin",
@@ -48,6 +48,7 @@ __all__ = [
     "Gathered",
     "InstanceConfig",
     "InvalidMessage",
+    "Message",
     "MessageModel",
     "NoNameServer",
     "Outgoing",
