@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--quick", action="store_true", help="one short round each, to see that it works; nothing is kept"
     )
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds of each figure (default 5)")
-    parser.add_argument("--seconds", type=float, default=1.5, help="counted seconds of a load (default 1.5)")
+    parser.add_argument("--seconds", type=float, default=1.2, help="counted seconds of a load (default 1.2)")
     parser.add_argument("--folder", type=Path, help="where servers keep their files: the disk that is measured")
     parser.add_argument("--list", action="store_true", help="name the figures and about how long each takes")
     parser.add_argument("--table", action="store_true", help="write the latest results into bench/README.md")

@@ -85,7 +85,7 @@ class OfficialClient:
         self._java.kill()
 
 
-@figure("java", "the official Java client's sends/s, 64 threads on one producer, binary headers", seconds=110)
+@figure("java", "the official Java client's sends/s, 64 threads on one producer, binary headers", seconds=115)
 def java(session: Session) -> Iterator[Row]:
     """With its trace on, on Apache's broker, too: what tracing costs there."""
     pair = session.pair(BOTH_CORES)
@@ -108,7 +108,7 @@ def java(session: Session) -> Iterator[Row]:
                 with pair.only(server):
                     clients[server].resume()
                     turn = clients[server].throughput(
-                        warm_s=ROUND_WARM_S, seconds=2 * session.seconds, trace=name == "traced"
+                        warm_s=ROUND_WARM_S, seconds=2.5 * session.seconds, trace=name == "traced"
                     )
                     clients[server].suspend()
                 found[name].append(turn)
@@ -137,7 +137,7 @@ def java(session: Session) -> Iterator[Row]:
     )
 
 
-@figure("latency", "send → handler at 200/s: our broker and client beside Apache's", seconds=110)
+@figure("latency", "send → handler at 200/s: our broker and client beside Apache's", seconds=105)
 def latency(session: Session) -> Iterator[Row]:
     pair = session.pair(BOTH_CORES)
     warm_s = CLIENT_WARM_QUICK_S if session.quick else CLIENT_WARM_S

@@ -140,7 +140,7 @@ def warm(address: str, seconds: float, cpus: Sequence[int] | None) -> None:
 class Session:
     """One run. rounds and seconds (of each round) are for all figures that have rounds; quick: one short round."""
 
-    def __init__(self, folder: Path, *, rounds: int = 5, seconds: float = 1.5, quick: bool = False) -> None:
+    def __init__(self, folder: Path, *, rounds: int = 5, seconds: float = 1.2, quick: bool = False) -> None:
         self.folder, self.quick = folder, quick
         self.rounds, self.seconds = (1, 0.5) if quick else (rounds, seconds)
         self._pair: Pair | None = None

@@ -33,7 +33,7 @@ class Starts:
     loaded_mib: list[float] = field(default_factory=list)
 
 
-@figure("start", "mqtrail up beside Apache: time to the first stored send, anonymous memory", seconds=110)
+@figure("start", "mqtrail up beside Apache: time to the first stored send, anonymous memory", seconds=90)
 def start(session: Session) -> Iterator[Row]:
     """Apache's two JVMs are launched at once and with a small heap: the least it starts and runs well with."""
     session.alone()

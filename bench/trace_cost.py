@@ -15,7 +15,7 @@ WARM_S = 1.0
 STEADY_S = 5.0
 
 
-@figure("trace-cost", "our client, trace on beside trace off: sends/s, p99 at 200/s", seconds=100)
+@figure("trace-cost", "our client, trace on beside trace off: sends/s, p99 at 200/s", seconds=115)
 def trace_cost(session: Session) -> Iterator[Row]:
     """Each round is a fresh process, so that no round pays for another's trace; the broker is ours, Apache stopped."""
     pair = session.pair(BOTH_CORES)
@@ -29,7 +29,9 @@ def trace_cost(session: Session) -> Iterator[Row]:
             for state in session.order(number, ("off", "on")):
                 trace = state == "on"
                 full[state].append(
-                    our_client.throughput(namesrv, topic=TOPIC, trace=trace, warm_s=WARM_S, seconds=2 * session.seconds)
+                    our_client.throughput(
+                        namesrv, topic=TOPIC, trace=trace, warm_s=WARM_S, seconds=2.5 * session.seconds
+                    )
                 )
                 steady[state].append(
                     our_client.steady(namesrv, topic=TOPIC, trace=trace, per_s=PER_S, warm_s=WARM_S, seconds=seconds)
