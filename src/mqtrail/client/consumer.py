@@ -13,32 +13,23 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, Self
 
 from mqtrail.client.config import NAMESRV_DEFAULT, ConsumerConfig
 from mqtrail.client.delivery import Delivery
 from mqtrail.client.errors import ClientClosed, ClientError, RetryLater, RouteNotFound
+from mqtrail.client.held_queues import HeldQueues
 from mqtrail.client.hooks import ConsumeHook
-from mqtrail.client.identity import local_address, now_ms
+from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
-from mqtrail.client.locks import QueueLocks
-from mqtrail.client.offsets import LocalOffsets, OffsetStore, RemoteOffsets
-from mqtrail.client.process_queue import ProcessQueue
-from mqtrail.client.puller import Puller
 from mqtrail.client.rebalance import Rebalancer
-from mqtrail.client.routes import queue_name
-from mqtrail.client.send_back import SendBack
 from mqtrail.client.serving import ConsumerServices
 from mqtrail.client.trace import ClientTracer
 from mqtrail.net import Log
 from mqtrail.wire import (
-    PROPERTY_RETRY_TOPIC,
     ConsumerData,
-    MessageExt,
     MessageModel,
     MessageQueue,
-    MQError,
     ProcessQueueInfo,
     RemotingCommand,
     SubscriptionData,
@@ -51,33 +42,6 @@ log = Log()
 
 HandlerResult = RetryLater | None
 Handler = Callable[[Delivery], Awaitable[HandlerResult] | HandlerResult]
-
-
-class Held:
-    """One queue in our hands: its unsettled messages and the task that pulls it."""
-
-    __slots__ = ("dropping_since", "process_queue", "puller", "task")
-
-    def __init__(self, process_queue: ProcessQueue, puller: Puller, task: asyncio.Task[None]) -> None:
-        self.process_queue = process_queue
-        self.puller = puller
-        self.task = task
-        self.dropping_since = 0.0  # loop time since which an ordered queue waits to be given up
-
-    def info(self, noted: int | None) -> ProcessQueueInfo:
-        """The queue's state, as admin tools show it."""
-        queue = self.process_queue
-        return ProcessQueueInfo(
-            commit_offset=-1 if noted is None else noted,
-            cached_msg_min_offset=queue.first_offset or 0,
-            cached_msg_max_offset=queue.last_offset or 0,
-            cached_msg_count=queue.count,
-            cached_msg_size_in_mib=queue.size >> 20,
-            locked=queue.locked_until > 0,
-            droped=queue.dropped,
-            last_pull_timestamp=self.puller.last_pull_ms,
-            last_consume_timestamp=queue.last_consume_ms,
-        )
 
 
 class Consumer:
@@ -107,17 +71,13 @@ class Consumer:
         for topic, expression in (subscriptions or {}).items():
             self.subscribe(topic, expression)
         self._tracer = ClientTracer(self._client, group, self.config.trace, "CONSUME") if trace else None
-        self._hooks: list[ConsumeHook] = [*([self._tracer] if self._tracer else []), *hooks]
-        self._clustering = self.config.model is MessageModel.CLUSTERING
+        listeners = [*([self._tracer] if self._tracer else []), *hooks]
         self._handler: Handler | None = None
-        self._ready: asyncio.Queue[Delivery | None] = asyncio.Queue()
-        self._held: dict[MessageQueue, Held] = {}
-        self._send_back = SendBack(self._client, group, self.config)
+        self._queues = HeldQueues(self._client, group, self._subscriptions, listeners, self.config)
         self._services = ConsumerServices(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._running = False
         self.started_ms = 0
-        self._idle = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -141,7 +101,7 @@ class Consumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues this member consumes now, sorted."""
-        return sorted(self._held)
+        return self._queues.queues
 
     def subscribe(self, topic: str, expression: str = "*") -> None:
         """Subscribe to a topic, before `start`. Raises InvalidParameter for a bad name."""
@@ -159,16 +119,14 @@ class Consumer:
             return
         if not self._subscriptions:
             raise ClientError(f"consumer of group {self.group!r} without a subscription: give at least one topic")
-        if self._clustering:
+        if self.config.model is MessageModel.CLUSTERING:
             topic = retry_topic(self.group)
             self._subscriptions.setdefault(topic, SubscriptionData.build(topic, "*", sub_version=now_ms()))
         self.started_ms = now_ms()
-        self._offsets = self._make_offsets()
-        self._locks = QueueLocks(self._client, self.group, self.config)
-        ordered = self.config.ordered and self._clustering
-        expressions = {topic: data.sub_string for topic, data in self._subscriptions.items()}
-        lock = self._locks.lock if ordered else None
-        self._rebalancer = Rebalancer(self._client, self.group, expressions, self._offsets, self, lock, self.config)
+        queues = self._queues
+        lock = queues.locks.lock if queues.locks is not None else None
+        topics = list(self._subscriptions)
+        self._rebalancer = Rebalancer(self._client, self.group, topics, queues.offset_store, queues, lock, self.config)
         await self._client.start()
         self._client.add_consumer(self)
         self._running = True
@@ -188,10 +146,14 @@ class Consumer:
         if self._tracer is not None:
             self._tracer.start()
         every = self._client.every
-        work = [self._rebalancer.run(), every(self.config.offset_persist_ms, self._persist)]
-        work.append(every(min(60_000, max(100, self.config.consume_timeout_ms // 4)), self._give_back_stuck))
-        if ordered:
-            work.append(every(self.config.lock_ms, self._renew_locks))
+        stuck_ms = min(60_000, max(100, self.config.consume_timeout_ms // 4))
+        work = [
+            self._rebalancer.run(),
+            every(self.config.offset_persist_ms, queues.persist),
+            every(stuck_ms, queues.give_back_stuck),
+        ]
+        if queues.locks is not None:
+            work.append(every(self.config.lock_ms, queues.renew_locks))
         self._tasks = [self._client.spawn(one) for one in work]
 
     async def close(self) -> None:
@@ -201,42 +163,19 @@ class Consumer:
         self._running = False
         for task in self._tasks:
             task.cancel()
-        for held in self._held.values():
-            held.task.cancel()
-        pulls = [held.task for held in self._held.values()]
-        if tasks := [*self._tasks, *pulls]:
-            await asyncio.wait(tasks)
+        await asyncio.wait(self._tasks)
         try:
-            await self._wait_for_handlers()
-            self._ready.put_nowait(None)
-            await self._offsets.persist(list(self._held))
-            if self.config.ordered and self._clustering:
-                await self._locks.unlock(list(self._held))
-            for held in self._held.values():
-                held.process_queue.dropped = True
+            await self._queues.stop_pulling()
+            count = await self._queues.wait_idle(self.config.close_wait_ms)
+            if count:
+                log.warning("consumer.closed_over_handlers", group=self.group, count=count, remedy="they come again")
+            await self._queues.let_go()
             if self._tracer is not None:
                 await self._tracer.close()
             await self._client.remove_consumer(self.group)
         finally:
-            self._held.clear()
             if self._own_client:
                 await self._client.close()
-
-    async def _wait_for_handlers(self) -> None:
-        try:
-            async with asyncio.timeout(self.config.close_wait_ms / 1000):
-                while any(held.process_queue.running for held in self._held.values()):
-                    self._idle.clear()
-                    await self._idle.wait()
-        except TimeoutError:
-            count = sum(len(held.process_queue.running) for held in self._held.values())
-            log.warning("consumer.closed_over_handlers", group=self.group, count=count, remedy="they will come again")
-
-    def _make_offsets(self) -> OffsetStore:
-        if self._clustering:
-            return RemoteOffsets(self._client, self.group, self._committed)
-        # The name must outlive the process, so it is not the client id, as in Java: one consumer a group and host.
-        return LocalOffsets(self.config.offset_dir, f"{local_address()}@DEFAULT", self.group, self._committed)
 
     # -- getting messages ------------------------------------------------------------------------------------------
 
@@ -245,18 +184,14 @@ class Consumer:
 
     async def __anext__(self) -> Delivery:
         """Return the next message; ends when the consumer is closed."""
-        while self._running or not self._ready.empty():
-            delivery = await self._ready.get()
+        ready = self._queues.ready
+        while self._running or not ready.empty():
+            delivery = await ready.get()
             if delivery is None:
-                self._ready.put_nowait(None)  # for the next who asks
+                ready.put_nowait(None)  # for the next who asks
                 break
-            queue, offset = delivery.process_queue, delivery.message.queue_offset
-            if queue.dropped or offset not in queue:
-                continue
-            if self.config.ordered and self._clustering and not self._locks.holds(queue):
-                asyncio.get_running_loop().call_later(0.1, self._offer_again, queue, delivery.message)
-                continue
-            return delivery
+            if self._queues.may_start(delivery):
+                return delivery
         raise StopAsyncIteration
 
     async def run(self, handler: Handler | None = None) -> None:
@@ -288,166 +223,6 @@ class Consumer:
                 if isinstance(result, RetryLater):
                     delivery.retry_later(result.delay_level, result.detail)
 
-    # -- queues: what the rebalancer asks for ----------------------------------------------------------------------
-
-    async def take_queue(self, queue: MessageQueue, offset: int) -> None:
-        """Begin with a queue at an offset."""
-        process_queue = ProcessQueue(queue)
-        ordered = self.config.ordered and self._clustering
-        puller = Puller(
-            self._client,
-            self.group,
-            lambda: self._subscriptions[queue.topic],
-            process_queue,
-            offset,
-            self._offsets,
-            self._on_messages,
-            self.config,
-            commits=self._clustering,
-            may_pull=self._locks.holds if ordered else lambda _: True,
-        )
-        if ordered:
-            self._locks.note(process_queue)
-        self._held[queue] = Held(process_queue, puller, self._client.spawn(puller.run()))
-
-    async def drop_queue(self, queue: MessageQueue) -> bool:
-        """Give a queue up: commit what is settled, ignore what comes later."""
-        held = self._held.get(queue)
-        if held is None:
-            return True
-        if self.config.ordered and self._clustering and held.process_queue.running:
-            # Its handler is running: another member must not start before it is done, unless it hangs.
-            now = asyncio.get_running_loop().time()
-            held.dropping_since = held.dropping_since or now
-            if now - held.dropping_since < self.config.lock_ms / 1000:
-                return False
-        held.process_queue.dropped = True
-        held.task.cancel()
-        del self._held[queue]
-        await self._offsets.persist([queue])
-        self._offsets.forget(queue)
-        if self.config.ordered and self._clustering:
-            await self._locks.unlock([queue])
-        return True
-
-    def _on_messages(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        """Hand pulled messages on: all of them, or in ordered mode the first of the queue when none is out."""
-        if self.config.ordered:
-            if process_queue.count == len(messages):
-                self._offer(process_queue, messages[0])
-            return
-        for message in messages:
-            self._offer(process_queue, message)
-
-    def _offer(self, process_queue: ProcessQueue, message: MessageExt) -> None:
-        origin = message.properties.get(PROPERTY_RETRY_TOPIC)
-        if origin and message.topic == retry_topic(self.group):
-            message = replace(message, topic=origin)
-        self._ready.put_nowait(Delivery(message, process_queue, self))
-
-    # -- settling --------------------------------------------------------------------------------------------------
-
-    def begun(self, delivery: Delivery) -> str:
-        """A handler starts: tell the hooks, return the request id."""
-        request_id = ""
-        for hook in self._hooks:
-            request_id = hook.consume_started(delivery.message, delivery.started_ms) or request_id
-        return request_id
-
-    async def settle(self, delivery: Delivery, result: str, delay_level: int, text: str, ended_ms: int) -> None:
-        """A handler is done: tell the hooks, then commit, give back, or keep for another try."""
-        message, queue = delivery.message, delivery.process_queue
-        late = ended_ms - delivery.started_ms >= self.config.consume_timeout_ms
-        success = result == "SUCCESS"
-        for hook in self._hooks:
-            hook.consume_complete(
-                delivery.request_id,
-                message,
-                "TIME_OUT" if late and result != "EXCEPTION" else result,
-                delivery.started_ms,
-                ended_ms,
-                success=success,
-                detail=text,
-            )
-        queue.running.pop(message.queue_offset, None)
-        if not queue.dropped and message.queue_offset in queue:
-            if success or not self._clustering:
-                if not success:
-                    log.warning(
-                        "consumer.message_dropped", group=self.group, msg_id=message.msg_id, model="BROADCASTING"
-                    )
-                self._done(queue, message.queue_offset)
-            elif self.config.ordered:
-                await self._retry_in_place(queue, message)
-            elif await self._send_back.give_back(message, delay_level):
-                self._done(queue, message.queue_offset)
-            else:
-                self._retry_here(queue, message, self.config.resubmit_ms)
-        self._idle.set()
-
-    def _done(self, queue: ProcessQueue, queue_offset: int) -> None:
-        commit_offset = queue.remove(queue_offset)
-        if commit_offset is not None and not queue.dropped:
-            self._offsets.update(queue.queue, commit_offset, only_up=not self.config.ordered)
-            held = self._held.get(queue.queue)
-            if held is not None:
-                held.puller.wake()
-            if self.config.ordered and (first := queue.first_offset) is not None:
-                following = queue.message(first)
-                if following is not None:
-                    self._offer(queue, following)
-
-    def _retry_here(self, queue: ProcessQueue, message: MessageExt, wait_ms: int) -> None:
-        """Deliver again from memory, counted up."""
-        again = replace(message, reconsume_times=message.reconsume_times + 1)
-        queue.replace(again)
-        asyncio.get_running_loop().call_later(wait_ms / 1000, self._offer_again, queue, again)
-
-    def _offer_again(self, queue: ProcessQueue, message: MessageExt) -> None:
-        if not queue.dropped and message.queue_offset in queue:
-            self._offer(queue, message)
-
-    async def _retry_in_place(self, queue: ProcessQueue, message: MessageExt) -> None:
-        """Ordered: the queue stands still until this message succeeds, or its attempts are used up."""
-        attempts_max = self.config.attempts_max
-        if attempts_max is not None and message.reconsume_times >= attempts_max:
-            try:
-                await self._send_back.resend(message, 3 + message.reconsume_times)
-            except (MQError, OSError) as error:
-                log.error("consumer.give_up_failed", group=self.group, msg_id=message.msg_id, error=str(error))
-            else:
-                self._done(queue, message.queue_offset)
-                return
-        self._retry_here(queue, message, min(30_000, max(10, self.config.suspend_ms)))
-
-    def _committed(self, queue: MessageQueue, offset: int) -> None:
-        time_ms = now_ms()
-        for hook in self._hooks:
-            hook.offset_committed(queue, offset, time_ms)
-
-    # -- periodic work ---------------------------------------------------------------------------------------------
-
-    async def _persist(self) -> None:
-        await self._offsets.persist(list(self._held))
-
-    async def _renew_locks(self) -> None:
-        await self._locks.renew([held.process_queue for held in self._held.values()])
-
-    async def _give_back_stuck(self) -> None:
-        """Give back messages whose handler runs for longer than consume_timeout; the handler itself is not stopped."""
-        if self.config.ordered or not self._clustering:
-            return
-        begun_before = asyncio.get_running_loop().time() - self.config.consume_timeout_ms / 1000
-        for held in list(self._held.values()):
-            queue = held.process_queue
-            for offset in [offset for offset, begun in queue.running.items() if begun <= begun_before]:
-                message = queue.message(offset)
-                if message is not None and await self._send_back.give_back(message, 3):
-                    log.warning(
-                        "consumer.handler_stuck", group=self.group, msg_id=message.msg_id, queue=queue_name(queue.queue)
-                    )
-                    self._done(queue, offset)
-
     # -- what operators ask for through a broker -------------------------------------------------------------------
 
     @property
@@ -462,22 +237,15 @@ class Consumer:
 
     def consumer_offsets(self) -> dict[MessageQueue, int]:
         """What would be committed now, queue by queue."""
-        return {queue: offset for queue in self._held if (offset := self._offsets.noted(queue)) is not None}
+        return self._queues.offsets()
 
     def queue_infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
         """The state of each queue."""
-        return {queue: held.info(self._offsets.noted(queue)) for queue, held in self._held.items()}
+        return self._queues.infos()
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at other offsets: what is unsettled of these queues is forgotten, and the offsets are stored."""
-        for queue, offset in offsets.items():
-            held = self._held.get(queue)
-            if held is not None:
-                held.process_queue.dropped = True
-                held.task.cancel()
-                self._offsets.update(queue, offset, only_up=False)
-                await self.take_queue(queue, offset)
-        await self._offsets.persist([queue for queue in offsets if queue in self._held])
+        await self._queues.reset(offsets)
 
     # -- what the instance asks for --------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Source: RebalanceImpl, RebalancePushImpl, RocketMQ 5.x client.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from mqtrail.client.allocate import Allocation, allocate_averagely
@@ -45,7 +45,7 @@ class Rebalancer:
         self,
         client: ClientInstance,
         group: str,
-        subscriptions: Mapping[str, str],
+        topics: Sequence[str],
         offsets: OffsetStore,
         taker: QueueTaker,
         lock: Callable[[list[MessageQueue]], Awaitable[set[MessageQueue]]] | None,
@@ -54,7 +54,7 @@ class Rebalancer:
     ) -> None:
         self._client = client
         self._group = group
-        self._topics = subscriptions
+        self._topics = topics
         self._offsets = offsets
         self._taker = taker
         self._lock = lock
