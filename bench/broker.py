@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ STATE = {
 SEND_BARS = {SYNC64.name: 1.1, ONE64.name: 2.4, DEEP.name: 3.0}
 CPU_BARS = {SYNC64.name: 0.8, ONE64.name: 0.4, DEEP.name: 0.4}
 CPU_SECONDS_MAX = 1.0
+IDLE_S = 2.0
 WARMUP_S = 0.3
 LOADGEN_FULL = 0.9  # of its core
 BOTH_CORES = Setting("both-cores")
@@ -156,11 +158,12 @@ def sync_flush(session: Session) -> Iterator[Row]:
 @figure("cpu", "server CPU a send, both cores shared, and the rate there", seconds=140)
 def cpu(session: Session) -> Iterator[Row]:
     pair = session.pair(BOTH_CORES)
+    idle = {name: idle_share(pair, name) for name in ("ours", "apache")}
     for shape in (SYNC64, ONE64, DEEP):
         rounds = {"ours": Rounds(), "apache": Rounds()}
         for number in range(session.rounds):
             for name in session.order(number, ("ours", "apache")):
-                load, cpu_us, settle_s = cpu_of_sends(session, pair, name, shape)
+                load, cpu_us, settle_s = cpu_of_sends(session, pair, name, shape, idle[name])
                 rounds[name].loads.append(load)
                 rounds[name].cpu_us.append(cpu_us)
                 rounds[name].settle_s.append(settle_s)
@@ -170,19 +173,28 @@ def cpu(session: Session) -> Iterator[Row]:
         bar = Bar("<=", CPU_BARS[shape.name])
         what = f"server CPU a send, {place}"
         settled = {"ours": statistics.median(ours.settle_s), "peer": statistics.median(apache.settle_s)}
-        more = {"settle_s": settled}
+        more = {"settle_s": settled, "idle_share": {"ours": idle["ours"], "peer": idle["apache"]}}
         yield Row(f"cpu/{shape.name}", what, "µs", ours.cpu_us, apache.cpu_us, PEER, bar, errors=errors, more=more)
         yield row(f"sends-both-cores/{shape.name}", f"sends/s, {place}", ours, apache, None)
 
 
-def cpu_of_sends(session: Session, pair: Pair, name: str, shape: Shape) -> tuple[Load, float, float]:
+def cpu_of_sends(session: Session, pair: Pair, name: str, shape: Shape, idle: float) -> tuple[Load, float, float]:
     """Return one load, the server's CPU time a send in µs, and how long it worked on after the load, in seconds.
 
-    What it put off until after the load is in the CPU time. Apache's name server is left out; ours is in the broker's
-    process and counts.
+    What it put off until after the load is in the CPU time; what it uses idle (`idle`, of a core) in that tail is not.
+    Apache's name server is left out; ours is in the broker's process and counts.
     """
     seconds = min(session.seconds, CPU_SECONDS_MAX)
     with pair.only(name) as server, server.measured() as usage:
         load = run_load(server.broker_address, shape, seconds=seconds, warmup=0, cpus=pair.load_cpus)
         settle_s = pair.settle(name)
-    return load, usage.cpu_s / max(1, load.requests - load.errors) * 1e6, settle_s
+    return load, (usage.cpu_s - idle * settle_s) / max(1, load.requests - load.errors) * 1e6, settle_s
+
+
+def idle_share(pair: Pair, name: str) -> float:
+    """Return what share of a core a server uses that nobody asks anything."""
+    with pair.only(name) as server:
+        pair.settle(name)
+        with server.measured() as usage:
+            time.sleep(IDLE_S)
+    return round(usage.cpu_s / usage.elapsed_s, 3)

@@ -19,7 +19,7 @@ BAR_S = 150.0
 def demo(session: Session) -> Iterator[Row]:
     """What the target does, with its data elsewhere: the bootstrap that finds all there, then the command. Once."""
     session.alone()
-    command = [sys.executable, "-m", "mqtrail", "demo", "--data", str(session.fresh_folder("demo") / "data")]
+    command = [sys.executable, "-m", "mqtrail", "demo", "--folder", str(session.fresh_folder("demo") / "data")]
     if session.quick:
         command += ["--orders", str(ORDERS_QUICK)]
     began_s = time.monotonic()
