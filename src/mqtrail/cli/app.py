@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -83,7 +84,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         warn(str(error))
         return Exit.FAILED
     except BrokenPipeError:  # `mqtrail export | head`: the reader has gone, nothing more to say
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has a place to go to
         return Exit.OK
     except ModuleNotFoundError as error:
         told = missing_extra(error)
