@@ -242,7 +242,9 @@ class Dispatcher:
             if self._ready:
                 await self._send_ready(self._ready.popleft())
             elif self._closed or not self._spool_waits or not await self._send_spooled():
-                if not self._losses or self._segments or self._ready or self._closed:
+                if self._ready:
+                    continue  # it came while the spool was looked into
+                if not self._losses or self._segments or self._closed:
                     return
                 self._report_losses()
 
