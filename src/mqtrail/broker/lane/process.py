@@ -50,6 +50,8 @@ Record = tuple[str, int, bytes, bytes, int, int, bytes, int, int, int, int]
 # waits for the flush, where its frame starts and ends.
 Waiting = tuple[Route, bytes, int, int, bool, int, int]
 
+_new_served = tuple.__new__  # a NamedTuple's own constructor takes three times as long
+
 
 class Served(NamedTuple):
     """What one call did.
@@ -84,12 +86,15 @@ class Lane:
         self._batch = send_template(config, b"%b")
         self._batch_id = _host_hex(config.address) + b"%016X"
         self._body_size_max = config.message_size_max
+        self._open_ms = config.start_accept_ms
+        self._is_traced = broker.trace is not None
         self._in_kind = config.reply_in_kind
         self._sync = config.sync_flush
         self._times: dict[str | bytes | int, int] = {}
-        # Of the call under way.
-        self._records: list[Record] = []
-        self._waiting: list[Waiting] = []
+        self._topics = broker.topics
+        # Of the peer of the last call, and of the call under way.
+        self._peer: Peer | None = None
+        self._born_host = b""
         self._out: list[Buffer] = []
         self._after_offset = 0
         self._sends: list[Send] = []
@@ -101,15 +106,18 @@ class Lane:
         Stops before a frame that is not whole, or that makes no sense and is not the first, or when many replies are
         to be written first.
         """
-        self._out, self._after_offset, self._sends, self._handled = [], 0, [], False
-        self._records, self._waiting = [], []
+        out: list[Buffer] = []
+        self._out, self._after_offset, self._sends, self._handled = out, 0, [], False
+        records: list[Record] = []
+        waiting: list[Waiting] = []
         unpack_head, json_headers, learn_time = FRAME_HEAD.unpack_from, JSON_HEADERS, self._learn_time
         find_route, topics, properties = self._routes.find, self._routes.topics, self._properties.read
-        times, body_size_max = self._times, self._body_size_max
-        records, waiting = self._records, self._waiting
-        born_host = peer.address.packed()
-        is_open = now_ms >= self._broker.config.start_accept_ms
-        self._look_at_topics()
+        times, body_size_max, is_open = self._times, self._body_size_max, now_ms >= self._open_ms
+        if peer is not self._peer:
+            self._peer, self._born_host = peer, peer.address.packed()
+        born_host = self._born_host
+        if self._topics.version != self._topics_version:
+            self._look_at_topics()
         position, pulled_size = start, 0
         route: Route | None
         while end - position >= FRAME_HEAD_SIZE:
@@ -176,7 +184,7 @@ class Lane:
                 route = find_route(topic, queue_id) if is_open else None
                 born_ms = learn_time(born)
                 if route is not None and born_ms >= 0 and 0 < stop - body_start <= body_size_max:
-                    taken = self._take_batch(route, sent, born_ms, born_host, buffer, body_start, stop)
+                    taken = self._take_batch(route, sent, born_ms, born_host, buffer, body_start, stop, records)
                     if taken is not None:
                         unique_id, waits, count = taken
                         waiting.append((route, unique_id, opaque, count, waits, position, stop))
@@ -184,8 +192,9 @@ class Lane:
                         continue
             elif kind == 3:
                 if waiting:
-                    self._commit(peer, buffer, now_ms)
-                pulled = self._pulls.serve(peer, ext, opaque, self._out, now_ms) if body_start == stop else None
+                    self._commit(records, waiting, peer, buffer, now_ms)
+                    records, waiting = [], []
+                pulled = self._pulls.serve(peer, ext, opaque, out, now_ms) if body_start == stop else None
                 if pulled is not None:
                     pulled_size += pulled[0]
                     self._after_offset = max(self._after_offset, pulled[1])
@@ -195,22 +204,30 @@ class Lane:
                     continue
             # Everything else.
             if waiting:
-                self._commit(peer, buffer, now_ms)
+                self._commit(records, waiting, peer, buffer, now_ms)
+                records, waiting = [], []
             if position > start and not _makes_sense(buffer, position, end):
                 break
             self._general(peer, buffer, position, stop, now_ms)
             self._look_at_topics()
             position = stop
         if waiting:
-            self._commit(peer, buffer, now_ms)
-        out = self._out
-        moved = self._handled or self._broker.trace is not None
-        return Served(position, b"".join(out) if out else b"", self._after_offset, self._sends, moved)
+            self._commit(records, waiting, peer, buffer, now_ms)
+        moved = self._handled or self._is_traced
+        return _new_served(Served, (position, b"".join(out) if out else b"", self._after_offset, self._sends, moved))
 
     def _take_batch(
-        self, route: Route, sent: bytes, born_ms: int, born_host: bytes, buffer: bytes, position: int, end: int
+        self,
+        route: Route,
+        sent: bytes,
+        born_ms: int,
+        born_host: bytes,
+        buffer: bytes,
+        position: int,
+        end: int,
+        records: list[Record],
     ) -> tuple[bytes, bool, int] | None:
-        """Add the items of a batch to the append; return its unique id, whether it waits, its count.
+        """Add the items of a batch to records; return its unique id, whether it waits, its count.
 
         None: the general road takes it; nothing was added.
         """
@@ -242,14 +259,14 @@ class Lane:
                 (topic, queue_id, buffer[body_start:body_end], item + suffix, tags_code, born_ms,
                  born_host, flag, sys_flag, 0, 0)
             )  # fmt: skip
-        self._records += items
+        records += items
         return unique_id, waits, len(items)
 
-    def _commit(self, peer: Peer, buffer: bytes, now_ms: int) -> None:
-        """Append what has gathered and answer it. When the append is refused, `handle` takes each request."""
-        records, waiting = self._records[:], self._waiting[:]
-        self._records.clear()
-        self._waiting.clear()
+    def _commit(self, records: list[Record], waiting: list[Waiting], peer: Peer, buffer: bytes, now_ms: int) -> None:
+        """Append what has gathered and answer it. When the append is refused, `handle` takes each request.
+
+        The store may keep records: they are not to be changed any more.
+        """
         broker = self._broker
         try:
             tickets = broker.store.append(cast(list[PendingRecord], records), now_ms)
@@ -306,7 +323,7 @@ class Lane:
 
     def _look_at_topics(self) -> None:
         """Forget routes when any topic has changed since they were found."""
-        version = self._broker.topics.version
+        version = self._topics.version
         if version != self._topics_version:
             self._topics_version = version
             self._routes.clear()
