@@ -5,7 +5,8 @@ reads queues with blocking sockets and leaves no mark on the cluster. Nothing ru
 connections begin with the first use.
 """
 
-from mqtrail.client.admin import Admin, Gathered, QueryResult
+from mqtrail.client.admin import Admin, QueryResult
+from mqtrail.client.admin_base import Gathered
 from mqtrail.client.config import ConsumerConfig, InstanceConfig, ProducerConfig, TraceConfig, parse_namesrv
 from mqtrail.client.consumer import Consumer
 from mqtrail.client.delivery import Delivery

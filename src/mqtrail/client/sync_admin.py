@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Self
 
-from mqtrail.client.admin import QUERY_COUNT_MAX, Admin, Gathered, QueryResult
+from mqtrail.client.admin import QUERY_COUNT_MAX, Admin, QueryResult
+from mqtrail.client.admin_base import Gathered
 from mqtrail.client.config import NAMESRV_DEFAULT, InstanceConfig
 from mqtrail.client.pull import PullResult
 from mqtrail.client.sync import Facade, background
