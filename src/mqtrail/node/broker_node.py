@@ -132,7 +132,7 @@ class BrokerNode:
             flush_interval_ms=config.flush_interval_ms,
             expire_interval_ms=config.expire_interval_ms,
             index_interval_ms=config.index_interval_ms,
-            index_stroke_count=config.index_stroke_count,
+            index_stroke_ms=config.index_stroke_ms,
             expires=self._folder is not None,
         )
         self._registrar = Registrar(

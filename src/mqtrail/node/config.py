@@ -35,5 +35,5 @@ class NodeConfig:
     flush_interval_ms: int = 500  # flushIntervalCommitLog, ASYNC_FLUSH only
     expire_interval_ms: int = 10_000  # cleanResourceInterval
     index_interval_ms: int = 5  # pause between two strokes of index building while there is something to index
-    index_stroke_count: int = 500  # records indexed in one stroke
+    index_stroke_ms: int = 5  # how long a stroke may keep requests waiting; it does as many records as that allows
     register_timeout_ms: int = 6_000  # registerBrokerTimeoutMills is 24 000 there

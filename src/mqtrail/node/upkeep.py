@@ -1,6 +1,6 @@
 """What a store needs besides appends, done beside the path: flushes, queue files, index, expiry.
 
-    index        strokes of a few hundred records while there is something to index
+    index        strokes of some milliseconds while there is something to index
     flush        every 500 ms, in the flush thread (SYNC_FLUSH asks for its own)
     queue files  written every second
     checkpoint   every 10 s: queue files and index made durable in the flush thread, so that recovery starts there
@@ -11,6 +11,7 @@ Source: FlushConsumeQueueService, ReputMessageService, CleanCommitLogService, ap
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from mqtrail.net import Log
@@ -20,6 +21,7 @@ from mqtrail.store import CommitLogStore, StoreFull
 
 QUEUES_WRITE_S = 1.0  # flushIntervalConsumeQueue
 CHECKPOINT_S = 10.0
+STROKE_COUNT_MIN, STROKE_COUNT_MAX = 100, 10_000  # records of one stroke
 
 log = Log()
 
@@ -35,13 +37,14 @@ class Upkeep:
         flush_interval_ms: int,
         expire_interval_ms: int,
         index_interval_ms: int,
-        index_stroke_count: int,
+        index_stroke_ms: int,
         expires: bool = True,
     ) -> None:
         self._store = store
         self._flusher = flusher
         self._index_pause_s = index_interval_ms / 1000
-        self._index_stroke_count = index_stroke_count
+        self._stroke_s = index_stroke_ms / 1000
+        self._stroke_count = STROKE_COUNT_MIN
         self._loop = asyncio.get_running_loop()
         self._stroke: asyncio.TimerHandle | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -77,9 +80,21 @@ class Upkeep:
 
     def _index(self) -> None:
         self._stroke = None
-        if self._attempt("index", lambda: self._store.dispatch_index(self._index_stroke_count)) and (
-            self._store.behind_size > 0
-        ):
+        began_s = time.monotonic()
+        done = 0
+
+        def stroke() -> None:
+            nonlocal done
+            done = self._store.dispatch_index(self._stroke_count)
+
+        worked = self._attempt("index", stroke)
+        took_s = time.monotonic() - began_s
+        # What was handed over costs a tenth of what is read back from the log, so the count follows the time.
+        if took_s > self._stroke_s:
+            self._stroke_count = max(STROKE_COUNT_MIN, self._stroke_count // 2)
+        elif done >= self._stroke_count and took_s < self._stroke_s / 2:
+            self._stroke_count = min(STROKE_COUNT_MAX, self._stroke_count * 2)
+        if worked and self._store.behind_size > 0:
             self.appended()
 
     def _plan(self, name: str, interval_s: float, job: Callable[[], None]) -> None:
