@@ -10,6 +10,7 @@ has one attempt.
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import Sequence
 from functools import partial
@@ -199,7 +200,7 @@ class Producer:
                     async with asyncio.timeout_at(max(deadline, begun + 0.001)):
                         connection = await self._client.pool.connect(address)
                 frame = partial(self._composer.frame, out, queue, out.started_ms)
-                reply = await connection.request_frame(frame, max(1, int((deadline - loop.time()) * 1000)))
+                reply = await connection.request_frame(frame, max(1, math.ceil((deadline - loop.time()) * 1000)))
             except asyncio.CancelledError:
                 cost_ms = int((loop.time() - begun) * 1000)
                 text = "cancelled by the caller"
