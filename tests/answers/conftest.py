@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from mqtrail.answers import examine
 from mqtrail.broker import BrokerConfig
 from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncConsumer, SyncProducer
 from mqtrail.testing import Embedded, embedded
@@ -37,6 +39,16 @@ class Shop:
         return self.broker.namesrv_address
 
 
+def _wait_for_trace(namesrv: str) -> None:
+    """The trace comes behind its message; on a busy machine later than the clients' close."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = examine(namesrv, 0).trace
+        if found.records.get("Pub/14") == 2 and "SubAfter/9" in found.records and found.numbered_clients == 2:
+            return
+    raise AssertionError(f"the trace did not arrive: {found}")
+
+
 @pytest.fixture(scope="session")
 def shop() -> Iterator[Shop]:
     with embedded(broker=BrokerConfig(trace_topic_enable=True)) as broker:
@@ -52,4 +64,5 @@ def shop() -> Iterator[Shop]:
             assert delivery is not None
             with delivery.process():
                 pass
+        _wait_for_trace(namesrv)
         yield Shop(broker, traced, untraced, delayed)

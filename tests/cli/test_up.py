@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from mqtrail.cli import run
 from mqtrail.client import SyncAdmin, SyncProducer
 from mqtrail.wire import Message
 
@@ -38,11 +41,11 @@ def up(*arguments: str) -> Iterator[dict[str, Any]]:
         process.stdout.close()
 
 
-def refused(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
+def refused(*arguments: str) -> tuple[int, str]:
     """Run what must not start; return its exit code and what it said."""
     environ = {key: value for key, value in os.environ.items() if key not in ("NAMESRV_ADDR", "MQTRAIL_DATA")}
     done = subprocess.run(
-        command("up", *arguments), capture_output=True, text=True, timeout=30, check=False, cwd=cwd, env=environ
+        command("up", *arguments), capture_output=True, text=True, timeout=30, check=False, env=environ
     )
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr
@@ -105,8 +108,11 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     assert port in told
 
 
-def test_wrong_settings_are_refused(tmp_path: Path) -> None:
-    """Exit code 2, one line that says what was found and what was expected."""
+def test_wrong_settings_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, one line that says what was found and what was expected; nothing is started or made."""
+    monkeypatch.chdir(tmp_path)
     for flags, expected in (
         (("--set", "long_poling=true"), "expected long_polling"),
         (("--set", "nonsense"), "expected field=value"),
@@ -117,7 +123,8 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
         (("--conf", "none.conf"), "cannot be read"),
         (("--config", "none.toml"), "found no settings file"),
     ):
-        code, told = refused(*flags, cwd=tmp_path)
+        code = run(("up", *flags))
+        told = capsys.readouterr().err
         assert (code, told.count("\n")) == (2, 1), told
         assert expected in told
     assert list(tmp_path.iterdir()) == []

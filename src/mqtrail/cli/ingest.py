@@ -184,6 +184,6 @@ def _show(report: JobReport, json: bool) -> None:
 
     typer.echo(
         f"read {report.trace_messages} trace messages with {report.trace_records} records ({report.rejects} did not "
-        f"decode) and {report.messages} stored messages, {report.gaps} gaps; judged {report.trajectories} messages as of "
-        f"{day_clock(report.as_of_ms)} UTC, in {report.seconds:.1f} s"
+        f"decode) and {report.messages} stored messages, {report.gaps} gaps; judged {report.trajectories} messages as "
+        f"of {day_clock(report.as_of_ms)} UTC, in {report.seconds:.1f} s"
     )
