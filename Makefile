@@ -18,14 +18,14 @@ test: bootstrap  ## The fast suite, under five minutes on two cores
 	@$(VENV)/python -m pytest tests
 
 check: bootstrap  ## Lint, types, import rules
-	@$(VENV)/ruff format --check src tests bench
-	@$(VENV)/ruff check src tests bench
+	@$(VENV)/ruff format --check src tests bench interop
+	@$(VENV)/ruff check src tests bench interop
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports
 
 format: bootstrap  ## Format and mend what the linter can
-	@$(VENV)/ruff format src tests bench
-	@$(VENV)/ruff check --fix src tests bench
+	@$(VENV)/ruff format src tests bench interop
+	@$(VENV)/ruff check --fix src tests bench interop
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(VENV)/python -m pytest tests/interop -m interop
