@@ -29,10 +29,10 @@ def table(rows: list[Json]) -> str:
         return "No figure has been taken yet: run `make bench`, then `python -m bench --table`.\n"
     lines = ["| figure | what | ours | peer | ours ÷ peer | bar | met |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        peer = f"{_number(row['peer'])} {_range(row['peer_range'])}" if row["peer"] is not None else "–"
-        ratio = f"**{_number(row['ratio'])}** {_range(row['ratio_range'])}" if row["ratio"] is not None else "–"
+        peer = _number(row["peer"]) + _range(row["peer_range"]) if row["peer"] is not None else "–"
+        ratio = f"**{_number(row['ratio'])}**{_range(row['ratio_range'])}" if row["ratio"] is not None else "–"
         met = {True: "yes", False: "**no**", None: ""}[row["met"]]
-        ours = f"{_number(row['ours'])} {_range(row['ours_range'])} {row['unit']}"
+        ours = f"{_number(row['ours'])}{_range(row['ours_range'])} {row['unit']}"
         lines.append(f"| {row['figure']} | {_what(row)} | {ours} | {peer} | {ratio} | {row['bar'] or ''} | {met} |")
     return "\n".join(lines) + "\n\n" + _origin(rows)
 
@@ -69,7 +69,7 @@ def _origin(rows: list[Json]) -> str:
 
 
 def _range(span: list[float] | None) -> str:
-    return f"[{_number(span[0])}–{_number(span[1])}]" if span and span[0] != span[1] else ""
+    return f" [{_number(span[0])}–{_number(span[1])}]" if span and span[0] != span[1] else ""
 
 
 def _number(value: float) -> str:
