@@ -114,7 +114,9 @@ def report(
     where, values = between(first_ms, end_ms)
     duck.execute(f"CREATE OR REPLACE TEMP TABLE asked AS SELECT t.* FROM trajectories AS t WHERE {where}", values)
     [(message_count,)] = duck.execute("SELECT count(*) FROM asked").fetchall()
-    worst = read_trajectories(duck, "t.msg_id IN (SELECT msg_id FROM (" + _WORST + "))", [worst_count])
+    ids = [row["msg_id"] for row in fetch(duck, _WORST, [worst_count])]
+    worst = read_trajectories(duck, "t.msg_id IN (SELECT unnest(?))", [ids]) if ids else []
+    worst.sort(key=lambda one: ids.index(one.msg_id))
     return Report(
         scope=view.scope(now_ms),
         message_count=int(message_count),
