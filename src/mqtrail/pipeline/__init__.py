@@ -1,13 +1,16 @@
 """PySpark: the rocketmq source, pure DataFrame stages, the job that turns trace into verdicts."""
 
-from mqtrail.pipeline.config import JobConfig, JobFailed, JobReport
-from mqtrail.pipeline.engine import SparkEngine
-from mqtrail.pipeline.java import JavaNotFound
-from mqtrail.pipeline.job import Job
-from mqtrail.pipeline.options import OPTIONS, SourceOptionError
-from mqtrail.pipeline.reading import DataLoss
-from mqtrail.pipeline.session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
-from mqtrail.pipeline.source import RocketMQDataSource
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mqtrail.pipeline.config import JobConfig, JobFailed, JobReport
+    from mqtrail.pipeline.engine import SparkEngine
+    from mqtrail.pipeline.java import JavaNotFound
+    from mqtrail.pipeline.job import Job
+    from mqtrail.pipeline.options import OPTIONS, SourceOptionError
+    from mqtrail.pipeline.reading import DataLoss
+    from mqtrail.pipeline.session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
+    from mqtrail.pipeline.source import RocketMQDataSource
 
 __all__ = [
     "LONG_SESSION",
@@ -25,3 +28,25 @@ __all__ = [
     "SparkEngine",
     "spark_session",
 ]
+
+_MODULES = {
+    "config": ("JobConfig", "JobFailed", "JobReport"),
+    "engine": ("SparkEngine",),
+    "java": ("JavaNotFound",),
+    "job": ("Job",),
+    "options": ("OPTIONS", "SourceOptionError"),
+    "reading": ("DataLoss",),
+    "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),
+    "source": ("RocketMQDataSource",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: every Python worker of Spark imports this room for its source, and none of them needs DuckDB,
+    Delta and the job, which take as long to import as all the rest."""
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
+
+            return getattr(import_module(f"mqtrail.pipeline.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, arrow_rows, compact, expire, sweep
+from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, relation_of, sweep
 from mqtrail.pipeline.config import HOUR_MS, JobConfig, JobReport
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
@@ -146,7 +146,15 @@ class Job:
 
     def _look(self, admin: SyncAdmin) -> tuple[Sample, Topology]:
         topology = survey(admin, self.config.trace_topic, self.config.topics)
-        return sample(admin, topology, self.config.cluster or topology.cluster, now_ms()), topology
+        cluster = self.config.cluster or topology.cluster
+        return sample(admin, topology, cluster, now_ms(), self._known_groups(cluster)), topology
+
+    def _known_groups(self, cluster: str) -> list[str]:
+        """Groups that earlier samples saw: one whose consumers have gone may be known nowhere else."""
+        table = self.lake[trail.CLIENTS.name]
+        table.refresh()
+        query = f"SELECT DISTINCT group_name FROM ({relation_of(table)}) WHERE cluster = ?"
+        return [name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()]
 
     def _keep(self, found: Sample, reached: QueueOffsets) -> None:
         """Write a sample's rows; how far the pipeline itself has read is known only now."""

@@ -42,8 +42,8 @@ class Judge:
             return 0
         engine = SparkEngine(self._spark)
         try:
-            self._define_inputs(engine, hours, as_of_ms if only_until else None)
-            trail.run(engine, trail.judge(as_of_ms, trail.SPARK, self._settings))
+            batches = self._define_inputs(hours, as_of_ms if only_until else None)
+            trail.run(engine, trail.judge(as_of_ms, trail.SPARK, self._settings, batches=batches))
             written = [self._write(relation, as_of_ms, hours) for relation in RESULTS]
         finally:
             engine.close()
@@ -60,7 +60,8 @@ class Judge:
         rows = self._spark.sql(trail.lag_sql("sampled_offsets", "sampled_ranges")).select(*trail.LAG.names)
         self._committer.write_once(trail.LAG, "lag", sampled_ms, lambda folder: write_rows(rows.coalesce(1), folder))
 
-    def _define_inputs(self, engine: SparkEngine, hours: set[int], until_ms: int | None) -> None:
+    def _define_inputs(self, hours: set[int], until_ms: int | None) -> bool:
+        """Make views of what a judgement reads; return whether any message was sent in a batch."""
         self._lake.refresh()
         attempts = self._lake[trail.ATTEMPTS.name]
         files = attempts.files(hours)
@@ -75,6 +76,7 @@ class Judge:
             if name != trail.ATTEMPTS.name:
                 relation = TABLES[name].relation
                 read_table(self._spark, relation, self._lake[name].paths()).createOrReplaceTempView(name)
+        return any(has_batches(Path(path)) for path in attempts.paths(files))
 
     def _write(self, relation: trail.Relation, as_of_ms: int, hours: set[int]) -> list[Path]:
         folder = self._committer.folder(relation, APP, as_of_ms)
@@ -82,6 +84,14 @@ class Judge:
         files = parquet_files(folder)
         self._committer.commit(relation, files, APP, as_of_ms, replace_hours=hours | hours_of(files))
         return files
+
+
+def has_batches(file: Path) -> bool:
+    """Whether a file of attempts has a row with a batch_id, by its statistics; true when they do not tell."""
+    metadata = pq.read_metadata(file)
+    place = metadata.schema.names.index("batch_id")
+    statistics = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
+    return any(each is None or not each.has_min_max or each.max != "" for each in statistics)
 
 
 def _open_hours(files: Iterable[Path]) -> set[int]:

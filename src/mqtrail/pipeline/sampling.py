@@ -8,7 +8,7 @@ status ERROR, a queue nobody committed on has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,11 +117,12 @@ def sample(
     topology: Topology,
     cluster: str,
     sampled_ms: int,
+    known_groups: Iterable[str] = (),
 ) -> Sample:
-    """Sample a cluster, now."""
+    """Sample a cluster, now. known_groups: asked for as well, since a broker forgets a group that left no offset."""
     found = Sample(sampled_ms)
     stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
-    groups: set[str] = set()
+    groups: set[str] = set(known_groups)
     for name, address in topology.masters.items():
         try:
             offsets = admin.committed_offsets(address).offset_table

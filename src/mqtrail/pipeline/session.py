@@ -27,7 +27,7 @@ LOCAL_MASTER = "local[*,4]"
 
 # What one cycle over some hundred thousand records takes is mostly the compiling of code that runs for a second: the
 # first compiler alone needs half of that time, and is left behind by the second one from some millions of records on.
-SHORT_SESSION = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SHORT_SESSION = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 LONG_SESSION = "-XX:+UseParallelGC"
 
 _LOG4J2 = """status = off
