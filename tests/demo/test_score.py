@@ -107,11 +107,11 @@ def test_delayed(visible_ms: int | None, owed: set[str]) -> None:
 def test_score_counts_what_is_missed_and_what_is_wrong() -> None:
     """Precision falls by what was said and not owed, recall by what was owed and not said."""
     owed = {"a": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"}), "b": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"})}
-    given = {"a": Codes(send={"SEND_OK", "SEND_SLOW"}, knowledge={"COMPLETE"}), "b": Codes(knowledge={"UNKNOWN"})}
+    given = {"a": Codes(send={"SEND_OK", "SEND_SLOW"}, knowledge={"COMPLETE"}), "b": Codes(knowledge={"INCOMPLETE"})}
     rows = {row.code: row for row in score(owed, given)}
     assert (rows["SEND_OK"].precision, rows["SEND_OK"].recall, rows["SEND_OK"].missed) == (1.0, 0.5, ("b",))
     assert (rows["SEND_SLOW"].precision, rows["SEND_SLOW"].recall) == (0.0, None)
-    assert (rows["COMPLETE"].recall, rows["UNKNOWN"].wrong) == (0.5, 1)
+    assert (rows["COMPLETE"].recall, rows["INCOMPLETE"].wrong) == (0.5, 1)
 
 
 def test_truth_round_trip(tmp_path: Path) -> None:

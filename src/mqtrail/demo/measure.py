@@ -4,17 +4,23 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from mqtrail.client import PullStatus, QueueReader, RouteNotFound
-from mqtrail.demo.plan import GROUPS, REMINDERS, TOPICS
-from mqtrail.wire import SCHEDULE_TOPIC, MessageExt, decode_record, dlq_topic
+from mqtrail.demo.plan import DELAY_LEVELS, GROUPS, REMINDERS, TOPICS
+from mqtrail.wire import SCHEDULE_TOPIC, MessageExt, decode_record, delay_of_level, dlq_topic, parse_delay_levels
+
+DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """stored: first keys with a copy in their topic or waiting for it. visible_ms: key -> store time of the first copy
-    of a reminder in its topic. dead_letters: group -> keys in its %DLQ%. ids: message id -> key."""
+    """What was found, by the messages' first keys.
+
+    stored: those with a copy in their topic or waiting for it. visible_ms: store time of a reminder's first copy in its
+    topic. due_ms: when its waiting copy was due. dead_letters: group -> keys in its %DLQ%. ids: message id -> key.
+    """
 
     stored: frozenset[str]
     visible_ms: dict[str, int]
+    due_ms: dict[str, int]
     dead_letters: dict[str, frozenset[str]]
     ids: dict[str, str]
 
@@ -23,6 +29,7 @@ def measure(namesrv: str) -> Holdings:
     """Read every queue of the shop's topics, the schedule topic and the dead-letter topics once."""
     stored: set[str] = set()
     visible_ms: dict[str, int] = {}
+    due_ms: dict[str, int] = {}
     dead: dict[str, set[str]] = defaultdict(set)
     ids: dict[str, str] = {}
     with QueueReader(namesrv) as reader:
@@ -34,13 +41,17 @@ def measure(namesrv: str) -> Holdings:
                 if topic == REMINDERS:
                     visible_ms[key] = min(visible_ms.get(key, message.store_timestamp_ms), message.store_timestamp_ms)
         for message in _read(reader, SCHEDULE_TOPIC):
-            if message.keys:
-                stored.add(message.keys[0])
-                ids[message.msg_id] = message.keys[0]
+            if message.properties.get("REAL_TOPIC") == REMINDERS:
+                key = message.keys[0]
+                stored.add(key)
+                ids[message.msg_id] = key
+                due_ms[key] = message.store_timestamp_ms + delay_of_level(message.delay_level, DELAYS_MS)
         for group in GROUPS:
             for message in _read(reader, dlq_topic(group.name)):
                 dead[group.name].add(message.keys[0])
-    return Holdings(frozenset(stored), visible_ms, {group: frozenset(keys) for group, keys in dead.items()}, ids)
+    return Holdings(
+        frozenset(stored), visible_ms, due_ms, {group: frozenset(keys) for group, keys in dead.items()}, ids
+    )
 
 
 def _read(reader: QueueReader, topic: str) -> list[MessageExt]:

@@ -34,6 +34,7 @@ class Scene:
     dead_letters: Mapping[str, frozenset[str]]  # group -> keys in its %DLQ%
     stored: frozenset[str]  # keys with a copy in their topic or still waiting for it
     visible_ms: Mapping[str, int]  # key -> when a delayed message reached its topic
+    due_ms: Mapping[str, int] = field(default_factory=dict)  # key -> when its waiting copy was due, by the broker
     unscored: frozenset[str] = frozenset()  # keys whose knowledge the truth cannot tell (a client was killed)
     incomplete: frozenset[str] = frozenset()  # keys whose trace the injector took away
     unjudged_sends: frozenset[str] = frozenset()  # keys whose own send record the injector took away
@@ -74,6 +75,8 @@ def owed_codes(notes: Iterable[Note], scene: Scene) -> dict[str, Codes]:
     by_number: dict[tuple[int, int], _Handling] = {}
     handlings: dict[tuple[str, str], list[_Handling]] = defaultdict(list)
     for note in notes:
+        if not isinstance(note, Sent) and _known_at_ms(note, by_number) > scene.as_of_ms:
+            continue  # it happened after the judgement
         match note:
             case Sent():
                 sends[note.key] = note
@@ -82,13 +85,14 @@ def owed_codes(notes: Iterable[Note], scene: Scene) -> dict[str, Codes]:
                 by_number[note.process, note.number] = handling
                 handlings[note.key, note.group].append(handling)
             case HandlingEnded():
-                by_number[note.process, note.number].ended = note
+                if (note.process, note.number) in by_number:
+                    by_number[note.process, note.number].ended = note
     for several in handlings.values():
         several.sort(key=lambda handling: handling.started.at_ms)
     owed: dict[str, Codes] = {}
     for key, sent in sends.items():
         codes = Codes(send=_send_codes(sent, scene), message=_message_codes(sent, scene))
-        if key in scene.stored and "SCHEDULED" not in codes.message:
+        if key in scene.stored:
             for group, tags in scene.tags.get(sent.topic, {}).items():
                 codes.groups[group] = _group_codes(sent, group, tags, handlings.get((key, group), []), scene)
         if key not in scene.unscored:
@@ -98,6 +102,14 @@ def owed_codes(notes: Iterable[Note], scene: Scene) -> dict[str, Codes]:
     return owed
 
 
+def _known_at_ms(note: Note, by_number: Mapping[tuple[int, int], _Handling]) -> float:
+    """When a note was written."""
+    if isinstance(note, HandlingEnded):
+        handling = by_number.get((note.process, note.number))
+        return 0 if handling is None else handling.started.at_ms + note.took_ms
+    return note.at_ms
+
+
 def _send_codes(sent: Sent, scene: Scene) -> set[str]:
     if not sent.traced or sent.key in scene.unjudged_sends:
         return set()  # no record of the send: none of its codes is owed
@@ -105,7 +117,7 @@ def _send_codes(sent: Sent, scene: Scene) -> set[str]:
         SendOutcome.OK: {"SEND_OK"},
         SendOutcome.REFUSED: {"SEND_FAILED"},
         SendOutcome.UNCERTAIN: {"SEND_UNCERTAIN"},
-        SendOutcome.ONEWAY: set(),
+        SendOutcome.ONEWAY: {"SEND_UNCERTAIN"},  # nobody acknowledged it, and it may have arrived
     }[sent.outcome].copy()
     if sent.outcome is SendOutcome.OK and sent.acknowledged_ms >= scene.thresholds.send_slow_ms:
         codes.add("SEND_SLOW")
@@ -118,9 +130,10 @@ def _message_codes(sent: Sent, scene: Scene) -> set[str]:
     if not sent.due_ms or sent.key not in scene.stored:
         return set()
     visible_ms = scene.visible_ms.get(sent.key)
+    due_ms = scene.due_ms.get(sent.key, sent.due_ms)
     if visible_ms is None:
-        return {"SCHEDULED"} if sent.due_ms > scene.as_of_ms else set()
-    return {"DELIVERED_LATE"} if visible_ms - sent.due_ms >= scene.thresholds.late_ms else set()
+        return {"SCHEDULED"} if due_ms > scene.as_of_ms else set()
+    return {"DELIVERED_LATE"} if visible_ms - due_ms >= scene.thresholds.late_ms else set()
 
 
 def _group_codes(sent: Sent, group: str, tags: frozenset[str], handlings: list[_Handling], scene: Scene) -> set[str]:
@@ -192,7 +205,8 @@ def score(owed: Mapping[str, Codes], given: Mapping[str, Codes], *, examples_max
     for key, codes in given.items():
         known = codes if key not in owed or owed[key].knowledge else Codes(codes.send, codes.message, codes.groups)
         for code, where in known.flat():
-            given_at[code].add((key, where))
+            if code != "UNKNOWN":  # says nothing that could be wrong; what it should have said is missed
+                given_at[code].add((key, where))
     rows = []
     for code in sorted(owed_at.keys() | given_at.keys()):
         missed, spurious = owed_at[code] - given_at[code], given_at[code] - owed_at[code]

@@ -39,8 +39,9 @@ from mqtrail.demo.truth import HandlerResult, SendOutcome, Sent, TruthLog, now_m
 from mqtrail.wire import Message, MessageQueue, MQError, delay_of_level, parse_delay_levels
 
 SLOW_S = 1.3
-REBALANCE_MS = 5_000  # both shorter than the defaults, so that a killed broker is found again soon
+REBALANCE_MS = 5_000  # all three shorter than the defaults, so that a killed broker is found again soon
 HEARTBEAT_MS = 3_000
+ROUTE_REFRESH_MS = 3_000
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 
 
@@ -205,7 +206,7 @@ def consumer_of(plan: GroupPlan, namesrv: str) -> Consumer:
             concurrency=plan.concurrency,
             attempts_max=ATTEMPTS_MAX,
             rebalance_ms=REBALANCE_MS,
-            instance=InstanceConfig(heartbeat_ms=HEARTBEAT_MS),
+            instance=InstanceConfig(heartbeat_ms=HEARTBEAT_MS, route_refresh_ms=ROUTE_REFRESH_MS),
         ),
     )
 

@@ -7,13 +7,14 @@ from rich.text import Text
 
 from mqtrail.demo.plan import ATTEMPTS_MAX, DELAY_LEVELS, HUNG_MS, HUNG_MS_DEFAULT
 from mqtrail.demo.score import CodeScore
-from mqtrail.demo.shop import HEARTBEAT_MS, REBALANCE_MS
+from mqtrail.demo.shop import HEARTBEAT_MS, REBALANCE_MS, ROUTE_REFRESH_MS
 from mqtrail.demo.truth import Fault
 
 CHANGED = (
     f"thresholds and settings changed to keep it short: HUNG after {HUNG_MS // 1000} s (default "
     f"{HUNG_MS_DEFAULT // 1000} s), messageDelayLevel '{DELAY_LEVELS}', {ATTEMPTS_MAX} redeliveries (default 16), "
-    f"heartbeat every {HEARTBEAT_MS // 1000} s (30 s), rebalance every {REBALANCE_MS // 1000} s (20 s)"
+    f"heartbeat every {HEARTBEAT_MS // 1000} s (30 s), rebalance every {REBALANCE_MS // 1000} s (20 s), "
+    f"routes every {ROUTE_REFRESH_MS // 1000} s (30 s)"
 )
 
 
