@@ -21,7 +21,7 @@ from mqtrail.wire import TopicConfig
 LANES = 32  # orders sold at once
 ASSIGN_DEADLINE_S = 60.0
 SETTLE_S = 2.0  # the new ledger process is through with what the killed one left
-PROVE_S = 11.0  # a little more than the trace may be late, and than the shorter reminders wait
+PROVE_S = 15.0  # the shorter reminders come after 5 s, and their trace may be 10 s late
 QUIET_S = 4.0  # no handler began anything for so long: what is left waits for somebody else
 QUIET_DEADLINE_S = 60.0
 
