@@ -1,5 +1,6 @@
 """One Spark session for all tests of the room, and a cluster in a folder for its source to read."""
 
+import os
 import pickle
 import sys
 from collections.abc import Iterator, Mapping
@@ -117,6 +118,10 @@ class FolderCluster:
         """Let the next count requests of a name fail."""
         (self.folder / f"broken-{request}").write_text(str(count))
 
+    def kill(self, request: str) -> None:
+        """Let the process die that makes the next request of a name."""
+        (self.folder / f"deadly-{request}").touch()
+
     # What the source asks.
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -144,6 +149,10 @@ class FolderCluster:
     def _answer(self, request: str) -> None:
         path = self.folder / f"broken-{request}"
         left = int(path.read_text()) if path.exists() else 0
+        deadly = self.folder / f"deadly-{request}"
+        if deadly.exists():
+            deadly.unlink()
+            os._exit(9)
         if left:
             path.write_text(str(left - 1))
             raise MQError(f"{request} is broken on purpose")

@@ -203,6 +203,28 @@ def test_a_silent_broker_is_held(spark: SparkSession, cluster: Any, tmp_path: Pa
     assert stream.rows() == places(A0, range(9))
 
 
+def test_a_killed_worker(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
+    """A Python worker that dies fails its task alone; the task runs again and no row comes twice."""
+    cluster.append(A0, *bodies("m", 20))
+    cluster.kill("pull")
+    stream = Stream(spark, tmp_path, options(cluster))
+    stream.run()
+    assert stream.rows() == places(A0, range(20))
+
+
+def test_a_killed_source(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
+    """The process that settles offsets takes its query with it; the next run goes on from the checkpoint."""
+    cluster.append(A0, *bodies("m", 20))
+    stream = Stream(spark, tmp_path, options(cluster))
+    stream.run()
+    cluster.append(A0, *bodies("m", 5, start=20))
+    cluster.kill("bounds")
+    with pytest.raises(StreamingQueryException):
+        stream.run()
+    stream.run()
+    assert stream.rows() == sorted(places(A0, range(25)), key=repr)
+
+
 def test_expired_messages_fail_the_query(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
     """By default messages that are due and gone end the read, with their range and what to do."""
     cluster.append(A0, *bodies("m", 5))

@@ -42,8 +42,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: every Python worker of Spark imports this room for its source, and none of them needs DuckDB,
-    Delta and the job, which take as long to import as all the rest."""
+    """Import on first use: every Python worker of Spark imports this room for its source, and none of them needs
+    DuckDB, Delta and the job, which take as long to import as all the rest."""
     for module, names in _MODULES.items():
         if name in names:
             from importlib import import_module

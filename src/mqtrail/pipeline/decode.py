@@ -111,7 +111,7 @@ def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
         "first_offset": "queue_offset",
         "end_offset": "store_queue_offset",
         "from_ms": "NULL",
-        "to_ms": "trace_store_ms",
+        "to_ms": f"coalesce(trace_store_ms, {detected_ms})",
         "detected_ms": str(detected_ms),
     }
     return select_relation(kept, trail.GAPS, columns)

@@ -65,12 +65,13 @@ class Ingest:
         config: JobConfig,
         source: type[RocketMQDataSource] = RocketMQDataSource,
     ) -> None:
-        spark.dataSource.register(source)
+        self._sources = {name: own_source(source, name) for name in (TRACE, MESSAGES)}
+        for own in self._sources.values():
+            spark.dataSource.register(own)
         self._spark = spark
         self._committer = committer
         self._judged = judged
         self._config = config
-        self._format = source.name()
         self.checkpoints = {name: Checkpoint(config.lake / CHECKPOINTS / name) for name in (TRACE, MESSAGES)}
 
     def offsets(self) -> QueueOffsets:
@@ -130,7 +131,7 @@ class Ingest:
         }
         if self._config.read_rate_max:
             options["readRateMax"] = str(self._config.read_rate_max)
-        rows = self._spark.readStream.format(self._format).schema(schema).options(**options).load()
+        rows = self._spark.readStream.format(self._sources[name].name()).schema(schema).options(**options).load()
         return (
             rows.writeStream.queryName(name)
             .foreachBatch(take)
@@ -204,6 +205,19 @@ class Ingest:
             self._judged.add_pending(hours_of(parquet_files(folder)))
 
         self._committer.write_once(trail.ATTEMPTS, app, batch, write)
+
+
+def own_source(source: type[RocketMQDataSource], stream: str) -> type[RocketMQDataSource]:
+    """The source under a name of its own.
+
+    Spark keeps one map of environment variables for each registered source and changes it whenever a stream of it asks
+    its Python process for something; while another stream's tasks are being serialized, with the same map in them,
+    these cannot be read back (java.io.OptionalDataException). Streams that run side by side must not share a
+    registration.
+    """
+    return type(
+        f"{source.__name__}_{stream}", (source,), {"name": classmethod(lambda cls: f"{source.name()}-{stream}")}
+    )
 
 
 def hours_of(files: list[Path]) -> set[int]:

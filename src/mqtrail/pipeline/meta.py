@@ -56,7 +56,7 @@ def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
         "first_offset": "queue_offset",
         "end_offset": "physical_offset",
         "from_ms": "NULL",
-        "to_ms": "store_ms",
+        "to_ms": f"coalesce(store_ms, {detected_ms})",
         "detected_ms": str(detected_ms),
         "reason": "tags",
     }
