@@ -17,6 +17,9 @@ from .helpers import TraceSink, patient, run, until
 
 Scenario = Callable[[Dispatcher, TraceSink], Awaitable[None]]
 
+NAMESRV = ("127.0.0.1:9876",)
+FOLDER = "127.0.0.1_9876"
+
 
 def text(number: int) -> str:
     return pub(number, "R", "PG", "orders", f"id-{number}", "", "", "h:1", 5, 1, 0, "off", True)
@@ -31,7 +34,7 @@ def play(
     made: list[Dispatcher] = []
 
     async def main() -> None:
-        spool = SharedSpool.acquire(folder, config.spool_size_max)
+        spool = SharedSpool.acquire(folder, NAMESRV, config.spool_size_max)
         dispatcher = Dispatcher("10.0.0.1@1#1", "start-1", sink.send, config, spool)
         made.append(dispatcher)
         dispatcher.start()
@@ -51,7 +54,8 @@ def check(dispatcher: Dispatcher) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.exists() else []
+    spool = folder / FOLDER
+    return list(spool.iterdir()) if spool.exists() else []
 
 
 def test_records_arrive_in_batches_with_their_keys(tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from .helpers import patient
 
 MESSAGE = SpooledMessage("RMQ_SYS_TRACE_TOPIC", "id-1 key-1", b"Pub\x01...\x02", 3, "start", "orders")
 
+NAMESRV = ("127.0.0.1:9876",)
+FOLDER = "127.0.0.1_9876"
+
 
 def numbered(number: int, size: int = 20) -> SpooledMessage:
     return SpooledMessage("T", f"id-{number}", bytes(size), number, "start", "orders")
@@ -177,7 +180,7 @@ def test_a_living_owner_keeps_its_file(tmp_path: Path) -> None:
 
 def test_one_process_shares_one_file(tmp_path: Path) -> None:
     """Two dispatchers of a process write to one file; it goes when both are done and nothing is left."""
-    first, second = SharedSpool.acquire(tmp_path, 10_000), SharedSpool.acquire(tmp_path, 10_000)
+    first, second = SharedSpool.acquire(tmp_path, NAMESRV, 10_000), SharedSpool.acquire(tmp_path, NAMESRV, 10_000)
     assert first is second
     first.append(numbered(1))
     ticket = second.take()
@@ -189,21 +192,36 @@ def test_one_process_shares_one_file(tmp_path: Path) -> None:
     assert ticket.message == numbered(1)
     ticket.done()
     first.release()
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list((tmp_path / FOLDER).iterdir())) == 1
     second.release()
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / FOLDER).iterdir()) == []
 
 
 def test_a_child_after_fork_leaves_the_spool_to_its_parent(tmp_path: Path) -> None:
     """What a child does cannot touch the parent's file, and the child's own is another one."""
-    spool = SharedSpool.acquire(tmp_path, 10_000)
+    spool = SharedSpool.acquire(tmp_path, NAMESRV, 10_000)
     spool.append(numbered(1))
     pid = os.fork()
     if pid == 0:  # pragma: no cover
-        own = SharedSpool.acquire(tmp_path, 10_000)
+        own = SharedSpool.acquire(tmp_path, NAMESRV, 10_000)
         os._exit(0 if own is not spool and own.path != spool.path else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     ticket = spool.take()
     assert ticket is not None
     ticket.done()
     spool.release()
+
+
+def test_each_cluster_has_a_spool_of_its_own(tmp_path: Path) -> None:
+    """What waits for one cluster is never sent to another; the order of name servers does not matter."""
+    ours = SharedSpool.acquire(tmp_path, ("a:1", "b:2"), 10_000)
+    same = SharedSpool.acquire(tmp_path, ("b:2", "a:1"), 10_000)
+    other = SharedSpool.acquire(tmp_path, ("a:1",), 10_000)
+    try:
+        assert ours is same
+        assert other.folder != ours.folder
+        ours.append(numbered(1))
+        assert other.take() is None
+    finally:
+        for spool in (ours, same, other):
+            spool.release()

@@ -41,7 +41,7 @@ class TraceConfig:
     send_timeout_ms: int = 5_000
     retry_ms: int = 1_000  # wait after a failed send; doubles up to retry_max_ms
     retry_max_ms: int = 30_000
-    spool_dir: Path | None = None  # None: ~/.mqtrail/spool
+    spool_dir: Path | None = None  # None: ~/.mqtrail/spool; below it a folder for each cluster
     spool_size_max: int = 256 * MIB  # one file a process
     close_wait_ms: int = 5_000  # at close: then what is left goes to the spool
     compress_over: int = 4_096  # compressMsgBodyOverHowmuch; bodies as large or larger are compressed

@@ -1,14 +1,25 @@
 """The spool file that every dispatcher of one process shares, and the files that dead processes left beside it."""
 
 import os
+import re
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from zlib import crc32
 
 from mqtrail.client.trace.spool import Spool, SpooledMessage, orphans
 
+_NAME_LENGTH_MAX = 100
 _lock = threading.Lock()
 _shared: dict[Path, "SharedSpool"] = {}
+
+
+def _folder_name(namesrv: Sequence[str]) -> str:
+    """Return a folder's name for a set of name servers, whatever their order."""
+    addresses = "+".join(sorted(namesrv))
+    name = re.sub(r"[^A-Za-z0-9.+-]", "_", addresses)
+    return name if len(name) <= _NAME_LENGTH_MAX else f"{name[:_NAME_LENGTH_MAX]}-{crc32(addresses.encode()):08x}"
 
 
 class SharedSpool:
@@ -25,9 +36,13 @@ class SharedSpool:
         self._taken = False
 
     @classmethod
-    def acquire(cls, folder: Path | None, size_max: int) -> "SharedSpool":
-        """Return this process's spool in folder (None: ~/.mqtrail/spool); pair it with `release`."""
-        folder = Path.home() / ".mqtrail" / "spool" if folder is None else folder
+    def acquire(cls, folder: Path | None, namesrv: Sequence[str], size_max: int) -> "SharedSpool":
+        """Return this process's spool for a cluster, below folder (None: ~/.mqtrail/spool); pair it with `release`.
+
+        Each cluster, known by its name servers, has a folder of its own: what was spooled for one must never be sent
+        to another by the next client that starts on this machine.
+        """
+        folder = (Path.home() / ".mqtrail" / "spool" if folder is None else folder) / _folder_name(namesrv)
         with _lock:
             spool = _shared.get(folder)
             if spool is None:

@@ -60,7 +60,7 @@ class ClientTracer:
         self.start_id = secrets.token_hex(8)
         self.producer_group = f"_INNER_TRACE_PRODUCER-{group}-{kind}-{next(_serial)}"
         sender = TraceSender(client, self.producer_group, config)
-        spool = SharedSpool.acquire(config.spool_dir, config.spool_size_max)
+        spool = SharedSpool.acquire(config.spool_dir, client.name_servers.addresses, config.spool_size_max)
         self._dispatcher = Dispatcher(client.client_id, self.start_id, sender.send, config, spool, self._hand_over)
         # Pubs of one topic and region, not yet with the dispatcher.
         self._topic = self._region_id = self._middle = ""
