@@ -152,8 +152,16 @@ def test_runs_go_on_where_the_last_ended(reader: Reader, cluster: Any) -> None:
     assert reader.ingest.offsets() == {T0: 2, T1: 2, ORDERS: 8}
 
 
-@pytest.mark.parametrize("relation", [trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.ATTEMPTS], ids=lambda r: r.name)
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("when", "relation"),
+    [
+        ("before", trail.TRACE_EVENTS),
+        ("before", trail.TRACE_REJECTS),
+        ("before", trail.ATTEMPTS),
+        ("after", trail.ATTEMPTS),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_a_crash_around_a_commit(
     spark: SparkSession,
     cluster: Any,

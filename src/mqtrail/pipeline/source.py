@@ -215,10 +215,10 @@ def _bounds(cluster: Cluster, options: SourceOptions) -> Bounds:
 
 
 def _require(bounds: Bounds, options: SourceOptions) -> Bounds:
-    """Return bounds, which hold at least one queue: to read nothing for a mistyped topic would look like an empty
-    one.
+    """Return bounds, which hold at least one queue: to read nothing for a mistyped topic would look like an empty one.
+    Under onUnreachable=hold there may be none yet.
     """
-    if not bounds:
+    if not bounds and not options.hold_unreachable:
         raise SourceOptionError(
             f"no queue found for topic {', '.join(options.topics)} at {options.name_server}: "
             "does the topic exist, and is a broker of it up?"

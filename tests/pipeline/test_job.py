@@ -1,0 +1,121 @@
+"""The whole way, against the embedded broker: what clients do, what the job says of it."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+from mqtrail import trail
+from mqtrail.client import Consumer, Producer
+from mqtrail.lake import parquet_of
+from mqtrail.pipeline import Job, JobConfig
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import Message
+
+TOPIC, GROUP = "orders", "points"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Embedded]:
+    with embedded() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def job(spark: SparkSession, broker: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """One lake for all tests here: a judgement of anything takes seconds, one of nothing none."""
+    return Job(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path_factory.mktemp("job") / "lake")).use(spark)
+
+
+def trade(namesrv: str, count: int) -> None:
+    """Send so many messages and consume them all, traced on both sides."""
+
+    async def main() -> None:
+        done = asyncio.Event()
+        consumed = 0
+
+        async def handler(delivery: Any) -> None:
+            nonlocal consumed
+            consumed += 1
+            if consumed == count:
+                done.set()
+
+        async with (
+            Producer("shop", namesrv, trace=True) as producer,
+            Consumer(GROUP, namesrv, {TOPIC: "*"}, trace=True) as consumer,
+        ):
+            consuming = asyncio.create_task(consumer.run(handler))
+            for number in range(count):
+                await producer.send(Message(TOPIC, b"body", keys=f"order-{number}", tags="T"))
+            await asyncio.wait_for(done.wait(), 30)
+            consuming.cancel()
+
+    asyncio.run(main())
+
+
+def rows(job: Job, relation: trail.Relation, columns: str) -> list[tuple[Any, ...]]:
+    paths = job.lake[relation.name].paths()
+    return sorted(duckdb.sql(f"SELECT {columns} FROM {parquet_of(paths)}").fetchall(), key=repr) if paths else []
+
+
+def test_from_clients_to_verdicts(job: Job, broker: Embedded) -> None:
+    """Every message that was sent and consumed is told so; a second cycle finds nothing new, a third what came since."""
+    trade(broker.namesrv_address, 8)
+    report = job.once()
+    assert report.problems == ()
+    assert (report.messages, report.trajectories, report.rejects, report.gaps) == (8, 8, 0, 0)
+    assert report.trace_messages >= 2
+    assert len(rows(job, trail.TRACE_EVENTS, "record_no")) == report.trace_records
+    assert len(rows(job, trail.TRAJECTORIES, "msg_id")) == report.trajectories
+    codes = rows(job, trail.VERDICTS, "group_name, state")
+    assert codes == [(GROUP, "CONSUMED")] * 8
+    sends = rows(job, trail.TRAJECTORIES, "send_codes, keys")
+    assert sends == [("SEND_OK", f"order-{number}") for number in range(8)]
+    assert len(rows(job, trail.KEY_INDEX, "key_token")) == 8
+    assert {group for (group,) in rows(job, trail.GROUP_OFFSETS, "group_name")} == {GROUP}
+    assert {lag for (lag,) in rows(job, trail.LAG, "lag_count")} == {0}
+    assert all(
+        read == end for read, end in rows(job, trail.QUEUE_RANGES, "read_offset, max_offset") if read is not None
+    )
+
+    idle = job.once()
+    assert (idle.messages, idle.trace_records) == (0, 0)
+
+    trade(broker.namesrv_address, 3)
+    assert job.once().messages == 3
+    assert len(rows(job, trail.VERDICTS, "msg_id")) == 11
+    assert len(set(rows(job, trail.TRAJECTORIES, "msg_id"))) == 11
+
+
+def test_run_goes_on_until_it_is_stopped(job: Job, broker: Embedded) -> None:
+    """The loop cycles, tells of each turn and ends soon after it is asked to."""
+    said: list[str] = []
+    stop = Event()
+    running = Job(job.config, lambda text: (said.append(text), stop.set() if "judged" in text else None)[0])
+    worker = Thread(target=running.use(job.spark).run, args=(50, stop))
+    worker.start()
+    worker.join(60)
+    assert not worker.is_alive()
+    assert any("judged" in text for text in said)
+
+
+def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    """Without a name server `once` fails with its address, and `run` tells of it and tries again."""
+    config = JobConfig(namesrv="127.0.0.1:1", lake=tmp_path / "lake")
+    with pytest.raises(Exception, match="127.0.0.1:1"):
+        Job(config).use(spark).once()
+    said: list[str] = []
+    stop = Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        if sum("failed" in each for each in said) == 2:
+            stop.set()
+
+    Job(config, say).use(spark).run(1, stop)
+    assert "127.0.0.1:1" in said[-1]
