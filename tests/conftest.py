@@ -5,6 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """A command that ran in this process configured logging for itself: that goes with the test and its stream."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session", autouse=True)
