@@ -64,7 +64,7 @@ def rows(job: Job, relation: trail.Relation, columns: str) -> list[tuple[Any, ..
 
 
 def test_from_clients_to_verdicts(job: Job, broker: Embedded) -> None:
-    """Every message that was sent and consumed is told so; a second cycle finds nothing new, a third what came since."""
+    """Every message that was sent and consumed is told so; a second cycle finds nothing new, a third what came."""
     trade(broker.namesrv_address, 8)
     report = job.once()
     assert report.problems == ()
@@ -107,7 +107,7 @@ def test_run_goes_on_until_it_is_stopped(job: Job, broker: Embedded) -> None:
 def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     """Without a name server `once` fails with its address, and `run` tells of it and tries again."""
     config = JobConfig(namesrv="127.0.0.1:1", lake=tmp_path / "lake")
-    with pytest.raises(Exception, match="127.0.0.1:1"):
+    with pytest.raises(Exception, match=r"127.0.0.1:1"):
         Job(config).use(spark).once()
     said: list[str] = []
     stop = Event()
