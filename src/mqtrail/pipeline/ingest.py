@@ -92,7 +92,7 @@ class Ingest:
         queries: list[StreamingQuery] = []
         try:
             if trace_topics:
-                trace = partial(self._take_trace, cluster=cluster, counts=counts)
+                trace = partial(self.take_trace, cluster=cluster, counts=counts)
                 queries.append(self._start(TRACE, trace_topics, decode.TRACE_SCHEMA, fail_on_data_loss, trace))
             if message_topics:
                 stored = partial(self._take_messages, cluster=cluster, delay_levels_ms=delay_levels_ms, counts=counts)
@@ -142,7 +142,8 @@ class Ingest:
 
     # -- a micro-batch ---------------------------------------------------------------------------------------------
 
-    def _take_trace(self, rows: DataFrame, batch: int, cluster: str, counts: Counts) -> None:
+    def take_trace(self, rows: DataFrame, batch: int, cluster: str, counts: Counts) -> None:
+        """Commit one batch of trace messages, rows of decode.TRACE_SCHEMA, unless it is committed."""
         app = self.checkpoints[TRACE].id()
         if self._committer.is_committed(trail.ATTEMPTS, app, batch):
             return

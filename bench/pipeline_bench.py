@@ -1,0 +1,180 @@
+"""Figures of the pipeline: decoding, raw trace to verdicts beside DuckDB, a real broker's trace topic into bronze."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from interop.driver import JavaClient
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.apache import JVM_BENCH, ApachePeer
+from bench.broker import PEER
+from bench.registry import Bar, CannotMeasure, Row, figure
+from bench.session import APACHE_VERSION, Session
+from bench.trace_rows import AS_OF_MS, CLUSTER, RECORDS_A_MESSAGE, DuckPipeline, codes_of, write_raw
+from mqtrail import trail
+from mqtrail.client import Producer, ProducerConfig
+from mqtrail.lake import Lake, connect, relation_of
+from mqtrail.pipeline import JavaNotFound, JobConfig, SessionConfig, decode, spark_session
+from mqtrail.pipeline.files import Committer
+from mqtrail.pipeline.hours import JudgedHours
+from mqtrail.pipeline.ingest import Counts, Ingest
+from mqtrail.pipeline.judging import Judge
+from mqtrail.wire import TRACE_TOPIC, Message
+
+MESSAGES, MESSAGES_QUICK = 250_000, 5_000  # each has some five records
+TRACE_MESSAGES, TRACE_MESSAGES_QUICK = 20_000, 500
+CORES = 2
+DRIVER_MEMORY = "4g"
+WARM_ROUNDS = 2
+SENDS_AT_ONCE = 64
+PULL_COUNT = 32
+# One heap and one run of several minutes, so both compilers; as `pipeline run` has it.
+SESSION = SessionConfig(app_name="mqtrail bench", master=f"local[{CORES},4]", driver_memory=DRIVER_MEMORY)
+
+
+@figure("pipeline", "trace decode, raw trace to verdicts, a real broker's trace into bronze", seconds=300)
+def pipeline(session: Session) -> Iterator[Row]:
+    """One warm Spark session for all rounds; DuckDB and the Java client take turns with it."""
+    session.alone()
+    folder = session.fresh_folder("pipeline")
+    raw = folder / "raw.parquet"
+    records = write_raw(raw, MESSAGES_QUICK if session.quick else MESSAGES)
+    try:
+        with spark_session(SESSION) as spark:
+            yield decoding(session, spark, raw, records)
+            yield judging(session, spark, folder, raw, records)
+            yield from pulling(session, spark, folder)
+    except JavaNotFound as error:
+        raise CannotMeasure(str(error)) from error
+
+
+def decoding(session: Session, spark: SparkSession, raw: Path, records: int) -> Row:
+    """Both read the same file and throw away what they made; a plain read makes columns of the same bytes."""
+    rates: dict[str, list[float]] = {"decode": [], "read": []}
+    for number in range(-WARM_ROUNDS, session.rounds):
+        for name in session.order(number, ("decode", "read")):
+            rows = read_raw(spark, raw)
+            if name == "decode":
+                rows = decode.decoded(rows, CLUSTER)
+            began_s = time.perf_counter()
+            rows.write.format("noop").mode("overwrite").save()
+            if number >= 0:
+                rates[name].append(records / (time.perf_counter() - began_s))
+    what = f"trace records decoded in Spark, {CORES} cores, thrown away; the peer reads the same rows and no more"
+    more = {"records": records, "raw_mib": round(raw.stat().st_size / (1 << 20), 1)}
+    return Row("pipeline/decode", what, "records/s", rates["decode"], rates["read"], "plain Parquet read", more=more)
+
+
+def judging(session: Session, spark: SparkSession, folder: Path, raw: Path, records: int) -> Row:
+    """Both write every table on the way: trace_events, attempts by hour, trajectories, verdicts, latency, keys."""
+    rates: dict[str, list[float]] = {"spark": [], "duckdb": []}
+    parts: dict[str, list[float]] = {"bronze_and_silver_s": [], "gold_s": []}
+    codes: dict[str, dict[str, int]] = {}
+    for number in range(-1, session.rounds):
+        for name in session.order(number, ("spark", "duckdb")):
+            target = session.fresh_folder(name)
+            began_s = time.perf_counter()
+            if name == "duckdb":
+                peer = DuckPipeline(raw, target, threads=CORES)
+                peer.run()
+            else:
+                lake, split_s = spark_pipeline(spark, raw, target)
+            took_s = time.perf_counter() - began_s
+            codes[name] = (
+                peer.codes() if name == "duckdb" else codes_of(connect(), f"({relation_of(lake['verdicts'])})")
+            )
+            if number >= 0:
+                rates[name].append(records / took_s)
+                if name == "spark":
+                    parts["bronze_and_silver_s"].append(split_s - began_s)
+                    parts["gold_s"].append(began_s + took_s - split_s)
+    if codes["spark"] != codes["duckdb"]:
+        raise RuntimeError(f"Spark and DuckDB differ in their verdicts: {codes}")
+    more = {"records": records, **{name: [round(each, 2) for each in spans] for name, spans in parts.items()}}
+    what = f"raw trace to trajectories and verdicts, {CORES} cores, all tables written"
+    bar = Bar(">=", 0.5)
+    return Row("pipeline/verdicts", what, "records/s", rates["spark"], rates["duckdb"], "DuckDB", bar, more=more)
+
+
+def spark_pipeline(spark: SparkSession, raw: Path, target: Path) -> tuple[Lake, float]:
+    """Run what a cycle of the job runs once it has its rows; return the lake and when silver was done."""
+    config = JobConfig(namesrv="", lake=target)
+    lake = Lake.create(target)
+    committer, judged = Committer(lake), JudgedHours(target / "hours.json")
+    ingest = Ingest(spark, committer, judged, config)
+    ingest.checkpoints["trace"].id()
+    ingest.take_trace(read_raw(spark, raw), 0, CLUSTER, Counts())
+    silver_s = time.perf_counter()
+    Judge(spark, lake, committer, judged, trail.Settings()).run(AS_OF_MS)
+    lake.refresh()
+    return lake, silver_s
+
+
+def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
+    """The trace messages, in as many parts as there are cores, as the source gives them."""
+    return spark.read.schema(decode.TRACE_SCHEMA).parquet(str(raw))
+
+
+def pulling(session: Session, spark: SparkSession, folder: Path) -> Iterator[Row]:
+    """A real broker's trace topic: our job's streaming read, decoded and committed, beside a loop that only counts."""
+    count = TRACE_MESSAGES_QUICK if session.quick else TRACE_MESSAGES
+    bodies = folder / "bodies.parquet"
+    write_raw(bodies, count * RECORDS_A_MESSAGE // 5)
+    rates: dict[str, list[float]] = {"ours": [], "java": []}
+    with (
+        ApachePeer(APACHE_VERSION, session.fresh_folder("apache")) as apache,
+        JavaClient(APACHE_VERSION, folder / "java", apache.namesrv_address, binary_headers=True, jvm=JVM_BENCH) as java,
+    ):
+        stored = asyncio.run(store(apache.namesrv_address, bodies))
+        for number in range(-1, session.rounds):
+            for name in session.order(number, ("ours", "java")):
+                if name == "java":
+                    told = java.call(
+                        "pullAll",
+                        namesrv=apache.namesrv_address,
+                        group="BenchPull",
+                        topic=TRACE_TOPIC,
+                        count=PULL_COUNT,
+                        timeout_s=600,
+                    )
+                    pulled, took_s = int(told["messages"]), float(told["seconds"])
+                else:
+                    pulled, took_s = ingest_all(spark, session.fresh_folder("bronze"), apache.namesrv_address)
+                if pulled != stored:
+                    raise RuntimeError(f"{name} read {pulled} trace messages of {stored}")
+                if number >= 0:
+                    rates[name].append(pulled / took_s)
+    more = {"trace_messages": stored, "records_a_message": RECORDS_A_MESSAGE}
+    what = "trace messages of a real broker into bronze and silver, committed; the peer pulls and counts them"
+    peer = f"{PEER}: Java client's pull loop"
+    yield Row("pipeline/ingest", what, "messages/s", rates["ours"], rates["java"], peer, Bar(">=", 1), more=more)
+
+
+def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, float]:
+    """Read the whole trace topic into a new lake; return its messages and the seconds."""
+    config = JobConfig(namesrv=namesrv, lake=lake)
+    tables = Lake.create(lake)
+    ingest = Ingest(spark, Committer(tables), JudgedHours(lake / "hours.json"), config)
+    began_s = time.perf_counter()
+    counts = ingest.run(CLUSTER, (TRACE_TOPIC,), (), (), fail_on_data_loss=True)
+    return counts.trace_messages, time.perf_counter() - began_s
+
+
+async def store(namesrv: str, bodies: Path) -> int:
+    """Send every body of the file to the trace topic, compressed as clients do; return how many."""
+    texts = pq.read_table(bodies, columns=["body_text"])["body_text"].to_pylist()
+    waiting = iter(texts)
+
+    async def work(producer: Producer) -> None:
+        for text in waiting:
+            await producer.send(Message(TRACE_TOPIC, text.encode()))
+
+    async with Producer("BenchTrace", namesrv, config=ProducerConfig()) as producer, asyncio.TaskGroup() as tasks:
+        for _ in range(SENDS_AT_ONCE):
+            tasks.create_task(work(producer))
+    return len(texts)
