@@ -28,6 +28,7 @@ from mqtrail.wire import (
     ResponseCode,
     SendMessageHeader,
     SerializeType,
+    Stored,
     TopicList,
     TopicStatsTable,
     TraceLoss,
@@ -36,6 +37,7 @@ from mqtrail.wire import (
     decode_trace,
     encode_batch,
     encode_properties,
+    encode_trace,
     parse_offset_msg_id,
     validate_topic,
 )
@@ -209,6 +211,27 @@ def test_trace_loss_is_told_in_the_trace() -> None:
     losses = [record for record in records if isinstance(record, TraceLoss)]
     assert [loss.count for loss in losses] == [3]
     assert len(records) - len(losses) == 3
+
+
+def test_stored_records_are_what_the_codec_writes() -> None:
+    """The text that sends put together by hand decodes to all its fields, and is what the codec makes of them."""
+    bench = Bench(broker_trace=True)
+    bench.send(UNIQ_KEY="ID1", KEYS="a b\u00e9", TAGS="t")
+    bench.send()
+    bench.advance(500)
+    (message,) = bench.messages("RMQ_SYS_TRACE_TOPIC")
+    records, rejects = decode_trace(message.body)
+    assert not rejects
+    assert encode_trace(records) == message.body.decode()
+    stored = [record for record in records if isinstance(record, Stored)]
+    kept = bench.messages("orders")
+    assert [(record.msg_id, record.keys, record.physical_offset, record.size, record.kind) for record in stored] == [
+        ("ID1", "a b\u00e9", kept[0].physical_offset, kept[0].store_size, "NORMAL"),
+        (kept[1].properties["UNIQ_KEY"], None, kept[1].physical_offset, kept[1].store_size, "NORMAL"),
+    ]
+    assert {(record.topic, record.queue_id, record.born_host) for record in stored} == {
+        ("orders", 0, str(PEER.address))
+    }
 
 
 def test_trace_is_written_before_the_broker_stops() -> None:

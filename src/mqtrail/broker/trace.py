@@ -8,10 +8,13 @@ What the trace topic and RocketMQ's own topics and groups do is not traced: it w
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from mqtrail.store import Appended, PendingRecord, ReadResult
 from mqtrail.wire import (
     DLQ_PREFIX,
+    FIELD_SEPARATOR,
+    NULL_TEXT,
     QUEUE_OFFSET_AT,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
@@ -40,8 +43,10 @@ from .config import BrokerConfig
 from .message_properties import PropertyRules
 from .topics import TopicTable
 
+HEADS_MAX: Final = 10_000  # queues, and addresses of clients, whose part of a record is kept
+
 Write = Callable[[Sequence[PendingRecord]], object]
-TraceRecord = Stored | Delivered | SentBack | DeadLettered
+TraceRecord = Delivered | SentBack | DeadLettered
 
 
 class BrokerTrace:
@@ -63,6 +68,11 @@ class BrokerTrace:
         self._name = f"broker:{config.broker_name}"
         self._store_host = str(config.address)
         self._born_host = config.address.packed()
+        self._address = config.address
+        self._records_max = config.broker_trace_records_max
+        self._delay_ms = config.broker_trace_delay_ms
+        self._heads: dict[tuple[str, int, StoredKind | None], tuple[str, str] | None] = {}
+        self._hosts: dict[bytes, str] = {}
         self._texts: list[str] = []
         self._size = 0
         self._due_ms: int | None = None
@@ -74,30 +84,62 @@ class BrokerTrace:
     # What happened. Called by the concerns; cheap, never fails.
 
     def stored(self, record: PendingRecord, place: Appended, kind: StoredKind | None, now_ms: int) -> None:
-        """Note a stored message. kind None: told by its topic."""
-        if self._is_own(record.topic):
+        """Note a stored message, told by a PendingRecord or a plain tuple of its fields. kind None: told by its topic.
+
+        Every send pays for it, so the text is put together here: what messages of a queue share is made once.
+        """
+        topic, queue_id, _, properties, _, born_ms, born_host, *_ = record
+        try:
+            heads = self._heads[topic, queue_id, kind]
+        except KeyError:
+            heads = self._learn_head(topic, queue_id, kind)
+        if heads is None:
             return
-        properties = record.properties
-        self._add(
-            Stored(
-                time_stamp=now_ms,
-                broker_name=self._config.broker_name,
-                store_host=self._store_host,
-                topic=record.topic,
-                queue_id=record.queue_id,
-                queue_offset=place.queue_offset,
-                physical_offset=place.physical_offset,
-                size=place.size,
-                msg_id=_text(find_property(properties, b"UNIQ_KEY"))
-                or offset_msg_id(self._config.address, place.physical_offset),
-                keys=_text(find_property(properties, b"KEYS")),
-                born_timestamp=record.born_timestamp_ms,
-                born_host=str(Host.unpack(record.born_host)),
-                store_timestamp=now_ms,
-                kind=kind or _kind_of(record.topic),
-            ),
-            now_ms,
+        if len(self._texts) >= self._records_max:
+            self._lose(1, now_ms)
+            return
+        head, tail = heads
+        host = self._hosts.get(born_host) or self._learn_host(born_host)
+        # Property text holds no separator of trace text in a value: it is cut at the same two.
+        unique_id = find_property(properties, b"UNIQ_KEY")
+        keys = find_property(properties, b"KEYS") if b"KEYS" in properties else None
+        physical_offset, size, queue_offset, _ = place
+        msg_id = unique_id.decode("utf-8", "replace") if unique_id else offset_msg_id(self._address, physical_offset)
+        key_text = NULL_TEXT if keys is None else keys.decode("utf-8", "replace")
+        text = (
+            f"Stored\x01{now_ms}\x01{head}\x01{queue_offset}\x01{physical_offset}\x01{size}\x01{msg_id}\x01{key_text}"
+            f"\x01{born_ms}\x01{host}\x01{now_ms}\x01{tail}"
         )
+        self._texts.append(text)
+        self._size += len(text)
+        if self._due_ms is None:
+            self._due_ms = now_ms + self._delay_ms
+
+    def _learn_head(self, topic: str, queue_id: int, kind: StoredKind | None) -> tuple[str, str] | None:
+        """Return the parts of a Stored that a queue's messages share; None where they are not traced."""
+        heads = None
+        if not self._is_own(topic):
+            whole = encode_record_text(
+                Stored(
+                    broker_name=self._config.broker_name,
+                    store_host=self._store_host,
+                    topic=topic,
+                    queue_id=queue_id,
+                    kind=kind or _kind_of(topic),
+                )
+            )
+            fields = whole.split(FIELD_SEPARATOR)
+            heads = FIELD_SEPARATOR.join(fields[2:6]), fields[-1]
+        if len(self._heads) >= HEADS_MAX:
+            self._heads.clear()
+        self._heads[topic, queue_id, kind] = heads
+        return heads
+
+    def _learn_host(self, packed: bytes) -> str:
+        if len(self._hosts) >= HEADS_MAX:
+            self._hosts.clear()
+        host = self._hosts[packed] = str(Host.unpack(packed))
+        return host
 
     def delivered(self, peer: Peer, header: PullHeader, found: ReadResult, now_ms: int) -> None:
         """Note the messages that a pull handed out. Their offsets come from the records: a filter leaves gaps."""
@@ -256,10 +298,6 @@ class BrokerTrace:
             born_timestamp_ms=now_ms,
             born_host=self._born_host,
         )
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "replace")
 
 
 def _kind_of(topic: str) -> StoredKind:

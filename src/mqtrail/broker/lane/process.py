@@ -311,7 +311,7 @@ class Lane:
             if trace is not None:
                 kind = StoredKind.BATCH if count else None
                 for place in range(first, index):
-                    trace.stored(PendingRecord._make(records[place]), tickets[place], kind, now_ms)
+                    trace.stored(cast(PendingRecord, records[place]), tickets[place], kind, now_ms)
         if are_held or trace is not None:
             self._sends += broker.settle(now_ms)
 
