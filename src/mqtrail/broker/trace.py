@@ -70,6 +70,7 @@ class BrokerTrace:
         self._born_host = config.address.packed()
         self._address = config.address
         self._records_max = config.broker_trace_records_max
+        self._batch_size = config.broker_trace_batch_size
         self._delay_ms = config.broker_trace_delay_ms
         self._heads: dict[tuple[str, int, StoredKind | None], tuple[str, str] | None] = {}
         self._hosts: dict[bytes, str] = {}
@@ -243,13 +244,15 @@ class BrokerTrace:
         """Return when `flush` has something to write, None while nothing waits."""
         return self._due_ms
 
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether `flush` would write now: the time has come, or there is enough for a message."""
+        return self._due_ms is not None and (now_ms >= self._due_ms or self._size >= self._batch_size)
+
     def flush(
         self, write: Callable[[Sequence[PendingRecord]], object], now_ms: int, *, all_of_it: bool = False
     ) -> None:
         """Write what has waited long enough, or is enough for a message. What the store refuses is lost and counted."""
-        if self._due_ms is None:
-            return
-        if not all_of_it and now_ms < self._due_ms and self._size < self._config.broker_trace_batch_size:
+        if self._due_ms is None or not (all_of_it or self.is_due(now_ms)):
             return
         texts, self._texts, self._size, self._due_ms = self._texts, [], 0, None
         count, lost_count = len(texts), self._lost_count

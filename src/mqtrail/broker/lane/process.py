@@ -87,7 +87,6 @@ class Lane:
         self._batch_id = _host_hex(config.address) + b"%016X"
         self._body_size_max = config.message_size_max
         self._open_ms = config.start_accept_ms
-        self._is_traced = broker.trace is not None
         self._in_kind = config.reply_in_kind
         self._sync = config.sync_flush
         self._times: dict[str | bytes | int, int] = {}
@@ -106,6 +105,8 @@ class Lane:
         Stops before a frame that is not whole, or that makes no sense and is not the first, or when many replies are
         to be written first.
         """
+        trace = self._broker.trace
+        due_ms = None if trace is None else trace.next_due_ms()
         out: list[Buffer] = []
         self._out, self._after_offset, self._sends, self._handled = out, 0, [], False
         records: list[Record] = []
@@ -213,7 +214,7 @@ class Lane:
             position = stop
         if waiting:
             self._commit(records, waiting, peer, buffer, now_ms)
-        moved = self._handled or self._is_traced
+        moved = self._handled or (trace is not None and trace.next_due_ms() != due_ms)
         return _new_served(Served, (position, b"".join(out) if out else b"", self._after_offset, self._sends, moved))
 
     def _take_batch(
@@ -312,7 +313,7 @@ class Lane:
                 kind = StoredKind.BATCH if count else None
                 for place in range(first, index):
                     trace.stored(cast(PendingRecord, records[place]), tickets[place], kind, now_ms)
-        if are_held or trace is not None:
+        if are_held or (trace is not None and trace.is_due(now_ms)):
             self._sends += broker.settle(now_ms)
 
     def _general(self, peer: Peer, buffer: bytes, start: int, end: int, now_ms: int) -> None:
