@@ -1,0 +1,44 @@
+"""Recall handles: what a broker returns for a delayed message, and takes to call it back (RECALL_MESSAGE, 370).
+
+    URL-safe base64, padded, of:  v1 ‖ topic ‖ broker name ‖ delivery time, epoch ms ‖ UNIQ_KEY   (single blanks)
+
+Source: RecallMessageHandle, apache/rocketmq common/.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Final, Self
+
+from .errors import InvalidParameter
+
+_VERSION: Final = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHandle:
+    """The parts of a handle. deliver_ms: epoch ms at which the message is due."""
+
+    topic: str
+    broker_name: str
+    deliver_ms: int
+    msg_id: str
+
+    def encode(self) -> str:
+        """Return the handle's text."""
+        text = f"{_VERSION} {self.topic} {self.broker_name} {self.deliver_ms} {self.msg_id}"
+        return base64.urlsafe_b64encode(text.encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """Return the parts of a handle. InvalidParameter: it is none, or of another version."""
+        try:
+            parts = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
+        except (binascii.Error, UnicodeError, ValueError) as error:
+            raise InvalidParameter(f"found the recall handle {text!r:.80}, expected URL-safe base64: {error}") from None
+        if len(parts) != 5 or parts[0] != _VERSION or not parts[3].isascii() or not parts[3].isdigit():
+            raise InvalidParameter(
+                f"found the recall handle {text!r:.80}, expected version v1 with topic, broker, time and id: take it "
+                "from the send's result"
+            )
+        return cls(parts[1], parts[2], int(parts[3]), parts[4])
