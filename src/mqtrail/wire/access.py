@@ -1,0 +1,104 @@
+"""Headers and bodies of access control: ACL files (50 to 53), users and policies of 5.x (3001 to 3010).
+
+Source: the classes of remoting/protocol/{header,body}, apache/rocketmq 5.3.3, common/protocol of 4.9.8 for ACL files.
+"""
+
+from dataclasses import dataclass, field
+
+from .body import Body
+from .header import Header
+
+
+@dataclass(slots=True)
+class AclAccountHeader(Header):
+    """50. Permissions are name=PUB|SUB texts joined by commas; what is absent stays as it was."""
+
+    access_key: str
+    secret_key: str = field(default="", repr=False)
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+@dataclass(slots=True)
+class AclKeyHeader(Header):
+    """51."""
+
+    access_key: str
+
+
+@dataclass(slots=True)
+class AclAddressesHeader(Header):
+    """53. global_white_addrs: joined by commas. acl_file_full_path: absent for plain_acl.yml."""
+
+    global_white_addrs: str
+    acl_file_full_path: str | None = None
+
+
+@dataclass(slots=True)
+class UserHeader(Header):
+    """3001 to 3004."""
+
+    username: str = ""
+
+
+@dataclass(slots=True)
+class UserFilterHeader(Header):
+    """3005. filter: a part of the name."""
+
+    filter: str | None = None
+
+
+@dataclass(slots=True)
+class SubjectHeader(Header):
+    """3006, 3007, 3009; 3008 with the policy and the resource to take away. subject: User:name."""
+
+    subject: str = ""
+    policy_type: str | None = None
+    resource: str | None = None
+
+
+@dataclass(slots=True)
+class AclFilterHeader(Header):
+    """3010. Parts of the subject and of the resource."""
+
+    subject_filter: str | None = None
+    resource_filter: str | None = None
+
+
+class UserInfo(Body, frozen=True):
+    """A user. user_type: Super or Normal. user_status: enable or disable. None: not told."""
+
+    username: str | None = None
+    password: str | None = None
+    user_type: str | None = None
+    user_status: str | None = None
+
+    def __repr__(self) -> str:
+        return f"UserInfo(username={self.username!r}, user_type={self.user_type!r}, user_status={self.user_status!r})"
+
+
+class PolicyEntryInfo(Body, frozen=True):
+    """Who comes from source_ips (all where None) may, or may not, do actions to resource. decision: Allow or Deny."""
+
+    resource: str | None = None
+    actions: tuple[str, ...] = ()
+    source_ips: tuple[str, ...] | None = None
+    decision: str | None = None
+
+
+class PolicyInfo(Body, frozen=True):
+    """policy_type: Custom, or Default for what no custom entry matches."""
+
+    policy_type: str | None = None
+    entries: tuple[PolicyEntryInfo, ...] = ()
+
+
+class AclInfo(Body, frozen=True):
+    """All policies of a subject (User:name)."""
+
+    subject: str | None = None
+    policies: tuple[PolicyInfo, ...] = ()
