@@ -1,0 +1,246 @@
+"""Bodies of POP consumption: check points and acks of the revive log, batch acks, who consumes what and how.
+
+Members of the first have names of one or two letters, as Java writes and reads them; acks are read by their long names
+too. Bytes are those of 5.3.3, so that either broker goes on with the log of the other.
+
+Source: PopCheckPoint, AckMsg, BatchAckMsg, BatchAck, QueryAssignment…Body, SetMessageRequestModeRequestBody,
+ConsumerOrderInfoManager, apache/rocketmq 5.3.3 store/, remoting/ and broker/; fastjson's output of these classes.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import msgspec
+
+from .body import Body, convert, queue_members, queue_of
+from .errors import BodyError
+from .values import MessageQueue
+
+
+class PopCheckPoint(Body, frozen=True):
+    """Messages that one pop took from one queue, in the revive log under the tag "ck".
+
+    diffs: queue offsets of its messages, relative to start_offset; none: count successive ones. bits: of acked ones,
+    bit 0 the first; always 0 in the log. re_puts: how often it was put again because a message could not be revived.
+    """
+
+    start_offset: int = msgspec.field(name="so", default=0)
+    pop_time_ms: int = msgspec.field(name="pt", default=0)
+    invisible_ms: int = msgspec.field(name="it", default=0)
+    bits: int = msgspec.field(name="bm", default=0)
+    count: int = msgspec.field(name="n", default=0)
+    queue_id: int = msgspec.field(name="q", default=0)
+    topic: str = msgspec.field(name="t", default="")
+    group: str = msgspec.field(name="c", default="")
+    revive_offset: int = msgspec.field(name="ro", default=0)
+    diffs: tuple[int, ...] | None = msgspec.field(name="d", default=None)
+    broker_name: str | None = msgspec.field(name="bn", default=None)
+    re_puts: str | None = msgspec.field(name="rp", default=None)
+
+    @property
+    def revive_ms(self) -> int:
+        """When its messages are to come again."""
+        return self.pop_time_ms + self.invisible_ms
+
+    def members(self) -> dict[str, Any]:
+        return {**Body.members(self), "reviveTime": self.revive_ms}
+
+    def queue_offsets(self) -> tuple[int, ...]:
+        """Return the queue offsets of its messages, in the order of its bits."""
+        return tuple(self.start_offset + diff for diff in self.diffs or range(self.count))
+
+
+class PopAck(Body, frozen=True):
+    """What was acknowledged of a check point: in the revive log under "ack" (offset) or "bAck" (offsets)."""
+
+    offset: int = msgspec.field(name="ao", default=0)
+    start_offset: int = msgspec.field(name="so", default=0)
+    group: str = msgspec.field(name="c", default="")
+    topic: str = msgspec.field(name="t", default="")
+    queue_id: int = msgspec.field(name="q", default=0)
+    pop_time_ms: int = msgspec.field(name="pt", default=0)
+    broker_name: str | None = msgspec.field(name="bn", default=None)
+    offsets: tuple[int, ...] | None = msgspec.field(name="aol", default=None)
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        return convert(_short(value, _ACK_NAMES), cls)
+
+
+_ACK_NAMES = {
+    "ackOffset": "ao",
+    "startOffset": "so",
+    "consumerGroup": "c",
+    "topic": "t",
+    "queueId": "q",
+    "popTime": "pt",
+    "brokerName": "bn",
+    "ackOffsetList": "aol",
+}
+
+
+class BatchAck(Body, frozen=True):
+    """Acknowledged messages of one check point, in the body of 200151. marker: pop_info's. bit_set: base64.
+
+    revive_queue_id 999: they were popped in order.
+    """
+
+    group: str = msgspec.field(name="c", default="")
+    topic: str = msgspec.field(name="t", default="")
+    marker: str = msgspec.field(name="r", default="0")
+    start_offset: int = msgspec.field(name="so", default=0)
+    queue_id: int = msgspec.field(name="q", default=0)
+    revive_queue_id: int = msgspec.field(name="rq", default=0)
+    pop_time_ms: int = msgspec.field(name="pt", default=0)
+    invisible_ms: int = msgspec.field(name="it", default=0)
+    bit_set: str = msgspec.field(name="b", default="")
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        return convert(_short(value, _BATCH_ACK_NAMES), cls)
+
+    @staticmethod
+    def pack(diffs: Iterable[int]) -> str:
+        """Return the bit_set with these bits: queue offsets relative to start_offset, 0 or more."""
+        bits = 0
+        for diff in diffs:
+            bits |= 1 << diff
+        return base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
+
+    def queue_offsets(self, count_max: int) -> list[int]:
+        """Return the acknowledged queue offsets, ascending. BodyError: no base64, or more than count_max bits."""
+        try:
+            data = base64.b64decode(self.bit_set, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise BodyError(f"found the bit set {self.bit_set[:40]!r}, expected base64: {error}") from error
+        bits = int.from_bytes(data, "little")
+        if bits.bit_count() > count_max:
+            raise BodyError(f"found {bits.bit_count()} acknowledged messages of one pop, expected at most {count_max}")
+        return [self.start_offset + place for place in range(bits.bit_length()) if bits >> place & 1]
+
+
+_BATCH_ACK_NAMES = {
+    "consumerGroup": "c",
+    "topic": "t",
+    "retry": "r",
+    "startOffset": "so",
+    "queueId": "q",
+    "reviveQueueId": "rq",
+    "popTime": "pt",
+    "invisibleTime": "it",
+    "bitSet": "b",
+}
+
+
+def _short(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): member for name, member in value.items() if member is not None}
+
+
+class BatchAckBody(Body, frozen=True):
+    """The body of 200151."""
+
+    broker_name: str | None = None
+    acks: tuple[BatchAck, ...] = ()
+
+    def members(self) -> dict[str, Any]:
+        members: dict[str, Any] = {"acks": [ack.members() for ack in self.acks]}
+        if self.broker_name is not None:
+            members["brokerName"] = self.broker_name
+        return members
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        name = value.get("brokerName")
+        acks = convert(value.get("acks") or [], list[dict[str, Any]])
+        return cls(None if name is None else convert(name, str), tuple(BatchAck.read(ack) for ack in acks))
+
+
+class QueryAssignmentBody(Body, frozen=True):
+    """The body of 400."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    client_id: str = ""
+    strategy_name: str = ""
+    message_model: str = "CLUSTERING"
+
+
+class QueueAssignment(Body, frozen=True):
+    """A queue that a client is to consume, by PULL or POP. Queue -1 of a broker: all of the topic's there."""
+
+    queue: MessageQueue
+    mode: str = "PULL"
+    attachments: dict[str, str] | None = None
+
+    def members(self) -> dict[str, Any]:
+        members: dict[str, Any] = {"messageQueue": queue_members(self.queue), "mode": self.mode}
+        if self.attachments is not None:
+            members["attachments"] = self.attachments
+        return members
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        attachments = value.get("attachments")
+        return cls(
+            queue_of(value.get("messageQueue")),
+            convert(value.get("mode") or "PULL", str),
+            None if attachments is None else convert(attachments, dict[str, str]),
+        )
+
+
+class QueueAssignments(Body, frozen=True):
+    """Reply to 400. None: the broker cannot tell, the client keeps what it has. Empty: the client has no queue."""
+
+    assignments: tuple[QueueAssignment, ...] | None = None
+
+    def members(self) -> dict[str, Any]:
+        if self.assignments is None:
+            return {}
+        return {"messageQueueAssignments": [assignment.members() for assignment in self.assignments]}
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        items = value.get("messageQueueAssignments")
+        if items is None:
+            return cls(None)
+        return cls(tuple(QueueAssignment.read(item) for item in convert(items, list[dict[str, Any]])))
+
+
+class RequestMode(Body, frozen=True):
+    """The body of 401: how a group consumes a topic. pop_share_queue_num 0: every client pops all queues."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    mode: str = "PULL"
+    pop_share_queue_num: int = 0
+
+
+class RequestModeTable(Body, frozen=True):
+    """Reply to 402 and messageRequestMode.json: topic to group to mode."""
+
+    message_request_mode_map: dict[str, dict[str, RequestMode]] = msgspec.field(default_factory=dict)
+
+
+class QueueOrderInfo(Body, frozen=True):
+    """What a group popped last, in order, from one queue. Times are epoch ms.
+
+    offsets: the first queue offset, the others relative to it. acked: bits of acked messages. counts: queue offset to
+    how often it was popped before. visible: queue offset to when the message may come again, where that was changed.
+    """
+
+    pop_time_ms: int = msgspec.field(name="popTime", default=0)
+    invisible_ms: int | None = msgspec.field(name="i", default=None)
+    offsets: tuple[int, ...] = msgspec.field(name="o", default=())
+    visible_ms: dict[int, int] | None = msgspec.field(name="ot", default=None)
+    counts: dict[int, int] | None = msgspec.field(name="oc", default=None)
+    consumed_ms: int = msgspec.field(name="l", default=0)
+    acked: int = msgspec.field(name="cm", default=0)
+    attempt_id: str | None = msgspec.field(name="a", default=None)
+
+
+class OrderInfoTable(Body, frozen=True):
+    """consumerOrderInfo.json: "topic@group" to queue id to what was popped."""
+
+    table: dict[str, dict[int, QueueOrderInfo]] = msgspec.field(default_factory=dict)

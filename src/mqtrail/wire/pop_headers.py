@@ -1,0 +1,130 @@
+"""Headers of POP consumption: pop, ack, change of the invisible time, notification, polling info, peek.
+
+All their codes are above 32767 and travel with JSON headers only. queue_id -1: all readable queues of the topic.
+
+Source: the classes of remoting/protocol/header, apache/rocketmq 5.3.3.
+"""
+
+from dataclasses import dataclass
+
+from .header import Header, Int32
+
+INIT_FROM_MIN = 0
+INIT_FROM_MAX = 1
+
+
+@dataclass(slots=True)
+class PopHeader(Header):
+    """200050. Times are ms; born_time: when the client asked, epoch ms by its clock, 0: now.
+
+    init_mode: where a group without an offset begins, INIT_FROM_MIN or INIT_FROM_MAX. attempt_id: of an ordered pop;
+    the same one again gets the same messages.
+    """
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    invisible_time: int
+    poll_time: int
+    born_time: int
+    init_mode: Int32
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool = False
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True)
+class PopResponseHeader(Header):
+    """Reply to 200050, with codes 0, 209 and 210 alike. rest_num: messages that still wait in the queues looked at.
+
+    The three texts are pop_info's.
+    """
+
+    pop_time: int
+    invisible_time: int
+    revive_qid: Int32
+    rest_num: int
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+@dataclass(slots=True)
+class AckHeader(Header):
+    """200051. extra_info: the handle that came with the message; offset: the message's queue offset."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: int
+
+
+@dataclass(slots=True)
+class ChangeInvisibleHeader(Header):
+    """200053: AckHeader's fields and the new invisible time in ms, from now on."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: int
+    invisible_time: int
+
+
+@dataclass(slots=True)
+class ChangeInvisibleResponseHeader(Header):
+    """Reply to 200053: what of the message's handle is new."""
+
+    pop_time: int
+    invisible_time: int
+    revive_qid: Int32
+
+
+@dataclass(slots=True)
+class NotificationHeader(Header):
+    """200054: tell when there is something to pop, without popping it."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    poll_time: int
+    born_time: int
+    order: bool = False
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True)
+class NotificationResponseHeader(Header):
+    """Reply to 200054."""
+
+    has_msg: bool
+    polling_full: bool = False
+
+
+@dataclass(slots=True)
+class PollingInfoHeader(Header):
+    """200055."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+@dataclass(slots=True)
+class PollingInfoResponseHeader(Header):
+    """Reply to 200055: how many pops of the group wait at the queue."""
+
+    polling_num: Int32
+
+
+@dataclass(slots=True)
+class PeekHeader(Header):
+    """200052: as a pop, but nothing is taken."""
+
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    consumer_group: str
