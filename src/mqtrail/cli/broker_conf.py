@@ -21,6 +21,7 @@ OTHERS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "messageIndexEnable": ("store", "index", str),
     "maxHashSlotNum": ("store", "index_slots", int),
     "maxIndexNum": ("store", "index_entries", int),
+    "mappedFileSizeTimerLog": ("store", "timer_log_file_size", int),
     "fileReservedTime": ("store", "retention_ms", lambda text: int(text) * HOUR_MS),
     "deleteWhen": ("store", "delete_hours", lambda text: text.replace(";", ",")),
     "diskMaxUsedSpaceRatio": ("store", "expire_ratio", lambda text: int(text) / 100),

@@ -26,6 +26,7 @@ MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
 MEMORY_QUEUE_ENTRIES = 10_000
 MEMORY_INDEX_SLOTS = 10_000
 MEMORY_INDEX_ENTRIES = 40_000
+MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
 HA_PORT_STEP = 1  # haListenPort: nothing listens there yet, but name servers are told
 
 log = Log()
@@ -85,6 +86,8 @@ class BrokerNode:
         recovery = self.store.recovery
         if recovery.unclean:
             log.warning("store.recovered", broker=self.name, report=str(recovery))
+        if self.store.timers.report is not None:
+            log.warning("timers.recovered", broker=self.name, report=self.store.timers.report)
         unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), wall_clock_ms)
         try:
             self.core = Broker(
@@ -117,6 +120,7 @@ class BrokerNode:
             queue_entries=min(found.queue_entries, MEMORY_QUEUE_ENTRIES),
             index_slots=min(found.index_slots, MEMORY_INDEX_SLOTS),
             index_entries=min(found.index_entries, MEMORY_INDEX_ENTRIES),
+            timer_log_file_size=min(found.timer_log_file_size, MEMORY_TIMER_LOG_FILE_SIZE),
         )
 
     async def start(self, namesrvs: Sequence[str]) -> None:

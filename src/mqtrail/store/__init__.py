@@ -20,8 +20,10 @@ from mqtrail.store.commitlog import CommitLogConfig, CommitLogStore, Recovery
 from mqtrail.store.config_file import ConfigFileStore
 from mqtrail.store.disk import Disk, File, RealDisk
 from mqtrail.store.memory import MemoryDisk, MemoryFile, MemoryStore
+from mqtrail.store.timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
 
 __all__ = [
+    "PRECISION_MS",
     "Appended",
     "CommitLogConfig",
     "CommitLogStore",
@@ -39,7 +41,13 @@ __all__ = [
     "ReadResult",
     "RealDisk",
     "Recovery",
+    "Slot",
     "StoreBroken",
     "StoreError",
     "StoreFull",
+    "TimerCheckpoint",
+    "TimerFiles",
+    "Unit",
+    "UnitMagic",
+    "floor_ms",
 ]

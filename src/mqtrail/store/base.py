@@ -14,9 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from mqtrail.wire import MQError, ServiceNotAvailable
+
+if TYPE_CHECKING:
+    from mqtrail.store.timers import TimerFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -127,6 +130,14 @@ class MessageStore(Protocol):
     @property
     def flushed_offset(self) -> int:
         """Everything below survives power loss."""
+
+    @property
+    def retention_ms(self) -> int:
+        """How long records are kept, where there is room."""
+
+    @property
+    def timers(self) -> TimerFiles:
+        """What it keeps for the broker's timers."""
 
     @property
     def disk_ratio(self) -> float:

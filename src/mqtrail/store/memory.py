@@ -6,6 +6,7 @@ from mqtrail.store.base import StoreError
 from mqtrail.store.commitlog import CommitLogConfig, CommitLogStore
 
 MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
+MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
 
 
 class MemoryFile:
@@ -103,6 +104,10 @@ class MemoryStore(CommitLogStore):
             disk or MemoryDisk(),
             config
             or CommitLogConfig(
-                segment_size=MEMORY_SEGMENT_SIZE, queue_entries=10_000, index_slots=10_000, index_entries=40_000
+                segment_size=MEMORY_SEGMENT_SIZE,
+                queue_entries=10_000,
+                index_slots=10_000,
+                index_entries=40_000,
+                timer_log_file_size=MEMORY_TIMER_LOG_FILE_SIZE,
             ),
         )

@@ -25,6 +25,7 @@ class CommitLogConfig:
     index: bool = True  # RocketMQ: messageIndexEnable
     index_slots: int = 5_000_000  # RocketMQ: maxHashSlotNum
     index_entries: int = 20_000_000  # RocketMQ: maxIndexNum
+    timer_log_file_size: int = 100 * MIB  # RocketMQ: mappedFileSizeTimerLog
     message_size_max: int = 4 * MIB  # RocketMQ: maxMessageSize
     retention_ms: int = 72 * HOUR_MS  # RocketMQ: fileReservedTime, there in hours
     delete_hours: tuple[int, ...] = (4,)  # RocketMQ: deleteWhen; hours of the day, local time

@@ -5,6 +5,7 @@ write and gathers queue entries in memory; `flush` syncs the log and moves the m
 catch up off the path. What a crash takes of the derived files, the next start builds again (`recovery.py`).
 
     <root>/commitlog/ consumequeue/<topic>/<queue id>/ index/ config/ checkpoint abort lock mqtrail-durable
+           timerlog/ timerwheel config/timercheck (mqtrail.store.timers)
 
 Source: DefaultMessageStore, CommitLog, StoreCheckpoint, apache/rocketmq store/.
 """
@@ -34,7 +35,9 @@ from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.store.commitlog.reading import Reader
 from mqtrail.store.commitlog.recovery import Recovery, recover
 from mqtrail.store.disk import Disk, File
+from mqtrail.store.timers import TimerFiles
 from mqtrail.wire import (
+    QUEUE_OFFSET_AT,
     QueryNotFound,
     SystemBusy,
 )
@@ -84,9 +87,18 @@ class CommitLogStore:
         )
         mark = self._log.mark
         self._dispatched = min(mark.dispatched_offset, self._log.end_offset) if mark is not None else 0
+        self.timers = TimerFiles(disk, config.timer_log_file_size)
+        self.timers.recover(self._log.end_offset, self._queue_offset_at)
         disk.replace("abort", b"")
         if unclean or self._dispatched < self._log.end_offset:
             self._settle()
+
+    def _queue_offset_at(self, physical_offset: int) -> int | None:
+        try:
+            record = self._reader.read_at(physical_offset)
+        except QueryNotFound:
+            return None
+        return int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
 
     def _settle(self) -> None:
         """Make the log and all that derives from it durable, and note it: the next start begins here."""
@@ -136,6 +148,11 @@ class CommitLogStore:
     def disk_ratio(self) -> float:
         """How full the partition is, 0 to 1."""
         return self._disk.usage()
+
+    @property
+    def retention_ms(self) -> int:
+        """How long records are kept, where there is room."""
+        return self.config.retention_ms
 
     @property
     def is_full(self) -> bool:
@@ -325,6 +342,7 @@ class CommitLogStore:
             for queue in self._queues_list():
                 queue.correct_first(first)
             self._indexer.expire()
+            self.timers.expire(first)
             usage = self._disk.usage()
         self._full = usage > config.full_ratio
         return freed
@@ -344,5 +362,6 @@ class CommitLogStore:
         for queue in self._queues_list():
             queue.close()
         self._index.close()
+        self.timers.close()
         self._log.close()
         self._disk.close()

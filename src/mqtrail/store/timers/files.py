@@ -1,0 +1,175 @@
+"""The timer store: log, wheel and checkpoint, and what a start makes of them.
+
+The timer topic's records in the CommitLog are the truth. The log says which slot each of them waits in, the wheel where
+each slot's chain ends, the checkpoint how far both are to be trusted:
+
+    clean stop of ours    the wheel's file is exact; it is read, nothing is scanned
+    anything else         the log's units that may still wait are put into an empty wheel: one pass, no message read
+    checkpoint lost       nothing is known: the topic's whole queue is gone through again
+    log lost              what the checkpoint calls delivered stays so; the queue's last days are gone through again
+
+A save writes units, then syncs them, then replaces the checkpoint: that is the commit point. Before it, the start takes
+the messages behind the old checkpoint's queue offset again; units of theirs that survived are found behind its log
+position and kept.
+
+Source: TimerMessageStore.recover, apache/rocketmq store/timer.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from mqtrail.store.disk import Disk
+from mqtrail.store.timers.layout import (
+    CHECKPOINT,
+    CHECKPOINT_FILE_SIZE,
+    EXACT,
+    EXACT_AT,
+    UNIT,
+    UNIT_DUE,
+    TimerCheckpoint,
+    UnitMagic,
+)
+from mqtrail.store.timers.log import TimerLog, check_log_file_size
+from mqtrail.store.timers.wheel import TimerWheel
+
+CHECKPOINT_FILE = "config/timercheck"
+WAIT_MAX_MS = 7 * 86_400_000  # no unit waits longer, whatever timerRollWindowSlot its writer had
+_EXACT_NAME = b"mqtw"
+
+
+class TimerFiles:
+    """What the store keeps for timers. The broker's timers decide; one of them at a time.
+
+    checkpoint: where they stand; None before there ever were timers, or when what says so is lost. must_rebuild: the
+    log is lost, the checkpoint is not. report: what a start found amiss, for the operator.
+    """
+
+    def __init__(self, disk: Disk, log_file_size: int) -> None:
+        check_log_file_size(log_file_size)
+        self._disk = disk
+        self.log = TimerLog(disk, log_file_size)
+        self.wheel = TimerWheel(disk)
+        self.checkpoint: TimerCheckpoint | None = None
+        self.must_rebuild = False
+        self.report: str | None = None
+
+    def recover(self, end_offset: int, queue_offset_at: Callable[[int], int | None]) -> None:
+        """Find out where timers stand. end_offset: of the CommitLog. queue_offset_at: of the record at a place."""
+        data = self._disk.read(CHECKPOINT_FILE)
+        known = None if data is None else _decode(data)
+        if known is None:
+            if self.log.files_end or (data is not None and any(data)):
+                how = "missing" if data is None else "damaged"
+                self.report = (
+                    f"found {CHECKPOINT_FILE} {how}: timer messages that are still in the CommitLog are delivered once "
+                    "more, also those that were delivered before"
+                )
+            self._begin_anew()
+            return
+        checkpoint, exact = known
+        self.checkpoint = checkpoint
+        if not self.log.first <= checkpoint.log_position <= self.log.files_end:
+            self.report = (
+                f"found timerlog/ to end at {self.log.files_end}, expected {checkpoint.log_position} or more: the last "
+                "days of timer messages are gone through again"
+            )
+            self._begin_anew()
+            self.must_rebuild = True
+            return
+        end = self._find_end(checkpoint.log_position, end_offset)
+        self.log.begin(end)
+        if end > checkpoint.log_position:
+            last = self.log.last(end)
+            unit = None if last is None else self.log.unit(last)
+            found = None if unit is None else queue_offset_at(unit.physical_offset)
+            if found is None:
+                self.log.begin(checkpoint.log_position)
+            else:
+                self.checkpoint = checkpoint._replace(queue_offset=found + 1)
+        if exact and end == checkpoint.log_position:
+            self.wheel.load(checkpoint.read_ms)
+        else:
+            self._fill_wheel(checkpoint.read_ms)
+
+    def _begin_anew(self) -> None:
+        self.log.destroy()
+        self.wheel.clear()
+
+    def _find_end(self, position: int, end_offset: int) -> int:
+        """Return where the log ends: behind position as long as units make sense, before what the CommitLog lacks."""
+        last = self.log.last(position)
+        unit = None if last is None else self.log.unit(last)
+        physical_offset = -1 if unit is None else unit.physical_offset
+        end = position
+        for start, units in self.log.scan(position, self.log.files_end):
+            for at in range(start, start + len(units), UNIT.size):
+                unit = self.log.unit(at)
+                if unit is None or unit.physical_offset <= physical_offset:
+                    break
+                physical_offset, end = unit.physical_offset, at + UNIT.size
+            else:
+                continue
+            break
+        while (last := self.log.last(end)) is not None:
+            unit = self.log.unit(last)
+            if unit is not None and unit.physical_offset + unit.size <= end_offset:
+                break
+            end = last
+        return end
+
+    def _fill_wheel(self, read_ms: int) -> None:
+        """Put every unit that may still wait into an empty wheel."""
+        self.wheel.clear()
+        for start, units in self.log.scan(self._scan_start(read_ms - WAIT_MAX_MS), self.log.end):
+            position = start
+            for magic, put_ms, distance_ms in UNIT_DUE.iter_unpack(units):
+                if put_ms + distance_ms >= read_ms:
+                    self.wheel.put(put_ms + distance_ms, position, -1 if magic & UnitMagic.DELETE else 1)
+                position += UNIT.size
+
+    def _scan_start(self, put_ms: int) -> int:
+        """Return the position of a unit before which none was put in at or after put_ms: the first one of a file."""
+        starts = [start for start in self.log.starts if start < self.log.end]
+        for start in reversed(starts):
+            unit = self.log.unit(start)
+            if unit is not None and unit.put_ms < put_ms:
+                return start
+        return self.log.first
+
+    def save(self, checkpoint: TimerCheckpoint, *, exact: bool) -> None:
+        """Make a checkpoint durable, and the log up to it. exact: it is of now, and the wheel's file is to count.
+
+        The CommitLog must be durable up to what the checkpoint takes for delivered.
+        """
+        self.log.write()
+        self.log.sync()
+        self.wheel.write(checkpoint.read_ms)
+        if exact:
+            self.wheel.sync()
+        data = checkpoint.encode()
+        if exact:
+            data = data.ljust(EXACT_AT, b"\0") + EXACT.pack(_EXACT_NAME, zlib.crc32(data))
+        self._disk.replace(CHECKPOINT_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+
+    def expire(self, physical_first: int) -> int:
+        """Remove what only names expired messages; return the bytes freed."""
+        return self.log.expire(physical_first)
+
+    def close(self) -> None:
+        """Give the files back, as they are."""
+        self.log.close()
+        self.wheel.close()
+
+
+def _decode(data: bytes) -> tuple[TimerCheckpoint, bool] | None:
+    """Return the checkpoint of a file, and whether the wheel's file is as it says; None: it is none."""
+    if len(data) < CHECKPOINT.size:
+        return None
+    read_ms, log_position, queue_offset, master_offset, *version = CHECKPOINT.unpack_from(data)
+    checkpoint = TimerCheckpoint(read_ms, log_position, min(queue_offset, master_offset), (*version,))
+    if read_ms <= 0 or log_position < 0 or checkpoint.queue_offset < 0:
+        return None
+    exact = data[EXACT_AT : EXACT_AT + EXACT.size] == EXACT.pack(_EXACT_NAME, zlib.crc32(data[: CHECKPOINT.size]))
+    return checkpoint, exact

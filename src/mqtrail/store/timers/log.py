@@ -1,0 +1,176 @@
+"""The timer log: one unit for every wait of a message in a slot, appended, and chained backwards slot by slot.
+
+Units gather in memory and are written together. `end` is the position of the next one.
+
+Source: TimerLog, apache/rocketmq store/timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mqtrail.store.base import StoreError
+from mqtrail.store.commitlog.segments import Segments
+from mqtrail.store.disk import Disk, File
+from mqtrail.store.timers.layout import (
+    FILLER,
+    FILLER_MAGIC,
+    UNIT,
+    Unit,
+)
+
+TIMER_LOG_FOLDER = "timerlog"
+GATHERED_SIZE_MAX = 256 * 1024  # bytes of units kept in memory before they are written
+READ_UNITS = 4_096  # units that a scan reads at once
+MAGIC_MAX = 15
+
+
+class TimerLog:
+    """The files of one folder. file_size: of each of them."""
+
+    def __init__(self, disk: Disk, file_size: int) -> None:
+        self._segments = Segments(disk, TIMER_LOG_FOLDER, file_size, reserve=False)
+        self._unsynced: dict[int, File] = {}
+        self._gathered = bytearray()
+        self._written = self.end = self._segments.end  # `begin` says where it really ends
+
+    @property
+    def first(self) -> int:
+        """Position of the first kept unit."""
+        return self._segments.first
+
+    @property
+    def starts(self) -> list[int]:
+        """Where its files begin."""
+        return self._segments.starts
+
+    @property
+    def files_end(self) -> int:
+        """Position after the last file's last byte; 0 without files."""
+        return self._segments.end
+
+    def begin(self, end: int) -> None:
+        """Go on at end; what stands behind it is of no account, and zeroed."""
+        self._gathered.clear()
+        self._written = self.end = end
+        self._segments.drop_from(self._segments.start_of(end) + self._segments.size)
+        if self._segments.has(end):
+            start = self._segments.start_of(end)
+            file = self._segments.file(start)
+            for at in range(end - start, self._segments.size, UNIT.size * READ_UNITS):
+                data = file.read_at(at, UNIT.size * READ_UNITS)
+                if not any(data):
+                    break
+                file.write_at(at, bytes(len(data)))
+                self._unsynced[start] = file
+
+    def append(
+        self, previous: int, magic: int, put_ms: int, slot_ms: int, physical_offset: int, size: int, topic_hash: int
+    ) -> int:
+        """Add a unit; return its position. StoreFull: there is no room for the file it would begin."""
+        room = self._room()
+        if room < UNIT.size + FILLER.size:
+            self._gathered += FILLER.pack(room, 0, FILLER_MAGIC) + bytes(room - FILLER.size)
+            self.end += room
+            self.write()
+        position = self.end
+        self._gathered += UNIT.pack(
+            UNIT.size, previous, magic, put_ms, slot_ms - put_ms, physical_offset, size, topic_hash, 0
+        )
+        self.end += UNIT.size
+        if len(self._gathered) >= GATHERED_SIZE_MAX:
+            self.write()
+        return position
+
+    def _room(self) -> int:
+        return self._segments.size - self.end % self._segments.size
+
+    def write(self) -> None:
+        """Write what has gathered. StoreFull leaves it in memory."""
+        while self._gathered:
+            start = self._segments.start_of(self._written)
+            file = self._segments.file(start) if self._segments.has(start) else self._segments.make(start)
+            part = bytes(self._gathered[: start + self._segments.size - self._written])
+            file.write_at(self._written - start, part)
+            self._unsynced[start] = file
+            self._written += len(part)
+            del self._gathered[: len(part)]
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        for start in list(self._unsynced):
+            self._unsynced[start].sync()
+            del self._unsynced[start]
+
+    def unit(self, position: int) -> Unit | None:
+        """Return the unit at position; None: none stands there any more, or none can."""
+        if position >= self._written:
+            at = position - self._written
+            data = bytes(self._gathered[at : at + UNIT.size])
+        elif self._segments.has(position):
+            start = self._segments.start_of(position)
+            data = self._segments.file(start).read_at(position - start, UNIT.size)
+        else:
+            return None
+        return _unit(data)
+
+    def scan(self, position: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (position, whole units) of [position, end), fillers left out. Only what was written."""
+        size = self._segments.size
+        whole = (size - FILLER.size) // UNIT.size * UNIT.size  # of a file: where its filler begins, at the latest
+        while position < min(end, self._segments.end):
+            start = self._segments.start_of(position)
+            left = min(start + whole, end) - position
+            if left < UNIT.size:
+                position = start + size
+                continue
+            data = self._segments.file(start).read_at(position - start, min(left, READ_UNITS * UNIT.size))
+            yield position, data[: len(data) // UNIT.size * UNIT.size]
+            position += len(data) // UNIT.size * UNIT.size
+
+    def last(self, end: int) -> int | None:
+        """Return the position of the last unit before end; None: there is none."""
+        start = self._segments.start_of(end)
+        at = end - UNIT.size
+        if at < start:
+            whole = (self._segments.size - FILLER.size) // UNIT.size * UNIT.size
+            at = start - self._segments.size + whole - UNIT.size
+        return at if at >= self._segments.first and self._segments.has(at) else None
+
+    def expire(self, physical_first: int) -> int:
+        """Remove files all of whose units name expired messages, never the last; return the bytes freed."""
+        freed = 0
+        while len(self._segments.starts) > 1 and self._segments.starts[1] <= self._written:
+            last = self.last(self._segments.starts[1])
+            unit = None if last is None else self.unit(last)
+            if unit is None or unit.physical_offset >= physical_first:
+                break
+            self._unsynced.pop(self._segments.starts[0], None)
+            freed += self._segments.drop_first()
+        return freed
+
+    def close(self) -> None:
+        """Close the files."""
+        self._segments.close()
+
+    def destroy(self) -> None:
+        """Remove everything: it is to be built again."""
+        self._gathered.clear()
+        self._unsynced.clear()
+        self._segments.destroy()
+        self._written = self.end = 0
+
+
+def _unit(data: bytes) -> Unit | None:
+    if len(data) < UNIT.size:
+        return None
+    size, previous, magic, put_ms, distance_ms, physical_offset, record_size, topic_hash, _ = UNIT.unpack(data)
+    if size != UNIT.size or not 0 < magic <= MAGIC_MAX:
+        return None
+    return Unit(previous, magic, put_ms, put_ms + distance_ms, physical_offset, record_size, topic_hash)
+
+
+def check_log_file_size(size: int) -> None:
+    """Raise StoreError if a file could not hold a unit."""
+    if size < UNIT.size + FILLER.size:
+        raise StoreError(f"found timer log files of {size} bytes, expected at least {UNIT.size + FILLER.size}")

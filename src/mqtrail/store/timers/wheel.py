@@ -1,0 +1,137 @@
+"""The timer wheel: which units of the timer log are due in which second.
+
+In memory are only the parts with something to come, 128 slots each (4 KiB); the file gets those that changed. What
+waits lies within two days (longer waits are made of several), so that this takes 6 MB at most, however many messages
+wait.
+
+Source: TimerWheel, apache/rocketmq store/timer.
+"""
+
+from __future__ import annotations
+
+from mqtrail.store.disk import Disk, File
+from mqtrail.store.timers.layout import NO_UNIT, PRECISION_MS, SLOT, SLOT_COUNT, WHEEL_SIZE, Slot
+
+WHEEL_FILE = "timerwheel"
+PART_SLOTS = 128
+PART_SIZE = PART_SLOTS * SLOT.size
+LOOK_AHEAD_SLOTS = SLOT_COUNT // 2
+READ_SIZE = 1 << 20
+assert SLOT_COUNT % PART_SLOTS == 0
+
+
+class TimerWheel:
+    """The slots. `write` puts what changed into the file."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._file: File | None = None
+        self._parts: dict[int, bytearray] = {}
+        self._changed: set[int] = set()
+
+    def slot(self, slot_ms: int) -> Slot | None:
+        """Return what waits for a second; None: nothing."""
+        second, number = _place(slot_ms)
+        part = self._parts.get(number // PART_SLOTS)
+        if part is None:
+            return None
+        found, first, last, count, _ = SLOT.unpack_from(part, number % PART_SLOTS * SLOT.size)
+        return Slot(first, last, count) if found == second and last != NO_UNIT else None
+
+    def put(self, slot_ms: int, position: int, change: int) -> None:
+        """Make a unit the slot's last. change: of the slot's count."""
+        second, number = _place(slot_ms)
+        part = self._parts.get(number // PART_SLOTS)
+        if part is None:
+            part = self._parts[number // PART_SLOTS] = bytearray(PART_SIZE)
+        at = number % PART_SLOTS * SLOT.size
+        found, first, last, count, _ = SLOT.unpack_from(part, at)
+        if found != second or last == NO_UNIT:
+            first, count = position, 0
+        SLOT.pack_into(part, at, second, first, position, count + change, 0)
+        self._changed.add(number // PART_SLOTS)
+
+    def next(self, from_ms: int) -> int | None:
+        """Return the first second at or after from_ms that something waits for, within a week; None: nothing does."""
+        if not self._parts:
+            return None
+        second = from_ms // PRECISION_MS
+        end = second + LOOK_AHEAD_SLOTS
+        while second < end:
+            number = second % SLOT_COUNT
+            start = second - number % PART_SLOTS
+            part = self._parts.get(number // PART_SLOTS)
+            if part is not None:
+                for place in range(number % PART_SLOTS, PART_SLOTS):
+                    found, _, last, _, _ = SLOT.unpack_from(part, place * SLOT.size)
+                    if found == start + place and last != NO_UNIT:
+                        return (start + place) * PRECISION_MS
+            second = start + PART_SLOTS
+        return None
+
+    def count(self, from_ms: int, to_ms: int) -> int:
+        """Return how many wait for the seconds in [from_ms, to_ms)."""
+        total = 0
+        slot_ms = self.next(from_ms)
+        while slot_ms is not None and slot_ms < to_ms:
+            slot = self.slot(slot_ms)
+            total += 0 if slot is None else slot.waiting
+            slot_ms = self.next(slot_ms + PRECISION_MS)
+        return total
+
+    def load(self, from_ms: int) -> None:
+        """Read the parts with slots at or after from_ms. The file must be as the checkpoint says."""
+        self._parts.clear()
+        self._changed.clear()
+        if self._disk.size(WHEEL_FILE) != WHEEL_SIZE:
+            return
+        second = from_ms // PRECISION_MS
+        file = self._open()
+        for start in range(0, WHEEL_SIZE, READ_SIZE):
+            data = file.read_at(start, READ_SIZE)
+            if data.count(0) == len(data):
+                continue
+            for at in range(0, len(data), PART_SIZE):
+                part = data[at : at + PART_SIZE]
+                if any(found >= second and last != NO_UNIT for found, _, last, _, _ in SLOT.iter_unpack(part)):
+                    self._parts[(start + at) // PART_SIZE] = bytearray(part)
+
+    def clear(self) -> None:
+        """Forget everything, in memory and in the file: it is to be built again."""
+        self.close()
+        self._parts.clear()
+        self._changed.clear()
+        self._disk.remove(WHEEL_FILE)
+
+    def write(self, before_ms: int) -> None:
+        """Write what changed, then forget the parts whose slots are all before before_ms."""
+        if self._changed:
+            file = self._open()
+            for number in sorted(self._changed):
+                file.write_at(number * PART_SIZE, bytes(self._parts[number]))
+            self._changed.clear()
+        second = before_ms // PRECISION_MS
+        for number, part in list(self._parts.items()):
+            if all(found < second for found, *_ in SLOT.iter_unpack(part)):
+                del self._parts[number]
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(WHEEL_FILE, WHEEL_SIZE)
+        return self._file
+
+
+def _place(slot_ms: int) -> tuple[int, int]:
+    second = slot_ms // PRECISION_MS
+    return second, second % SLOT_COUNT
