@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mqtrail.broker import BROKER_CONF, BrokerConfig, properties_text
 from mqtrail.broker.clients import Client, ClientTable
+from mqtrail.broker.filter import TagFilter
 from mqtrail.broker.held import HeldPull, HeldPulls
 from mqtrail.broker.locks import LockTable
 from mqtrail.broker.message_properties import PropertyRules, with_real_queue
@@ -35,7 +36,7 @@ QUEUE = ("T", 0)
 def held(
     peer: Peer = PEER, *, offset: int = 0, codes: frozenset[int] | None = None, deadline_ms: int = 100
 ) -> HeldPull:
-    return HeldPull(peer, RemotingCommand(11), QUEUE, offset, codes, deadline_ms)
+    return HeldPull(peer, RemotingCommand(11), QUEUE, offset, None if codes is None else TagFilter(codes), deadline_ms)
 
 
 def test_held_pulls_end_once() -> None:
@@ -55,10 +56,10 @@ def test_held_pulls_wait_for_their_tags_and_offset() -> None:
     pulls = HeldPulls(10)
     pull = held(offset=5, codes=frozenset({7}))
     pulls.hold(pull)
-    assert pulls.take_arrived(QUEUE, 6, 8) == []
-    assert pulls.take_arrived(QUEUE, 5, 7) == []
-    assert pulls.take_arrived(("T", 1), 6, 7) == []
-    assert pulls.take_arrived(QUEUE, 6, 7) == [pull]
+    assert pulls.take_arrived(QUEUE, 6, [(8, b"")]) == []
+    assert pulls.take_arrived(QUEUE, 5, [(7, b"")]) == []
+    assert pulls.take_arrived(("T", 1), 6, [(7, b"")]) == []
+    assert pulls.take_arrived(QUEUE, 6, [(8, b""), (7, b"")]) == [pull]
 
 
 def test_held_pulls_leave_no_litter() -> None:

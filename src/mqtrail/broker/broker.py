@@ -29,6 +29,7 @@ from mqtrail.wire import (
     answer,
 )
 
+from .access import Access, AclFiles
 from .admin_groups import GroupRequests
 from .admin_stats import StatsRequests
 from .admin_topics import TopicRequests
@@ -37,6 +38,7 @@ from .clients import ClientTable
 from .config import BrokerConfig
 from .delays import DelayedMessages
 from .errors import response_code
+from .filter import FilterTable
 from .forward import ForwardedRequests
 from .groups import GroupTable
 from .held import HeldPull, HeldPulls
@@ -69,14 +71,17 @@ class Broker:
         *,
         unique_id: Callable[[], str],
         now_ms: int,
+        acl_files: AclFiles | None = None,
     ) -> None:
         files = ConfigFileStore(MemoryDisk()) if files is None else files
         self.config = config
         self.store = store
+        self.access = Access(config, files, acl_files)
         self.topics = TopicTable(config, files, now_ms)
         self.groups = GroupTable(config, files, now_ms)
         self.offsets = OffsetTable(files, now_ms)
         self.clients = ClientTable()
+        self.filters = FilterTable(files, now_ms)
         self.locks = LockTable(config.lock_ttl_ms, config.locks_max)
         self.held = HeldPulls(config.held_pulls_max)
         self.stats = Statistics(config.cluster_name, now_ms) if config.statistics else None
@@ -90,12 +95,21 @@ class Broker:
             config, self.topics, self.groups, self.locks, self.delays, self.writer, properties, self.trace
         )
         self.pull = PullMessages(
-            config, store, self.topics, self.groups, self.clients, self.offsets, self.held, self.stats, self.trace
+            config,
+            store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.filters,
+            self.held,
+            self.stats,
+            self.trace,
         )
         self._send_back = SendBack(
             config, store, self.topics, self.groups, self.delays, self.writer, self.stats, self.trace
         )
-        self._client_requests = ClientRequests(config, self.clients, self.groups, self.topics, self.locks)
+        self._client_requests = ClientRequests(config, self.clients, self.groups, self.topics, self.locks, self.filters)
         self._forwards = ForwardedRequests(self.clients, store, config.forward_timeout_ms)
         self._boot_ms = now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
@@ -173,6 +187,7 @@ class Broker:
             RequestCode.GET_BROKER_RUNTIME_INFO: stats.runtime,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._forwards.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._forwards.consume_directly,
+            **self.access.handlers(),
         }
 
     # Commands.
@@ -184,6 +199,8 @@ class Broker:
         """Serve one command; return what is to be written, to this peer and to others."""
         if command.is_response:
             return self._forwards.answered(peer, command)
+        if self.access.on and (refusal := self.access.check(peer, command)) is not None:
+            return self._serve(peer, command, lambda: _refuse(refusal))
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
         return sends + self.settle(now_ms)
 
@@ -224,7 +241,7 @@ class Broker:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms)
         sends: list[Send] = []
         for arrival in self.writer.take_arrivals():
-            for pull in self.held.take_arrived(arrival.queue, arrival.next_offset, arrival.tags_code):
+            for pull in self.held.take_arrived(arrival.queue, arrival.next_offset, arrival.arrived):
                 sends += self._serve_held(pull, now_ms)
         if self._next_sweep_ms is None and len(self.held):
             self._next_sweep_ms = now_ms + HELD_SWEEP_MS
@@ -300,6 +317,7 @@ class Broker:
         """Write what changed of the tables that are saved now and then."""
         self._next_save_ms = now_ms + self.config.offsets_save_ms
         self.offsets.save(now_ms)
+        self.filters.save(now_ms)
         self.delays.save()
 
     def stop(self, now_ms: int) -> None:
@@ -307,3 +325,7 @@ class Broker:
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
         self.save(now_ms)
+
+
+def _refuse(refusal: Refusal) -> list[Send]:
+    raise refusal

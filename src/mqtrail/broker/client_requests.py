@@ -7,7 +7,6 @@ apache/rocketmq broker/.
 from collections.abc import Iterable
 
 from mqtrail.wire import (
-    EXPRESSION_TAG,
     EXT_HEART_BEAT_V2,
     EXT_SUB_CHANGE,
     FLAG_ONEWAY,
@@ -35,8 +34,10 @@ from mqtrail.wire import (
 
 from .clients import Client, ClientTable
 from .config import BrokerConfig
+from .filter import FilterTable, compile_expression, is_tag_type
 from .groups import GroupTable
 from .locks import LockTable
+from .pull import require_filter
 from .topics import TopicTable
 
 
@@ -44,13 +45,20 @@ class ClientRequests:
     """Keeps the table of live clients, and tells consumers when others come and go."""
 
     def __init__(
-        self, config: BrokerConfig, clients: ClientTable, groups: GroupTable, topics: TopicTable, locks: LockTable
+        self,
+        config: BrokerConfig,
+        clients: ClientTable,
+        groups: GroupTable,
+        topics: TopicTable,
+        locks: LockTable,
+        filters: FilterTable,
     ) -> None:
         self._config = config
         self._clients = clients
         self._groups = groups
         self._topics = topics
         self._locks = locks
+        self._filters = filters
         self._fingerprints: dict[str, int] = {}
         self._opaque = 0
         self._next_scan_ms: int | None = None
@@ -94,6 +102,8 @@ class ClientRequests:
                 TopicSysFlag.UNIT_SUB if data.unit_mode else 0,
             )
         changed = self._clients.register_consumer(data, client, subscriptions_known=subscriptions_known)
+        if not subscriptions_known:
+            self._filters.register(data.group_name, data.subscription_data_set, now_ms)
         return changed and group.notify_consumer_ids_changed_enable
 
     def unregister(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
@@ -103,6 +113,7 @@ class ClientRequests:
             self._clients.unregister_producer(header.producer_group, peer.id)
         sends = []
         if header.consumer_group and self._clients.unregister_consumer(header.consumer_group, peer.id):
+            self._forget_filters(header.consumer_group, now_ms)
             sends = self._notify_where_wanted([header.consumer_group])
         return [*answer(peer, request, {}), *sends]
 
@@ -122,12 +133,11 @@ class ClientRequests:
         subscription = SubscriptionData()
         if isinstance(body, dict) and isinstance(body.get("subscriptionData"), dict):
             subscription = SubscriptionData.read(body["subscriptionData"])
-        if subscription.expression_type != EXPRESSION_TAG:
-            raise SystemError_(
-                f"The broker does not support consumer to filter message by {subscription.expression_type}: "
-                "subscribe by tags"
-            )
-        SubscriptionData.build(subscription.topic, subscription.sub_string)
+        require_filter(subscription, self._config.property_filter)
+        if is_tag_type(subscription.expression_type):
+            SubscriptionData.build(subscription.topic, subscription.sub_string)
+        else:
+            compile_expression(subscription.expression_type, subscription.sub_string)
         return answer(peer, request)
 
     def lock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
@@ -141,6 +151,11 @@ class ClientRequests:
         body = LockBatchBody.decode(request.body)
         self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
         return answer(peer, request)
+
+    def _forget_filters(self, group: str, now_ms: int) -> None:
+        """Note a group that has lost its last member."""
+        if self._clients.consumer_group(group) is None:
+            self._filters.unregister(group, now_ms)
 
     # Clients that leave without a word.
 
@@ -157,6 +172,8 @@ class ClientRequests:
             return []
         self._next_scan_ms = now_ms + self._config.client_scan_ms
         left = self._clients.expire(now_ms - self._config.client_expire_ms)
+        for name in left:
+            self._forget_filters(name, now_ms)
         self._fingerprints = {
             group: mark for group, mark in self._fingerprints.items() if self._clients.consumer_group(group) is not None
         }

@@ -7,7 +7,7 @@ Source: BrokerConfig, MessageStoreConfig, apache/rocketmq common/ and store/, re
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mqtrail.wire import DELAY_LEVELS_DEFAULT, TRACE_TOPIC, Host, InvalidParameter, Perm
@@ -52,6 +52,8 @@ class BrokerConfig:
     pull_count_max: int = 32  # RocketMQ: maxTransferCountOnMessageInMemory
     pull_size_max: int = 256 * KIB  # RocketMQ: maxTransferBytesOnMessageInMemory
     lite_pull: bool = True  # RocketMQ: litePullMessageEnable
+    property_filter: bool = False  # RocketMQ: enablePropertyFilter; serve subscriptions by SQL92
+    filter_retry: bool = False  # RocketMQ: filterSupportRetry; SQL92 on a retry topic: the real topic's expression
     query_count_max: int = 64  # RocketMQ: maxMsgsNumBatch
     query_count_default: int = 32  # RocketMQ: defaultQueryMaxNum
 
@@ -66,6 +68,15 @@ class BrokerConfig:
     topics_max: int = 50_000  # topics that may make themselves; 17 is not bound by it
     groups_max: int = 50_000  # consumer groups that may make themselves; 200 is not bound by it
     locks_max: int = 200_000  # queue locks kept at once
+
+    acl: bool = False  # RocketMQ: aclEnable; the accounts of plain_acl.yml and conf/acl/*.yml
+    authentication: bool = False  # RocketMQ: authenticationEnabled; users of 5.x
+    authorization: bool = False  # RocketMQ: authorizationEnabled; their policies
+    authentication_whitelist: str = ""  # RocketMQ: authenticationWhitelist; request codes joined by commas
+    authorization_whitelist: str = ""  # RocketMQ: authorizationWhitelist
+    init_user: str = field(default="", repr=False)  # RocketMQ: initAuthenticationUser; {"username":…,"password":…}
+    inner_credentials: str = field(default="", repr=False)  # RocketMQ: innerClientAuthenticationCredentials
+    migrate_acl: bool = False  # RocketMQ: migrateAuthFromV1Enabled; accounts of ACL files become users at start
 
     reply_in_kind: bool = False  # answer a binary header in binary; 5.3.3 always answers in JSON
     broker_trace: bool = False  # write Stored, Delivered, SentBack and DeadLettered records into the trace topic
@@ -120,6 +131,11 @@ def _number(field: str) -> ConfKey:
 # RocketMQ's key -> our field. Addresses (brokerIP1, listenPort, brokerIP2, haListenPort) are made of two keys each and
 # are cli's to join; keys of the store are in mqtrail.store.
 BROKER_CONF: Final[Mapping[str, ConfKey]] = {
+    "aclEnable": _switch("acl"),
+    "authenticationEnabled": _switch("authentication"),
+    "authenticationWhitelist": ConfKey("authentication_whitelist"),
+    "authorizationEnabled": _switch("authorization"),
+    "authorizationWhitelist": ConfKey("authorization_whitelist"),
     "autoCreateSubscriptionGroup": _switch("auto_create_group"),
     "autoCreateTopicEnable": _switch("auto_create_topic"),
     "brokerClusterName": ConfKey("cluster_name"),
@@ -131,6 +147,8 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "clusterTopicEnable": _switch("cluster_topic"),
     "defaultQueryMaxNum": _number("query_count_default"),
     "defaultTopicQueueNums": _number("default_topic_queue_nums"),
+    "enablePropertyFilter": _switch("property_filter"),
+    "filterSupportRetry": _switch("filter_retry"),
     "flushConsumerOffsetInterval": _number("offsets_save_ms"),
     "flushDiskType": ConfKey(
         "sync_flush", lambda text: text.strip() == "SYNC_FLUSH", lambda on: "SYNC_FLUSH" if on else "ASYNC_FLUSH"
@@ -142,6 +160,7 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "maxTransferBytesOnMessageInMemory": _number("pull_size_max"),
     "maxTransferCountOnMessageInMemory": _number("pull_count_max"),
     "messageDelayLevel": ConfKey("message_delay_level"),
+    "migrateAuthFromV1Enabled": _switch("migrate_acl"),
     "msgTraceTopicName": ConfKey("trace_topic"),
     "regionId": ConfKey("region_id"),
     "registerNameServerPeriod": _number("register_ms"),

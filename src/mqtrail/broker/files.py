@@ -14,6 +14,7 @@ TOPICS_FILE: Final = "topics.json"
 GROUPS_FILE: Final = "subscriptionGroup.json"
 OFFSETS_FILE: Final = "consumerOffset.json"
 DELAYS_FILE: Final = "delayOffset.json"
+FILTERS_FILE: Final = "consumerFilter.json"
 
 
 def load_table(files: ConfigFileStore, name: str, kind: type[Table]) -> Table | None:

@@ -8,24 +8,28 @@ pulls whose time is up; here each ends when it is.
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from mqtrail.wire import Peer, PeerId, RemotingCommand, SystemBusy
 
+from .filter import MessageFilter
+
 QueueKey = tuple[str, int]  # topic, queue id
+Arrived = Sequence[tuple[int, bytes]]  # of each message that arrived: its tags code and properties text
 Key = TypeVar("Key")
 
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """One waiting pull. tags_codes None: any message wakes it."""
+    """One waiting pull. filter None: any message wakes it."""
 
     peer: Peer
     request: RemotingCommand
     queue: QueueKey
     queue_offset: int
-    tags_codes: frozenset[int] | None
+    filter: MessageFilter | None
     deadline_ms: int
     live: bool = True
 
@@ -63,10 +67,10 @@ class HeldPulls:
             self._deadlines = [entry for entry in self._deadlines if entry[2].live]
             heapq.heapify(self._deadlines)
 
-    def take_arrived(self, queue: QueueKey, next_offset: int, tags_code: int | None) -> list[HeldPull]:
-        """Return, and hold no longer, the queue's pulls that a message below next_offset may be for.
+    def take_arrived(self, queue: QueueKey, next_offset: int, arrived: Arrived | None) -> list[HeldPull]:
+        """Return, and hold no longer, the queue's pulls that a message below next_offset is for.
 
-        tags_code: of the message that arrived; None when it is not known or there are several.
+        arrived: the messages; None when they are not known: they may be for anyone.
         """
         pulls = self._by_queue.get(queue)
         if pulls is None:
@@ -75,7 +79,7 @@ class HeldPulls:
             pull
             for pull in pulls.values()
             if pull.queue_offset < next_offset
-            and (tags_code is None or pull.tags_codes is None or tags_code in pull.tags_codes)
+            and (arrived is None or pull.filter is None or _is_for(pull.filter, arrived))
         ]
         for pull in taken:
             self._drop(pull)
@@ -109,6 +113,10 @@ class HeldPulls:
         self._count -= 1
         _remove(self._by_queue, pull.queue, pull)
         _remove(self._by_peer, pull.peer.id, pull)
+
+
+def _is_for(wanted: MessageFilter, arrived: Arrived) -> bool:
+    return any(wanted.matches_code(tags_code) and wanted.matches(properties) for tags_code, properties in arrived)
 
 
 def _remove(table: dict[Key, dict[int, HeldPull]], key: Key, pull: HeldPull) -> None:

@@ -11,7 +11,10 @@ from typing import Final
 
 from mqtrail.store import GetStatus, MessageStore, ReadResult
 from mqtrail.wire import (
-    EXPRESSION_TAG,
+    PROPERTY_RETRY_TOPIC,
+    RETRY_PREFIX,
+    FilterDataNotExist,
+    FilterDataNotLatest,
     InvalidParameter,
     NoPermission,
     Peer,
@@ -32,10 +35,12 @@ from mqtrail.wire import (
     TopicNotExist,
     answer,
     decode_head,
+    find_property,
 )
 
 from .clients import ClientTable
 from .config import BrokerConfig
+from .filter import FilterTable, MessageFilter, SqlExpression, SqlFilter, compile_filter, is_tag_type
 from .groups import GroupTable
 from .held import HeldPull, HeldPulls
 from .offsets import OffsetTable
@@ -73,6 +78,7 @@ class PullMessages:
         groups: GroupTable,
         clients: ClientTable,
         offsets: OffsetTable,
+        filters: FilterTable,
         held: HeldPulls,
         stats: Statistics | None,
         trace: BrokerTrace | None,
@@ -83,6 +89,7 @@ class PullMessages:
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
+        self._filters = filters
         self._held = held
         self._stats = stats
         self._trace = trace
@@ -98,19 +105,19 @@ class PullMessages:
     def _serve(self, peer: Peer, request: RemotingCommand, now_ms: int, *, may_hold: bool) -> list[Send]:
         header = PullHeader.from_ext(request.ext)
         group, topic = self._check(header, request.code, now_ms)
-        subscription = self._subscription(header, group)
+        wanted = self._filter(header, group)
         name, queue_id = header.consumer_group, header.queue_id
         reset = self._offsets.take_reset(name, header.topic, queue_id)
         if reset is not None:
             return self._answer_reset(peer, request, header, topic, group, reset)
-        tags_codes = filter_codes(subscription)
         found = self._store.read(
             header.topic,
             queue_id,
             header.queue_offset,
             max(1, min(header.max_msg_nums, self._config.pull_count_max)),
             max(1, min(self._config.pull_size_max, header.max_msg_bytes or self._config.pull_size_max)),
-            tags_codes,
+            None if wanted is None else wanted.tags_codes,
+            accepts=None if wanted is None else wanted.accepts,
         )
         if may_hold and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(name, header.topic, queue_id, header.commit_offset)
@@ -120,7 +127,7 @@ class PullMessages:
             if hold_ms > 0:
                 deadline_ms = now_ms + min(hold_ms, self._config.hold_ms_max)
                 queue = (header.topic, queue_id)
-                self._held.hold(HeldPull(peer, request, queue, header.queue_offset, tags_codes, deadline_ms))
+                self._held.hold(HeldPull(peer, request, queue, header.queue_offset, wanted, deadline_ms))
                 return []
         return self._answer(peer, request, header, topic, group, found, code, now_ms)
 
@@ -148,20 +155,43 @@ class PullMessages:
             )
         return group, topic
 
-    def _subscription(self, header: PullHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
-        """Return the request's own subscription, or the group's from its heartbeats."""
+    def _filter(self, header: PullHeader, group: SubscriptionGroupConfig) -> MessageFilter | None:
+        """Return the filter of the request's own subscription, or of the group's from its heartbeats; None: all."""
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
             subscription = SubscriptionData.build(
                 header.topic, header.subscription, header.expression_type, header.sub_version
             )
-        else:
-            subscription = self._group_subscription(header, group)
-        if subscription.expression_type != EXPRESSION_TAG:
-            raise SystemError_(
-                "The broker does not support consumer to filter message by "
-                f"{subscription.expression_type}: subscribe by tags"
+            require_filter(subscription, self._config.property_filter)
+            return compile_filter(subscription)
+        subscription = self._group_subscription(header, group)
+        if is_tag_type(subscription.expression_type):
+            return compile_filter(subscription)
+        expression = self._kept_expression(header)
+        require_filter(subscription, self._config.property_filter)
+        if self._config.filter_retry and header.topic.startswith(RETRY_PREFIX):
+            return SqlFilter(expression, lambda properties: self._accepts_retry(header.consumer_group, properties))
+        return SqlFilter(expression)
+
+    def _kept_expression(self, header: PullHeader) -> SqlExpression:
+        """Return what heartbeats brought, if it can be compiled and is as new as the pull."""
+        kept = self._filters.get(header.topic, header.consumer_group)
+        if kept is None or kept.expression is None:
+            raise FilterDataNotExist(
+                "The broker's consumer filter data is not exist!Your expression may be wrong! found no expression of "
+                f"{header.consumer_group} for {header.topic} that can be read: correct it and send a heartbeat"
             )
-        return subscription
+        if kept.data.client_version < header.sub_version:
+            raise FilterDataNotLatest(
+                f"the consumer's consumer filter data not latest: found version {kept.data.client_version} of "
+                f"{header.topic}, expected {header.sub_version}: send a heartbeat"
+            )
+        return kept.expression
+
+    def _accepts_retry(self, group: str, properties: bytes) -> bool:
+        """Ask the expression of the topic that the message was first sent to; without one it passes."""
+        topic = find_property(properties, PROPERTY_RETRY_TOPIC.encode()) or b""
+        kept = self._filters.get(str(topic, "utf-8", "replace"), group)
+        return kept is None or kept.expression is None or kept.expression.matches(properties)
 
     def _group_subscription(self, header: PullHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
         name = header.consumer_group
@@ -238,11 +268,13 @@ class PullMessages:
         return answer(peer, request, ext, code=ResponseCode.PULL_OFFSET_MOVED, remark=OFFSET_RESET)
 
 
-def filter_codes(subscription: SubscriptionData) -> frozenset[int] | None:
-    """Return the tag hashes a subscription lets through, None for all."""
-    if subscription.is_all or subscription.class_filter_mode:
-        return None
-    return frozenset(subscription.code_set)
+def require_filter(subscription: SubscriptionData, is_served: bool) -> None:
+    """Refuse an expression that is not made of tags where it is not served. SystemError_, as 5.3.3."""
+    if not is_tag_type(subscription.expression_type) and not is_served:
+        raise SystemError_(
+            f"The broker does not support consumer to filter message by {subscription.expression_type}: "
+            "set enablePropertyFilter=true, or subscribe by tags"
+        )
 
 
 def _response_ext(

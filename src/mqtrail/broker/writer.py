@@ -10,17 +10,17 @@ from typing import NamedTuple
 from mqtrail.store import Appended, MessageStore, PendingRecord
 from mqtrail.wire import SCHEDULE_TOPIC, StoredKind
 
-from .held import HeldPulls, QueueKey
+from .held import Arrived, HeldPulls, QueueKey
 from .stats import Statistics
 from .trace import BrokerTrace
 
 
 class Arrival(NamedTuple):
-    """A queue that has grown, up to next_offset. tags_code: of the one new message, None for several."""
+    """A queue that has grown, up to next_offset. arrived: its new messages, None when they are not known."""
 
     queue: QueueKey
     next_offset: int
-    tags_code: int | None
+    arrived: Arrived | None
 
 
 class MessageWriter:
@@ -41,14 +41,15 @@ class MessageWriter:
     def write(self, records: Sequence[PendingRecord], now_ms: int, kind: StoredKind | None = None) -> list[Appended]:
         """Append records, all or none; return their places. kind: for the trace. Refusal: the store takes none now."""
         appended = self._store.append(records, now_ms)
-        last: dict[QueueKey, Arrival] = {}
+        grown: dict[QueueKey, tuple[int, list[tuple[int, bytes]]]] = {}
         for record, place in zip(records, appended, strict=True):
             queue = (record.topic, record.queue_id)
             if record.topic == SCHEDULE_TOPIC:
                 self.on_scheduled(record.queue_id + 1)
             if queue in self._held:
-                tags_code = None if queue in last else record.tags_code
-                last[queue] = Arrival(queue, place.queue_offset + 1, tags_code)
+                arrived = grown[queue][1] if queue in grown else []
+                arrived.append((record.tags_code, record.properties))
+                grown[queue] = (place.queue_offset + 1, arrived)
             if self._stats is not None:
                 counter = self._stats.put_counter(record.topic, record.queue_id)
                 counter.count += 1
@@ -56,13 +57,13 @@ class MessageWriter:
                 counter.times += 1
             if self._trace is not None:
                 self._trace.stored(record, place, kind, now_ms)
-        self._arrivals.extend(last.values())
+        self._arrivals += [Arrival(queue, next_offset, arrived) for queue, (next_offset, arrived) in grown.items()]
         return appended
 
-    def arrived(self, topic: str, queue_id: int, next_offset: int, tags_code: int | None) -> None:
+    def arrived(self, topic: str, queue_id: int, next_offset: int, arrived: Arrived | None) -> None:
         """Note messages that the fast lane appended. Cheap where nobody waits at the queue."""
         if (topic, queue_id) in self._held:
-            self._arrivals.append(Arrival((topic, queue_id), next_offset, tags_code))
+            self._arrivals.append(Arrival((topic, queue_id), next_offset, arrived))
 
     def take_arrivals(self) -> list[Arrival]:
         """Return what arrived at queues with held pulls since the last call."""

@@ -36,6 +36,7 @@ from .layouts import Layout, Layouts
 from .pulls import LanePulls
 from .replies import send_template
 from .routes import Route, Routes, SharedProperties, whole_number
+from .signed import SIGNED_HEADERS, Signatures
 
 REPLIES_SIZE_MAX: Final = 1024 * 1024  # bytes of pull replies made in one call: then the socket gets them first
 TIMES_KEPT_MAX: Final = 256
@@ -87,7 +88,9 @@ class Lane:
         self._batch_id = _host_hex(config.address) + b"%016X"
         self._body_size_max = config.message_size_max
         self._open_ms = config.start_accept_ms
-        self._in_kind = config.reply_in_kind
+        self._signatures = Signatures(broker.access) if broker.access.on else None
+        self._json_headers = JSON_HEADERS if self._signatures is None else SIGNED_HEADERS
+        self._reads_binary = self._signatures is None and not config.reply_in_kind
         self._sync = config.sync_flush
         self._times: dict[str | bytes | int, int] = {}
         self._topics = broker.topics
@@ -111,7 +114,8 @@ class Lane:
         self._out, self._after_offset, self._sends, self._handled = out, 0, [], False
         records: list[Record] = []
         waiting: list[Waiting] = []
-        unpack_head, json_headers, learn_time = FRAME_HEAD.unpack_from, JSON_HEADERS, self._learn_time
+        unpack_head, json_headers, learn_time = FRAME_HEAD.unpack_from, self._json_headers, self._learn_time
+        signatures = self._signatures
         find_route, topics, properties = self._routes.find, self._routes.topics, self._properties.read
         times, body_size_max, is_open = self._times, self._body_size_max, now_ms >= self._open_ms
         if peer is not self._peer:
@@ -139,12 +143,14 @@ class Lane:
                         pass
                     else:
                         kind, opaque, ext = known_kind, header.opaque, header.extFields
-                        if is_short:
+                        if signatures is not None and not signatures.hold(peer, kind, ext, buffer[body_start:stop]):
+                            kind = 0
+                        elif is_short:
                             topic, queue_id, born, sent = ext.b, ext.e, ext.g, ext.i.encode()
                         elif kind == 1:
                             topic, queue_id, born = ext.topic, ext.queue_id, ext.born_timestamp
                             sent = ext.properties.encode()
-            elif mark < _UNKNOWN and not self._in_kind:
+            elif mark < _UNKNOWN and self._reads_binary:
                 read = self._layouts.read(buffer[position + FRAME_HEAD_SIZE : body_start])
                 if read is not None:
                     layout, pieces = read
@@ -307,8 +313,8 @@ class Lane:
             if sync and waits and end_offset > self._after_offset:
                 self._after_offset = end_offset
             if are_held and route.key in broker.held:
-                tags_code = None if count > 1 else records[first][4]
-                writer.arrived(route.topic, route.queue_id, tickets[index - 1].queue_offset + 1, tags_code)
+                arrived = [(record[4], record[3]) for record in records[first:index]]
+                writer.arrived(route.topic, route.queue_id, tickets[index - 1].queue_offset + 1, arrived)
             if trace is not None:
                 kind = StoredKind.BATCH if count else None
                 for place in range(first, index):

@@ -10,7 +10,7 @@ from mqtrail.store import GetStatus, ReadResult
 from mqtrail.wire import FRAME_HEAD, Buffer, MQError, Peer, Perm, PullHeader, PullSysFlag, SubscriptionData
 
 from ..broker import Broker
-from ..pull import filter_codes
+from ..filter import filter_codes
 from .replies import pull_template
 from .routes import whole_number
 

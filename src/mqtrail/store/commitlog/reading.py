@@ -6,11 +6,14 @@ Source: DefaultMessageStore.getMessage, ConsumeQueue.getOffsetInQueueByTime, apa
 
 from __future__ import annotations
 
-from mqtrail.store.base import GetStatus, ReadResult
+from collections.abc import Callable
+
+from mqtrail.store.base import GetStatus, ReadResult, StoreError
 from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
+from mqtrail.store.commitlog.damage import SKIP_REMEDY
 from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.store.commitlog.queue import BLANK_ENTRY_SIZE_FIELD, ENTRY, ConsumeQueue
-from mqtrail.wire import QueryNotFound, RecordError, check_record
+from mqtrail.wire import QueryNotFound, RecordError, check_record, properties_text
 
 SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
 
@@ -18,9 +21,13 @@ SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
 class Reader:
     """Reads one store's log through its queues."""
 
-    def __init__(self, log: CommitLog, queues: dict[tuple[str, int], ConsumeQueue]) -> None:
+    def __init__(
+        self, log: CommitLog, queues: dict[tuple[str, int], ConsumeQueue], *, skip_damaged: bool = False
+    ) -> None:
+        """skip_damaged: damaged records are left out, as expired ones are."""
         self._log = log
         self._queues = queues
+        self._skip_damaged = skip_damaged
 
     def read(
         self,
@@ -31,6 +38,7 @@ class Reader:
         size_max: int,
         tags_codes: frozenset[int] | None = None,
         end_offset: int | None = None,
+        accepts: Callable[[bytes], bool] | None = None,
     ) -> ReadResult:
         """Return records from queue_offset on; see the contract."""
         queue = self._queues.get((topic, queue_id))
@@ -53,7 +61,8 @@ class Reader:
         records: list[memoryview] = []
         total = 0
         position = queue_offset
-        kept_from = self._log.first_offset
+        log = self._log
+        kept_from, log_end, checked_from = log.first_offset, log.end_offset, log.checked_from
         was_removed = False
         for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
             if physical_offset < kept_from or size == BLANK_ENTRY_SIZE_FIELD:
@@ -61,7 +70,21 @@ class Reader:
             elif tags_codes is None or _low_32(tags_code) in tags_codes:
                 if records and (total + size > size_max or len(records) >= count_max):
                     break
-                records.append(self._log.read(physical_offset, size))
+                if (physical_offset < checked_from or physical_offset + size > log_end) and (
+                    damage := self._damage(queue, position, physical_offset, size)
+                ):
+                    if records:
+                        break  # those before it are good
+                    if not self._skip_damaged:
+                        raise damage
+                    was_removed = True
+                    position += 1
+                    continue
+                record = log.read(physical_offset, size)
+                if accepts is not None and not _is_accepted(record, accepts):
+                    position += 1
+                    continue
+                records.append(record)
                 total += size
                 if len(records) >= count_max:
                     position += 1
@@ -71,6 +94,34 @@ class Reader:
             return ReadResult(GetStatus.FOUND, records, position, first, end)
         status = GetStatus.MESSAGE_WAS_REMOVING if was_removed else GetStatus.NO_MATCHED_MESSAGE
         return ReadResult(status, (), position, first, end)
+
+    def _damage(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int) -> StoreError | None:
+        """Return what is wrong with an old record that an entry names, None where nothing is."""
+        log = self._log
+        files = f"consumequeue/{queue.topic}/{queue.queue_id}"
+        remedy = f"stop the broker and remove {files}: it is built again at the start"
+        if not 0 < size <= log.segments.size or physical_offset + size > log.end_offset:
+            return StoreError(
+                f"found an entry of {size} bytes at physical offset {physical_offset} as queue offset {queue_offset} "
+                f"of {files}, expected one below {log.end_offset}: the file is damaged: {remedy}"
+            )
+        room = log.segments.start_of(physical_offset) + log.segments.size - physical_offset
+        try:
+            head = check_record(log.read(physical_offset, min(size, room)))
+        except RecordError as error:
+            return StoreError(
+                f"found damage in the CommitLog at physical offset {physical_offset} ({error}), queue offset "
+                f"{queue_offset} of {queue.topic}/{queue.queue_id}: restore "
+                f"{log.segments.path(log.segments.start_of(physical_offset))} from a copy, or {SKIP_REMEDY}"
+            )
+        expected = (queue.topic, queue.queue_id, queue_offset, physical_offset)
+        found = (head.topic, head.queue_id, head.queue_offset, head.physical_offset)
+        if found != expected:
+            return StoreError(
+                f"found the record {found} (topic, queue id, queue offset, physical offset) where {files} names "
+                f"{expected}: one of the two is damaged: {remedy}"
+            )
+        return None
 
     def _visible_end(self, queue: ConsumeQueue, end_offset: int) -> int:
         low, high = queue.first_offset, queue.next_offset
@@ -91,7 +142,7 @@ class Reader:
             room = min(start + log.segments.size, log.end_offset) - physical_offset
             view = log.read(physical_offset, room)
             try:
-                head = check_record(view, crc=False)
+                head = check_record(view, crc=physical_offset < log.checked_from)
             except RecordError:
                 pass
             else:
@@ -126,6 +177,14 @@ class Reader:
             else:
                 high = middle
         return max(low - 1, queue.first_offset) if upper else low
+
+
+def _is_accepted(record: memoryview, accepts: Callable[[bytes], bool]) -> bool:
+    """Whether a record passes. A damaged one does: who reads it tells, and nothing is left out in silence."""
+    try:
+        return accepts(properties_text(record))
+    except RecordError:
+        return True
 
 
 def _low_32(value: int) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from mqtrail.store.base import (
@@ -31,9 +32,10 @@ from mqtrail.store.commitlog.foreign import refuse_bad_name, refuse_foreign
 from mqtrail.store.commitlog.index import Index
 from mqtrail.store.commitlog.indexer import Indexer
 from mqtrail.store.commitlog.log import CommitLog
+from mqtrail.store.commitlog.notes import NOTES_FILE, Noted, read_notes, write_notes
 from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.store.commitlog.reading import Reader
-from mqtrail.store.commitlog.recovery import Recovery, recover
+from mqtrail.store.commitlog.recovery import Recovery, is_right, recover
 from mqtrail.store.disk import Disk, File
 from mqtrail.store.timers import TimerFiles
 from mqtrail.wire import (
@@ -50,6 +52,17 @@ GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are wr
 QUEUE_BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory by recovery
 QUERY_INDEX_MAX = 20_000  # records that a query indexes before it answers
 EXPIRE_FILES_MAX = 10  # segments removed by one call
+UNCHECKED_SIZE = 1 << 30  # bytes before the log's end that are taken to be in memory still: read without a look
+
+
+def _checkpoint(store_ms: int, index_ms: int) -> bytes:
+    data = CHECKPOINT.pack(store_ms, store_ms, index_ms, 0, 0)
+    return data + bytes(CHECKPOINT_SIZE - len(data))
+
+
+def _index_clean_ms(checkpoint: bytes | None) -> int:
+    """Return up to which store time (ms) the index is known to be on disk."""
+    return CHECKPOINT.unpack_from(checkpoint)[2] if checkpoint is not None and len(checkpoint) >= CHECKPOINT.size else 0
 
 
 class CommitLogStore:
@@ -72,15 +85,22 @@ class CommitLogStore:
         self._log = CommitLog(disk, config.segment_size)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
-        self._load_queues()
-        self._index = Index(disk, config, self._index_clean_ms() if unclean else None)
-        self._reader = Reader(self._log, self._queues)
+        checkpoint = disk.read("checkpoint")
+        noted = read_notes(disk, checkpoint)
+        lost = self._load_queues(noted, unclean)
+        self._index = Index(disk, config, _index_clean_ms(checkpoint) if unclean else None)
+        self._reader = Reader(self._log, self._queues, skip_damaged=config.skip_damaged)
         self._full = False
         self._gathered = 0  # queue entries appended since they were written last
         self._unsynced_files: list[File] = []  # of queues, on their way to the disk
-        self.recovery: Recovery = recover(self._log, self._queues_list(), self.put_entry, disk, config, unclean)
-        self._store_ms = self.recovery.last_store_ms
+        self._index_ms = _index_clean_ms(checkpoint)  # store time up to which the index is on disk
+        self._is_frozen = False  # a derived file could not be synced: nothing is noted of any in this life
+        recovery = recover(self._log, self._queues, self.put_entry, disk, config, unclean, lost)
+        if lost:
+            self._restore_ends(noted)
+        self._store_ms = recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
+        self.recovery: Recovery = replace(recovery, rebuilt=(*recovery.rebuilt, *self._index.dropped))
         self._indexer = Indexer(self._log, self._index)
         self._appender = Appender(
             self._log, self._queues, self._open_queue, config.store_host.packed(), config.record_size_max
@@ -90,7 +110,7 @@ class CommitLogStore:
         self.timers = TimerFiles(disk, config.timer_log_file_size)
         self.timers.recover(self._log.end_offset, self._queue_offset_at)
         disk.replace("abort", b"")
-        if unclean or self._dispatched < self._log.end_offset:
+        if unclean or lost or self.recovery.damage or self._dispatched < self._log.end_offset:
             self._settle()
 
     def _queue_offset_at(self, physical_offset: int) -> int | None:
@@ -106,16 +126,46 @@ class CommitLogStore:
         self.flush()
         self._log.sync_mark()
 
-    def _load_queues(self) -> None:
+    def _load_queues(self, noted: Noted, unclean: bool) -> list[str]:
+        """Open every queue; return what was found of those that are damaged, which are empty now."""
+        lost: list[str] = []
         for topic in self._disk.list("consumequeue"):
             for queue_id in self._disk.list(f"consumequeue/{topic}"):
                 if not queue_id.isdigit():
                     raise StoreError(f"found consumequeue/{topic}/{queue_id}, expected folders named by queue ids")
-                self._open_queue(topic, int(queue_id))
+                try:
+                    queue = self._open_queue(topic, int(queue_id))
+                except StoreError as error:
+                    self._clear_queue(topic, int(queue_id), f"{error}", lost)
+                    continue
+                if not unclean and queue.next_offset > queue.first_offset and not self._ends_right(queue):
+                    self._clear_queue(topic, int(queue_id), "found a last entry that names another record", lost)
+        if self._log.segments.starts:
+            for (topic, number), expected in noted.items():
+                found = self.max_offset(topic, number)
+                if found < expected and not any(text.startswith(f"consumequeue/{topic}/{number}:") for text in lost):
+                    why = f"found entries up to queue offset {found}, expected {expected}"
+                    self._clear_queue(topic, number, why, lost)
+        return lost
 
-    def _index_clean_ms(self) -> int:
-        data = self._disk.read("checkpoint")
-        return CHECKPOINT.unpack_from(data)[2] if data is not None and len(data) >= CHECKPOINT.size else 0
+    def _ends_right(self, queue: ConsumeQueue) -> bool:
+        # Blank entries stand for records that are gone.
+        return queue.is_blank(queue.next_offset - 1) or is_right(queue, queue.next_offset - 1, self._log)
+
+    def _clear_queue(self, topic: str, queue_id: int, why: str, lost: list[str]) -> None:
+        """Remove a damaged queue's files; it is built again from the log."""
+        if (queue := self._queues.pop((topic, queue_id), None)) is not None:
+            queue.close()
+        self._disk.remove(f"consumequeue/{topic}/{queue_id}")
+        self._open_queue(topic, queue_id)
+        lost.append(f"consumequeue/{topic}/{queue_id}: {why}: built again from the CommitLog")
+
+    def _restore_ends(self, noted: Noted) -> None:
+        """Let queues that were built again go on where they had ended, though their last records have expired."""
+        for key, expected in noted.items():
+            queue = self._queues.get(key)
+            if queue is not None and queue.next_offset < expected:
+                queue.go_on_from(expected)
 
     def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         refuse_bad_name(topic)
@@ -224,9 +274,10 @@ class CommitLogStore:
         size_max: int,
         tags_codes: frozenset[int] | None = None,
         end_offset: int | None = None,
+        accepts: Callable[[bytes], bool] | None = None,
     ) -> ReadResult:
         """Return records from queue_offset on; see the contract."""
-        return self._reader.read(topic, queue_id, queue_offset, count_max, size_max, tags_codes, end_offset)
+        return self._reader.read(topic, queue_id, queue_offset, count_max, size_max, tags_codes, end_offset, accepts)
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound when none does."""
@@ -268,28 +319,44 @@ class CommitLogStore:
         """Sync the log, then move the mark; return the flushed offset."""
         return self._log.begin_flush(self._dispatched)()
 
-    def begin_checkpoint(self) -> Callable[[], None]:
+    def begin_checkpoint(self, *, index: bool = True) -> Callable[[], None]:
         """Write gathered queue entries; return what makes log, queues and index durable and moves the checkpoint.
 
         Another thread may run it, one at a time. Recovery after the next flush begins at what is the log's end now.
+        index: also what of the index is in memory alone; a start after a crash builds that again in any case.
         """
-        end, store_ms, index_ms = self._log.end_offset, self._store_ms, self._index.end_ms
+        end, store_ms = self._log.end_offset, self._store_ms
         self.write_queues()
-        self._index.write()
+        if index:
+            self._index.write()
+            self._index_ms = self._index.end_ms
+        index_ms = self._index_ms
         flush = self.begin_flush()
         # Those of a checkpoint that failed, or that is not yet through, are synced again.
         waiting = self._unsynced_files = self._unsynced_files[:]
-        for queue in self._queues_list():
+        queues = self._queues_list()
+        for queue in queues:
             waiting += queue.take_unsynced()
-        index_files = self._index.files[-1:]
+        ends = [(queue.topic, queue.queue_id, queue.next_offset) for queue in queues]
+        index_files = self._index.files[-1:] if index else []
 
         def sync() -> None:
             flush()
-            for file in waiting:
-                file.sync()
-            for index_file in index_files:
-                index_file.sync()
-            self._write_checkpoint(store_ms, index_ms)
+            try:
+                for file in waiting:
+                    file.sync()
+                for index_file in index_files:
+                    index_file.sync()
+            except OSError:
+                # The kernel may have dropped what was written, and say next time that it is on disk. The next start
+                # must read from the last checkpoint that was whole.
+                self._is_frozen = True
+                raise
+            if self._is_frozen:
+                return
+            checkpoint = _checkpoint(store_ms, index_ms)
+            write_notes(self._disk, ends, checkpoint)
+            self._disk.replace("checkpoint", checkpoint)
             self._dispatched = end
             waiting.clear()
 
@@ -304,16 +371,13 @@ class CommitLogStore:
         if sync:
             self.begin_checkpoint()()
 
-    def _write_checkpoint(self, store_ms: int, index_ms: int) -> None:
-        data = CHECKPOINT.pack(store_ms, store_ms, index_ms, 0, 0)
-        self._disk.replace("checkpoint", data + bytes(CHECKPOINT_SIZE - len(data)))
-
     def dispatch_index(self, count_max: int) -> int:
         """Index at most count_max records that are not yet; return how many were done."""
         return self._indexer.dispatch(count_max) if self.config.index else 0
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. Records stay in the log until they expire."""
+        self._disk.remove(NOTES_FILE)  # else a crash in between would have them built again
         for queue_id, queue in self._topics.pop(topic, {}).items():
             queue.destroy()
             del self._queues[topic, queue_id]
@@ -345,6 +409,7 @@ class CommitLogStore:
             self.timers.expire(first)
             usage = self._disk.usage()
         self._full = usage > config.full_ratio
+        self._log.checked_from = max(self._log.checked_from, self._log.end_offset - UNCHECKED_SIZE)
         return freed
 
     def close(self) -> None:
@@ -353,7 +418,8 @@ class CommitLogStore:
             while self.dispatch_index(10_000):
                 pass
             self._settle()
-            self._disk.remove("abort")  # stays when anything failed: the next start looks closer
+            if not self._is_frozen:
+                self._disk.remove("abort")  # stays when anything failed: the next start looks closer
         finally:
             self.abandon()
 

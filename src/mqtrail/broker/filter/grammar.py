@@ -1,0 +1,180 @@
+"""The grammar of SQL92 filters, from the weakest operator to the strongest, and the way from text to nodes.
+
+As Java's parser, it stops at the first token that cannot go on with an expression that is whole: what follows is not
+looked at (`a = 1 order by b` is `a = 1`). The token itself must be one: `a = 1 ;` is refused.
+
+Source: SelectorParser.jj, apache/rocketmq filter/ (tokens, precedence, what each rule builds).
+"""
+
+from functools import cache
+from typing import Any, Final
+
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
+
+from . import nodes
+from .nodes import ExpressionError, Node
+
+GRAMMAR: Final = r"""
+start: or_expr
+
+?or_expr: and_expr
+    | or_expr _OR and_expr                                              -> either
+?and_expr: equality
+    | and_expr _AND equality                                            -> both
+?equality: comparison
+    | equality "=" comparison                                           -> equal
+    | equality "<>" comparison                                          -> not_equal
+    | equality _IS _NULL                                                -> is_null
+    | equality _IS _NOT _NULL                                           -> is_not_null
+?comparison: unary
+    | comparison ORDER unary                                            -> ordered
+    | comparison _BETWEEN unary _AND unary                              -> between
+    | comparison _NOT _BETWEEN unary _AND unary                         -> not_between
+    | comparison _IN "(" STRING ("," STRING)* ")"                       -> one_of
+    | comparison _NOT _IN "(" STRING ("," STRING)* ")"                  -> none_of
+    | comparison (CONTAINS | STARTSWITH | ENDSWITH) STRING              -> text_test
+    | comparison _NOT (CONTAINS | STARTSWITH | ENDSWITH) STRING         -> no_text_test
+?unary: primary
+    | "+" unary
+    | "-" unary                                                         -> negative
+    | _NOT unary                                                        -> negation
+?primary: STRING                                                        -> text
+    | DECIMAL                                                           -> whole
+    | FLOAT                                                             -> float_number
+    | _TRUE                                                             -> true
+    | _FALSE                                                            -> false
+    | _NULL                                                             -> null
+    | ID                                                                -> property_value
+    | "(" or_expr ")"
+
+ORDER: ">=" | "<=" | ">" | "<"
+STRING: /'(?:''|[^'])*'/
+FLOAT.2: /[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+/
+DECIMAL: /0|[1-9][0-9]*[lL]?/
+ID: /[A-Za-z_$][A-Za-z0-9_$]*/
+BLANK: /[ \t\n\r\f]+/
+LINE_COMMENT.3: /--[^\n\r]*(?:\r\n|\n|\r)/
+BLOCK_COMMENT.3: /\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\//
+
+%ignore BLANK
+%ignore LINE_COMMENT
+%ignore BLOCK_COMMENT
+%declare _OR _AND _NOT _IS _NULL _BETWEEN _IN _TRUE _FALSE CONTAINS STARTSWITH ENDSWITH
+"""
+KEYWORDS: Final = {
+    name.strip("_"): name
+    for name in (
+        *("_OR", "_AND", "_NOT", "_IS", "_NULL", "_BETWEEN", "_IN", "_TRUE", "_FALSE"),
+        *("CONTAINS", "STARTSWITH", "ENDSWITH"),
+    )
+}
+EXPRESSION_LENGTH_MAX: Final = 16 * 1024  # characters
+
+
+def parse(text: str) -> Node:
+    """Return the condition that an expression says. ExpressionError: it says none."""
+    if len(text) > EXPRESSION_LENGTH_MAX:
+        raise ExpressionError(
+            f"found an expression of {len(text)} characters, expected at most {EXPRESSION_LENGTH_MAX}"
+        )
+    parser: Any = _parser().parse_interactive(text)  # untyped in lark
+    stopped_at: int | None = None
+    try:
+        for token in parser.lexer_thread.lex(parser.parser_state):
+            before = parser.copy()
+            try:
+                parser.feed_token(token)
+            except UnexpectedToken:
+                parser = before  # what was read so far may be a whole expression
+                stopped_at = token.start_pos
+                break
+        result = parser.feed_eof()
+    except UnexpectedCharacters as error:
+        raise ExpressionError(_what_was_found(text, error.pos_in_stream)) from None
+    except UnexpectedInput:
+        raise ExpressionError(_what_was_found(text, stopped_at)) from None
+    assert isinstance(result, Node)
+    return result
+
+
+def _what_was_found(text: str, at: int | None) -> str:
+    if at is None:
+        return f"found the end of {text!r:.80}, expected more of the expression"
+    return f"found {text[at : at + 20]!r} at character {at + 1}, expected something else of the SQL92 grammar there"
+
+
+def _keyword(token: Token) -> Token:
+    """An identifier that is a keyword in any case is that keyword."""
+    kind = KEYWORDS.get(token.upper())
+    return token if kind is None else Token.new_borrow_pos(kind, token.value, token)
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Node]):
+    """One method a rule."""
+
+    either = staticmethod(nodes.either)
+    both = staticmethod(nodes.both)
+    equal = staticmethod(nodes.equal)
+    not_equal = staticmethod(nodes.not_equal)
+    is_null = staticmethod(nodes.is_null)
+    is_not_null = staticmethod(nodes.is_not_null)
+    between = staticmethod(nodes.between)
+    not_between = staticmethod(nodes.not_between)
+    negative = staticmethod(nodes.negative)
+    negation = staticmethod(nodes.negation)
+
+    def start(self, node: Node) -> Node:
+        return nodes.as_condition(node)
+
+    def ordered(self, left: Node, symbol: Token, right: Node) -> Node:
+        return nodes.ordered(left, str(symbol), right)
+
+    def one_of(self, node: Node, *texts: Token) -> Node:
+        return nodes.one_of(node, [_unquoted(text) for text in texts], is_negated=False)
+
+    def none_of(self, node: Node, *texts: Token) -> Node:
+        return nodes.one_of(node, [_unquoted(text) for text in texts], is_negated=True)
+
+    def text_test(self, node: Node, name: Token, search: Token) -> Node:
+        return nodes.text_test(node, name.type, _unquoted(search), is_negated=False)
+
+    def no_text_test(self, node: Node, name: Token, search: Token) -> Node:
+        return nodes.text_test(node, name.type, _unquoted(search), is_negated=True)
+
+    def text(self, token: Token) -> Node:
+        return nodes.text_constant(_unquoted(token))
+
+    def whole(self, token: Token) -> Node:
+        return nodes.whole_constant(str(token))
+
+    def float_number(self, token: Token) -> Node:
+        return nodes.float_constant(str(token))
+
+    def true(self) -> Node:
+        return nodes.truth_constant(True)
+
+    def false(self) -> Node:
+        return nodes.truth_constant(False)
+
+    def null(self) -> Node:
+        return nodes.truth_constant(None)
+
+    def property_value(self, token: Token) -> Node:
+        return nodes.property_value(str(token))
+
+
+def _unquoted(token: Token) -> str:
+    return token[1:-1].replace("''", "'")
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(
+        GRAMMAR,
+        parser="lalr",
+        lexer="basic",
+        transformer=_Builder(),
+        lexer_callbacks={"ID": _keyword},
+        maybe_placeholders=False,
+    )

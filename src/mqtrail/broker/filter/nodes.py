@@ -1,0 +1,358 @@
+"""What an expression does, as nodes that are put together from the leaves up.
+
+A node holds a closure over a message's properties text. Truth has three values: true, false, unknown (None), as in SQL;
+a message matches when the whole is true. What Java refuses when it compiles is an ExpressionError here; what it throws
+when it evaluates is Unanswerable.
+
+Source: the classes of filter/expression, apache/rocketmq filter/.
+"""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from mqtrail.wire import find_property
+
+from .numbers import (
+    INTEGER_MAX,
+    INTEGER_MIN,
+    LONG_MAX,
+    LONG_MIN,
+    Long,
+    Unanswerable,
+    Value,
+    compare,
+    compare_doubles,
+    equals,
+    parse_double,
+    parse_whole,
+)
+
+DEPTH_MAX: Final = 200  # nodes above each other; the evaluation is a call a level
+DOUBLE_MAX: Final = 1.7976931348623157e308
+DOUBLE_MIN: Final = 4.9e-324  # Java's smallest positive double; 0.0 is below it and so refused
+
+Evaluate = Callable[[bytes], Value]
+Test = Callable[[Any, Any], bool]
+
+
+class ExpressionError(Exception):
+    """The expression is no filter. The text says what was found and what was expected."""
+
+
+class Kind(Enum):
+    """What may be done with a node."""
+
+    CONSTANT = auto()
+    TRUTH = auto()  # TRUE, FALSE, NULL: a constant and a condition
+    PROPERTY = auto()
+    CONDITION = auto()
+    EITHER = auto()  # a condition: OR of its parts
+    BOTH = auto()  # a condition: AND of its parts
+    NUMBER = auto()  # a negated value
+
+
+_CONDITIONS: Final = (Kind.TRUTH, Kind.CONDITION, Kind.EITHER, Kind.BOTH)
+_CONSTANTS: Final = (Kind.CONSTANT, Kind.TRUTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A part of an expression. value: of a constant. name: of a property. parts: of EITHER and BOTH."""
+
+    kind: Kind
+    evaluate: Evaluate
+    text: str
+    depth: int = 1
+    value: Value = None
+    name: bytes = b""
+    parts: tuple["Node", ...] = ()
+
+    @property
+    def is_constant(self) -> bool:
+        return self.kind in _CONSTANTS
+
+
+def _condition(evaluate: Evaluate, text: str, *below: Node) -> Node:
+    return Node(Kind.CONDITION, evaluate, text[:80], _depth(below))
+
+
+def _depth(below: tuple[Node, ...]) -> int:
+    depth = 1 + max(node.depth for node in below)
+    if depth > DEPTH_MAX:
+        raise ExpressionError(f"found an expression nested more than {DEPTH_MAX} deep, expected a flatter one")
+    return depth
+
+
+# Leaves.
+
+
+def text_constant(text: str) -> Node:
+    return Node(Kind.CONSTANT, lambda _: text, f"'{text}'", value=text)
+
+
+def whole_constant(image: str) -> Node:
+    """A decimal literal, maybe with the suffix L: Integer where it fits, else Long."""
+    number = int(image.rstrip("lL"))
+    if number > LONG_MAX:
+        raise ExpressionError(f"found the number {image}, expected at most {LONG_MAX}")
+    value = number if number <= INTEGER_MAX else Long(number)
+    return Node(Kind.CONSTANT, lambda _: value, image, value=value)
+
+
+def float_constant(image: str) -> Node:
+    value = float(image)
+    if not DOUBLE_MIN <= value <= DOUBLE_MAX:
+        raise ExpressionError(f"found the number {image}, expected {DOUBLE_MIN} to {DOUBLE_MAX}: write 0 for zero")
+    return Node(Kind.CONSTANT, lambda _: value, image, value=value)
+
+
+def truth_constant(value: bool | None) -> Node:
+    return Node(Kind.TRUTH, lambda _: value, "NULL" if value is None else str(value).upper(), value=value)
+
+
+def property_value(name: str) -> Node:
+    key = name.encode()
+
+    def evaluate(properties: bytes) -> Value:
+        found = find_property(properties, key)
+        return None if found is None else str(found, "utf-8", "replace")
+
+    return Node(Kind.PROPERTY, evaluate, name, name=key)
+
+
+# Signs and logic.
+
+
+def negative(node: Node) -> Node:
+    """Minus: null for all but numbers, so also for a property, which is text."""
+    evaluate = node.evaluate
+
+    def negate(properties: bytes) -> Value:
+        value = evaluate(properties)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return Long(-value) if isinstance(value, Long) else -value
+
+    return Node(Kind.NUMBER, negate, f"-{node.text}"[:80], _depth((node,)))
+
+
+def as_condition(node: Node) -> Node:
+    """Return the node as a condition. A property alone is one that never holds: its value is text, not a truth."""
+    if node.kind in _CONDITIONS:
+        return node
+    if node.kind is not Kind.PROPERTY:
+        raise ExpressionError(f"found {node.text}, expected a condition, such as {node.text} = property")
+    name = node.name
+
+    def cast(properties: bytes) -> Value:
+        return None if find_property(properties, name) is None else False
+
+    return _condition(cast, node.text, node)
+
+
+def negation(node: Node) -> Node:
+    inner = as_condition(node)
+    evaluate = inner.evaluate
+
+    def negate(properties: bytes) -> Value:
+        value = evaluate(properties)
+        return None if value is None else not value
+
+    return _condition(negate, f"NOT {node.text}", inner)
+
+
+def either(left: Node, right: Node) -> Node:
+    """OR. A chain of them is one node, so that its length is no depth."""
+    parts = _chain(Kind.EITHER, left) + _chain(Kind.EITHER, right)
+    tests = tuple(part.evaluate for part in parts)
+
+    def evaluate(properties: bytes) -> Value:
+        result: Value = False
+        for test in tests:
+            value = test(properties)
+            if value:
+                return True
+            if value is None:
+                result = None
+        return result
+
+    return Node(Kind.EITHER, evaluate, f"{left.text} OR {right.text}"[:80], _depth(parts), parts=parts)
+
+
+def both(left: Node, right: Node) -> Node:
+    """AND. A chain of them is one node, so that its length is no depth."""
+    parts = _chain(Kind.BOTH, left) + _chain(Kind.BOTH, right)
+    tests = tuple(part.evaluate for part in parts)
+
+    def evaluate(properties: bytes) -> Value:
+        result: Value = True
+        for test in tests:
+            value = test(properties)
+            if value is None:
+                result = None
+            elif not value:
+                return False
+        return result
+
+    return Node(Kind.BOTH, evaluate, f"{left.text} AND {right.text}"[:80], _depth(parts), parts=parts)
+
+
+def _chain(kind: Kind, node: Node) -> tuple[Node, ...]:
+    return node.parts if node.kind is kind else (as_condition(node),)
+
+
+# Comparisons.
+
+_ORDERS: Final[dict[str, Test]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+def equal(left: Node, right: Node) -> Node:
+    for node in (left, right):
+        if node.is_constant and node.value is None:
+            raise ExpressionError("found = or <> beside NULL, expected IS NULL or IS NOT NULL")
+    if left.kind is Kind.TRUTH and right.kind is Kind.CONSTANT:
+        raise ExpressionError(f"found {left.text} = {right.text}, expected values of one kind")
+    text = f"{left.text} = {right.text}"
+    if left.kind is Kind.PROPERTY and right.kind is Kind.CONSTANT:
+        return _condition(_property_test(left.name, operator.eq, right.value), text, left, right)
+    return _condition(_equality(left.evaluate, right.evaluate), text, left, right)
+
+
+def _equality(left: Evaluate, right: Evaluate) -> Evaluate:
+    return lambda properties: equals(left(properties), right(properties))
+
+
+def not_equal(left: Node, right: Node) -> Node:
+    return negation(equal(left, right))
+
+
+def is_null(node: Node) -> Node:
+    if node.kind is Kind.PROPERTY:
+        name = node.name
+        return _condition(lambda properties: find_property(properties, name) is None, f"{node.text} IS NULL", node)
+    evaluate = node.evaluate
+    return _condition(lambda properties: evaluate(properties) is None, f"{node.text} IS NULL", node)
+
+
+def is_not_null(node: Node) -> Node:
+    return negation(is_null(node))
+
+
+def ordered(left: Node, symbol: str, right: Node) -> Node:
+    """>, >=, <, <=: numbers and properties alone."""
+    for node in (left, right):
+        is_number = not isinstance(node.value, bool) and isinstance(node.value, int | float)
+        if node.kind in _CONDITIONS or (node.is_constant and not is_number):
+            raise ExpressionError(f"found {node.text} beside {symbol}, expected a number or a property")
+    test, text = _ORDERS[symbol], f"{left.text} {symbol} {right.text}"
+    if left.kind is Kind.PROPERTY and right.kind is Kind.CONSTANT:
+        return _condition(_property_test(left.name, test, right.value), text, left, right)
+    return _condition(_order(left.evaluate, test, right.evaluate), text, left, right)
+
+
+def _order(left: Evaluate, test: Test, right: Evaluate) -> Evaluate:
+    def evaluate(properties: bytes) -> Value:
+        first = left(properties)
+        if first is None:
+            return None
+        second = right(properties)
+        if second is None:
+            return None
+        if isinstance(first, str) and isinstance(second, str):
+            return test(compare_doubles(parse_double(first), parse_double(second)), 0)
+        return test(compare(first, second), 0)
+
+    return evaluate
+
+
+def _property_test(name: bytes, test: Test, value: Value) -> Evaluate:
+    """Compare a property with a constant: what nearly every expression is made of, so without detours."""
+    if isinstance(value, str):
+
+        def is_text(properties: bytes) -> Value:
+            found = find_property(properties, name)
+            return None if found is None else str(found, "utf-8", "replace") == value
+
+        return is_text
+    if isinstance(value, float):
+
+        def compares(properties: bytes) -> Value:
+            found = find_property(properties, name)
+            if found is None:
+                return None
+            return test(compare_doubles(parse_double(str(found, "utf-8", "replace")), value), 0)
+
+        return compares
+    least, most = (LONG_MIN, LONG_MAX) if isinstance(value, Long) else (INTEGER_MIN, INTEGER_MAX)
+
+    def counts(properties: bytes) -> Value:
+        found = find_property(properties, name)
+        if found is None:
+            return None
+        if len(found) < 10 and found.isdigit():
+            return test(int(found), value)
+        return test(parse_whole(str(found, "utf-8", "replace"), least, most), value)
+
+    return counts
+
+
+def between(node: Node, low: Node, high: Node) -> Node:
+    if low.is_constant and high.is_constant:
+        if low.value is None or high.value is None:
+            raise ExpressionError("found NULL as a bound of BETWEEN, expected numbers or properties")
+        try:
+            is_reversed = compare(high.value, low.value) < 0
+        except Unanswerable:
+            is_reversed = True
+        if is_reversed:
+            raise ExpressionError(
+                f"found BETWEEN {low.text} AND {high.text}, expected the smaller number first, and numbers only"
+            )
+    return both(ordered(node, ">=", low), ordered(node, "<=", high))
+
+
+def not_between(node: Node, low: Node, high: Node) -> Node:
+    return either(ordered(node, "<", low), ordered(node, ">", high))
+
+
+# Texts.
+
+
+def one_of(node: Node, texts: list[str], *, is_negated: bool) -> Node:
+    if node.kind is not Kind.PROPERTY:
+        raise ExpressionError(f"found {node.text} before IN, expected a property")
+    name, allowed = node.name, frozenset(texts)
+
+    def evaluate(properties: bytes) -> Value:
+        found = find_property(properties, name)
+        return None if found is None else (str(found, "utf-8", "replace") in allowed) is not is_negated
+
+    return _condition(evaluate, f"{node.text} IN (…)", node)
+
+
+_TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": lambda value, search: search in value,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+def text_test(node: Node, name: str, search: str, *, is_negated: bool) -> Node:
+    """CONTAINS, STARTSWITH, ENDSWITH and their negations: false for all but texts, and for an empty search."""
+    test, inner = _TEXT_TESTS[name], node.evaluate
+
+    def evaluate(properties: bytes) -> Value:
+        if not search:
+            return False
+        value = inner(properties)
+        return isinstance(value, str) and test(value, search) is not is_negated
+
+    return _condition(evaluate, f"{node.text} {name} '{search}'", node)

@@ -1,0 +1,172 @@
+"""The SQL92 filters that heartbeats brought, by topic and group: consumerFilter.json.
+
+A pull that names no expression of its own is served by what is kept here. An expression that cannot be compiled is not
+kept, so that its pulls are told. A group without members keeps its filters for a day, for the sake of Apache's file.
+
+Source: ConsumerFilterManager, ConsumerFilterData, apache/rocketmq broker/filter/.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import Body, SubscriptionData, SubscriptionParseFailed
+
+from ..files import FILTERS_FILE, load_table
+from .bloom import BloomPlaces, bloom_places
+from .filters import compile_expression, is_tag_type
+from .sql import SqlExpression
+
+DEAD_KEPT_MS: Final = 24 * 3_600_000  # filterDataCleanTimeSpan
+DEAD_AT_LOAD_MS: Final = 30_000  # a filter that was in use when the broker stopped is taken for dead since then
+FILTERS_MAX: Final = 50_000  # further ones are not kept: their pulls are told that there is none
+
+
+class FilterData(Body, frozen=True):
+    """One group's filter of one topic. client_version: the subscription's. dead_time: not before born_time: dead."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    expression: str = ""
+    expression_type: str = ""
+    born_time: int = 0
+    dead_time: int = 0
+    client_version: int = 0
+    bloom_filter_data: BloomPlaces | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_time >= self.born_time
+
+
+class TopicFilters(Body, frozen=True):
+    """The filters of a topic, by group."""
+
+    topic: str = ""
+    group_filter_data: dict[str, FilterData] = msgspec.field(default_factory=dict)
+
+
+class FilterDocument(Body, frozen=True):
+    """consumerFilter.json."""
+
+    filter_data_by_topic: dict[str, TopicFilters] = msgspec.field(default_factory=dict)
+
+
+class KeptFilter:
+    """A filter with its compiled expression; None where the file had one that this broker cannot compile."""
+
+    __slots__ = ("data", "expression")
+
+    def __init__(self, data: FilterData, expression: SqlExpression | None) -> None:
+        self.data = data
+        self.expression = expression
+
+
+class FilterTable:
+    """(topic, group) -> filter."""
+
+    def __init__(self, files: ConfigFileStore, now_ms: int) -> None:
+        self._files = files
+        self._kept: dict[tuple[str, str], KeptFilter] = {}
+        self._dirty = False
+        document = load_table(files, FILTERS_FILE, FilterDocument) or FilterDocument()
+        for topic, filters in document.filter_data_by_topic.items():
+            for group, data in filters.group_filter_data.items():
+                if not data.is_dead:
+                    data = replace(data, dead_time=max(data.born_time, now_ms - DEAD_AT_LOAD_MS))
+                self._kept[topic, group] = KeptFilter(data, _compiled(data))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, topic: str, group: str) -> KeptFilter | None:
+        """Return the group's filter of the topic, None: there is none, or it cannot be compiled."""
+        kept = self._kept.get((topic, group)) if self._kept else None
+        return None if kept is None or kept.expression is None else kept
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int) -> None:
+        """Take over a heartbeat's subscriptions, where they are newer; filters of topics not named are dead."""
+        named = set()
+        for subscription in subscriptions:
+            named.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                self._register(group, subscription, now_ms)
+        if self._kept:
+            self._bury([key for key, _ in self._of(group) if key[0] not in named], now_ms)
+
+    def _register(self, group: str, subscription: SubscriptionData, now_ms: int) -> None:
+        key = (subscription.topic, group)
+        old = self._kept.get(key)
+        if old is None and len(self._kept) >= FILTERS_MAX:
+            return
+        if old is not None:
+            if subscription.sub_version < old.data.client_version:
+                return
+            if subscription.sub_version == old.data.client_version:
+                if old.data.is_dead:
+                    self._put(key, KeptFilter(replace(old.data, dead_time=0), old.expression))
+                return
+            same = (old.data.expression_type, old.data.expression)
+            if same == (subscription.expression_type, subscription.sub_string):
+                data = replace(old.data, client_version=subscription.sub_version, dead_time=0)
+                self._put(key, KeptFilter(data, old.expression))
+                return
+        data = FilterData(
+            topic=subscription.topic,
+            consumer_group=group,
+            expression=subscription.sub_string,
+            expression_type=subscription.expression_type,
+            born_time=now_ms,
+            client_version=subscription.sub_version,
+            bloom_filter_data=bloom_places(group, subscription.topic),
+        )
+        expression = _compiled(data)
+        if expression is not None:
+            self._put(key, KeptFilter(data, expression))
+        elif old is not None:
+            del self._kept[key]
+            self._dirty = True
+
+    def _put(self, key: tuple[str, str], kept: KeptFilter) -> None:
+        self._kept[key] = kept
+        self._dirty = True
+
+    def unregister(self, group: str, now_ms: int) -> None:
+        """Note that a group has no members any more."""
+        if self._kept:
+            self._bury([key for key, _ in self._of(group)], now_ms)
+
+    def _of(self, group: str) -> Iterator[tuple[tuple[str, str], KeptFilter]]:
+        return ((key, kept) for key, kept in self._kept.items() if key[1] == group)
+
+    def _bury(self, keys: list[tuple[str, str]], now_ms: int) -> None:
+        for key in keys:
+            kept = self._kept[key]
+            if not kept.data.is_dead:
+                self._put(key, KeptFilter(replace(kept.data, dead_time=now_ms), kept.expression))
+
+    def save(self, now_ms: int) -> None:
+        """Forget what is long dead; write the table if it changed since it was last written."""
+        for key, kept in list(self._kept.items()):
+            if kept.data.is_dead and now_ms - kept.data.dead_time >= DEAD_KEPT_MS:
+                del self._kept[key]
+                self._dirty = True
+        if self._dirty:
+            self._dirty = False
+            self._files.save(FILTERS_FILE, self._document())
+
+    def _document(self) -> dict[str, Any]:
+        topics: dict[str, dict[str, FilterData]] = {}
+        for (topic, group), kept in sorted(self._kept.items()):
+            topics.setdefault(topic, {})[group] = kept.data
+        return FilterDocument({topic: TopicFilters(topic, filters) for topic, filters in topics.items()}).members()
+
+
+def _compiled(data: FilterData) -> SqlExpression | None:
+    try:
+        return compile_expression(data.expression_type, data.expression)
+    except SubscriptionParseFailed:
+        return None
