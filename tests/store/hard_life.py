@@ -8,7 +8,7 @@ import random
 
 from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, StoreBroken, StoreFull
 from mqtrail.wire import MessageSysFlag, ServiceNotAvailable, check_record, decode_record, tags_code
-from tests.store.hard_disk import HardDisk, PowerCut
+from tests.store.hard_disk import HardDisk, PowerCut, Rates
 
 CONFIG = CommitLogConfig(
     segment_size=64 * 1024, queue_entries=50, index_slots=16, index_entries=64, message_size_max=16 * 1024
@@ -16,6 +16,7 @@ CONFIG = CommitLogConfig(
 BORN_HOST = bytes((127, 0, 0, 1, 0, 0, 0xC3, 0x50))
 QUEUES = (("orders", 0), ("orders", 1), ("%RETRY%group", 0))
 ACTIONS = ("append", "append", "append", "append", "flush", "queues", "index", "kill", "power", "stop")
+WORST = Rates(power_cut=0.02, full=0.02, write_error=0.01, sync_error=0.01, short_read=0.1)
 BODY_SIZES = (3, 3, 20, 200, 5_000)
 
 
@@ -52,14 +53,16 @@ class HardLife:
         """Do so many random things, each of which the power or the disk's room may interrupt."""
         for _ in range(steps):
             self.now_ms += self.chance.randrange(2_000)
-            self.disk.power_cut_rate, self.disk.full_rate = 0.02, 0.03
+            self.disk.rates = WORST
             try:
                 self._do(self.chance.choice(ACTIONS))
-            except ServiceNotAvailable:
-                pass  # the disk was full; the store goes on, or refuses until it is started again
+            except StoreBroken:
+                self.end(power=self.chance.random() < 0.3)
+            except (ServiceNotAvailable, OSError):
+                pass  # the disk was full or failed; the store goes on, or refuses until it is started again
             except PowerCut:
                 self.end(power=self.chance.random() < 0.7)
-        self.disk.power_cut_rate = self.disk.full_rate = 0
+        self.disk.rates = Rates()
         self.end(power=False)
 
     def _do(self, action: str) -> None:
@@ -80,7 +83,7 @@ class HardLife:
                 try:
                     self.store.close()
                     self.flushed = self.durable = self.store.end_offset
-                except StoreFull:
+                except (StoreFull, StoreBroken, OSError):
                     self.disk.stop(power=False)
                 self.start()
 
@@ -97,7 +100,7 @@ class HardLife:
         except (PowerCut, StoreBroken):
             self.in_flight += records
             raise
-        except StoreFull:
+        except (StoreFull, OSError):
             self.refused.update(number_of(bytes(record.body)) for record in records)
             raise
         for record, ticket in zip(records, tickets, strict=True):
@@ -118,17 +121,16 @@ class HardLife:
 
     def start(self) -> None:
         """Start, in spite of power cuts meanwhile, and hold what is there against what was promised."""
-        self.disk.power_cut_rate, self.disk.full_rate = min(self.disk.power_cut_rate, 0.02), 0
         while True:
             try:
                 self.store = CommitLogStore(self.disk, CONFIG)
                 break
-            except PowerCut:
-                power = self.chance.random() < 0.7
+            except (PowerCut, StoreFull, StoreBroken, OSError) as error:
+                power = self.chance.random() < (0.7 if isinstance(error, PowerCut) else 0.2)
                 self.disk.stop(power=power)
                 if power:
                     self.flushed = self.durable
-        self.disk.power_cut_rate = 0
+        self.disk.rates = Rates(short_read=0.1)
         for queue in QUEUES:
             self._check(queue)
         self.in_flight = []

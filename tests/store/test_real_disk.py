@@ -220,8 +220,8 @@ FOREIGN = {
     "a DLedger log": ("dledger-n0/data/00000000000000000000", b"\0" * 64, "DLedger"),
     "extended queues": ("consumequeue_ext/t/0/00000000000000000000", b"\0" * 64, "enableConsumeQueueExt"),
     "a stray file in the log": ("commitlog/readme.txt", b"hello", "readme.txt"),
-    "another segment size": ("commitlog/00000000000000000000", b"\0" * 4096, "4096"),
-    "another queue size": ("consumequeue/t/0/00000000000000000000", b"\0" * 60, "60"),
+    "another segment size": ("commitlog/00000000000000000000", b"record" + b"\0" * 4090, "4096"),
+    "another queue size": ("consumequeue/t/0/00000000000000000000", b"entry" * 12, "60"),
     "another index size": ("index/20260101000000000", b"\0" * 60, "60"),
 }
 

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -102,7 +103,7 @@ class ReservedFile:
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return size bytes from offset on, fewer at the file's end."""
-        return os.pread(self._fd, size, offset)
+        return read_whole(lambda at, left: os.pread(self._fd, left, at), offset, size)
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return the bytes without copying them."""
@@ -144,7 +145,7 @@ class SparseFile:
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return size bytes from offset on, fewer at the file's end."""
-        return os.pread(self._descriptors.of(self._path), size, offset)
+        return read_whole(lambda at, left: os.pread(self._descriptors.of(self._path), left, at), offset, size)
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return the bytes; a copy, as such files are small or rarely read."""
@@ -197,6 +198,18 @@ class Descriptors:
             os.close(self._open.popitem()[1])
 
 
+def read_whole(read: Callable[[int, int], bytes], offset: int, size: int) -> bytes:
+    """Return size bytes from offset on, fewer at the file's end only: read(offset, size) may give fewer at any time."""
+    data = read(offset, size)
+    if len(data) == size or not data:
+        return data
+    parts, done = [data], len(data)
+    while done < size and (data := read(offset + done, size - done)):
+        parts.append(data)
+        done += len(data)
+    return b"".join(parts)
+
+
 def _reserve(fd: int, size: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, size)
@@ -240,7 +253,7 @@ class RealDisk:
         full = self._root / path
         new = not full.exists()
         if new:
-            full.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folder(full.parent)
         try:
             file = ReservedFile(full, size) if reserve else SparseFile(full, size, self._descriptors)
             if new:
@@ -280,7 +293,7 @@ class RealDisk:
     def replace(self, path: str, data: bytes) -> None:
         """Write beside, sync, rename, sync the folder."""
         full = self._root / path
-        full.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folder(full.parent)
         beside = full.with_name(full.name + ".tmp")
         try:
             with open(beside, "wb") as file:
@@ -335,6 +348,14 @@ class RealDisk:
             fd, file_id = self._locks.pop()
             os.close(fd)
             _LOCKED.discard(file_id)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, durably: a file's sync says nothing about the folders it is in."""
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        self._sync_folder(folder.parent)
 
     def _sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY)

@@ -34,6 +34,7 @@ class CommitLogConfig:
     full_ratio: float = 0.90  # RocketMQ: diskSpaceWarningLevelRatio: sends are refused
     message_delay_level: str = DELAY_LEVELS_DEFAULT  # RocketMQ: messageDelayLevel; to build schedule queues again
     check_crc: bool = True  # RocketMQ: checkCRCOnRecover
+    skip_damaged: bool = False  # step over damage in the CommitLog, and lose the messages there
 
     def __post_init__(self) -> None:
         """Refuse what could not hold a message. InvalidParameter names the field."""

@@ -55,6 +55,10 @@ POWERS = [31**power & 0xFFFFFFFF for power in range(7, -1, -1)]
 POWER_8 = 31**8 & 0xFFFFFFFF
 
 
+class IndexLost(Exception):
+    """A file of the index had to go: what it knew must be indexed again, from the index's end on."""
+
+
 class IndexFile:
     """One file of the index."""
 
@@ -77,6 +81,17 @@ class IndexFile:
         self._table: memoryview | None = None  # the slots as native integers, as far as their pages are known
         self._known = bytearray()  # 1 for each page that is
         self._changed = bytearray()  # 1 for each page to be written
+
+    def why_damaged(self) -> str | None:
+        """Return what in the header cannot be, None when it may be right."""
+        if not 1 <= self._next <= self._entries_max:
+            return f"found {self._next} as the number of its next entry, expected 1 to {self._entries_max}"
+        if not (0 <= self.begin_ms <= self.end_ms and 0 <= self.begin_offset <= self.end_offset):
+            return (
+                f"found times {self.begin_ms} to {self.end_ms} and physical offsets {self.begin_offset} to "
+                f"{self.end_offset}, expected rising ones"
+            )
+        return None
 
     @property
     def is_full(self) -> bool:
@@ -222,28 +237,48 @@ class IndexFile:
 class Index:
     """All IndexFiles of a store, the oldest first."""
 
-    def __init__(self, disk: Disk, config: CommitLogConfig, clean_ms: int | None) -> None:
-        """clean_ms: after an unclean stop, files with later entries are rebuilt; None: all are good."""
+    def __init__(self, disk: Disk, config: CommitLogConfig, clean_ms: int | None, *, may_drop: bool = True) -> None:
+        """clean_ms: after an unclean stop, files with later entries are rebuilt; None: all are good.
+
+        may_drop: damaged ones too. Else StoreError: the folder is another broker's, whose settings may differ.
+        """
         self._disk = disk
         self._config = config
         self._heads: dict[tuple[str, bytes], int] = {}  # (topic, key without its last 8) -> its part of the hash
         self.files: list[IndexFile] = []
+        self.dropped: list[str] = []  # damaged files, which are built again, each with what was found
+        is_whole = True
         for name in disk.list(FOLDER):
-            if disk.size(f"{FOLDER}/{name}") != config.index_file_size:
-                raise StoreError(
-                    f"found {FOLDER}/{name} with {disk.size(f'{FOLDER}/{name}')} bytes, expected "
-                    f"{config.index_file_size}: start with the index_slots and index_entries it was made with, or "
-                    "remove the folder: it is built again from the CommitLog"
-                )
-            file = IndexFile(disk, name, config)
-            if clean_ms is not None and file.end_ms > clean_ms:
-                self._forget(file)
-            else:
-                self.files.append(file)
+            why = self._load(name, clean_ms) if is_whole else ""
+            if why is not None:
+                is_whole = False  # what comes after a file that goes would leave a gap
+                if why and not may_drop:
+                    raise StoreError(
+                        f"found {FOLDER}/{name}: {why}: start with the index_slots and index_entries it was made with, "
+                        "or remove the folder: it is built again from the CommitLog"
+                    )
+                disk.remove(f"{FOLDER}/{name}")
+                if why:
+                    self.dropped.append(f"{FOLDER}/{name}: {why}: built again from the CommitLog")
         last = self.files[-1] if self.files else None
         if clean_ms is not None and last is not None and not (last.is_full and last.end_ms < clean_ms):
             # Not known to be synced: its slots may name entries that did not survive. It is built again.
             self._forget(self.files.pop())
+
+    def _load(self, name: str, clean_ms: int | None) -> str | None:
+        """Take a file as it is, and return None; or return why it cannot be, "" where that was to be expected."""
+        size = self._disk.size(f"{FOLDER}/{name}")
+        if size != self._config.index_file_size:
+            return f"found {size} bytes, expected {self._config.index_file_size}"
+        file = IndexFile(self._disk, name, self._config)
+        if why := file.why_damaged():
+            file.close()
+            return why
+        if clean_ms is not None and file.end_ms > clean_ms:
+            file.close()
+            return ""
+        self.files.append(file)
+        return None
 
     def _forget(self, file: IndexFile) -> None:
         file.close()
@@ -287,7 +322,11 @@ class Index:
     def _roll(self, store_ms: int) -> None:
         before = self.files[-1] if self.files else None
         if before is not None:
-            before.seal()
+            try:
+                before.seal()
+            except OSError as error:  # who knows what of it is on disk
+                self._forget(self.files.pop())
+                raise IndexLost(f"{FOLDER}/{before.name} could not be made durable: {error}") from error
         stamp = datetime.fromtimestamp(store_ms / 1000)  # local time, as Apache names them
         while True:
             name = stamp.strftime("%Y%m%d%H%M%S") + f"{stamp.microsecond // 1000:03}"

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from mqtrail.store.base import Appended, PendingRecord
-from mqtrail.store.commitlog.index import Index
+from mqtrail.store.commitlog.index import Index, IndexLost
 from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.wire import MessageSysFlag, find_property
 
@@ -48,14 +48,20 @@ class Indexer:
         """
         self._index.write_entries()  # what an earlier stroke found no room for
         done = 0
-        if self._waiting:
-            while self._waiting and done < count_max:
-                records, tickets, store_ms = self._waiting.popleft()
-                self._put_all(records, tickets, store_ms)
-                done += len(tickets)
-        else:
-            done = self._read(count_max)
-        self._index.write_entries()
+        try:
+            if self._waiting:
+                while self._waiting and done < count_max:
+                    records, tickets, store_ms = self._waiting.popleft()
+                    self._put_all(records, tickets, store_ms)
+                    done += len(tickets)
+            else:
+                done = self._read(count_max)
+            self._index.write_entries()
+        except BaseException as error:
+            self._waiting.clear()  # one of them is put in part: the log is read from what was put whole
+            if not isinstance(error, IndexLost):
+                raise
+            self.position = max(self._index.end_offset, self._log.first_offset)
         return done
 
     def _put_all(self, records: Sequence[PendingRecord], tickets: list[Appended], store_ms: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 from mqtrail.store.base import StoreBroken, StoreError
 from mqtrail.store.commitlog.mark import DurableMark, Mark
@@ -35,6 +36,7 @@ class CommitLog:
         self.end_offset = self.segments.first
         self.flushed_offset = 0
         self.last_record = -1
+        self.checked_from = 0  # records below were written by an earlier life or long ago: a reader looks at them
         self.fault: str | None = None  # why nothing more can be promised; until the store is opened again
         self._unsynced: dict[int, File] = {}
         self._durable = DurableMark(disk)
@@ -54,13 +56,32 @@ class CommitLog:
         """Physical offset of the first kept byte."""
         return self.segments.first
 
-    def begin(self, end_offset: int, flushed_offset: int, last_record: int) -> None:
-        """Go on writing at end_offset. What stands from flushed_offset on was read; nobody knows it to be synced."""
+    def begin(self, end_offset: int, flushed_offset: int, last_record: int, *, scanned_from: int) -> None:
+        """Go on writing at end_offset. What stands from flushed_offset on was read; nobody knows it to be synced.
+
+        scanned_from: from there on records were checked.
+        """
         self.flushed_offset = min(flushed_offset, end_offset)
         for start in self.segments.starts:
             if self.flushed_offset < start + self.segments.size and start < end_offset:
                 self._unsynced[start] = self.segments.file(start)
         self.end_offset, self.last_record = end_offset, last_record
+        self.checked_from = scanned_from
+
+    def rewrite(self, physical_offset: int) -> None:
+        """Write once more what stands from physical_offset to the end.
+
+        If a sync failed in the life before, the kernel shows what was written but calls it clean: it would never reach
+        the disk, and the next sync would say that it has.
+        """
+        for first in range(physical_offset, self.end_offset, WIPE_CHUNK):
+            start = self.segments.start_of(first)
+            last = min(first + WIPE_CHUNK, self.end_offset)
+            for begin, end in ((first, min(last, start + self.segments.size)), (start + self.segments.size, last)):
+                if begin < end:
+                    start = self.segments.start_of(begin)
+                    file = self.segments.file(start)
+                    file.write_at(begin - start, file.read_at(begin - start, end - begin))
 
     def prepare(self, start: int) -> None:
         """Make the segment that begins at start, when there is none. StoreFull before anything was written."""
@@ -124,6 +145,13 @@ class CommitLog:
             return self.flushed_offset
 
         return sync
+
+    def distrust_queues(self, physical_offset: int) -> None:
+        """Let the mark say, durably, that queues are on disk up to physical_offset only: entries behind it will go."""
+        mark = self.mark
+        if mark is not None and mark.dispatched_offset > physical_offset:
+            self._durable.note(replace(mark, dispatched_offset=physical_offset))
+            self._durable.sync()
 
     def sync_mark(self) -> None:
         """Make the mark itself durable. Not needed for a promise: an older mark only tells less damage from a tear."""

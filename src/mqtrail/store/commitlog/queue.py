@@ -139,6 +139,10 @@ class ConsumeQueue(QueueState):
         start = self._segments.start_of(at)
         return ENTRY.unpack(self._segments.file(start).read_at(at - start, QUEUE_ENTRY_SIZE))
 
+    def is_blank(self, queue_offset: int) -> bool:
+        """Whether the entry stands for a record that is gone."""
+        return self.entry(queue_offset)[1] == BLANK_ENTRY_SIZE_FIELD
+
     def entries(self, queue_offset: int, count: int) -> bytes:
         """Return the packed entries of [queue_offset, queue_offset + n), n <= count: up to the end or a file's end."""
         count = min(count, self.next_offset - queue_offset)
@@ -157,16 +161,48 @@ class ConsumeQueue(QueueState):
         physical_offset, size, _ = self.entry(self.next_offset - 1)
         return physical_offset + size
 
-    def keep_proven(self, is_right: Callable[[ConsumeQueue, int], bool]) -> None:
-        """After an unclean stop: keep entries up to the last one that its record confirms, wipe what stands behind.
+    def keep_proven(self, physical_end: int, is_right: Callable[[ConsumeQueue, int], bool]) -> None:
+        """Keep the entries whose records end at or below physical_end, drop and wipe those behind: they are put again.
 
-        Entries are synced in order, so every one before a confirmed one is right; unsynced ones behind may be torn, or
-        missing between others that survived.
+        Entries are synced in order, so all of the former are right when they were durable. What stands behind may be
+        torn, missing between others that survived, or in the page cache alone; a torn one may name any place, so the
+        end that the search finds is held against its record.
         """
-        end = self.next_offset
-        while end > self.first_offset and not is_right(self, end - 1):
-            end -= 1
-        self.keep(end)
+        low, high = self.first_offset, self.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size, _ = self.entry(middle)
+            if size > 0 and (size == BLANK_ENTRY_SIZE_FIELD or physical_offset + size <= physical_end):
+                low = middle + 1
+            else:
+                high = middle
+        while low > self.first_offset and not is_right(self, low - 1):
+            low -= 1
+        self.keep(low)
+
+    def blank(self, physical_first: int, physical_end: int) -> None:
+        """Make the entries blank whose records lie in [physical_first, physical_end): they are gone."""
+        low, high = self.first_offset, self.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] < physical_first:
+                low = middle + 1
+            else:
+                high = middle
+        self.write()
+        while low < self.next_offset and physical_first <= self.entry(low)[0] < physical_end:
+            at = low * QUEUE_ENTRY_SIZE
+            start = self._segments.start_of(at)
+            self._unsynced[start] = file = self._segments.file(start)
+            file.write_at(at - start, BLANK_ENTRY)
+            low += 1
+
+    def go_on_from(self, queue_offset: int) -> None:
+        """Let the next entry be of queue_offset, which is past the last one there is: those between are gone."""
+        if self.next_offset > 0 or self._segments.starts or self.buffer:
+            self._fill(queue_offset)
+        else:
+            self._begin_at(queue_offset)
 
     def keep(self, end: int) -> None:
         """Drop the entries from queue offset `end` on, and wipe what stands there in the files."""

@@ -1,47 +1,43 @@
 """What a start makes of the files it finds: where the log ends, what the derived files lack, what was wiped.
 
-From the place up to which queues are known to be on disk, every record is checked and its entry put again where it is
-missing. The first bytes that are no record end the log, if they stand at or above the durable mark: they are the torn
-tail of a crash and are wiped. Below the mark they are damage, and the broker refuses to start and names the position.
+From the place up to which queues are known to be on disk, every record is checked, once, and its entry put again. The
+first bytes that are no record end the log, if they stand at or above the durable mark: they are the torn tail of a
+crash and are wiped. Below the mark they are damage, and the broker refuses to start and names the position, unless it
+was told to step over it (`damage.py`).
 
 Where there never was a mark (Apache wrote the folder) the scan begins at the segment that Apache's own rules choose;
-where it cannot be read, everything derived is built again from the whole log.
+where the mark cannot be read, or a queue lacks what it had, everything derived is built again from the whole log.
 Source of those rules: CommitLog.recoverNormally, recoverAbnormally, apache/rocketmq store/.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mqtrail.store.base import StoreError
 from mqtrail.store.commitlog.config import CommitLogConfig
+from mqtrail.store.commitlog.damage import Damage, damaged, step_over
 from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.store.commitlog.mark import Mark
 from mqtrail.store.commitlog.queue import ConsumeQueue
+from mqtrail.store.commitlog.scan import LogScan, PutEntry
 from mqtrail.store.disk import Disk
 from mqtrail.wire import (
-    SCHEDULE_TOPIC,
-    MessageSysFlag,
     RecordError,
-    RecordHead,
     check_record,
-    decode_properties,
-    delay_of_level,
     parse_delay_levels,
-    tags_code,
 )
 
-PutEntry = Callable[[str, int, int, int, int, int], None]
 CHECKPOINT_SLACK_MS = 3_000  # what Apache takes off the checkpoint's times
-IN_QUEUE = (0, MessageSysFlag.TRANSACTION_COMMIT)  # prepared and rolled back messages are in no queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """What the start found. wiped_size: bytes that were written and are no record; more may have been lost with them,
-    which nobody can count. dangling_entries: queue entries that pointed past the end of the log."""
+    which nobody can count. dangling_entries: queue entries that pointed past the end of the log. damage: what was
+    stepped over. rebuilt: derived files that were damaged and are built again, each with what was found."""
 
     unclean: bool
     scanned_from: int
@@ -50,69 +46,65 @@ class Recovery:
     dangling_entries: int
     rebuilt_entries: int
     last_store_ms: int
+    damage: tuple[Damage, ...] = ()
+    rebuilt: tuple[str, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing an operator must know."""
+        return not (self.unclean or self.damage or self.rebuilt)
 
     def __str__(self) -> str:
-        if not self.unclean:
-            return f"clean stop before; the log ends at {self.end_offset}"
-        loss = (
-            f"{self.wiped_size} bytes wiped, {self.dangling_entries} queue entries pointed past the end: messages that "
-            "were not yet durable are lost, maybe more than these"
-            if self.wiped_size or self.dangling_entries
-            else "nothing had to be wiped"
-        )
-        return f"unclean stop before; the log ends at {self.end_offset}; {loss}"
-
-
-def queue_code(head: RecordHead, properties: memoryview, delays_ms: Sequence[int]) -> int:
-    """Return the tags code that a record's queue entry holds."""
-    values = decode_properties(bytes(properties))
-    if head.topic == SCHEDULE_TOPIC and values.get("DELAY", "").isdigit() and int(values["DELAY"]) > 0:
-        return head.store_timestamp_ms + delay_of_level(int(values["DELAY"]), delays_ms)
-    return tags_code(values.get("TAGS", ""))
+        told = [f"the log ends at {self.end_offset}"]
+        if self.unclean:
+            told.append(
+                f"{self.wiped_size} bytes wiped, {self.dangling_entries} queue entries pointed past the end: messages "
+                "that were not yet durable are lost, maybe more than these"
+                if self.wiped_size or self.dangling_entries
+                else "nothing had to be wiped"
+            )
+        told += [*map(str, self.damage), *self.rebuilt]
+        return f"{'unclean' if self.unclean else 'clean'} stop before; {'; '.join(told)}"
 
 
 def recover(
     log: CommitLog,
-    queues: Sequence[ConsumeQueue],
+    queues: Mapping[tuple[str, int], ConsumeQueue],
     put_entry: PutEntry,
     disk: Disk,
     config: CommitLogConfig,
     unclean: bool,
+    rebuilt: Sequence[str] = (),
 ) -> Recovery:
-    """Find the log's end, complete the queues, and begin writing there. StoreError: see the module."""
-    delays_ms = parse_delay_levels(config.message_delay_level)
+    """Find the log's end, complete the queues, and begin writing there. StoreError: see the module.
+
+    queues: all there are; put_entry makes those that are not yet. rebuilt: what was found of damaged queues, which are
+    empty now: the whole log is read.
+    """
     mark = _trusted(log, log.mark)
-    start = _scan_start(log, queues, mark, disk, unclean)
-    torn_from = (0 if mark is None else mark.flushed_offset) if unclean else None
-    position, last_record, last_store_ms, rebuilt = start, -1, 0, 0
+    known = list(queues.values())
+    start = log.first_offset if rebuilt else _scan_start(log, known, mark, disk, unclean)
+    ends = {key: queue.next_offset for key, queue in queues.items()}
     dangling = 0
-    if unclean:
-        # Without a mark that can be read nothing says what was synced: all of Apache's entries count, none of ours.
-        trusted_end = mark.dispatched_offset if mark is not None else log.segments.end if log.is_foreign else 0
-        for queue in queues:
+    if unclean or rebuilt:
+        # Without a mark that can be read nothing says what was synced: entries of Apache's count, none of ours.
+        trusted_end = min(start, mark.dispatched_offset) if mark is not None else start
+        log.distrust_queues(trusted_end)
+        for queue in known:
             dangling += _pointing_past(queue, log)
-            queue.keep_proven(lambda of, at: _is_right(of, at, log, trusted_end))
-    ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in queues}
-    while log.segments.has(position):
-        try:
-            head, view, after = log.scan(position, crc=config.check_crc, torn_from=torn_from)
-        except RecordError as error:
-            if mark is not None and position < mark.flushed_offset:
-                file = log.segments.path(log.segments.start_of(position))
-                raise StoreError(
-                    f"found damage in the CommitLog at physical offset {position} ({error}), expected whole records up "
-                    f"to {mark.flushed_offset}, which were flushed: restore {file} from a copy, or remove the file "
-                    "mqtrail-durable to accept the loss of everything from there on"
-                ) from error
-            break
-        if head is not None:
-            if head.sys_flag & MessageSysFlag.TRANSACTION_MASK in IN_QUEUE:
-                code = queue_code(head, view[head.properties_start : head.properties_end], delays_ms)
-                if head.queue_offset >= ends.get((head.topic, head.queue_id), 0):
-                    rebuilt += 1
-                put_entry(head.topic, head.queue_id, head.queue_offset, position, head.size, code)
-            last_record, last_store_ms = position, max(last_store_ms, head.store_timestamp_ms)
-        position = after
+            queue.keep_proven(trusted_end, lambda of, at: _is_right(of, at, log, trusted_end))
+    scan = LogScan(
+        log,
+        queues,
+        put_entry,
+        ends,
+        parse_delay_levels(config.message_delay_level),
+        position=start,
+        crc=config.check_crc,
+        torn_from=(0 if mark is None else mark.flushed_offset) if unclean else None,
+    )
+    damage = _read_all(log, queues, scan, mark, config)
+    position, last_record, last_store_ms = scan.position, scan.last_record, scan.last_store_ms
     if mark is not None and position < mark.flushed_offset:
         raise StoreError(
             f"found the CommitLog to end at physical offset {position}, expected {mark.flushed_offset} bytes, which "
@@ -123,10 +115,12 @@ def recover(
     # Stale bytes stand behind the end after a crash, and where Apache, which does not wipe, has cut its log.
     is_tidy = not unclean and mark is not None and mark.flushed_offset == position
     wiped = log.wipe(position) if log.segments.has(position) and not is_tidy else 0
-    dangling += sum(queue.truncate(position) for queue in queues)
-    for queue in queues:
+    dangling += sum(queue.truncate(position) for queue in queues.values())
+    for queue in queues.values():
         queue.correct_first(log.first_offset)
-    log.begin(position, start if mark is None else mark.flushed_offset, last_record)
+    log.begin(position, start if mark is None else mark.flushed_offset, last_record, scanned_from=start)
+    if unclean and not log.is_foreign:
+        log.rewrite(start if mark is None else mark.flushed_offset)
     if last_store_ms == 0 and log.last_record >= 0:
         last_store_ms = check_record(_record_at(log, log.last_record), crc=False).store_timestamp_ms
     return Recovery(
@@ -135,13 +129,40 @@ def recover(
         end_offset=position,
         wiped_size=wiped,
         dangling_entries=dangling,
-        rebuilt_entries=rebuilt,
+        rebuilt_entries=scan.rebuilt,
         last_store_ms=last_store_ms,
+        damage=damage,
+        rebuilt=tuple(rebuilt),
     )
 
 
+def _read_all(
+    log: CommitLog,
+    queues: Mapping[tuple[str, int], ConsumeQueue],
+    scan: LogScan,
+    mark: Mark | None,
+    config: CommitLogConfig,
+) -> tuple[Damage, ...]:
+    """Read to the end of what was flushed and of what is whole behind it; return what was stepped over."""
+    damage: list[Damage] = []
+    while (why := scan.run()) is not None:
+        durable_end = 0 if mark is None else mark.flushed_offset
+        if scan.position >= durable_end:
+            if isinstance(why, StoreError):
+                raise why
+            break
+        if not config.skip_damaged:
+            raise why if isinstance(why, StoreError) else damaged(log, scan.position, why) from why
+        damage.append(step_over(log, queues.values(), scan.position, durable_end, why))
+    return tuple(damage)
+
+
+def is_right(queue: ConsumeQueue, queue_offset: int, log: CommitLog) -> bool:
+    """Whether the record that an entry names is the queue's record of this offset."""
+    return _is_right(queue, queue_offset, log, log.segments.end)
+
+
 def _is_right(queue: ConsumeQueue, queue_offset: int, log: CommitLog, trusted_end: int) -> bool:
-    """Whether the record that an entry names is below trusted_end and is the queue's record of this offset."""
     physical_offset, size, _ = queue.entry(queue_offset)
     if physical_offset < log.first_offset:
         return physical_offset > 0 and size > 0  # its record expired

@@ -55,7 +55,7 @@ class Segments:
                     "move away what does not belong there"
                 )
             found = self._disk.size(f"{self.folder}/{name}")
-            if found == 0 and name == names[-1]:
+            if name == names[-1] and found is not None and self._is_unfinished(name, found):
                 self._disk.remove(f"{self.folder}/{name}")
                 continue
             if found != self.size:
@@ -71,6 +71,11 @@ class Segments:
                     "bytes: restore the missing ones, or move the older ones away"
                 )
         return starts
+
+    def _is_unfinished(self, name: str, found: int) -> bool:
+        """Whether the power went while the file was made: it is too short, and nothing was ever written into it."""
+        path = f"{self.folder}/{name}"
+        return found == 0 or (found < self.size and not used_size(self._disk.open(path, found), 0, found))
 
     @property
     def first(self) -> int:
@@ -123,8 +128,8 @@ class Segments:
 
     def drop_from(self, start: int) -> int:
         """Remove the files that begin at or after start; return how many."""
-        gone = [known for known in self.starts if known >= start]
-        for known in gone:
+        gone = [known for known in reversed(self.starts) if known >= start]
+        for known in gone:  # the last one first: a crash in between must not leave a gap
             self._remove(known)
         self.starts = [known for known in self.starts if known < start]
         return len(gone)

@@ -88,7 +88,9 @@ class CommitLogStore:
         checkpoint = disk.read("checkpoint")
         noted = read_notes(disk, checkpoint)
         lost = self._load_queues(noted, unclean)
-        self._index = Index(disk, config, _index_clean_ms(checkpoint) if unclean else None)
+        self._index = Index(
+            disk, config, _index_clean_ms(checkpoint) if unclean else None, may_drop=not self._log.is_foreign
+        )
         self._reader = Reader(self._log, self._queues, skip_damaged=config.skip_damaged)
         self._full = False
         self._gathered = 0  # queue entries appended since they were written last
@@ -136,6 +138,8 @@ class CommitLogStore:
                 try:
                     queue = self._open_queue(topic, int(queue_id))
                 except StoreError as error:
+                    if self._log.is_foreign:
+                        raise  # Apache's, and with other settings than ours, as it seems
                     self._clear_queue(topic, int(queue_id), f"{error}", lost)
                     continue
                 if not unclean and queue.next_offset > queue.first_offset and not self._ends_right(queue):
@@ -154,6 +158,7 @@ class CommitLogStore:
 
     def _clear_queue(self, topic: str, queue_id: int, why: str, lost: list[str]) -> None:
         """Remove a damaged queue's files; it is built again from the log."""
+        self._disk.replace("abort", b"")  # what is begun here must be ended by a later start, if not by this one
         if (queue := self._queues.pop((topic, queue_id), None)) is not None:
             queue.close()
         self._disk.remove(f"consumequeue/{topic}/{queue_id}")

@@ -1,0 +1,116 @@
+"""Damage inside the CommitLog, where records were durable once: how it is named, and how a start may step over it.
+
+The bytes from the damage to the next record that is whole become one record of their own: a rolled-back message, which
+is in no queue, whose body is what stood there. So the log can be walked again, by Apache's broker too, and whoever
+wants to look at the damage finds it. Queue entries that pointed into it become blank, as those of expired records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mqtrail.store.base import StoreError
+from mqtrail.store.commitlog.log import BLANK, BLANK_SIZE_MIN, CommitLog
+from mqtrail.store.commitlog.queue import ConsumeQueue
+from mqtrail.wire import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    MessageSysFlag,
+    RecordError,
+    check_record,
+    encode_record,
+)
+
+TOPIC = "mqtrail-damaged"
+TOPIC_SHORT = "x"
+NO_HOST = bytes(8)
+SKIP_REMEDY = "start once with --skip-damaged (store.skip_damaged) to step over it and lose the messages there"
+
+
+class Damage(NamedTuple):
+    """Bytes [first, end) of the log that hold no whole record, and why."""
+
+    first: int
+    end: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.end - self.first} damaged bytes stepped over at physical offset {self.first} ({self.why})"
+
+
+def damaged(log: CommitLog, position: int, why: object) -> StoreError:
+    """Return the error that names damage of what was durable."""
+    known = log.mark
+    return StoreError(
+        f"found damage in the CommitLog at physical offset {position} ({why}), expected whole records up to "
+        f"{known.flushed_offset if known is not None else log.segments.end}, which were flushed: restore "
+        f"{log.segments.path(log.segments.start_of(position))} from a copy, or {SKIP_REMEDY}"
+    )
+
+
+def step_over(log: CommitLog, queues: Iterable[ConsumeQueue], position: int, limit: int, why: object) -> Damage:
+    """Make the log whole again at position, which is below limit; return what was given up."""
+    end = _next_whole(log, position, limit)
+    start = log.segments.start_of(position)
+    file = log.segments.file(start)
+    file.write_at(position - start, _filler(bytes(file.view(position - start, end - position)), position, start, log))
+    file.sync()
+    for queue in queues:
+        queue.blank(position, end)
+    return Damage(position, end, str(why))
+
+
+def _next_whole(log: CommitLog, position: int, limit: int) -> int:
+    """Return where the next whole record or padding begins: inside the segment, below limit, or one of these ends."""
+    start = log.segments.start_of(position)
+    data = log.segments.file(start).read_at(0, log.segments.size)
+    stop = min(log.segments.size, limit - start)
+    found = stop
+    for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK):
+        mark = magic.to_bytes(4, "big")
+        at = data.find(mark, position - start + BLANK.size, found + BLANK.size)
+        while 0 <= at - 4 < found:
+            if _is_whole(data, at - 4, start):
+                found = at - 4
+                break
+            at = data.find(mark, at + 1, found + BLANK.size)
+    return start + found
+
+
+def _is_whole(data: bytes, at: int, start: int) -> bool:
+    size, magic = BLANK.unpack_from(data, at)
+    if magic == MAGIC_BLANK:
+        return bool(size == len(data) - at)
+    try:
+        return check_record(memoryview(data)[at:]).physical_offset == start + at
+    except RecordError:
+        return False
+
+
+def _filler(data: bytes, position: int, start: int, log: CommitLog) -> bytes:
+    """Return what takes the place of the damaged bytes, as long as they are."""
+    size = len(data)
+    if position + size == start + log.segments.size and size >= BLANK_SIZE_MIN:
+        return BLANK.pack(size, MAGIC_BLANK) + data[BLANK.size :]
+    topic = TOPIC if size >= RECORD_SIZE_MIN + len(TOPIC) else TOPIC_SHORT
+    room = size - RECORD_SIZE_MIN - len(topic)
+    if room < 0:
+        raise StoreError(
+            f"found {size} damaged bytes at physical offset {position}, too few to step over: restore "
+            f"{log.segments.path(start)} from a copy"
+        )
+    return encode_record(
+        topic,
+        data[:room],
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=position,
+        born_timestamp_ms=0,
+        born_host=NO_HOST,
+        store_timestamp_ms=0,
+        store_host=NO_HOST,
+        sys_flag=int(MessageSysFlag.TRANSACTION_ROLLBACK),
+    )

@@ -1,0 +1,170 @@
+"""Reading the log from a place on, each record once: checked, and its queue entry put.
+
+This is what a start after a crash waits for, so the usual record (V1, IPv4 hosts, of a queue that goes on where it
+ended) is checked field by field out of one `unpack`, without the objects that `CommitLog.scan` makes. Whatever else
+stands there is `scan`'s to judge, which gives the same answer for all of them.
+
+Source of what is checked: CommitLog.checkMessageAndReturnSize, apache/rocketmq store/.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from mqtrail.store.base import StoreError
+from mqtrail.store.commitlog.log import CommitLog
+from mqtrail.store.commitlog.queue import ENTRY, ConsumeQueue
+from mqtrail.wire import (
+    MAGIC_V1,
+    RECORD_V4,
+    SCHEDULE_TOPIC,
+    MessageSysFlag,
+    RecordError,
+    RecordHead,
+    body_crc,
+    decode_properties,
+    delay_of_level,
+    find_property,
+    tags_code,
+)
+
+PutEntry = Callable[[str, int, int, int, int, int], None]
+PROPERTIES_LENGTH = struct.Struct(">h")
+RECORD_TAIL_SIZE = 3  # the topic's length and the properties' length, of a V1 record
+# Records that the quick way leaves to `scan`: IPv6 hosts, and those that are in no queue.
+UNUSUAL = int(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysFlag.TRANSACTION_PREPARED)
+IN_QUEUE = (0, MessageSysFlag.TRANSACTION_COMMIT)  # prepared and rolled back messages are in no queue
+NO_TAGS_TOPICS = frozenset({SCHEDULE_TOPIC})  # whose entries hold something else than the hash of TAGS
+TAGS_KNOWN_MAX = 10_000
+BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory
+
+
+def queue_code(head: RecordHead, properties: memoryview, delays_ms: Sequence[int]) -> int:
+    """Return the tags code that a record's queue entry holds."""
+    values = decode_properties(bytes(properties))
+    if head.topic == SCHEDULE_TOPIC and values.get("DELAY", "").isdigit() and int(values["DELAY"]) > 0:
+        return head.store_timestamp_ms + delay_of_level(int(values["DELAY"]), delays_ms)
+    return tags_code(values.get("TAGS", ""))
+
+
+class LogScan:
+    """Goes through a log. position: where it stands; last_record, last_store_ms: of what it has read, -1 and 0 first.
+
+    rebuilt: entries put that queues did not have when it began. torn_from: from there on a record may be torn.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: Mapping[tuple[str, int], ConsumeQueue],
+        put_entry: PutEntry,
+        ends: dict[tuple[str, int], int],
+        delays_ms: Sequence[int],
+        *,
+        position: int,
+        crc: bool,
+        torn_from: int | None,
+    ) -> None:
+        """queues: all there are, those too that put_entry makes. ends: queue offset after the last entry of each."""
+        self._log = log
+        self._queues = queues
+        self._put_entry = put_entry
+        self._ends = ends
+        self._delays_ms = delays_ms
+        self._crc = crc
+        self._torn_from = torn_from
+        self._known: dict[bytes, dict[int, tuple[ConsumeQueue, int]]] = {}  # topic field -> queue id -> queue, its end
+        self._tags: dict[bytes | None, int] = {None: 0}
+        self.position = position
+        self.last_record = -1
+        self.last_store_ms = 0
+        self.rebuilt = 0
+        self._know(queues.values())
+
+    def _know(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Let the quick way put entries of these queues."""
+        for queue in queues:
+            if queue.topic not in NO_TAGS_TOPICS:
+                end = self._ends.get((queue.topic, queue.queue_id), 0)
+                self._known.setdefault(queue.topic_field, {})[queue.queue_id] = (queue, end)
+
+    def run(self) -> RecordError | StoreError | None:
+        """Read on until something is no record, and return why it is none; None at the end of the last segment."""
+        segments = self._log.segments
+        while segments.has(self.position):
+            start = segments.start_of(self.position)
+            self._quickly(segments.file(start).view(0, segments.size), start)
+            try:
+                self._one()
+            except (RecordError, StoreError) as error:
+                return error
+        return None
+
+    def _quickly(self, view: memoryview, start: int) -> None:
+        """Read usual records of one segment, up to the first that is not usual."""
+        unpack, pack_entry, known, tags = RECORD_V4.unpack_from, ENTRY.pack, self._known, self._tags
+        at, least = self.position - start, RECORD_V4.size + RECORD_TAIL_SIZE
+        stop = len(view) if self._torn_from is None else min(len(view), self._torn_from - start)
+        last, last_store_ms, rebuilt = self.last_record, self.last_store_ms, 0
+        while at + least <= stop:
+            (
+                size, magic, crc, queue_id, _, queue_offset, physical, sys_flag, _, _, store_ms, _, _, _, body_size,
+            ) = unpack(view, at)  # fmt: skip
+            if magic != MAGIC_V1 or sys_flag & UNUSUAL or physical != start + at:
+                break
+            body_start = at + RECORD_V4.size
+            topic_start, end = body_start + body_size, at + size
+            if body_size < 0 or topic_start + RECORD_TAIL_SIZE > end or end > stop:
+                break
+            properties_start = topic_start + RECORD_TAIL_SIZE + view[topic_start]
+            if (
+                properties_start > end
+                or PROPERTIES_LENGTH.unpack_from(view, properties_start - 2)[0] != end - properties_start
+            ):
+                break
+            if self._crc and body_crc(view[body_start:topic_start]) != crc:
+                break
+            try:
+                queue, queue_end = known[bytes(view[topic_start : properties_start - 2])][queue_id]
+            except KeyError:
+                break
+            if queue.next_offset != queue_offset:
+                break
+            properties = bytes(view[properties_start:end])
+            tag = find_property(properties, b"TAGS") if b"TAGS" in properties else None
+            code = tags.get(tag)
+            if code is None:
+                code = self._learn(tag)
+            queue.buffer += pack_entry(physical, size, code)
+            queue.next_offset = queue_offset + 1
+            if len(queue.buffer) > BUFFER_SIZE:
+                queue.write()
+            if queue_offset >= queue_end:
+                rebuilt += 1
+            last = physical
+            if store_ms > last_store_ms:
+                last_store_ms = store_ms
+            at = end
+        self.position, self.last_record, self.last_store_ms = start + at, last, last_store_ms
+        self.rebuilt += rebuilt
+
+    def _learn(self, tag: bytes | None) -> int:
+        if len(self._tags) >= TAGS_KNOWN_MAX:
+            self._tags.clear()
+        code = self._tags[tag] = tags_code(None if tag is None else tag.decode("utf-8", "replace"))
+        return code
+
+    def _one(self) -> None:
+        """Read whatever stands at the position. RecordError: no record. StoreError: of a kind that is not known."""
+        log, position = self._log, self.position
+        head, view, after = log.scan(position, crc=self._crc, torn_from=self._torn_from)
+        if head is not None:
+            if head.sys_flag & MessageSysFlag.TRANSACTION_MASK in IN_QUEUE:
+                code = queue_code(head, view[head.properties_start : head.properties_end], self._delays_ms)
+                if head.queue_offset >= self._ends.get((head.topic, head.queue_id), 0):
+                    self.rebuilt += 1
+                self._put_entry(head.topic, head.queue_id, head.queue_offset, position, head.size, code)
+                self._know([self._queues[head.topic, head.queue_id]])
+            self.last_record, self.last_store_ms = position, max(self.last_store_ms, head.store_timestamp_ms)
+        self.position = after
