@@ -7,12 +7,14 @@ lane is the short road of the hot requests.
 
 from mqtrail.wire import Peer, PeerId, Send
 
+from .access import AclFiles
 from .broker import Broker
 from .config import BROKER_CONF, BrokerConfig, properties_text
 from .lane import Lane
 
 __all__ = [
     "BROKER_CONF",
+    "AclFiles",
     "Broker",
     "BrokerConfig",
     "Lane",

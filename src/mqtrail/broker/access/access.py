@@ -1,0 +1,128 @@
+"""The front of access control: may this peer ask that?
+
+ACL files (aclEnable) and users with policies (authenticationEnabled, authorizationEnabled) may both be on; then both
+have to agree. `version` is one higher after every change, so that what was learned from it can be forgotten.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import EXT_ACCESS_KEY, Handler, Peer, Refusal, RemotingCommand, RequestCode
+
+from ..config import BrokerConfig
+from .auth import Auth
+from .auth_requests import AuthRequests
+from .plain import check_permissions
+from .plain_requests import AclFiles, PlainAcl
+
+Code: Final = RequestCode
+
+
+class Access:
+    """Checks requests, and serves those that change what is allowed. acl_files: where ACL files are written to."""
+
+    def __init__(self, config: BrokerConfig, files: ConfigFileStore, acl_files: AclFiles | None = None) -> None:
+        self._config = config
+        self.version = 0
+        self.plain = PlainAcl(config, acl_files, self._changed)
+        self.auth = Auth(config, files, self._changed)
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is checked at all."""
+        return self._config.acl or self.auth.on
+
+    @property
+    def reads_acl_files(self) -> bool:
+        """Whether the shell is to hand in ACL files."""
+        return self._config.acl or self._config.migrate_acl
+
+    def load_acl(self, texts: Mapping[str, str]) -> tuple[str, ...]:
+        """Take ACL files (name -> YAML) as they are now; return what in them was ignored.
+
+        InvalidParameter: one of them is wrong, the rules from before stay.
+        """
+        ignored = self.plain.load(texts)
+        if self._config.migrate_acl:
+            self.auth.migrate(self.plain.rules)
+        return ignored
+
+    def warnings(self) -> list[str]:
+        """Return what an operator should know of these settings."""
+        found = []
+        if self._config.authorization and not self._config.authentication:
+            found.append(
+                "authorizationEnabled without authenticationEnabled: whoever names a user is taken for it; "
+                "switch both on"
+            )
+        if self._config.authentication and not self.auth.users:
+            found.append(
+                "authenticationEnabled and no user is known, so that everybody is refused: name the first in "
+                "initAuthenticationUser"
+            )
+        if self._config.acl and not self.plain.rules.accounts:
+            found.append(
+                "aclEnable and no ACL file has an account, so that everybody without a white address is refused"
+            )
+        return found
+
+    def check(self, peer: Peer, command: RemotingCommand) -> Refusal | None:
+        """Return why a request is refused; None: it may be served."""
+        try:
+            if self._config.acl:
+                self.plain.rules.check(peer.address.ip, command)
+            if self.auth.on:
+                self.auth.check(peer.address.ip, command)
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    def secret_key(self, peer: Peer, command: RemotingCommand) -> bytes | None:
+        """Return the key that a request like this one has to be signed with to be served; None: `check` tells.
+
+        For who checks signatures of many like requests: all but the signature is checked here, and holds for the same
+        code, address, access key, topic and group until `version` changes.
+        """
+        ip = peer.address.ip
+        try:
+            if self._config.acl == self._config.authentication:
+                return None  # both, or authorization alone: the general road
+            name = command.ext.get(EXT_ACCESS_KEY, "")
+            if self._config.acl:
+                account = self.plain.rules.accounts.get(name)
+                if self._config.authorization or account is None or account.is_white(ip):
+                    return None
+                if self.plain.rules.is_white(ip):
+                    return None
+                check_permissions(account, command)
+                return account.secret_key
+            user = self.auth.enabled_user(name)
+            self.auth.authorize(ip, command)
+            return user.password.encode()
+        except Refusal:
+            return None
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return who serves which of the administration's codes."""
+        auth, plain = AuthRequests(self.auth), self.plain
+        return {
+            Code.UPDATE_AND_CREATE_ACL_CONFIG: plain.update,
+            Code.DELETE_ACL_CONFIG: plain.delete,
+            Code.GET_BROKER_CLUSTER_ACL_INFO: plain.versions,
+            Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: plain.set_white,
+            Code.GET_BROKER_CLUSTER_ACL_CONFIG: plain.show,
+            Code.AUTH_CREATE_USER: auth.create_user,
+            Code.AUTH_UPDATE_USER: auth.update_user,
+            Code.AUTH_DELETE_USER: auth.delete_user,
+            Code.AUTH_GET_USER: auth.get_user,
+            Code.AUTH_LIST_USER: auth.list_users,
+            Code.AUTH_CREATE_ACL: auth.put_acl,
+            Code.AUTH_UPDATE_ACL: auth.put_acl,
+            Code.AUTH_DELETE_ACL: auth.delete_acl,
+            Code.AUTH_GET_ACL: auth.get_acl,
+            Code.AUTH_LIST_ACL: auth.list_acls,
+        }
+
+    def _changed(self) -> None:
+        self.version += 1

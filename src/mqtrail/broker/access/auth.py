@@ -1,0 +1,236 @@
+"""Authentication and authorization of 5.x: the table of users and policies, and the check of a request.
+
+    authentication   a known, enabled user whose password signed the request
+    authorization    every resource that the request needs is allowed to the user; a Super user may do everything
+
+Both are switched on each for itself; codes on a white list are not looked at. Refusals are code 16. Tables are saved
+with every change: users.json and acls.json of the config folder (RocksDB in Apache's broker).
+
+Source: DefaultAuthenticationHandler, UserAuthorizationHandler, AclAuthorizationHandler,
+AuthenticationMetadataManagerImpl, AuthMigrator, apache/rocketmq auth/ of 5.3.3.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import (
+    EXT_ACCESS_KEY,
+    AclInfo,
+    Body,
+    BodyError,
+    InvalidParameter,
+    NoPermission,
+    RemotingCommand,
+    UserInfo,
+    is_signed_with,
+)
+
+from ..config import BrokerConfig
+from ..files import load_table
+from .auth_needs import needs_of
+from .plain import PERMISSIONS, PlainRules
+from .policies import USER_SUBJECT, Acl, Entry, Resource, User, UserStatus, UserType, group_resource
+
+USERS_FILE: Final = "users.json"
+ACLS_FILE: Final = "acls.json"
+
+
+class UserTable(Body, frozen=True):
+    """What users.json holds."""
+
+    user_table: dict[str, UserInfo] = msgspec.field(default_factory=dict)
+
+
+class AclTable(Body, frozen=True):
+    """What acls.json holds."""
+
+    acl_table: dict[str, AclInfo] = msgspec.field(default_factory=dict)
+
+
+class Auth:
+    """Users, policies, and what they allow. on_change: called after every change."""
+
+    def __init__(self, config: BrokerConfig, files: ConfigFileStore, on_change: Callable[[], None]) -> None:
+        self._config = config
+        self._files = files
+        self._on_change = on_change
+        self._unchecked = _codes(config.authentication_whitelist)
+        self._unauthorized = _codes(config.authorization_whitelist)
+        users = load_table(files, USERS_FILE, UserTable) or UserTable()
+        acls = load_table(files, ACLS_FILE, AclTable) or AclTable()
+        try:
+            self.users = {name: read_user(name, info) for name, info in users.user_table.items()}
+            self.acls = {subject: Acl.read(info.policies) for subject, info in acls.acl_table.items()}
+        except NoPermission as error:
+            raise InvalidParameter(f"{USERS_FILE}, {ACLS_FILE}: {error.remark}: restore the .bak beside it") from error
+        self._seed()
+
+    @property
+    def on(self) -> bool:
+        return self._config.authentication or self._config.authorization
+
+    # The check.
+
+    def check(self, ip: str, command: RemotingCommand) -> None:
+        """Return where a request may be served. NoPermission."""
+        if self._config.authentication and command.code not in self._unchecked:
+            user = self.enabled_user(command.ext.get(EXT_ACCESS_KEY, ""))
+            if not is_signed_with(command, user.password.encode()):
+                raise NoPermission(
+                    f"check signature failed. Found user {user.username} with another signature, expected the "
+                    "HMAC-SHA1 of this request with the user's password"
+                )
+        self.authorize(ip, command)
+
+    def authorize(self, ip: str, command: RemotingCommand) -> None:
+        """Return where the user that a request names may do what it wants; its signature is not looked at here."""
+        if not self._config.authorization or command.code in self._unauthorized:
+            return
+        needs = needs_of(command, self._config.cluster_name)
+        if not needs:
+            return
+        user = self.enabled_user(command.ext.get(EXT_ACCESS_KEY, ""))
+        if user.user_type == UserType.SUPER:
+            return
+        subject = USER_SUBJECT + user.username
+        acl = self.acls.get(subject, Acl())
+        for resource, actions in needs:
+            allowed = acl.decide(resource, actions, ip)
+            if not allowed:
+                why = "no matched policies." if allowed is None else "the decision is deny."
+                raise NoPermission(
+                    f"{subject} has no permission to access {resource} from {ip}, {why} Request {command.code} needs "
+                    f"{' or '.join(actions)}"
+                )
+
+    def enabled_user(self, name: str) -> User:
+        """Return a user that may sign. NoPermission."""
+        if not name:
+            raise NoPermission("username cannot be null. Found a request without AccessKey, expected a signed one")
+        user = self.users.get(name)
+        if user is None:
+            raise NoPermission(f"User:{name} is not found. Make it with mqadmin createUser")
+        if user.user_status == UserStatus.DISABLE:
+            raise NoPermission(f"User:{name} is disabled. Enable it with mqadmin updateUser")
+        return user
+
+    # Changes.
+
+    def put_user(self, user: User) -> None:
+        self.users[user.username] = user
+        self._save_users()
+
+    def delete_user(self, name: str) -> None:
+        """Forget a user and what is allowed to it."""
+        if self.users.pop(name, None) is not None:
+            self._save_users()
+        self.delete_acl(USER_SUBJECT + name)
+
+    def put_acl(self, subject: str, acl: Acl) -> None:
+        self.acls[subject] = acl
+        self._save_acls()
+
+    def delete_acl(self, subject: str) -> None:
+        if self.acls.pop(subject, None) is not None:
+            self._save_acls()
+
+    def _save_users(self) -> None:
+        table = UserTable({name: self.users[name].info() for name in sorted(self.users)})
+        self._files.save(USERS_FILE, table.members())
+        self._on_change()
+
+    def _save_acls(self) -> None:
+        table = AclTable({subject: self.acls[subject].info(subject) for subject in sorted(self.acls)})
+        self._files.save(ACLS_FILE, table.members())
+        self._on_change()
+
+    # The first users.
+
+    def _seed(self) -> None:
+        """Make the users that the settings name, where they are not there yet."""
+        for text, name_key, password_key in (
+            (self._config.init_user, "username", "password"),
+            (self._config.inner_credentials, "accessKey", "secretKey"),
+        ):
+            if not text.strip():
+                continue
+            told = read_json_object(text, f'{{"{name_key}":"…","{password_key}":"…"}}')
+            name, password = str(told.get(name_key) or ""), str(told.get(password_key) or "")
+            if not name or not password:
+                raise InvalidParameter(f"found a first user without {name_key} or {password_key}, expected both")
+            if name not in self.users:
+                self.put_user(User(name, password, UserType.SUPER))
+
+    def migrate(self, rules: PlainRules) -> None:
+        """Make a user with policies of each account of the ACL files that is no user yet."""
+        for access_key, account in rules.accounts.items():
+            if access_key in self.users:
+                continue
+            kind = UserType.SUPER if account.admin else UserType.NORMAL
+            self.put_user(User(access_key, account.secret_key.decode(), kind))
+            entry = rules.entry_of(access_key)
+            custom = [
+                *(_entry(Resource("Topic", name), text) for name, text in _listed(entry, "topicPerms")),
+                *(_entry(group_resource(name), text) for name, text in _listed(entry, "groupPerms")),
+            ]
+            default = [
+                _entry(Resource(kind_name), str(text).strip())
+                for key, kind_name in (("defaultTopicPerm", "Topic"), ("defaultGroupPerm", "Group"))
+                if (text := entry.get(key))
+            ]
+            if custom or default:
+                self.put_acl(USER_SUBJECT + access_key, Acl(tuple(custom), tuple(default)))
+
+
+def read_user(name: str, info: UserInfo) -> User:
+    """Return a user of a body or a file. NoPermission: it has no password."""
+    if not info.password:
+        raise NoPermission("password can not be blank")
+    return User(name, info.password, user_type_of(info) or UserType.NORMAL, user_status_of(info) or UserStatus.ENABLE)
+
+
+def user_type_of(info: UserInfo) -> UserType | None:
+    """Return the type that a body tells, in any case of its letters; None: none, or an unknown one."""
+    return {kind.value.lower(): kind for kind in UserType}.get((info.user_type or "").lower())
+
+
+def user_status_of(info: UserInfo) -> UserStatus | None:
+    """As user_type_of."""
+    return {status.value: status for status in UserStatus}.get((info.user_status or "").lower())
+
+
+def read_json_object(text: str, expected: str) -> Mapping[str, Any]:
+    """Return a setting that is a JSON object; its text, which holds a password, is in no error. InvalidParameter."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, BodyError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidParameter(f"found a first user that is no JSON object, expected {expected}")
+    return value
+
+
+def _codes(text: str) -> frozenset[int]:
+    try:
+        return frozenset(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise InvalidParameter(f"found white list {text!r}, expected request codes joined by commas") from None
+
+
+def _listed(entry: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
+    found = []
+    for text in entry.get(key) or ():
+        name, equals, permission = str(text).partition("=")
+        if equals:
+            found.append((name.strip(), permission.strip()))
+    return found
+
+
+def _entry(resource: Resource, permission: str) -> Entry:
+    """Return a permission of an ACL file as an entry: what is not PUB or SUB denies everything, as in migrations."""
+    bits = PERMISSIONS.get(permission, 0)
+    actions = tuple(name for name, bit in (("Pub", 4), ("Sub", 8)) if bits & bit)
+    return Entry(resource, actions or ("All",), (), bool(actions), ())

@@ -1,0 +1,347 @@
+"""The rules of ACL files (plain_acl.yml, conf/acl/*.yml): accounts, what they may do, from where.
+
+    globalWhiteRemoteAddresses: [10.10.103.*]     these may do everything, unsigned
+    accounts:
+    - accessKey: RocketMQ                         more than 6 characters, as the secret key
+      secretKey: "12345678"
+      whiteRemoteAddress: 192.168.1.*             from there this account needs no signature
+      admin: false
+      defaultTopicPerm: DENY                      DENY, PUB, SUB, PUB|SUB; DENY where it is missing
+      defaultGroupPerm: SUB
+      topicPerms: [orders=PUB|SUB, stock=DENY]
+      groupPerms: [billing=SUB]
+
+A request needs permissions on resources: topics by name, groups by their %RETRY% topic. One DENY among what an account
+owns refuses; else what is needed and what is owned must have a bit in common. What an account does not list has its
+default; an admin that lists nothing passes.
+
+Source: PlainPermissionManager, PlainAccessValidator, Permission, apache/rocketmq acl/ of 4.9.8.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from mqtrail.wire import (
+    EXT_ACCESS_KEY,
+    RETRY_PREFIX,
+    TRACE_TOPIC,
+    BodyError,
+    HeartbeatData,
+    InvalidParameter,
+    RemotingCommand,
+    RequestCode,
+    SystemError_,
+    is_signed_with,
+    retry_topic,
+)
+
+from .addresses import Matcher, address_matcher
+
+DENY: Final = 1
+PUB: Final = 4
+SUB: Final = 8
+KEY_LENGTH_MIN: Final = 7  # ACCESS_KEY_MIN_LENGTH, SECRET_KEY_MIN_LENGTH: longer than 6
+PERMISSIONS: Final[Mapping[str, int]] = {
+    "DENY": DENY,
+    "PUB": PUB,
+    "SUB": SUB,
+    "PUB|SUB": PUB | SUB,
+    "SUB|PUB": PUB | SUB,
+}
+ACCOUNT_KEYS: Final = frozenset(
+    {
+        "accessKey",
+        "secretKey",
+        "whiteRemoteAddress",
+        "admin",
+        "defaultTopicPerm",
+        "defaultGroupPerm",
+        "topicPerms",
+        "groupPerms",
+    }
+)
+FILE_KEYS: Final = frozenset({"globalWhiteRemoteAddresses", "accounts", "dataVersion"})
+ADMIN_CODES: Final = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        # 4.9 lets every account with a valid signature send these; they make accounts, or are 5.x's lists of the above.
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+        RequestCode.DELETE_ACL_CONFIG,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    }
+)
+
+
+class AclRefusal(SystemError_):
+    """An account may not do that. Code 1, as 4.9's request hook answers its exceptions."""
+
+    retryable = False
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One access key and what it may do. permissions: resource -> bits; None: it lists none."""
+
+    access_key: str
+    secret_key: bytes = field(repr=False)
+    is_white: Matcher = field(repr=False)
+    admin: bool
+    topic_default: int
+    group_default: int
+    permissions: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRules:
+    """What all ACL files of a broker say. file_of: access key -> the file it stands in. problems: what was ignored."""
+
+    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    white: tuple[Matcher, ...] = ()
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    file_of: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def entry_of(self, access_key: str) -> Mapping[str, Any]:
+        """Return an account as its file has it."""
+        entries = self.documents[self.file_of[access_key]]["accounts"]
+        return next(entry for entry in entries if str(entry["accessKey"]) == access_key)
+
+    def is_white(self, ip: str) -> bool:
+        """Tell whether an address may do everything."""
+        return any(matches(ip) for matches in self.white)
+
+    def check(self, ip: str, command: RemotingCommand) -> None:
+        """Return where a request may be served. AclRefusal."""
+        if self.is_white(ip):
+            return
+        access_key = command.ext.get(EXT_ACCESS_KEY)
+        if access_key is None:
+            raise AclRefusal(
+                f"No accessKey is configured: found request {command.code} from {ip} without AccessKey, expected "
+                "a signed one: give the client its access key and secret key"
+            )
+        account = self.accounts.get(access_key)
+        if account is None:
+            raise AclRefusal(f"No acl config for {access_key}: expected an account of plain_acl.yml or conf/acl/*.yml")
+        if account.is_white(ip):
+            return
+        if not is_signed_with(command, account.secret_key):
+            raise AclRefusal(
+                f"Check signature failed for accessKey={access_key}: expected the HMAC-SHA1 of this request with the "
+                "account's secret key"
+            )
+        check_permissions(account, command)
+
+
+def check_permissions(account: Account, command: RemotingCommand) -> None:
+    """Return where an account may do what a request, whose signature is right, wants. AclRefusal."""
+    needed = needed_permissions(command)
+    if needed.get(TRACE_TOPIC) == PUB:
+        return
+    if command.code in ADMIN_CODES and not account.admin:
+        raise AclRefusal(
+            f"Need admin permission for request code={command.code}, but accessKey={account.access_key} is not: "
+            "expected admin: true in its account"
+        )
+    if account.permissions is None and account.admin:
+        return
+    for resource, bits in needed.items():
+        is_group = resource.startswith(RETRY_PREFIX)
+        default = account.group_default if is_group else account.topic_default
+        owned = default if account.permissions is None else account.permissions.get(resource, default)
+        if owned & DENY or not owned & bits:
+            name = f"group:{resource.removeprefix(RETRY_PREFIX)}" if is_group else f"topic:{resource}"
+            raise AclRefusal(
+                f"No default permission for {name}: accessKey={account.access_key} has {permission_text(owned)}, "
+                f"request {command.code} needs {permission_text(bits)}"
+            )
+
+
+def needed_permissions(command: RemotingCommand) -> dict[str, int]:
+    """Return what a request needs: resource -> bits. Codes that are not listed need a valid signature alone."""
+    needs = _NEEDS.get(command.code)
+    if needs is None:
+        return {}
+    found: dict[str, int] = {}
+    for resource, bits in needs(command):
+        if resource:
+            found[resource] = bits
+    return found
+
+
+Need = tuple[str | None, int]
+
+
+def _group(name: str | None) -> str | None:
+    return None if name is None else name if name.startswith(RETRY_PREFIX) else retry_topic(name)
+
+
+def _send(topic: str, group: str) -> Callable[[RemotingCommand], Sequence[Need]]:
+    def needs(command: RemotingCommand) -> Sequence[Need]:
+        name = command.ext.get(topic)
+        if name is not None and name.startswith(RETRY_PREFIX):
+            return ((_group(command.ext.get(group)), SUB),)
+        return ((name, PUB),)
+
+    return needs
+
+
+def _read(*, topic: str = "", group: str = "") -> Callable[[RemotingCommand], Sequence[Need]]:
+    def needs(command: RemotingCommand) -> Sequence[Need]:
+        return (
+            *(((command.ext.get(topic), SUB),) if topic else ()),
+            *(((_group(command.ext.get(group)), SUB),) if group else ()),
+        )
+
+    return needs
+
+
+def _heartbeat(command: RemotingCommand) -> Sequence[Need]:
+    try:
+        data = HeartbeatData.decode(command.body)
+    except BodyError as error:
+        raise AclRefusal(str(error)) from error
+    needs: list[Need] = []
+    for consumer in data.consumer_data_set:
+        needs.append((_group(consumer.group_name), SUB))
+        needs += [(subscription.topic, SUB) for subscription in consumer.subscription_data_set]
+    return needs
+
+
+_NEEDS: Final[Mapping[int, Callable[[RemotingCommand], Sequence[Need]]]] = {
+    RequestCode.SEND_MESSAGE: _send("topic", "group"),
+    RequestCode.SEND_MESSAGE_V2: _send("b", "a"),
+    RequestCode.CONSUMER_SEND_MSG_BACK: _read(group="group"),
+    RequestCode.PULL_MESSAGE: _read(topic="topic", group="consumerGroup"),
+    RequestCode.QUERY_MESSAGE: _read(topic="topic"),
+    RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.UNREGISTER_CLIENT: _read(group="consumerGroup"),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _read(group="consumerGroup"),
+    RequestCode.UPDATE_CONSUMER_OFFSET: _read(topic="topic", group="consumerGroup"),
+    # 4.9 checks the signature alone of these, so that a batch goes where its message may not; we ask as for their kin.
+    RequestCode.SEND_BATCH_MESSAGE: _send("b", "a"),
+    RequestCode.LITE_PULL_MESSAGE: _read(topic="topic", group="consumerGroup"),
+    RequestCode.POP_MESSAGE: _read(topic="topic", group="consumerGroup"),
+}
+
+
+# Reading the files.
+
+
+def read_rules(texts: Mapping[str, str]) -> PlainRules:
+    """Return the rules of file name -> YAML text, in that order. InvalidParameter names the file and what is wrong."""
+    documents = {name: read_document(name, text) for name, text in texts.items()}
+    return rules_of(documents)
+
+
+def read_document(name: str, text: str) -> dict[str, Any]:
+    """Return one file's document; {} of an empty one. InvalidParameter."""
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidParameter(f"{name}: found no YAML: {' '.join(str(error).split())}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise InvalidParameter(f"{name}: found a {type(document).__name__}, expected accounts: and the like")
+    return document
+
+
+def rules_of(documents: Mapping[str, Mapping[str, Any]]) -> PlainRules:
+    """Return the rules of documents. InvalidParameter names the file."""
+    white: list[Matcher] = []
+    accounts: dict[str, Account] = {}
+    file_of: dict[str, str] = {}
+    problems: list[str] = []
+    for name, document in documents.items():
+        problems += [f"{name}: {key} is unknown and ignored" for key in map(str, document) if key not in FILE_KEYS]
+        try:
+            white += [address_matcher(text) for text in _texts(document, "globalWhiteRemoteAddresses")]
+            for entry in _list(document, "accounts"):
+                account = read_account(entry)
+                problems += [
+                    f"{name}: {key} of {account.access_key} is unknown and ignored"
+                    for key in map(str, entry)
+                    if key not in ACCOUNT_KEYS
+                ]
+                if account.access_key in accounts:
+                    problems.append(
+                        f"{name}: accessKey {account.access_key} stands in {file_of[account.access_key]} already; this "
+                        "one is ignored"
+                    )
+                    continue
+                accounts[account.access_key] = account
+                file_of[account.access_key] = name
+        except InvalidParameter as error:
+            raise InvalidParameter(f"{name}: {error.remark}") from error
+    return PlainRules(documents, tuple(white), accounts, file_of, tuple(problems))
+
+
+def read_account(entry: Any) -> Account:
+    """Return one account of a file. InvalidParameter."""
+    if not isinstance(entry, dict):
+        raise InvalidParameter(f"found an account that is a {type(entry).__name__}, expected accessKey: and the like")
+    access_key, secret_key = _text(entry, "accessKey"), _text(entry, "secretKey")
+    if len(access_key) < KEY_LENGTH_MIN or len(secret_key) < KEY_LENGTH_MIN:
+        raise InvalidParameter(
+            f"The accessKey={access_key} and its secretKey cannot be null and length should longer than 6"
+        )
+    admin = entry.get("admin", False)
+    if not isinstance(admin, bool):
+        admin = str(admin).strip().lower() == "true"
+    permissions = {retry_topic(name): bits for name, bits in _permissions(entry, "groupPerms", "group")}
+    permissions |= dict(_permissions(entry, "topicPerms", "topic"))
+    return Account(
+        access_key,
+        secret_key.encode(),
+        address_matcher(_text(entry, "whiteRemoteAddress")),
+        admin,
+        PERMISSIONS.get(_text(entry, "defaultTopicPerm").strip(), DENY),
+        PERMISSIONS.get(_text(entry, "defaultGroupPerm").strip(), DENY),
+        permissions or None,
+    )
+
+
+def permission_text(bits: int) -> str:
+    """Return bits as they stand in a file."""
+    if bits & DENY:
+        return "DENY"
+    return "|".join(name for name, bit in (("PUB", PUB), ("SUB", SUB)) if bits & bit) or "none"
+
+
+def _permissions(entry: Mapping[str, Any], key: str, kind: str) -> list[tuple[str, int]]:
+    found = []
+    for text in _texts(entry, key):
+        parts = [part for part in text.split("=") if part]
+        if len(parts) != 2:
+            raise InvalidParameter(f"Parse resource permission failed for {kind}:{text}: expected name=PUB|SUB")
+        found.append((parts[0].strip(), PERMISSIONS.get(parts[1].strip(), DENY)))
+    return found
+
+
+def _list(document: Mapping[str, Any], key: str) -> list[Any]:
+    value = document.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InvalidParameter(f"found {key} that is a {type(value).__name__}, expected a list")
+    return value
+
+
+def _texts(document: Mapping[str, Any], key: str) -> list[str]:
+    return ["" if item is None else str(item) for item in _list(document, key)]
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key)
+    return "" if value is None else str(value)
