@@ -1,6 +1,5 @@
 """ACL files: what accounts may do, from where, how they are changed, and how 4.9 words its refusals."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -84,7 +83,7 @@ class Guarded:
 
 
 @pytest.fixture
-def guarded() -> Iterator[Guarded]:
+def guarded() -> Guarded:
     return Guarded()
 
 

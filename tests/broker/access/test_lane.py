@@ -1,0 +1,146 @@
+"""Signed requests in the fast lane: served as `handle` serves them, and none that it refuses."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mqtrail.broker import Lane
+from mqtrail.wire import (
+    BatchItem,
+    Credentials,
+    Frame,
+    Peer,
+    RemotingCommand,
+    TopicConfig,
+    encode_batch,
+    encode_command,
+    encode_frame,
+    sign,
+)
+
+from ..helpers import NOW_MS, OTHER, PEER
+from ..test_lane import frames_of
+from .test_auth import Guarded as WithUsers
+from .test_plain import Guarded as WithFiles
+
+SEND = {
+    "a": "pg", "b": "topicB", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000", "h": "0",
+    "i": "UNIQ_KEY\x01AC1100010000000000000000000000000\x02WAIT\x01true\x02", "j": "0", "k": "false", "m": "false",
+    "n": "broker-a",
+}  # fmt: skip
+PULL = {
+    "consumerGroup": "groupC", "topic": "topicB", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
+    "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+}  # fmt: skip
+BATCH = encode_batch([BatchItem(b"one", b""), BatchItem(b"two", b"")])
+
+
+def signed(code: int, ext: dict[str, str], body: bytes = b"", key: str = "RocketMQ", secret: str = "12345678") -> bytes:
+    command = RemotingCommand(code, dict(ext), body, opaque=5)
+    sign(command, Credentials(access_key=key, secret_key=secret))
+    return encode_command(command)
+
+
+class Twins:
+    """Two guarded brokers: one served by its lane, one by handle."""
+
+    def __init__(self, kind: type[Any]) -> None:
+        self.fast, self.general = kind(), kind()
+        for one in (self.fast, self.general):
+            one.broker.topics.update(TopicConfig("topicB", 4, 4), NOW_MS)
+            one.broker.topics.update(TopicConfig("topicA", 4, 4), NOW_MS)
+        self.handled = 0
+        self.lane = Lane(self.fast.broker, self._count)
+
+    def _count(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Any]:
+        self.handled += 1
+        return list(self.fast.broker.handle(peer, command, now_ms))
+
+    def feed(self, frame: bytes, peer: Peer = PEER) -> bytes:
+        served = self.lane.process(peer, frame, 0, len(frame), NOW_MS)
+        assert served.position == len(frame)
+        fast = frames_of(served.replies) + [encode_command(send.command) for send in served.sends]
+        other = Lane(self.general.broker, self.general.broker.handle)
+        other._json_headers, other._reads_binary = {}, False
+        slow = [encode_command(send.command) for send in other.process(peer, frame, 0, len(frame), NOW_MS).sends]
+        assert fast == slow
+        return b"".join(fast)
+
+
+@pytest.fixture
+def files() -> Twins:
+    return Twins(WithFiles)
+
+
+def test_signed_requests_take_the_lane(files: Twins) -> None:
+    """Sends, batches and pulls of an account that may are served without handle, as handle serves them."""
+    assert b'"code":0' in files.feed(signed(310, SEND, b"hello"))
+    assert b'"code":0' in files.feed(signed(320, {**SEND, "m": "true", "i": ""}, BATCH))
+    token = RemotingCommand(310, dict(SEND), b"hello", opaque=5)
+    sign(token, Credentials(access_key="RocketMQ", secret_key="12345678", security_token="sts"))
+    assert b'"code":0' in files.feed(encode_command(token))
+    files.handled = 0
+    files.feed(signed(310, SEND, b"again"))
+    assert files.handled == 0
+    files.feed(signed(11, PULL))  # the subscription of an unknown consumer: handle answers
+    logs = [one.broker.store.end_offset for one in (files.fast, files.general)]
+    assert logs[0] == logs[1] > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"b": "topicA"},
+        {"e": "1"},
+        {"i": "WAIT\x01true\x02"},
+        {"Signature": "xpS2X5pR3eXfPqKxlBWjhgIPmYc="},
+        {"Signature": ""},
+        {"Signature": "é"},
+        {"AccessKey": "rocketmq2"},
+        {"AccessKey": "nobody"},
+        {"SecurityToken": "x"},
+        {"extra": "x"},
+    ],
+)
+def test_every_signature_is_checked(files: Twins, change: dict[str, str]) -> None:
+    """After a good request, one that was changed on its way is refused, whatever was changed."""
+    assert b'"code":0' in files.feed(signed(310, SEND, b"hello"))
+    end = files.fast.broker.store.end_offset
+    command = RemotingCommand(310, dict(SEND), b"hello", opaque=5)
+    sign(command, Credentials(access_key="RocketMQ", secret_key="12345678"))
+    command.ext |= change
+    assert b'"code":1,' in files.feed(encode_command(command))
+    assert files.fast.broker.store.end_offset == end
+
+
+def test_unsigned_and_binary_requests_are_checked(files: Twins) -> None:
+    """What the lane would serve without access control goes to handle, and is refused there."""
+    files.feed(signed(310, SEND, b"hello"))
+    assert b"No accessKey" in files.feed(encode_command(RemotingCommand(310, dict(SEND), b"x", opaque=5)))
+    body = json.dumps({"code": 10, "extFields": {"topic": "topicB"}, "flag": 0, "opaque": 5}).encode()
+    assert b"No accessKey" in files.feed(encode_frame(Frame(0, body, b"x")))
+
+
+def test_changed_rules_count_at_once(files: Twins) -> None:
+    """What was learned of an account is forgotten when the files change, for every address."""
+    files.feed(signed(310, SEND, b"hello"))
+    files.feed(signed(310, SEND, b"hello"), OTHER)
+    for one in (files.fast, files.general):
+        one.broker.access.load_acl({"f": "accounts: [{accessKey: RocketMQ, secretKey: 12345678}]"})
+    assert b"No default permission" in files.feed(signed(310, SEND, b"hello"))
+    assert b"No default permission" in files.feed(signed(310, SEND, b"hello"), OTHER)
+
+
+def test_users_take_the_lane_too() -> None:
+    """5.x users as accounts: served in the lane while allowed, refused once disabled."""
+    twins = Twins(WithUsers)
+    for one in (twins.fast, twins.general):
+        one.make_user("alice")
+        one.allow("alice", "Topic:topicB", "Pub")
+    frame = signed(310, SEND, b"hello", "alice", "alicepass")
+    assert b'"code":0' in twins.feed(frame)
+    assert twins.handled == 0
+    for one in (twins.fast, twins.general):
+        one.ask("root", 3002, {"username": "alice"}, b'{"userStatus":"disable"}')
+    assert b'"code":16' in twins.feed(frame)
