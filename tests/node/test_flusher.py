@@ -17,6 +17,7 @@ class SlowStore:
         self.flushed_offset = 0
         self.permits = threading.Semaphore(0)
         self.fails = False
+        self.fault: str | None = None
         self.flushes = 0
 
     def begin_flush(self) -> Callable[[], int]:
@@ -96,6 +97,26 @@ def test_stopping_flushes_and_releases() -> None:
             store.permits.release()
         await flusher.stop()
         assert released == [3]
+
+    asyncio.run(main())
+
+
+def test_a_fault_that_another_job_meets_ends_the_flushes_too() -> None:
+    """A checkpoint whose sync of the log fails says as much as a flush that fails: the node must stop."""
+
+    async def main() -> None:
+        store, failures = SlowStore(), list[BaseException]()
+        flusher = Flusher(store, failures.append)
+
+        def fail() -> None:
+            store.fault = "the sync of commitlog/00000000000000000000 failed"
+            raise OSError(5, "Input/output error")
+
+        flusher.run(fail)
+        await until(lambda: len(failures) == 1)
+        flusher.after(5, lambda: pytest.fail("acknowledged"))
+        await flusher.stop()
+        assert store.flushes == 0
 
     asyncio.run(main())
 

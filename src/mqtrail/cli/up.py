@@ -53,6 +53,14 @@ def up(
     segment_size: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Size of a CommitLog file, as in 64MiB. [default: 1GiB]")
     ] = None,
+    skip_damaged: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-damaged",
+            help="Step over damage inside the CommitLog: the messages there are lost, what stands there is kept aside.",
+            show_default=False,
+        ),
+    ] = None,
     broker_trace: Annotated[
         bool | None,
         typer.Option(
@@ -83,7 +91,7 @@ def up(
             "broker_trace": broker_trace,
             "trace_topic_enable": trace_topic,
         },
-        "store": {"segment_size": segment_size},
+        "store": {"segment_size": segment_size, "skip_damaged": skip_damaged},
         "node": {"host": host, "advertise": advertise, "namesrv_port": namesrv_port, "broker_port": broker_port},
     }
     layers = [*_conf_layers(conf), *_set_layers(assign or []), {t: _given("flag", v) for t, v in flags.items()}]

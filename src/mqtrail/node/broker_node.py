@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.net import Log, Server, join_address
+from mqtrail.node.acl_files import AclFolder, AclWatch
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.node.config import NodeConfig
 from mqtrail.node.flusher import Flusher
@@ -50,6 +51,7 @@ class BrokerNode:
         self._flusher: Flusher | None = None
         self._registrar: Registrar | None = None
         self._upkeep: Upkeep | None = None
+        self._acl: AclWatch | None = None
         self._advertised = ""
         self.store: CommitLogStore | None = None
         self.core: Broker | None = None
@@ -84,18 +86,28 @@ class BrokerNode:
         disk = MemoryDisk() if self._folder is None else RealDisk(self._folder)
         self.store = CommitLogStore(disk, self._store_config(config))
         recovery = self.store.recovery
-        if recovery.unclean:
+        if not recovery.is_plain:
             log.warning("store.recovered", broker=self.name, report=str(recovery))
         if self.store.timers.report is not None:
             log.warning("timers.recovered", broker=self.name, report=self.store.timers.report)
         unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), wall_clock_ms)
+        files = ConfigFileStore(disk)
         try:
+            home = self._config.acl_home or self._folder
+            acl_files = None if home is None else AclFolder(home)
             self.core = Broker(
-                config, self.store, ConfigFileStore(disk), unique_id=unique_ids.next, now_ms=wall_clock_ms()
+                config, self.store, files, unique_id=unique_ids.next, now_ms=wall_clock_ms(), acl_files=acl_files
             )
+            if acl_files is not None and self.core.access.reads_acl_files:
+                self._acl = AclWatch(self.name, acl_files, self.core.access.load_acl)
+                self._acl.load()
         except BaseException:
             self.store.abandon()
             raise
+        for found in files.report:
+            log.warning("tables.recovered", broker=self.name, report=found)
+        for found in self.core.access.warnings():
+            log.warning("access.open_question", broker=self.name, found=found)
 
     def _broker_config(self) -> BrokerConfig:
         return replace(
@@ -155,6 +167,8 @@ class BrokerNode:
         await self._registrar.start()
         self._shell.start()
         self._upkeep.start()
+        if self._acl is not None:
+            self._acl.start()
 
     def _changed(self) -> None:
         assert self.core is not None
@@ -165,6 +179,8 @@ class BrokerNode:
 
     async def stop(self) -> None:
         """Unregister, answer what waits, close everything durably. What was started halfway is stopped too."""
+        if self._acl is not None:
+            self._acl.stop()
         if self._registrar is not None:
             await self._registrar.stop()
         if self._upkeep is not None:

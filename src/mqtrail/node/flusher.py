@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from mqtrail.net import Log
+from mqtrail.store import StoreBroken
 
 log = Log()
 
@@ -24,6 +25,11 @@ class Flushable(Protocol):
     @property
     def flushed_offset(self) -> int: ...
 
+    @property
+    def fault(self) -> str | None:
+        """Why nothing more can be made durable; None while all is well."""
+        ...
+
     def begin_flush(self) -> Callable[[], int]:
         """Note what is appended so far; return what makes it durable, to be called in the flush thread."""
         ...
@@ -32,8 +38,9 @@ class Flushable(Protocol):
 class Flusher:
     """Runs the store's flushes, and other jobs that wait for the disk, in one thread, one after another.
 
-    on_failure is called in the loop's thread when a flush fails: what was appended may never be durable, nothing that
-    waits is released, and no later flush is tried (the kernel may have dropped the dirty pages).
+    on_failure is called in the loop's thread when the log cannot be synced, by whichever of them: what was appended may
+    never be durable, nothing that waits is released, and no later flush is tried (the kernel may have dropped the dirty
+    pages).
     """
 
     def __init__(self, store: Flushable, on_failure: Callable[[BaseException], None]) -> None:
@@ -64,8 +71,13 @@ class Flusher:
     def ask(self) -> None:
         """Flush now, unless a flush is under way."""
         if not self._running and not self._failed:
+            try:
+                job = self._store.begin_flush()
+            except StoreBroken as error:  # an append or another job met the fault first
+                self._fail(error)
+                return
             self._running = True
-            self._jobs.put((self._store.begin_flush(), self._flushed))
+            self._jobs.put((job, self._flushed))
 
     def run(self, job: Callable[[], object]) -> None:
         """Run another job in the thread. Its failure is logged."""
@@ -73,7 +85,7 @@ class Flusher:
 
     async def stop(self) -> None:
         """Do what was asked for, flush what is left, release what waits, end the thread."""
-        if not self._failed and self._thread.is_alive():
+        if not self._failed and self._store.fault is None and self._thread.is_alive():
             self._jobs.put((self._store.begin_flush(), self._flushed))
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
@@ -85,7 +97,7 @@ class Flusher:
             try:
                 job()
             except BaseException as error:
-                if done is _nothing:
+                if done is _nothing and self._store.fault is None:
                     log.error("store.job_failed", error=str(error), remedy="it is tried again; nothing is lost")
                     continue
                 self._loop.call_soon_threadsafe(self._fail, error)
@@ -102,6 +114,8 @@ class Flusher:
             self.ask()
 
     def _fail(self, error: BaseException) -> None:
+        if self._failed:
+            return
         self._failed = True
         self._running = False
         self._waiting.clear()

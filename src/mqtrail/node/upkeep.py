@@ -3,7 +3,8 @@
     index        strokes of some milliseconds while there is something to index
     flush        every 500 ms, in the flush thread (SYNC_FLUSH asks for its own)
     queue files  written every second
-    checkpoint   every 10 s: queue files and index made durable in the flush thread, so that recovery starts there
+    checkpoint   every 10 s: queue files and index made durable in the flush thread, so that recovery starts there;
+                 of the queue files alone also when 256 MiB were appended, so that recovery never has much to read
     expiry       every 10 s
 
 Everything but syncing runs in the loop's thread, in pieces short enough for the path to bear.
@@ -21,6 +22,7 @@ from mqtrail.store import CommitLogStore, StoreFull
 
 QUEUES_WRITE_S = 1.0  # flushIntervalConsumeQueue
 CHECKPOINT_S = 10.0
+CHECKPOINT_SIZE = 256 * 1024 * 1024
 STROKE_COUNT_MIN, STROKE_COUNT_MAX = 100, 10_000  # records of one stroke
 
 log = Log()
@@ -124,12 +126,14 @@ class Upkeep:
     def _flush(self) -> None:
         if self._store.end_offset > self._store.flushed_offset:
             self._flusher.ask()
+        if self._store.end_offset - self._checkpointed > CHECKPOINT_SIZE:
+            self._checkpoint(index=False)
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, *, index: bool = True) -> None:
         end_offset = self._store.end_offset
-        if end_offset > self._checkpointed:
+        if end_offset > self._checkpointed and self._store.fault is None:
             self._checkpointed = end_offset
-            self._flusher.run(self._store.begin_checkpoint())
+            self._flusher.run(self._store.begin_checkpoint(index=index))
 
     def _expire(self) -> None:
         self._store.expire(wall_clock_ms())

@@ -20,6 +20,7 @@ class ConfigFileStore:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self.report: list[str] = []  # what was found damaged and taken from its .bak, for the operator
 
     def load(self, name: str) -> dict[str, Any] | None:
         """Return the document, or its .bak when it is absent or unreadable; None where there is neither.
@@ -37,6 +38,8 @@ class ConfigFileStore:
                 failures.append(f"{path}: {error}")
                 continue
             if isinstance(document, dict):
+                if failures:
+                    self.report.append(f"{failures[0]}: {path} is taken, as it was one save earlier")
                 return document
             failures.append(f"{path}: found a {type(document).__name__}, expected an object")
         if failures:

@@ -32,6 +32,9 @@ class File(Protocol):
     def view(self, offset: int, size: int) -> memoryview:
         """Return the bytes without copying them; valid until close. They follow later writes."""
 
+    def next_data(self, offset: int) -> int | None:
+        """Return from where on, at or behind offset, there may be something else than zeros; None: nowhere."""
+
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of data, or raise: StoreFull when there is no room, OSError else."""
 
@@ -109,6 +112,10 @@ class ReservedFile:
         """Return the bytes without copying them."""
         return (self._view or self._mapped())[offset : offset + size].toreadonly()
 
+    def next_data(self, offset: int) -> int | None:
+        """Return from where on there may be data; room that was taken and never written is none."""
+        return _next_data(self._fd, offset)
+
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of data, or raise."""
         if len(data) <= MAPPED_WRITE_MAX:
@@ -150,6 +157,10 @@ class SparseFile:
     def view(self, offset: int, size: int) -> memoryview:
         """Return the bytes; a copy, as such files are small or rarely read."""
         return memoryview(self.read_at(offset, size))
+
+    def next_data(self, offset: int) -> int | None:
+        """Return from where on there may be data."""
+        return _next_data(self._descriptors.of(self._path), offset)
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of data, or raise."""
@@ -208,6 +219,16 @@ def read_whole(read: Callable[[int, int], bytes], offset: int, size: int) -> byt
         parts.append(data)
         done += len(data)
     return b"".join(parts)
+
+
+def _next_data(fd: int, offset: int) -> int | None:
+    """Ask the file system where holes end. One that does not know says that all of a file is data."""
+    if not hasattr(os, "SEEK_DATA"):
+        return offset
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        return None if error.errno == errno.ENXIO else offset
 
 
 def _reserve(fd: int, size: int) -> None:

@@ -24,6 +24,10 @@ class MemoryFile:
         """Return the bytes without copying them."""
         return self._view[offset : offset + size].toreadonly()
 
+    def next_data(self, offset: int) -> int | None:
+        """Return offset: what is zero is not known."""
+        return offset if offset < len(self.data) else None
+
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of data."""
         assert offset + len(data) <= len(self.data), "a write past the file's end"

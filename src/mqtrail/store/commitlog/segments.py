@@ -15,23 +15,18 @@ from mqtrail.store.disk import Disk, File
 
 NAME_DIGITS = 20
 FILES_OPEN_MAX = 64  # the current file and those read lately
-
-
-ZEROS = bytes(1 << 20)
+CHUNK = 64 * 1024
 
 
 def used_size(file: File, first: int, end: int) -> int:
-    """Return the bytes of [first, end) up to the last one that is not zero; 0 when all are.
-
-    Looked at from the end, in chunks that are compared with zeros first: most of them are.
-    """
-    while end > first:
-        begin = max(first, end - len(ZEROS))
-        data = file.read_at(begin, end - begin)
-        if data != ZEROS[: len(data)]:
-            return begin + len(data.rstrip(b"\0")) - first
-        end = begin
-    return 0
+    """Return the bytes of [first, end) up to the last one that is not zero; 0 when all are. Holes are stepped over."""
+    used = at = first
+    while (data_at := file.next_data(at)) is not None and data_at < end:
+        data = file.read_at(data_at, min(CHUNK, end - data_at))
+        if (size := len(data.rstrip(b"\0"))) > 0:
+            used = data_at + size
+        at = data_at + len(data)
+    return used - first
 
 
 class Segments:

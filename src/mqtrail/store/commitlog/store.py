@@ -200,6 +200,11 @@ class CommitLogStore:
         return self._log.flushed_offset
 
     @property
+    def fault(self) -> str | None:
+        """Why the store takes nothing more until it is opened again, None while all is well."""
+        return self._log.fault
+
+    @property
     def disk_ratio(self) -> float:
         """How full the partition is, 0 to 1."""
         return self._disk.usage()

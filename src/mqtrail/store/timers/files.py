@@ -152,6 +152,7 @@ class TimerFiles:
         if exact:
             data = data.ljust(EXACT_AT, b"\0") + EXACT.pack(_EXACT_NAME, zlib.crc32(data))
         self._disk.replace(CHECKPOINT_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+        self.checkpoint, self.must_rebuild = checkpoint, False
 
     def expire(self, physical_first: int) -> int:
         """Remove what only names expired messages; return the bytes freed."""

@@ -68,6 +68,8 @@ class TimerLog:
         self, previous: int, magic: int, put_ms: int, slot_ms: int, physical_offset: int, size: int, topic_hash: int
     ) -> int:
         """Add a unit; return its position. StoreFull: there is no room for the file it would begin."""
+        if len(self._gathered) >= GATHERED_SIZE_MAX:
+            self.write()
         room = self._room()
         if room < UNIT.size + FILLER.size:
             self._gathered += FILLER.pack(room, 0, FILLER_MAGIC) + bytes(room - FILLER.size)
@@ -78,8 +80,6 @@ class TimerLog:
             UNIT.size, previous, magic, put_ms, slot_ms - put_ms, physical_offset, size, topic_hash, 0
         )
         self.end += UNIT.size
-        if len(self._gathered) >= GATHERED_SIZE_MAX:
-            self.write()
         return position
 
     def _room(self) -> int:

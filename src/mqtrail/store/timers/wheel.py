@@ -51,6 +51,14 @@ class TimerWheel:
         SLOT.pack_into(part, at, second, first, position, count + change, 0)
         self._changed.add(number // PART_SLOTS)
 
+    def clear_slot(self, slot_ms: int) -> None:
+        """Note that nothing waits for a second any more."""
+        second, number = _place(slot_ms)
+        part = self._parts.get(number // PART_SLOTS)
+        if part is not None and self.slot(slot_ms) is not None:
+            SLOT.pack_into(part, number % PART_SLOTS * SLOT.size, second, NO_UNIT, NO_UNIT, 0, 0)
+            self._changed.add(number // PART_SLOTS)
+
     def next(self, from_ms: int) -> int | None:
         """Return the first second at or after from_ms that something waits for, within a week; None: nothing does."""
         if not self._parts:
