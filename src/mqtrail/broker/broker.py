@@ -52,6 +52,7 @@ from .registration import register_command, unregister_command
 from .send import SendMessages
 from .send_back import SendBack
 from .stats import Statistics
+from .timers import Timers
 from .topics import TopicTable
 from .trace import BrokerTrace
 from .writer import MessageWriter
@@ -91,6 +92,7 @@ class Broker:
         )
         self.writer = MessageWriter(store, self.held, self.stats, self.trace)
         self.delays = DelayedMessages(config, files, store, self.writer)
+        self.timers = Timers(files, store, self.writer, now_ms)
         self.send = SendMessages(
             config, self.topics, self.groups, self.locks, self.delays, self.writer, properties, self.trace
         )
@@ -292,6 +294,7 @@ class Broker:
             self.held.next_deadline_ms(),
             self._next_sweep_ms,
             self.delays.next_due_ms(),
+            self.timers.next_due_ms(),
             self._client_requests.next_tick_ms(),
             self._forwards.next_deadline_ms(),
             None if self.stats is None else self.stats.next_tick_ms(),
@@ -304,6 +307,7 @@ class Broker:
     def tick(self, now_ms: int) -> list[Send]:
         """Do what the time is up for; return what is to be written."""
         self.delays.deliver(now_ms)
+        self.timers.deliver(now_ms)
         if self.stats is not None:
             self.stats.tick(now_ms)
         if now_ms >= self._next_save_ms:
@@ -319,11 +323,13 @@ class Broker:
         self.offsets.save(now_ms)
         self.filters.save(now_ms)
         self.delays.save()
+        self.timers.save(now_ms)
 
     def stop(self, now_ms: int) -> None:
         """Write everything that waits in memory: the last call, before the store is closed."""
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
+        self.timers.save(now_ms, final=True)
         self.save(now_ms)
 
 

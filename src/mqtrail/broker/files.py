@@ -14,6 +14,7 @@ TOPICS_FILE: Final = "topics.json"
 GROUPS_FILE: Final = "subscriptionGroup.json"
 OFFSETS_FILE: Final = "consumerOffset.json"
 DELAYS_FILE: Final = "delayOffset.json"
+TIMER_METRICS_FILE: Final = "timermetrics"
 FILTERS_FILE: Final = "consumerFilter.json"
 
 

@@ -20,6 +20,7 @@ from mqtrail.wire import (
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPICS,
+    TIMER_TOPIC,
     DataVersion,
     InvalidParameter,
     Perm,
@@ -157,6 +158,7 @@ def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
         TopicConfig(f"{config.cluster_name}_REPLY_TOPIC", 1, 1, read_write),
         TopicConfig(HALF_TOPIC, 1, 1, read_write),
         TopicConfig(OP_HALF_TOPIC, 1, 1, read_write),
+        TopicConfig(TIMER_TOPIC, 1, 1, read_write),
     ]
     if config.auto_create_topic:
         nums = config.default_topic_queue_nums

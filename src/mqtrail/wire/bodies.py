@@ -198,3 +198,17 @@ class DelayOffsetTable(Body, frozen=True):
 
     offset_table: dict[int, int] = msgspec.field(default_factory=dict)
     data_version: DataVersion | None = None
+
+
+class TimerMetric(Body, frozen=True):
+    """How many messages of one topic wait in the timer, and when that last changed (ms)."""
+
+    count: int = 0
+    time_stamp: int = 0
+
+
+class TimerMetrics(Body, frozen=True):
+    """Reply to 61 and config/timermetrics: topic to what waits for it."""
+
+    timing_count: dict[str, TimerMetric] = msgspec.field(default_factory=dict)
+    data_version: DataVersion | None = None

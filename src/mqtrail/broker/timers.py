@@ -1,0 +1,363 @@
+"""Timer messages of 5.x: any time within three days, to the second, over log and wheel of the store.
+
+A message that is to wait is stored in rmq_sys_wheel_timer. `_take_in` follows that queue and puts a unit for each of
+its messages into the timer log, in the slot of its second; `deliver` empties the slots whose second is over, oldest
+message first, and appends each to its real queue. Both work in strokes, so that a slot with a million messages keeps
+nobody waiting: `next_due_ms` asks for the next stroke.
+
+What stands between two saves is done again after a crash: messages come twice, none is lost. A save takes for delivered
+only what is durable.
+
+Source: TimerMessageStore, apache/rocketmq store/timer. There four kinds of threads do this.
+"""
+
+from array import array
+from typing import Final
+
+from mqtrail.store import (
+    PRECISION_MS,
+    ConfigFileStore,
+    MessageStore,
+    PendingRecord,
+    TimerCheckpoint,
+    UnitMagic,
+    floor_ms,
+)
+from mqtrail.wire import (
+    TIMER_TOPIC,
+    DataVersion,
+    MessageIllegal,
+    MQError,
+    QueryNotFound,
+    TimerMetric,
+    TimerMetrics,
+    decode_head,
+    find_property,
+)
+
+from .files import TIMER_METRICS_FILE, load_table, next_version
+from .timer_records import ROLL_WINDOW_MS, delivered_record, wait_of, waiting_record
+from .writer import MessageWriter
+
+READ_COUNT: Final = 64  # messages of the timer topic read at once
+READ_SIZE: Final = 1 << 20
+TAKE_IN_MAX: Final = 2_000  # messages put into the log by one stroke
+COLLECT_MAX: Final = 5_000  # units of a slot read by one stroke
+DELIVER_MAX: Final = 256  # messages delivered by one stroke
+BATCH_COUNT: Final = 32  # with one append
+BATCH_SIZE: Final = 1 << 20
+RETRY_MS: Final = 1_000  # after the store refused a delivery
+AHEAD_MAX_MS: Final = (
+    7 * 86_400_000
+)  # a slot so far ahead of what is delivered might be another one's place in the wheel
+METRICS_SAVE_MS: Final = 60_000
+_MAGIC_BITS: Final = 4
+
+
+class Timers:
+    """The timers of one broker."""
+
+    def __init__(self, files: ConfigFileStore, store: MessageStore, writer: MessageWriter, now_ms: int) -> None:
+        self._files = files
+        self._store = store
+        self._writer = writer
+        self._log, self._wheel = store.timers.log, store.timers.wheel
+        first, end = store.min_offset(TIMER_TOPIC, 0), store.max_offset(TIMER_TOPIC, 0)
+        known = store.timers.checkpoint
+        self._saved = known or TimerCheckpoint(floor_ms(now_ms), self._log.end, first)
+        self._read_ms = self._saved.read_ms
+        self._queue_offset = min(max(self._saved.queue_offset, first), end)
+        self._rebuild_end = 0  # messages before it were taken in by an earlier life, whose log is lost
+        if store.timers.must_rebuild:
+            self._rebuild_end = self._queue_offset
+            oldest_ms = self._read_ms - ROLL_WINDOW_MS - PRECISION_MS
+            self._queue_offset = max(first, store.offset_by_time(TIMER_TOPIC, 0, oldest_ms))
+        self._unsaved: tuple[int, TimerCheckpoint] | None = None  # with the end of the CommitLog it waits for
+        self._dirty = False
+        self._slot: _SlotReader | None = None
+        self._retry_ms = 0
+        table = load_table(files, TIMER_METRICS_FILE, TimerMetrics) or TimerMetrics()
+        self._counts = {topic: metric.count for topic, metric in table.timing_count.items()}
+        self._counted_ms = {topic: metric.time_stamp for topic, metric in table.timing_count.items()}
+        self._metrics_version = table.data_version or DataVersion(now_ms)
+        self._metrics_dirty = False
+        self._metrics_save_ms = now_ms + METRICS_SAVE_MS
+
+    def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
+        """Return the record as it waits until due_ms (epoch ms), to be written instead. MessageIllegal: no room.
+
+        Past times are served at once.
+        """
+        return waiting_record(record, due_ms)
+
+    def waiting_count(self, slot_ms: int) -> int:
+        """Return how many messages wait for a second: TIMER_OUT_MS of a waiting record."""
+        slot = self._wheel.slot(slot_ms)
+        return 0 if slot is None else slot.waiting
+
+    # The clock.
+
+    def next_due_ms(self) -> int | None:
+        """Return when `deliver` is to be called next, None while nothing waits. 0: at once."""
+        try:
+            has_more = self._take_in()
+        except (MQError, OSError):
+            return self._retry_ms
+        if has_more or self._slot is not None:
+            return self._retry_ms
+        slot_ms = self._wheel.next(self._read_ms)
+        return None if slot_ms is None else max(slot_ms + PRECISION_MS, self._retry_ms)
+
+    def deliver(self, now_ms: int) -> None:
+        """Append what is due to the real queues, some of it. A store that refuses is tried again in a second."""
+        if now_ms < self._retry_ms <= now_ms + RETRY_MS:
+            return
+        self._retry_ms = 0
+        try:
+            self._take_in()
+            self._deliver_some(now_ms)
+        except (MQError, OSError):
+            self._retry_ms = now_ms + RETRY_MS
+
+    # In.
+
+    def _take_in(self) -> bool:
+        """Put what the timer topic has got since into the log and the wheel; return whether there is more of it now."""
+        end = self._store.max_offset(TIMER_TOPIC, 0)
+        left = TAKE_IN_MAX
+        while self._queue_offset < end and left > 0:
+            found = self._store.read(TIMER_TOPIC, 0, self._queue_offset, READ_COUNT, READ_SIZE)
+            for record in found.records:
+                head = decode_head(record)
+                wait = wait_of(head, bytes(record[head.properties_start : head.properties_end]))
+                if wait is not None and not self._was_delivered(head.queue_offset, wait.slot_ms):
+                    if wait.slot_ms - self._read_ms > AHEAD_MAX_MS and self._wheel.next(self._read_ms) is not None:
+                        return False  # what waits has to leave first
+                    change = -1 if wait.magic & UnitMagic.DELETE else 1
+                    slot = self._wheel.slot(wait.slot_ms)
+                    position = self._log.append(
+                        -1 if slot is None else slot.last,
+                        wait.magic,
+                        wait.put_ms,
+                        wait.slot_ms,
+                        head.physical_offset,
+                        head.size,
+                        wait.topic_hash,
+                    )
+                    self._wheel.put(wait.slot_ms, position, change)
+                    self._read_ms = min(self._read_ms, wait.slot_ms)
+                    self._count(wait.topic, change, head.store_timestamp_ms)
+                self._queue_offset = head.queue_offset + 1
+                left -= 1
+            if not found.records and found.next_queue_offset <= self._queue_offset:
+                return False
+            self._queue_offset = max(self._queue_offset, found.next_queue_offset)
+            self._dirty = True
+        return self._queue_offset < end
+
+    def _was_delivered(self, queue_offset: int, slot_ms: int) -> bool:
+        """Tell whether a message that is gone through again, because the log is lost, has left its slot before."""
+        return queue_offset < self._rebuild_end and slot_ms < self._saved.read_ms
+
+    def _count(self, topic: str, change: int, now_ms: int) -> None:
+        self._counts[topic] = self._counts.get(topic, 0) + change
+        self._counted_ms[topic] = now_ms
+        self._metrics_dirty = True
+
+    # Out.
+
+    def _deliver_some(self, now_ms: int) -> None:
+        left = DELIVER_MAX
+        while left > 0:
+            if self._slot is None and not self._open_slot(now_ms):
+                return
+            reader = self._slot
+            assert reader is not None
+            if reader.position >= 0:
+                if not self._collect(reader):
+                    return
+                continue
+            if reader.is_empty:
+                self._close_slot(reader, now_ms)
+                continue
+            left -= self._deliver_batch(reader, now_ms)
+
+    def _open_slot(self, now_ms: int) -> bool:
+        """Begin with the next slot whose second is over; False: there is none."""
+        slot_ms = self._wheel.next(self._read_ms)
+        if slot_ms is None or slot_ms + PRECISION_MS > now_ms:
+            self._read_ms = max(self._read_ms, floor_ms(now_ms))
+            return False
+        self._read_ms = slot_ms
+        slot = self._wheel.slot(slot_ms)
+        assert slot is not None
+        self._slot = _SlotReader(slot_ms, slot.last)
+        return True
+
+    def _collect(self, reader: "_SlotReader") -> bool:
+        """Walk the slot's chain backwards, some of it; return whether it is done."""
+        for _ in range(COLLECT_MAX):
+            if reader.position < 0 or reader.position == reader.stop_position:
+                reader.position = -1
+                return True
+            unit = self._log.unit(reader.position)
+            if unit is None:  # expired
+                reader.position = -1
+                return True
+            if unit.magic & UnitMagic.DELETE and not unit.magic & UnitMagic.ROLL:
+                self._note_recall(reader, unit.physical_offset)
+            else:
+                reader.waiting.append(unit.physical_offset << _MAGIC_BITS | unit.magic)
+            reader.position = unit.previous
+        return False
+
+    def _note_recall(self, reader: "_SlotReader", physical_offset: int) -> None:
+        text = self._text_at(physical_offset)
+        if text is None:
+            return
+        key, topic = find_property(text, b"TIMER_DEL_UNIQKEY"), find_property(text, b"REAL_TOPIC")
+        if key is not None:
+            reader.recalled.setdefault(key, (topic or b"").decode("utf-8", "replace"))
+
+    def _text_at(self, physical_offset: int) -> bytes | None:
+        try:
+            record = self._store.read_at(physical_offset)
+        except QueryNotFound:
+            return None
+        head = decode_head(record)
+        return record[head.properties_start : head.properties_end] if head.topic == TIMER_TOPIC else None
+
+    def _deliver_batch(self, reader: "_SlotReader", now_ms: int) -> int:
+        """Append the oldest messages of the slot; return how many left it."""
+        batch: list[PendingRecord] = []
+        gone: list[str] = []
+        size = taken = 0
+        for entry in reader.oldest(BATCH_COUNT):
+            taken += 1
+            try:
+                record = self._store.read_at(entry >> _MAGIC_BITS)
+            except QueryNotFound:
+                continue
+            head = decode_head(record)
+            if head.topic != TIMER_TOPIC:
+                continue  # another record has come to stand there
+            text = record[head.properties_start : head.properties_end]
+            topic = find_property(text, b"REAL_TOPIC") or b""
+            if reader.is_recalled(topic, find_property(text, b"UNIQ_KEY")):
+                continue
+            rolls = bool(entry & UnitMagic.ROLL)
+            delivered = delivered_record(record, rolls=rolls, now_ms=now_ms)
+            if delivered is None:
+                continue
+            batch.append(delivered)
+            gone.append(topic.decode("utf-8", "replace"))
+            size += head.size
+            if size >= BATCH_SIZE:
+                break
+        if batch:
+            self._write(batch, now_ms)
+        reader.forget(taken)
+        for name in gone:
+            self._count(name, -1, now_ms)
+        return taken
+
+    def _write(self, batch: list[PendingRecord], now_ms: int) -> None:
+        try:
+            self._writer.write(batch, now_ms)
+        except MessageIllegal:  # one of them: the others must not wait for it for ever
+            if len(batch) > 1:
+                for record in batch:
+                    self._write([record], now_ms)
+
+    def _close_slot(self, reader: "_SlotReader", now_ms: int) -> None:
+        slot = self._wheel.slot(reader.slot_ms)
+        if slot is not None and slot.last != reader.last:  # messages came while it was read
+            reader.go_on(slot.last)
+            return
+        for topic in reader.missed():
+            self._count(topic, 1, now_ms)  # it recalled nothing, so nothing left for it
+        self._wheel.clear_slot(reader.slot_ms)
+        if self._read_ms == reader.slot_ms:  # else one came for an earlier second
+            self._read_ms += PRECISION_MS
+        self._slot = None
+        self._dirty = True
+
+    # What is kept.
+
+    def checkpoint(self, now_ms: int) -> TimerCheckpoint:
+        """Return where the timers stand: what is saved, and what request 60 answers."""
+        state_version, _, counter = self._saved.version
+        return TimerCheckpoint(self._read_ms, self._log.end, self._queue_offset, (state_version, now_ms, counter + 1))
+
+    def metrics(self) -> TimerMetrics:
+        """Return how many messages wait for each topic: what is saved, and what request 61 answers."""
+        return TimerMetrics(
+            {topic: TimerMetric(count, self._counted_ms[topic]) for topic, count in sorted(self._counts.items())},
+            self._metrics_version,
+        )
+
+    def save(self, now_ms: int, *, final: bool = False) -> None:
+        """Save what is durable of where the timers stand. final: make it durable, nothing follows."""
+        if final and self._log.end > 0:
+            self._store.flush()
+            self._dirty = True
+        if self._unsaved is not None and self._unsaved[0] <= self._store.flushed_offset:
+            self._save(self._unsaved[1], exact=False)
+        if self._unsaved is None and self._dirty:
+            self._dirty = False
+            self._unsaved = (self._store.end_offset, self.checkpoint(now_ms))
+            if self._unsaved[0] <= self._store.flushed_offset:
+                self._save(self._unsaved[1], exact=final)
+        if self._metrics_dirty and (final or now_ms >= self._metrics_save_ms):
+            self._metrics_dirty = False
+            self._metrics_save_ms = now_ms + METRICS_SAVE_MS
+            self._metrics_version = next_version(self._metrics_version, now_ms)
+            self._files.save(TIMER_METRICS_FILE, self.metrics().members())
+
+    def _save(self, checkpoint: TimerCheckpoint, *, exact: bool) -> None:
+        self._store.timers.save(checkpoint, exact=exact)
+        self._saved = checkpoint
+        self._unsaved = None
+
+
+class _SlotReader:
+    """One slot on its way out: what was found in its chain, newest first, and what recalls some of that."""
+
+    __slots__ = ("_hits", "last", "position", "recalled", "slot_ms", "stop_position", "waiting")
+
+    def __init__(self, slot_ms: int, last: int) -> None:
+        self.slot_ms = slot_ms
+        self.last = last
+        self.position = last
+        self.stop_position = -1
+        self.waiting = array("q")  # physical offset and magic in one number each: a slot may hold millions
+        self.recalled: dict[bytes, str] = {}
+        self._hits: set[bytes] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.waiting
+
+    def go_on(self, last: int) -> None:
+        """Read what was put in since."""
+        self.stop_position, self.last, self.position = self.last, last, last
+
+    def oldest(self, count: int) -> list[int]:
+        return list(reversed(self.waiting[-count:]))
+
+    def forget(self, count: int) -> None:
+        if count:
+            del self.waiting[-count:]
+
+    def is_recalled(self, topic: bytes, unique_key: bytes | None) -> bool:
+        if not self.recalled or unique_key is None:
+            return False
+        key = topic + b"+" + unique_key
+        if key not in self.recalled:
+            return False
+        self._hits.add(key)
+        return True
+
+    def missed(self) -> list[str]:
+        """Return the topics of recalls that met nothing."""
+        return [topic for key, topic in self.recalled.items() if key not in self._hits]
