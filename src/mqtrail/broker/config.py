@@ -69,6 +69,18 @@ class BrokerConfig:
     groups_max: int = 50_000  # consumer groups that may make themselves; 200 is not bound by it
     locks_max: int = 200_000  # queue locks kept at once
 
+    reject_transactions: bool = False  # RocketMQ: rejectTransactionMessage; refuse half messages
+    transaction_timeout_ms: int = 6_000  # RocketMQ: transactionTimeOut; a half message so young is not asked about
+    transaction_check_ms: int = 30_000  # RocketMQ: transactionCheckInterval
+    transaction_check_max: int = 15  # RocketMQ: transactionCheckMax
+    transaction_op_size_max: int = 4_096  # RocketMQ: transactionOpMsgMaxSize; bytes of one op record, about
+    transaction_op_delay_ms: int = 3_000  # RocketMQ: transactionOpBatchInterval
+    timers: bool = True  # RocketMQ: timerWheelEnable; take timer messages (TIMER_DELAY_SEC, …)
+    timer_delay_max_ms: int = 3 * 24 * 60 * MINUTE_MS  # RocketMQ: timerMaxDelaySec
+    timer_slot_max: int = (1 << 31) - 1  # RocketMQ: timerCongestNumEachSlot
+    recall: bool = True  # RocketMQ: recallMessageEnable; serve recalls of timer messages; there off
+    store_replies: bool = True  # RocketMQ: storeReplyMessageEnable
+
     acl: bool = False  # RocketMQ: aclEnable; the accounts of plain_acl.yml and conf/acl/*.yml
     authentication: bool = False  # RocketMQ: authenticationEnabled; users of 5.x
     authorization: bool = False  # RocketMQ: authorizationEnabled; their policies
@@ -97,6 +109,9 @@ class BrokerConfig:
             "pull_size_max",
             "offsets_save_ms",
             "client_expire_ms",
+            "transaction_check_ms",
+            "transaction_op_size_max",
+            "timer_delay_max_ms",
         ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"found {name} {getattr(self, name)}, expected more than 0")
@@ -118,6 +133,15 @@ class ConfKey(NamedTuple):
 
 def _write_boolean(value: object) -> str:
     return "true" if value else "false"
+
+
+def _milliseconds(seconds: str) -> int:
+    return int(seconds) * 1_000
+
+
+def _write_seconds(value: object) -> str:
+    assert isinstance(value, int)
+    return str(value // 1_000)
 
 
 def _switch(field: str) -> ConfKey:
@@ -162,12 +186,23 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "messageDelayLevel": ConfKey("message_delay_level"),
     "migrateAuthFromV1Enabled": _switch("migrate_acl"),
     "msgTraceTopicName": ConfKey("trace_topic"),
+    "recallMessageEnable": _switch("recall"),
     "regionId": ConfKey("region_id"),
     "registerNameServerPeriod": _number("register_ms"),
+    "rejectTransactionMessage": _switch("reject_transactions"),
     "shortPollingTimeMills": _number("short_polling_ms"),
     "startAcceptSendRequestTimeStamp": _number("start_accept_ms"),
+    "storeReplyMessageEnable": _switch("store_replies"),
+    "timerCongestNumEachSlot": _number("timer_slot_max"),
+    "timerMaxDelaySec": ConfKey("timer_delay_max_ms", _milliseconds, _write_seconds),
+    "timerWheelEnable": _switch("timers"),
     "traceOn": _switch("trace_on"),
     "traceTopicEnable": _switch("trace_topic_enable"),
+    "transactionCheckInterval": _number("transaction_check_ms"),
+    "transactionCheckMax": _number("transaction_check_max"),
+    "transactionOpBatchInterval": _number("transaction_op_delay_ms"),
+    "transactionOpMsgMaxSize": _number("transaction_op_size_max"),
+    "transactionTimeOut": _number("transaction_timeout_ms"),
 }
 
 
