@@ -263,7 +263,7 @@ def test_a_notification_rebalances_at_once() -> None:
 
 
 def test_flow_control_bounds_what_is_held() -> None:
-    """No more messages are pulled than may wait unsettled, and settling some lets more come."""
+    """Once more messages wait unsettled than may, none are pulled; settling some lets more come."""
 
     async def main() -> None:
         async with fake_cluster({"orders": 1}) as cluster:
@@ -273,7 +273,7 @@ def test_flow_control_bounds_what_is_held() -> None:
                 queue = MessageQueue("orders", "broker-a", 0)
                 await until(lambda: queue in consumer.assignment and consumer.queue_infos()[queue].cached_msg_count)
                 for _ in range(10):
-                    assert consumer.queue_infos()[queue].cached_msg_count <= 10
+                    assert consumer.queue_infos()[queue].cached_msg_count <= 10 + 5
                     await asyncio.sleep(0.003)
                 assert len(await consume(consumer, 100)) == 100
 

@@ -7,8 +7,19 @@ connections begin with the first use.
 
 from mqtrail.client.admin import Admin, QueryResult
 from mqtrail.client.admin_base import Gathered
-from mqtrail.client.config import ConsumerConfig, InstanceConfig, ProducerConfig, TraceConfig, parse_namesrv
+from mqtrail.client.allocate import (
+    Allocation,
+    Averagely,
+    ByCircle,
+    Configured,
+    ConsistentHash,
+    MachineRoom,
+    MachineRoomNearby,
+)
+from mqtrail.client.batch import Batch
+from mqtrail.client.config import InstanceConfig, ProducerConfig, TraceConfig, parse_namesrv
 from mqtrail.client.consumer import Consumer
+from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig
 from mqtrail.client.delivery import Delivery
 from mqtrail.client.errors import (
     AttemptFailure,
@@ -17,10 +28,13 @@ from mqtrail.client.errors import (
     ClientError,
     InvalidMessage,
     NoNameServer,
+    NoReply,
+    NotARequest,
     ReadFailed,
     RetryLater,
     RouteNotFound,
     SendFailed,
+    TooManyInFlight,
 )
 from mqtrail.client.hooks import ConsumeHook, SendHook
 from mqtrail.client.identity import local_address, unique_ids
@@ -29,18 +43,39 @@ from mqtrail.client.outgoing import Outgoing, SendResult
 from mqtrail.client.producer import Producer
 from mqtrail.client.pull import PullResult, PullStatus
 from mqtrail.client.reader import QueueReader, RateLimit, ReaderConfig
+from mqtrail.client.replies import make_reply
+from mqtrail.client.selectors import Selector, by_hash, by_machine_room, by_random
+from mqtrail.client.splitting import BatchOutcome, split_batches
+from mqtrail.client.subscriptions import Sql
 from mqtrail.client.sync import SyncConsumer, SyncDelivery, SyncProducer
 from mqtrail.client.sync_admin import SyncAdmin
 from mqtrail.client.trace import TraceCounts
-from mqtrail.wire import ConsumeFromWhere, Message, MessageModel
+from mqtrail.client.transactions import (
+    CheckHandler,
+    LocalHandler,
+    Transaction,
+    TransactionProducer,
+    TransactionResult,
+    TransactionState,
+)
+from mqtrail.wire import CompressionType, ConsumeFromWhere, Message, MessageModel
 
 __all__ = [
     "Admin",
+    "Allocation",
     "AttemptFailure",
+    "Averagely",
+    "Batch",
+    "BatchOutcome",
     "BrokerUnknown",
+    "ByCircle",
+    "CheckHandler",
     "ClientClosed",
     "ClientError",
     "ClientInstance",
+    "CompressionType",
+    "Configured",
+    "ConsistentHash",
     "ConsumeFromWhere",
     "ConsumeHook",
     "Consumer",
@@ -49,9 +84,15 @@ __all__ = [
     "Gathered",
     "InstanceConfig",
     "InvalidMessage",
+    "LitePullConfig",
+    "LocalHandler",
+    "MachineRoom",
+    "MachineRoomNearby",
     "Message",
     "MessageModel",
     "NoNameServer",
+    "NoReply",
+    "NotARequest",
     "Outgoing",
     "Producer",
     "ProducerConfig",
@@ -64,16 +105,28 @@ __all__ = [
     "ReaderConfig",
     "RetryLater",
     "RouteNotFound",
+    "Selector",
     "SendFailed",
     "SendHook",
     "SendResult",
+    "Sql",
     "SyncAdmin",
     "SyncConsumer",
     "SyncDelivery",
     "SyncProducer",
+    "TooManyInFlight",
     "TraceConfig",
     "TraceCounts",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
+    "by_hash",
+    "by_machine_room",
+    "by_random",
     "local_address",
+    "make_reply",
     "parse_namesrv",
+    "split_batches",
     "unique_ids",
 ]

@@ -1,14 +1,14 @@
 """Settings of the client, one frozen dataclass for each of its faces. Times are milliseconds, sizes bytes.
 
-The defaults are the Java client's (named beside each setting where it has one). Nothing here is read from the
-environment: `mqtrail.cli` does that.
+The defaults are the Java client's (named beside each setting where it has one); consumers have theirs in
+consumer_config.py. Nothing here is read from the environment: `mqtrail.cli` does that.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mqtrail.wire import TRACE_TOPIC, ConsumeFromWhere, MessageModel
+from mqtrail.wire import TRACE_TOPIC, CompressionType
 
 MINUTE_MS = 60_000
 KIB = 1024
@@ -25,6 +25,11 @@ class InstanceConfig:
     route_refresh_ms: int = 30_000  # pollNameServerInterval
     heartbeat_ms: int = 30_000  # heartbeatBrokerInterval
     unit_name: str = ""  # appended to the client id
+    namespace: str = ""  # namespace (4.x): stands before the names of topics and groups
+    namespace_v2: str = ""  # namespaceV2 (5.x): travels beside them
+    namesrv_domain: str = ""  # rocketmq.namesrv.domain, as jmenv.tbsite.net: where no name server is given
+    namesrv_subgroup: str = "nsaddr"  # rocketmq.namesrv.domain.subgroup
+    namesrv_refresh_ms: int = 2 * MINUTE_MS  # how often an HTTP end point is asked for the name servers again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,49 +58,28 @@ class ProducerConfig:
 
     send_timeout_ms: int = 3_000  # sendMsgTimeout: the whole send, retries included
     retry_count: int = 2  # retryTimesWhenSendFailed: attempts beyond the first
+    attempt_timeout_ms: int = -1  # sendMsgMaxTimeoutPerRequest: of each attempt but the last; -1: what is left
     retry_not_stored_ok: bool = False  # retryAnotherBrokerWhenNotStoreOK
+    retry_codes: tuple[int, ...] = ()  # addRetryResponseCode: refusals to try again after, beside the built-in ones
     compress_over: int = 4 * KIB  # compressMsgBodyOverHowmuch
-    compress_level: int = 5  # rocketmq.message.compressLevel
+    compress_type: CompressionType = CompressionType.ZLIB  # rocketmq.message.compressType
+    compress_level: int = 5  # rocketmq.message.compressLevel; LZ4 has none
     body_size_max: int = 4 * MIB  # maxMessageSize, before compression
     default_topic: str = "TBW102"  # createTopicKey: the template for topics that do not exist
     default_topic_queue_nums: int = 4  # defaultTopicQueueNums
     latency_fault: bool = False  # sendLatencyFaultEnable
-    in_flight_max: int = 65_535  # requests without an answer; a send waits for its turn within its time-out
-    instance: InstanceConfig = field(default_factory=InstanceConfig)
-    trace: TraceConfig = field(default_factory=TraceConfig)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
-    """A consumer's settings."""
-
-    model: MessageModel = MessageModel.CLUSTERING
-    consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET  # of a group that committed nothing yet
-    consume_from_timestamp_ms: int = 0  # consumeTimestamp, with CONSUME_FROM_TIMESTAMP
-    ordered: bool = False  # MessageListenerOrderly: one message of a queue at a time, queues locked at the broker
-    concurrency: int = 20  # consumeThreadMax: handlers running at once
-    pull_batch_count: int = 32  # pullBatchSize
-    pull_batch_size: int = 256 * KIB  # pullBatchSizeInBytes
-    queue_count_max: int = 1_000  # pullThresholdForQueue
-    queue_size_max: int = 100 * MIB  # pullThresholdSizeForQueue, body bytes
-    span_max: int = 2_000  # consumeConcurrentlyMaxSpan
-    pull_interval_ms: int = 0  # pullInterval
-    poll_suspend_ms: int = 15_000  # brokerSuspendMaxTimeMillis
-    poll_timeout_ms: int = 30_000  # consumerTimeoutMillisWhenSuspend
-    flow_control_ms: int = 50  # pullTimeDelayMillsWhenCacheFlowControl
-    broker_flow_control_ms: int = 20  # pullTimeDelayMillsWhenBrokerFlowControl
-    pull_error_ms: int = 1_000  # pullTimeDelayMillsWhenException
-    rebalance_ms: int = 20_000  # rocketmq.client.rebalance.waitInterval
-    offset_persist_ms: int = 5_000  # persistConsumerOffsetInterval
-    consume_timeout_ms: int = 15 * MINUTE_MS  # consumeTimeout, there in minutes
-    attempts_max: int | None = None  # maxReconsumeTimes; None: the group's (16), ordered: unlimited
-    send_back_timeout_ms: int = 5_000
-    resubmit_ms: int = 5_000  # local retry when neither send-back nor resend succeeded
-    suspend_ms: int = 1_000  # suspendCurrentQueueTimeMillis: ordered retry in place
-    lock_ms: int = 20_000  # rocketmq.client.rebalance.lockInterval
-    lock_valid_ms: int = 30_000  # rocketmq.client.rebalance.lockMaxLiveTime
-    close_wait_ms: int = 5_000  # awaitTerminationMillisWhenShutdown: time for running handlers
-    offset_dir: Path | None = None  # rocketmq.client.localOffsetStoreDir, broadcasting; None: ~/.mqtrail/offsets
+    latency_detect: bool = False  # startDetectorEnable: ask brokers that failed whether they are back
+    detect_ms: int = 3_000  # how often that is done
+    detect_interval_ms: int = 2_000  # detectInterval: the least time between two questions to one broker
+    detect_timeout_ms: int = 200  # detectTimeout
+    in_flight_max: int = 65_535  # clientAsyncSemaphoreValue; a send waits for its turn within its time-out
+    back_pressure: bool = False  # enableBackpressureForAsyncMode: the two bounds below hold
+    back_pressure_count: int = 1_024  # backPressureForAsyncSendNum, at least 10
+    back_pressure_size: int = 100 * MIB  # backPressureForAsyncSendSize, bytes of bodies, at least 1 MiB
+    requests_max: int = 65_535  # request() calls that wait for their reply
+    check_concurrency: int = 1  # checkThreadPoolMaxSize: transactions checked at once
+    check_queue_max: int = 2_000  # checkRequestHoldMax: checks that wait; more are dropped, the broker asks again
+    check_timeout_ms: int = 3_000  # of the answer to a check
     instance: InstanceConfig = field(default_factory=InstanceConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
 

@@ -1,4 +1,4 @@
-"""Consumer: a member of a consumer group. Messages come by `async for`, or to a handler by `run`.
+"""Consumer: a member of a consumer group. Messages come by `async for`, or to handlers by `run`.
 
     async with Consumer("billing", "127.0.0.1:9876", {"orders": "paid || refunded"}, trace=True) as consumer:
         async for m in consumer:
@@ -10,70 +10,100 @@ Source: DefaultMQPushConsumerImpl, ConsumeMessageConcurrentlyService, ConsumeMes
 """
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self, TypeVar, overload
 
-from mqtrail.client.config import NAMESRV_DEFAULT, ConsumerConfig
+from mqtrail.client.allocate import Allocation, Averagely
+from mqtrail.client.batch import Batch
+from mqtrail.client.config import NAMESRV_DEFAULT
+from mqtrail.client.consume_stats import SAMPLE_MS, ConsumeStats
+from mqtrail.client.consumer_config import ConsumerConfig
 from mqtrail.client.delivery import Delivery
-from mqtrail.client.errors import ClientClosed, ClientError, RetryLater, RouteNotFound
+from mqtrail.client.errors import ClientClosed, ClientError, RouteNotFound
+from mqtrail.client.flow import Flow
+from mqtrail.client.handing import Hands
+from mqtrail.client.handlers import AnyHandler, BatchHandler, Handler, Handlers
 from mqtrail.client.held_queues import HeldQueues
 from mqtrail.client.hooks import ConsumeHook
 from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
-from mqtrail.client.rebalance import Rebalancer
+from mqtrail.client.listening import RebalanceListener, tell
+from mqtrail.client.naming import Names
+from mqtrail.client.offsets import open_offsets
+from mqtrail.client.popped import PoppedQueues
+from mqtrail.client.ready import Ready
+from mqtrail.client.rebalance import Rebalancer, Share
 from mqtrail.client.serving import ConsumerServices
+from mqtrail.client.start_offset import StartOffsets
+from mqtrail.client.subscriptions import Expression, Subscriptions
 from mqtrail.client.trace import ClientTracer
 from mqtrail.net import Log
 from mqtrail.wire import (
+    RETRY_PREFIX,
+    SUBSCRIBE_ALL,
     ConsumerData,
     MessageModel,
     MessageQueue,
+    MQError,
     ProcessQueueInfo,
     RemotingCommand,
-    SubscriptionData,
-    retry_topic,
+    pop_retry_topic,
     validate_group,
-    validate_topic,
 )
 
 log = Log()
 
-HandlerResult = RetryLater | None
-Handler = Callable[[Delivery], Awaitable[HandlerResult] | HandlerResult]
+H = TypeVar("H", bound=Handler)
+B = TypeVar("B", bound=BatchHandler)
+
+EXPIRED_CHECK_MAX_MS, EXPIRED_CHECK_MIN_MS = 60_000, 100
 
 
 class Consumer:
     """One member of a consumer group. Use it with `async with`, from one event loop.
 
-    subscriptions: topic -> expression: `*`, or tags as in `TagA || TagB`; all members of a group must subscribe
+    subscriptions: topic -> `*`, or tags as in `TagA || TagB`, or Sql("a > 5"); all members of a group must subscribe
     alike. trace: write a trace record of every delivery. client: share another ClientInstance's connections.
+    allocation: how queues are shared out, the same at all members. on_rebalance: told a topic, all its queues and
+    those of this member, after these changed.
     """
 
     def __init__(
         self,
         group: str,
         namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
-        subscriptions: Mapping[str, str] | None = None,
+        subscriptions: Mapping[str, Expression] | None = None,
         *,
         trace: bool = False,
         config: ConsumerConfig | None = None,
         client: ClientInstance | None = None,
         hooks: Sequence[ConsumeHook] = (),
+        allocation: Allocation | None = None,
+        on_rebalance: RebalanceListener | None = None,
     ) -> None:
         validate_group(group)
-        self.group = group
-        self.config = config or ConsumerConfig()
+        self.config = config = config or ConsumerConfig()
         self._own_client = client is None
-        self._client = client or ClientInstance(namesrv, self.config.instance)
-        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._client = client or ClientInstance(namesrv, config.instance)
+        self._names = Names(group, self._client.config.namespace)
+        self.group = self._names.group
+        self._clustering = config.model is MessageModel.CLUSTERING
+        self._allocation = allocation or Averagely()
+        self._on_rebalance = on_rebalance
+        self._subscriptions = Subscriptions(self._names)
         for topic, expression in (subscriptions or {}).items():
-            self.subscribe(topic, expression)
-        self._tracer = ClientTracer(self._client, group, self.config.trace, "CONSUME") if trace else None
-        listeners = [*([self._tracer] if self._tracer else []), *hooks]
-        self._handler: Handler | None = None
-        self._queues = HeldQueues(self._client, group, self._subscriptions, listeners, self.config)
+            self._subscriptions.put(topic, expression)
+        self._tracer = ClientTracer(self._client, group, config.trace, "CONSUME") if trace else None
+        self._handlers = Handlers()
+        self._ready = Ready()
+        self._flow = Flow(config)
+        self._stats = ConsumeStats()
+        hooks = (*((self._tracer,) if self._tracer is not None else ()), *hooks)
+        self._hands = Hands(self._client, hooks, self._stats)
+        self._offsets = open_offsets(self._client, self._names.group, hooks, config)
+        shared = (self._client, self._names, self._subscriptions, self._ready, self._hands)
+        self._queues = HeldQueues(*shared, self._offsets, self._flow, self._stats, config, self._wake)
+        self._popped = PoppedQueues(*shared, self._flow, self._stats, config)
         self._services = ConsumerServices(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._running = False
@@ -100,64 +130,81 @@ class Consumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues this member consumes now, sorted."""
-        return self._queues.queues
-
-    def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Subscribe to a topic, before `start`. Raises InvalidParameter for a bad name."""
-        validate_topic(topic)
-        self._subscriptions[topic] = SubscriptionData.build(topic, expression, sub_version=now_ms())
-
-    def handler(self, handler: Handler) -> Handler:
-        """Register a handler for `run`: a decorator."""
-        self._handler = handler
-        return handler
+        """The queues this member consumes now, sorted. A queue id of -1: it pops any queue of that broker."""
+        return sorted([*self._queues.queues, *self._popped.queues])
 
     async def start(self) -> None:
-        """Join the group and begin to pull. Topics that do not exist yet are waited for."""
+        """Join the group and begin to pull. Topics that do not exist yet are waited for.
+
+        Raises NoNameServer, and a Refusal for an Sql filter that a broker does not take.
+        """
         if self._running:
             return
         if not self._subscriptions:
             raise ClientError(f"consumer of group {self.group!r} without a subscription: give at least one topic")
-        if self.config.model is MessageModel.CLUSTERING:
-            topic = retry_topic(self.group)
-            self._subscriptions.setdefault(topic, SubscriptionData.build(topic, "*", sub_version=now_ms()))
+        if self._clustering:
+            self._subscriptions.put_retry(self._names.retry_topic)
         self.started_ms = now_ms()
-        queues = self._queues
-        lock = queues.locks.lock if queues.locks is not None else None
-        topics = list(self._subscriptions)
-        self._rebalancer = Rebalancer(self._client, self.group, topics, queues.offset_store, queues, lock, self.config)
+        config, queues = self.config, self._queues
+        by_broker = self._clustering and not config.ordered and not config.client_rebalance
+        self._rebalancer = Rebalancer(
+            self._client,
+            self.group,
+            config.model,
+            self._subscriptions.topics,
+            StartOffsets(self._client, self._offsets, config.consume_from, config.consume_from_timestamp_ms),
+            queues,
+            self._allocation,
+            config.rebalance_ms,
+            lock=queues.locks.lock if queues.locks is not None else None,
+            popping=self._popped if by_broker else None,
+            on_share=self._shared_out,
+        )
         await self._client.start()
-        self._client.add_consumer(self)
-        self._running = True
         try:
+            await self._offsets.open()
+            self._client.add_consumer(self)
+            self._running = True
             for topic in self._subscriptions:
                 try:
                     await self._client.route(topic)
                 except RouteNotFound:
                     log.info("consumer.topic_missing", group=self.group, topic=topic)
+            await self._subscriptions.check(self._client)
             await self._client.heartbeat()
         except BaseException:
             self._running = False
             await self._client.remove_consumer(self.group)
+            await self._offsets.close()
             if self._own_client:
                 await self._client.close()
             raise
         if self._tracer is not None:
             self._tracer.start()
-        every = self._client.every
-        stuck_ms = min(60_000, max(100, self.config.consume_timeout_ms // 4))
+        self._tasks = [self._client.spawn(work) for work in self._periodic_work()]
+
+    def _periodic_work(self) -> list[Any]:
+        every, queues, config = self._client.every, self._queues, self.config
+        expired_ms = min(EXPIRED_CHECK_MAX_MS, max(EXPIRED_CHECK_MIN_MS, config.consume_timeout_ms // 4))
         work = [
             self._rebalancer.run(),
-            every(self.config.offset_persist_ms, queues.persist),
-            every(stuck_ms, queues.give_back_stuck),
+            every(config.offset_persist_ms, queues.persist),
+            every(expired_ms, queues.give_back_expired),
+            every(SAMPLE_MS, self._sample),
         ]
         if queues.locks is not None:
-            work.append(every(self.config.lock_ms, queues.renew_locks))
-        self._tasks = [self._client.spawn(one) for one in work]
+            work.append(every(config.lock_ms, queues.renew_locks))
+        return work
+
+    async def _sample(self) -> None:
+        self._stats.sample()
 
     async def close(self) -> None:
-        """Stop pulling, wait for running handlers, commit, leave the group, bring the trace home."""
+        """Stop pulling, wait for running handlers, commit, leave the group, bring the trace home.
+
+        What handlers finish within `close_wait_ms` is settled and committed; what nobody began, or what is not
+        finished by then, comes again here or elsewhere.
+        """
         if not self._running:
             return
         self._running = False
@@ -165,11 +212,14 @@ class Consumer:
             task.cancel()
         await asyncio.wait(self._tasks)
         try:
+            self._ready.close()
             await self._queues.stop_pulling()
-            count = await self._queues.wait_idle(self.config.close_wait_ms)
+            await self._popped.stop()
+            count = await self._hands.wait_idle(self.config.close_wait_ms)
             if count:
                 log.warning("consumer.closed_over_handlers", group=self.group, count=count, remedy="they come again")
             await self._queues.let_go()
+            await self._offsets.close()
             if self._tracer is not None:
                 await self._tracer.close()
             await self._client.remove_consumer(self.group)
@@ -177,58 +227,156 @@ class Consumer:
             if self._own_client:
                 await self._client.close()
 
-    # -- getting messages ------------------------------------------------------------------------------------------
+    def suspend(self) -> None:
+        """Pull no more until `resume`; what was pulled is still handed out."""
+        self._flow.suspend()
 
-    def __aiter__(self) -> Self:
-        return self
+    def resume(self) -> None:
+        """Go on after `suspend`."""
+        self._flow.resume()
+        self._wake()
 
-    async def __anext__(self) -> Delivery:
-        """Return the next message; ends when the consumer is closed."""
-        ready = self._queues.ready
-        while self._running or not ready.empty():
-            delivery = await ready.get()
-            if delivery is None:
-                ready.put_nowait(None)  # for the next who asks
-                break
-            if self._queues.may_start(delivery):
-                return delivery
-        raise StopAsyncIteration
+    # -- subscriptions ---------------------------------------------------------------------------------------------
 
-    async def run(self, handler: Handler | None = None) -> None:
-        """Call handler for each message, `concurrency` at once, until the consumer is closed.
+    def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
+        """Subscribe to a topic or change what is wanted of it, also while running; then brokers hear of it at once.
+
+        Raises InvalidParameter for a bad name, SubscriptionParseFailed for tags that are only separators.
+        """
+        self._subscriptions.put(topic, expression)
+        if self._running:
+            self._client.spawn(self._resubscribed(self._names.topic(topic)))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want no more of a topic, also while running: its queues are given up, what is settled is committed."""
+        if self._subscriptions.remove(self._names.topic(topic)) and self._running:
+            self._client.spawn(self._resubscribed(self._names.topic(topic)))
+
+    async def _resubscribed(self, topic: str) -> None:
+        try:
+            await self._subscriptions.check(self._client, [topic])
+        except (MQError, OSError) as error:
+            log.error("consumer.subscription_refused", group=self.group, topic=topic, error=str(error))
+        await self._client.heartbeat()
+        self._wake()
+
+    async def _shared_out(self, topic: str, share: Share) -> None:
+        """A topic's queues changed: share its bounds out anew, tell brokers and the application."""
+        self._flow.share(topic, sorted(share.pulled))
+        if self._clustering and not topic.startswith(RETRY_PREFIX) and bool(share.pulled) != bool(share.popped):
+            # What was popped before and failed waits in a retry topic of its own; a broker that pops looks there.
+            retries = pop_retry_topic(topic, self.group)
+            if share.popped:
+                self._subscriptions.remove(retries)
+            elif not self.config.client_rebalance and not self.config.ordered:
+                self._subscriptions.put_retry(retries)
+        self._subscriptions.renew(topic)
+        await self._client.heartbeat()
+        if self._on_rebalance is not None and not topic.startswith(RETRY_PREFIX):
+            mine = sorted(share.pulled | share.popped)
+            await tell(self._on_rebalance, self._names.plain(topic), list(share.all), mine)
+
+    # -- handlers --------------------------------------------------------------------------------------------------
+
+    @overload
+    def handler(self, topic: H, /) -> H: ...
+
+    @overload
+    def handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[H], H]: ...
+
+    def handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
+        """Register a handler for `run`: a decorator, with a topic and what to take of it, or bare for all topics.
+
+        With a topic it subscribes too; a topic may have several handlers, by tag. Raises ClientError when two want
+        the same, or the other kind of handler is registered; and as `subscribe` does.
+        """
+        return self._register(topic, expression, batches=False)
+
+    @overload
+    def batch_handler(self, topic: B, /) -> B: ...
+
+    @overload
+    def batch_handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[B], B]: ...
+
+    def batch_handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
+        """Register a handler of batches (at most `batch_count_max` messages of one queue), as `handler` does."""
+        return self._register(topic, expression, batches=True)
+
+    def _register(self, topic: Any, expression: Expression, *, batches: bool) -> Any:
+        if callable(topic):
+            self._check_batches(batches)
+            self._handlers.put(topic, batches=batches)
+            return topic
+
+        def register(handler: AnyHandler) -> AnyHandler:
+            self._check_batches(batches)
+            wanted = self._handlers.put_topic(topic, expression, handler, batches=batches)
+            self.subscribe(topic, wanted)
+            return handler
+
+        return register
+
+    def _check_batches(self, batches: bool) -> None:
+        if not batches and self.config.batch_count_max > 1:
+            raise ClientError(
+                f"batch_count_max is {self.config.batch_count_max}, so messages come in batches: "
+                "register with batch_handler, or iterate over batches()"
+            )
+
+    async def run(self, handler: Handler | BatchHandler | None = None) -> None:
+        """Call handlers for the messages, `concurrency` at once, until the consumer is closed.
 
         A handler that returns None has succeeded; it asks for another delivery by returning or raising RetryLater, and
         any other exception does the same. A plain function runs in a thread of its own pool.
         """
-        handler = self._handler = handler or self._handler
-        if handler is None:
+        if handler is not None:
+            self._handlers.put(handler, batches=self.config.batch_count_max > 1)
+        if not self._handlers:
             raise ClientError("no handler: hand one to run(), or register it with @consumer.handler")
         if not self._running:
             raise ClientClosed("the consumer is not running: use it within `async with Consumer(...)`")
-        is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
-        with ThreadPoolExecutor(self.config.concurrency, "mqtrail-handler") as pool:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(self.config.concurrency):
-                    workers.create_task(self._work(handler, None if is_async else pool))
+        await self._handlers.run(_Items(self._ready), self.config.concurrency)
 
-    async def _work(self, handler: Handler, pool: ThreadPoolExecutor | None) -> None:
-        async for delivery in self:
-            async with delivery.process():
-                if pool is None:
-                    answer: Any = handler(delivery)
-                    result = await answer if inspect.isawaitable(answer) else answer
-                else:
-                    answer = await asyncio.get_running_loop().run_in_executor(pool, handler, delivery)
-                    result = await answer if inspect.isawaitable(answer) else answer
-                if isinstance(result, RetryLater):
-                    delivery.retry_later(result.delay_level, result.detail)
+    # -- iterating -------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        self._check_batches(False)
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Return the next message; ends when the consumer is closed."""
+        item = await self._ready.take()
+        if isinstance(item, Delivery):
+            return item
+        if item is None:
+            raise StopAsyncIteration
+        raise ClientError("batch_count_max is above 1, so messages come in batches: iterate over batches()")
+
+    def batches(self) -> AsyncIterator[Batch]:
+        """Iterate over batches of at most `batch_count_max` messages of one queue; ends with the consumer."""
+        return _Batches(self._ready)
 
     # -- what operators ask for through a broker -------------------------------------------------------------------
 
     @property
-    def registered_handler(self) -> Handler | None:
-        """The handler of `run`, when there is one."""
-        return self._handler
+    def names(self) -> Names:
+        """How its topics and group are called."""
+        return self._names
+
+    @property
+    def handlers(self) -> Handlers:
+        """The handlers of `run`."""
+        return self._handlers
+
+    @property
+    def popped(self) -> PoppedQueues:
+        """What it pops."""
+        return self._popped
+
+    @property
+    def stats(self) -> ConsumeStats:
+        """What it did lately."""
+        return self._stats
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
@@ -240,7 +388,7 @@ class Consumer:
         return self._queues.offsets()
 
     def queue_infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
-        """The state of each queue."""
+        """The state of each queue that is pulled."""
         return self._queues.infos()
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -255,18 +403,45 @@ class Consumer:
             self.group,
             message_model=self.config.model,
             consume_from_where=self.config.consume_from,
-            subscription_data_set=tuple(self._subscriptions.values()),
+            subscription_data_set=self._subscriptions.data(),
         )
 
     def topics(self) -> Sequence[str]:
         """The topics whose routes it needs."""
-        return list(self._subscriptions)
+        return self._subscriptions.topics()
 
     def on_route_changed(self) -> None:
         """Queues may have come or gone."""
+        self._wake()
+
+    def _wake(self) -> None:
         if self._running:
             self._rebalancer.wake()
 
     def serve(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """Answer a broker's request of this group."""
         return self._services.serve(command)
+
+
+class _Items:
+    """What is ready, for the workers that share it."""
+
+    def __init__(self, ready: Ready) -> None:
+        self._ready = ready
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery | Batch:
+        item = await self._ready.take()
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+
+class _Batches(_Items):
+    """The same as batches: a single delivery is a batch of one."""
+
+    async def __anext__(self) -> Batch:
+        item = await super().__anext__()
+        return item if isinstance(item, Batch) else Batch.of(item)

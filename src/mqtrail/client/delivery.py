@@ -8,14 +8,11 @@ A delivery that is never settled keeps its queue's offset where it is: the messa
 member of the group.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mqtrail.client.errors import ClientError, RetryLater
-from mqtrail.client.identity import now_ms
-from mqtrail.client.process_queue import ProcessQueue
 from mqtrail.client.trace.text import detail
 from mqtrail.net import Log
 from mqtrail.wire import MessageExt, MessageQueue
@@ -23,39 +20,62 @@ from mqtrail.wire import MessageExt, MessageQueue
 log = Log()
 
 
+class Outcome(NamedTuple):
+    """What a handler made of a message. result: SUCCESS, FAILED or EXCEPTION; the rest is RetryLater's."""
+
+    result: str
+    delay_level: int = 0
+    suspend_ms: int | None = None
+    detail: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Outcome":
+        """Return what an exception of the handler means."""
+        if isinstance(error, RetryLater):
+            return cls("FAILED", error.delay_level, error.suspend_ms, error.detail)
+        return cls("EXCEPTION", detail=detail(error))
+
+
+SUCCESS = Outcome("SUCCESS")
+
+
+class Source(Protocol):
+    """Where a delivery comes from: a queue that is pulled, or one that is popped."""
+
+    @property
+    def queue(self) -> MessageQueue: ...
+
+
 class Settler(Protocol):
-    """The consumer, as a delivery sees it."""
+    """The consumer, as deliveries see it."""
 
-    def begun(self, delivery: "Delivery") -> str: ...
+    def begun(self, deliveries: Sequence["Delivery"]) -> None:
+        """A handler starts with these, all of one source: note the time, tell the hooks."""
 
-    async def settle(self, delivery: "Delivery", result: str, delay_level: int, text: str, ended_ms: int) -> None: ...
+    def startable(self, deliveries: Sequence["Delivery"]) -> Sequence["Delivery"]:
+        """Those that may go to the application now."""
+        ...
+
+    def abandon(self, deliveries: Sequence["Delivery"]) -> None:
+        """The handler was cancelled, and these are not settled."""
+
+    async def settle(self, deliveries: Sequence["Delivery"], outcomes: Sequence[Outcome]) -> None:
+        """The handler is done: one outcome a delivery. What it began is finished even if the caller is cancelled."""
 
 
 class Delivery:
     """A message and its outcome. The message's own fields are in `message`; the common ones are here too."""
 
-    __slots__ = (
-        "_delay_level",
-        "_detail",
-        "_later",
-        "_settled",
-        "_settler",
-        "message",
-        "process_queue",
-        "request_id",
-        "started_ms",
-    )
+    __slots__ = ("_later", "_settled", "_settler", "message", "process_queue", "request_id", "started_ms")
 
-    def __init__(self, message: MessageExt, process_queue: ProcessQueue, settler: Settler) -> None:
+    def __init__(self, message: MessageExt, process_queue: Source, settler: Settler) -> None:
         self.message = message
         self.process_queue = process_queue
         self.request_id = ""
         self.started_ms = 0
         self._settler = settler
         self._settled = False
-        self._later = False
-        self._delay_level = 0
-        self._detail = ""
+        self._later: Outcome | None = None
 
     @property
     def body(self) -> bytes:
@@ -97,25 +117,36 @@ class Delivery:
         """Whether its outcome is decided."""
         return self._settled
 
+    @property
+    def settler(self) -> Settler:
+        """Who decides what becomes of it."""
+        return self._settler
+
+    @property
+    def outcome(self) -> Outcome:
+        """What `process` would settle it as now: a success, unless `retry_later` was called."""
+        return self._later or SUCCESS
+
+    def taken(self) -> "Delivery | None":
+        """Return itself when it may go to the application, None when it is void by now."""
+        return self if self._settler.startable((self,)) else None
+
     def begin(self) -> None:
         """Note that its handler starts now. `process` does so by itself."""
         if not self.started_ms:
-            self.started_ms = now_ms()
-            self.process_queue.last_consume_ms = self.started_ms
-            self.process_queue.running[self.message.queue_offset] = asyncio.get_running_loop().time()
-            self.request_id = self._settler.begun(self)
+            self._settler.begun((self,))
 
-    def retry_later(self, delay_level: int = 0, detail: str = "") -> None:
-        """Decide inside `process` that the message shall come again; see RetryLater for delay_level."""
-        self._later, self._delay_level, self._detail = True, delay_level, detail
+    def retry_later(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
+        """Decide inside `process` that the message shall come again; see RetryLater for the arguments."""
+        self._later = Outcome("FAILED", delay_level, suspend_ms, detail)
 
     async def ack(self) -> None:
         """Settle it as a success."""
-        await self._settle("SUCCESS", 0, "")
+        await self._settle(SUCCESS)
 
-    async def retry(self, delay_level: int = 0, detail: str = "") -> None:
+    async def retry(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
         """Settle it as a failure: it comes again, or goes to the dead-letter topic after the last attempt (-1: now)."""
-        await self._settle("FAILED", delay_level, detail)
+        await self._settle(Outcome("FAILED", delay_level, suspend_ms, detail))
 
     @asynccontextmanager
     async def process(self, *, reraise: bool = False) -> AsyncIterator["Delivery"]:
@@ -128,24 +159,29 @@ class Delivery:
         try:
             yield self
         except RetryLater as later:
-            await self._settle("FAILED", later.delay_level, later.detail)
+            await self._settle(Outcome.of(later))
         except Exception as error:
             log.exception("consumer.handler_failed", topic=self.topic, msg_id=self.msg_id, attempt=self.attempt)
-            await self._settle("EXCEPTION", self._delay_level, detail(error))
+            await self._settle(Outcome.of(error))
             if reraise:
                 raise
+        except BaseException:
+            if not self._settled:
+                self._settler.abandon((self,))
+            raise
         else:
-            if self._later:
-                await self._settle("FAILED", self._delay_level, self._detail)
-            else:
-                await self._settle("SUCCESS", 0, "")
+            await self._settle(self._later or SUCCESS)
 
-    async def _settle(self, result: str, delay_level: int, text: str) -> None:
+    def claim(self) -> None:
+        """Take the right to settle it, which there is once. ClientError: it was taken."""
         if self._settled:
             raise ClientError(f"message {self.msg_id} is settled already: one ack, retry or process block each")
-        self.begin()
         self._settled = True
-        await self._settler.settle(self, result, delay_level, text, now_ms())
+
+    async def _settle(self, outcome: Outcome) -> None:
+        self.claim()
+        self.begin()
+        await self._settler.settle((self,), (outcome,))
 
     def __repr__(self) -> str:
         return f"Delivery({self.topic!r}, msg_id={self.msg_id!r}, attempt={self.attempt}, body={len(self.body)} bytes)"

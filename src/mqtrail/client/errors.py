@@ -79,14 +79,28 @@ class SendFailed(ClientError):
         )
 
 
+class TooManyInFlight(SendFailed):
+    """The send found no permit within its time-out: too many sends, or too many bytes, are on their way already."""
+
+
+class NoReply(ClientError):
+    """A request was sent and nobody replied in time: the replier may have served it. RocketMQ: 10006."""
+
+
+class NotARequest(ClientError):
+    """A message that cannot be replied to: it lacks what a request carries. RocketMQ: 10007."""
+
+
 class RetryLater(Exception):
-    """Raise it in a handler to have the message delivered again.
+    """Raise it in a handler, or return it, to have the message delivered again.
 
     delay_level: 0 lets the broker choose (3 + attempts made so far), 1..18 is a level of `messageDelayLevel`, -1 sends
-    the message to the group's dead-letter topic at once.
+    the message to the group's dead-letter topic at once. suspend_ms: of an ordered consumer, which tries again in
+    place, how long the queue stands still (10 to 30 000); None: `suspend_ms` of its settings.
     """
 
-    def __init__(self, delay_level: int = 0, detail: str = "") -> None:
+    def __init__(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
         super().__init__(detail or f"retry later, delay level {delay_level}")
         self.delay_level = delay_level
         self.detail = detail
+        self.suspend_ms = suspend_ms

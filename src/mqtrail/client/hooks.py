@@ -28,11 +28,10 @@ class SendHook(Protocol):
 
 
 class ConsumeHook(Protocol):
-    """Follows deliveries to handlers and what the group commits."""
+    """Follows deliveries to handlers and what the group commits. Messages handed out together share a request id."""
 
-    def consume_started(self, message: MessageExt, started_ms: int) -> str:
-        """A message is handed to a handler; returns the request id that its end is told with."""
-        ...
+    def consume_started(self, request_id: str, message: MessageExt, started_ms: int) -> None:
+        """A message is handed to a handler, alone or with others; its end is told with the same request id."""
 
     def consume_complete(
         self,
@@ -44,8 +43,12 @@ class ConsumeHook(Protocol):
         *,
         success: bool,
         detail: str,
+        batch_count: int = 1,
     ) -> None:
-        """The handler is done. result: SUCCESS, FAILED (asked for a retry), EXCEPTION, TIME_OUT (late)."""
+        """The handler is done. result: SUCCESS, FAILED (asked for a retry), EXCEPTION, TIME_OUT (late).
+
+        batch_count: messages that this call of the handler had.
+        """
 
     def offset_committed(self, queue: MessageQueue, consumer_offset: int, now_ms: int) -> None:
         """The group's offset of a queue was sent to its broker."""

@@ -7,7 +7,8 @@ Source: RebalanceImpl.lock and unlock, RocketMQ client; LOCK_BATCH_MQ (41), UNLO
 import asyncio
 from collections.abc import Iterable
 
-from mqtrail.client.config import ConsumerConfig
+from mqtrail.client.consumer_config import ConsumerConfig
+from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
 from mqtrail.client.process_queue import ProcessQueue
 from mqtrail.net import Log
@@ -70,6 +71,7 @@ class QueueLocks:
     def note(self, process_queue: ProcessQueue) -> None:
         """Write the lock's end into the process queue."""
         process_queue.locked_until = self._locked_until.get(process_queue.queue, 0.0)
+        process_queue.last_lock_ms = now_ms()
 
     def holds(self, process_queue: ProcessQueue) -> bool:
         """Whether the queue may be worked on now."""

@@ -1,19 +1,21 @@
 """Consumer offsets: kept in memory while messages are settled, written to the broker (or a file) now and then.
 
-Remote for clustering (QUERY_ and UPDATE_CONSUMER_OFFSET), a local file for broadcasting.
-Source: RemoteBrokerOffsetStore, LocalFileOffsetStore, RocketMQ client.
+At the broker for clustering (QUERY_ and UPDATE_CONSUMER_OFFSET); for broadcasting in a file (local_offsets.py).
+Source: RemoteBrokerOffsetStore, RocketMQ client.
 """
 
 import asyncio
-import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig
+from mqtrail.client.hooks import ConsumeHook
+from mqtrail.client.identity import local_address, now_ms
 from mqtrail.client.instance import ClientInstance
+from mqtrail.client.local_offsets import LocalOffsets
 from mqtrail.client.routes import queue_name
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue, MQError, QueryNotFound, QueueOffsets, RequestCode
+from mqtrail.wire import MessageModel, MessageQueue, MQError, QueryNotFound, RequestCode
 
 log = Log()
 
@@ -22,6 +24,12 @@ Committed = Callable[[MessageQueue, int], None]
 
 class OffsetStore(Protocol):
     """Where a group's offsets are."""
+
+    async def open(self) -> None:
+        """Make ready. Raises ClientError when another consumer works with the same place."""
+
+    async def close(self) -> None:
+        """Let go of it."""
 
     def update(self, queue: MessageQueue, offset: int, *, only_up: bool = True) -> None:
         """Note in memory. only_up: never go back."""
@@ -50,6 +58,12 @@ class RemoteOffsets:
         self._committed = committed
         self._memory: dict[MessageQueue, int] = {}
         self._stored: dict[MessageQueue, int] = {}
+
+    async def open(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
 
     def update(self, queue: MessageQueue, offset: int, *, only_up: bool = True) -> None:
         if not only_up or offset > self._memory.get(queue, -1):
@@ -100,71 +114,17 @@ class RemoteOffsets:
         }
 
 
-class LocalOffsets:
-    """A file of this client keeps them: every member of a broadcasting group has its own.
+def open_offsets(
+    client: ClientInstance, group: str, hooks: Sequence[ConsumeHook], config: ConsumerConfig | LitePullConfig
+) -> OffsetStore:
+    """Return the offset store of a consumer; hooks hear of what it commits."""
 
-    The format is Java's offsets.json, read leniently; the file is replaced whole, its predecessor kept as `.bak`.
-    """
+    def committed(queue: MessageQueue, offset: int) -> None:
+        time_ms = now_ms()
+        for hook in hooks:
+            hook.offset_committed(queue, offset, time_ms)
 
-    def __init__(self, folder: Path | None, client_name: str, group: str, committed: Committed) -> None:
-        folder = Path.home() / ".mqtrail" / "offsets" if folder is None else folder
-        self._path = folder / client_name / group / "offsets.json"
-        self._committed = committed
-        self._memory: dict[MessageQueue, int] = {}
-        self._stored: dict[MessageQueue, int] | None = None
-
-    def update(self, queue: MessageQueue, offset: int, *, only_up: bool = True) -> None:
-        if not only_up or offset > self._memory.get(queue, -1):
-            self._memory[queue] = offset
-
-    def noted(self, queue: MessageQueue) -> int | None:
-        return self._memory.get(queue)
-
-    async def read(self, queue: MessageQueue) -> int | None:
-        if self._stored is None:
-            self._stored = await asyncio.to_thread(self._load)
-        return self._stored.get(queue)
-
-    async def persist(self, queues: Iterable[MessageQueue]) -> None:
-        if self._stored is None:
-            self._stored = await asyncio.to_thread(self._load)
-        changed = {
-            queue: offset
-            for queue in queues
-            if (offset := self._memory.get(queue)) is not None and self._stored.get(queue) != offset
-        }
-        if not changed:
-            return
-        merged = self._stored | changed
-        try:
-            await asyncio.to_thread(self._save, merged)
-        except OSError as error:
-            log.warning("consumer.commit_failed", path=str(self._path), error=str(error))
-            return
-        self._stored = merged
-        for queue, offset in changed.items():
-            self._committed(queue, offset)
-
-    def forget(self, queue: MessageQueue) -> None:
-        self._memory.pop(queue, None)
-
-    def _load(self) -> dict[MessageQueue, int]:
-        for path in (self._path, self._path.with_name("offsets.json.bak")):
-            try:
-                return dict(QueueOffsets.decode(path.read_bytes()).offset_table)
-            except FileNotFoundError:
-                continue
-            except (OSError, MQError) as error:
-                log.warning("consumer.offsets_unreadable", path=str(path), error=str(error))
-        return {}
-
-    def _save(self, offsets: dict[MessageQueue, int]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = self._path.with_name("offsets.json.tmp")
-        with open(new, "wb") as file:
-            file.write(QueueOffsets(offsets).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        if self._path.exists():
-            os.replace(self._path, self._path.with_name("offsets.json.bak"))
-        os.replace(new, self._path)
+    if config.model is MessageModel.CLUSTERING:
+        return RemoteOffsets(client, group, committed)
+    # The name must outlive the process, so it is not the client id, as in Java: one consumer a group, host and name.
+    return LocalOffsets(config.offset_dir, f"{local_address()}@{config.instance_name}", group, committed)

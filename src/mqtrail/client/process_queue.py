@@ -5,24 +5,33 @@ Source: ProcessQueue, RocketMQ client.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mqtrail.wire import MessageExt, MessageQueue
+
+
+def _nobody() -> None:
+    return None
 
 
 class ProcessQueue:
     """Pulled and unsettled messages of one queue, by queue offset. Offsets come in rising order."""
 
-    def __init__(self, queue: MessageQueue) -> None:
+    def __init__(self, queue: MessageQueue, first_offset: int = -1) -> None:
         self.queue = queue
+        self.on_room: Callable[[], None] = _nobody  # told when something was settled
         self.dropped = False  # the queue is another member's now: results are ignored
+        self.closing = False  # to be given up: nothing more is handed out, results still count
+        self.out = 0  # ordered: messages that are offered or handed out; 1 more while the queue stands still
         self.locked_until = 0.0  # loop time, ordered consumption
+        self.last_lock_ms = 0
         self.last_consume_ms = 0
         self.size = 0  # body bytes
-        self.running: dict[int, float] = {}  # queue offset -> loop time at which its handler began
+        self.handed: dict[int, float] = {}  # queue offset -> loop time at which the application got it
+        self.running: set[int] = set()  # queue offsets whose handlers run
         self._messages: dict[int, MessageExt] = {}
         self._order: deque[int] = deque()
-        self._next = -1
+        self._next = first_offset
 
     def __contains__(self, queue_offset: int) -> bool:
         return queue_offset in self._messages
@@ -41,6 +50,11 @@ class ProcessQueue:
     def commit_offset(self) -> int:
         """The offset that may be committed: the lowest unsettled one, else behind the last one seen; -1 for none."""
         return self._order[0] if self._order else self._next
+
+    @property
+    def next_offset(self) -> int:
+        """Where pulling goes on."""
+        return self._next
 
     @property
     def first_offset(self) -> int | None:
@@ -67,6 +81,17 @@ class ProcessQueue:
         self._next = max(self._next, end)
         return new
 
+    def head(self, count: int) -> list[MessageExt]:
+        """Return the first unsettled messages, at most count."""
+        found: list[MessageExt] = []
+        for offset in self._order:
+            if len(found) == count:
+                break
+            message = self._messages.get(offset)
+            if message is not None:
+                found.append(message)
+        return found
+
     def replace(self, message: MessageExt) -> None:
         """Put another form of an unsettled message in its place (a local retry counts it up)."""
         if message.queue_offset in self._messages:
@@ -78,19 +103,17 @@ class ProcessQueue:
         if message is None:
             return None
         self.size -= len(message.body)
-        self.running.pop(queue_offset, None)
+        self.handed.pop(queue_offset, None)
+        self.running.discard(queue_offset)
         order, messages = self._order, self._messages
         while order and order[0] not in messages:
             order.popleft()
         return self.commit_offset
 
-    def clear(self) -> None:
-        """Forget everything, as after an offset reset."""
-        self._messages.clear()
-        self._order.clear()
-        self.running.clear()
-        self.size = 0
-        self._next = -1
+    def returned(self, queue_offset: int) -> None:
+        """Note that the application is done with a message, whatever becomes of it."""
+        self.handed.pop(queue_offset, None)
+        self.running.discard(queue_offset)
 
     def message(self, queue_offset: int) -> MessageExt | None:
         """The unsettled message at an offset."""

@@ -1,13 +1,22 @@
-"""What a pull brings back, shared by consumer and reader: status, raw records, where the queue begins and ends."""
+"""A pull: how it is asked for, and what it brings back: status, raw records, where the queue begins and ends.
+
+Shared by consumers and reader. Source: PullAPIWrapper and PullMessageRequestHeader, RocketMQ client and remoting.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mqtrail.client.errors import BrokerUnknown
+from mqtrail.client.instance import ClientInstance
 from mqtrail.wire import (
+    MASTER_ID,
     MessageExt,
+    MessageQueue,
     PullResponseHeader,
     RemotingCommand,
+    RequestCode,
     ResponseCode,
+    SubscriptionData,
     decode_records,
     refusal_for,
     split_records,
@@ -48,6 +57,58 @@ class PullResult:
     def messages(self, broker_name: str = "") -> list[MessageExt]:
         """Decode the records, bodies decompressed. broker_name: of the queue, for a record does not hold it."""
         return decode_records(b"".join(self.records), broker_name)
+
+    def wanted(self, subscription: SubscriptionData, broker_name: str) -> list[MessageExt]:
+        """Decode the records that the subscription takes; the broker compared hashes of tags only."""
+        messages = self.messages(broker_name)
+        if subscription.is_all:
+            return messages
+        return [message for message in messages if subscription.matches_tag(message.tags)]
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """What a consumer asks of a queue. flags: PullSysFlag. commit_offset goes with COMMIT_OFFSET alone."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+    count_max: int
+    size_max: int
+    flags: int
+    suspend_ms: int
+    subscription: SubscriptionData
+    commit_offset: int = 0
+    code: RequestCode = RequestCode.PULL_MESSAGE
+
+    def command(self) -> RemotingCommand:
+        """Return the request."""
+        queue, subscription = self.queue, self.subscription
+        ext = {
+            "consumerGroup": self.group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(self.offset),
+            "maxMsgNums": str(self.count_max),
+            "sysFlag": str(int(self.flags)),
+            "commitOffset": str(self.commit_offset),
+            "suspendTimeoutMillis": str(self.suspend_ms),
+            "subscription": subscription.sub_string,
+            "subVersion": str(subscription.sub_version),
+            "expressionType": subscription.expression_type,
+            "maxMsgBytes": str(self.size_max),
+            "bname": queue.broker_name,
+        }
+        return RemotingCommand(self.code, ext)
+
+
+def pull_address(client: ClientInstance, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+    """Return where to pull a queue from: broker_id's address, else another's of that broker. BrokerUnknown."""
+    route = client.known_route(queue.topic)
+    address = route.address(queue.broker_name, broker_id) if route is not None else None
+    if address is None:
+        raise BrokerUnknown(f"no address of broker {queue.broker_name!r} in the route of {queue.topic!r}")
+    return address
 
 
 def read_pull_reply(reply: RemotingCommand) -> PullResult:

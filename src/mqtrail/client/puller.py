@@ -4,26 +4,24 @@ Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 5.x clie
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from mqtrail.client.config import ConsumerConfig
-from mqtrail.client.errors import BrokerUnknown
+from mqtrail.client.consume_stats import ConsumeStats
+from mqtrail.client.consumer_config import ConsumerConfig
+from mqtrail.client.flow import Flow
 from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
 from mqtrail.client.offsets import OffsetStore
 from mqtrail.client.process_queue import ProcessQueue
-from mqtrail.client.pull import PullResult, PullStatus, read_pull_reply
+from mqtrail.client.pull import PullRequest, PullResult, PullStatus, pull_address, read_pull_reply
 from mqtrail.client.routes import queue_name
 from mqtrail.net import Log
 from mqtrail.wire import (
     MASTER_ID,
     FlowControl,
     MessageExt,
-    MessageQueue,
     MQError,
     PullSysFlag,
-    RemotingCommand,
-    RequestCode,
     SubscriptionData,
     SubscriptionNotExist,
     SubscriptionNotLatest,
@@ -32,35 +30,48 @@ from mqtrail.wire import (
 log = Log()
 
 OnMessages = Callable[[ProcessQueue, Sequence[MessageExt]], None]
+OnMoved = Callable[[ProcessQueue, int], None]
 
 
-class Puller:
-    """Pulls one queue until it is dropped, and hands what it finds to on_messages."""
+class PullWork:
+    """What all pullers of one consumer share. on_moved: the queue keeps other offsets; go on at the one given."""
 
     def __init__(
         self,
         client: ClientInstance,
         group: str,
-        subscription: Callable[[], SubscriptionData],
-        process_queue: ProcessQueue,
-        offset: int,
+        subscriptions: Mapping[str, SubscriptionData],
         offsets: OffsetStore,
-        on_messages: OnMessages,
+        flow: Flow,
+        stats: ConsumeStats,
         config: ConsumerConfig,
         *,
         commits: bool,
-        may_pull: Callable[[ProcessQueue], bool] = lambda _: True,
+        may_pull: Callable[[ProcessQueue], bool],
+        on_messages: OnMessages,
+        on_moved: OnMoved,
     ) -> None:
-        self._client = client
-        self._group = group
-        self._subscription = subscription
+        self.client = client
+        self.group = group
+        self.subscriptions = subscriptions
+        self.offsets = offsets
+        self.flow = flow
+        self.stats = stats
+        self.config = config
+        self.commits = commits
+        self.may_pull = may_pull
+        self.on_messages = on_messages
+        self.on_moved = on_moved
+
+
+class Puller:
+    """Pulls one queue until it is dropped, and hands on what it finds."""
+
+    def __init__(self, work: PullWork, process_queue: ProcessQueue, offset: int) -> None:
+        self._work = work
+        self._config = work.config
         self._process_queue = process_queue
         self._offset = offset
-        self._offsets = offsets
-        self._on_messages = on_messages
-        self._config = config
-        self._commits = commits
-        self._may_pull = may_pull
         self._broker_id = MASTER_ID
         self._room = asyncio.Event()
         self.last_pull_ms = 0
@@ -71,41 +82,33 @@ class Puller:
 
     async def run(self) -> None:
         """Pull until cancelled or the queue is dropped."""
-        held = self._process_queue
-        while not held.dropped:
-            if not self._may_pull(held):
-                await asyncio.sleep(self._config.pull_error_ms / 1000)
+        held, work, config = self._process_queue, self._work, self._config
+        while not (held.dropped or held.closing):
+            await work.flow.opened()
+            if not work.may_pull(held) or held.queue.topic not in work.subscriptions:
+                await asyncio.sleep(config.pull_error_ms / 1000)
                 continue
-            if self._is_full():
+            if work.flow.is_full(held):
                 await self._wait_for_room()
                 continue
             try:
                 await self._pull()
             except FlowControl:
-                await asyncio.sleep(self._config.broker_flow_control_ms / 1000)
+                await asyncio.sleep(config.broker_flow_control_ms / 1000)
             except (SubscriptionNotExist, SubscriptionNotLatest) as refusal:
-                log.info(
-                    "consumer.subscription_unknown", group=self._group, queue=queue_name(held.queue), error=str(refusal)
-                )
-                await self._client.heartbeat()
-                await asyncio.sleep(self._config.pull_error_ms / 1000)
+                name = queue_name(held.queue)
+                log.info("consumer.subscription_unknown", group=work.group, queue=name, error=str(refusal))
+                await work.client.heartbeat()
+                await asyncio.sleep(config.pull_error_ms / 1000)
             except (MQError, OSError) as error:
                 if not held.dropped:
                     log.warning(
-                        "consumer.pull_failed", group=self._group, queue=queue_name(held.queue), error=str(error)
+                        "consumer.pull_failed", group=work.group, queue=queue_name(held.queue), error=str(error)
                     )
-                await asyncio.sleep(self._config.pull_error_ms / 1000)
+                await asyncio.sleep(config.pull_error_ms / 1000)
             else:
                 # One turn of the loop at least, so that a queue that always answers at once starves nobody.
-                await asyncio.sleep(self._config.pull_interval_ms / 1000)
-
-    def _is_full(self) -> bool:
-        held, config = self._process_queue, self._config
-        return (
-            held.count >= config.queue_count_max
-            or held.size >= config.queue_size_max
-            or (not config.ordered and held.span > config.span_max)
-        )
+                await asyncio.sleep(config.pull_interval_ms / 1000)
 
     async def _wait_for_room(self) -> None:
         self._room.clear()
@@ -116,72 +119,57 @@ class Puller:
             pass
 
     async def _pull(self) -> None:
-        held = self._process_queue
-        offset = self._offset
-        address = self._address(held.queue)
-        command = RemotingCommand(RequestCode.PULL_MESSAGE, self._ext(offset))
-        self.last_pull_ms = now_ms()
-        reply = await self._client.pool.request(address, command, self._config.poll_timeout_ms)
+        held, work = self._process_queue, self._work
+        subscription = work.subscriptions[held.queue.topic]
+        command = self._request(subscription).command()
+        address = pull_address(work.client, held.queue, self._broker_id)
+        begun_ms = self.last_pull_ms = now_ms()
+        reply = await work.client.pool.request(address, command, self._config.poll_timeout_ms)
         result = read_pull_reply(reply)
-        if held.dropped:
+        if held.dropped or held.closing:
             return  # given up while the pull was out
         self._broker_id = result.suggested_broker_id
-        self._take(result)
+        if result.status is PullStatus.FOUND:
+            work.stats.pulled(held.queue.topic, len(result.records), now_ms() - begun_ms)
+        self._take(result, subscription)
 
-    def _take(self, result: PullResult) -> None:
-        held = self._process_queue
+    def _request(self, subscription: SubscriptionData) -> PullRequest:
+        queue, work, config = self._process_queue.queue, self._work, self._config
+        commit = work.offsets.noted(queue) if work.commits and self._broker_id == MASTER_ID else None
+        flags = PullSysFlag.SUSPEND | (PullSysFlag.COMMIT_OFFSET if commit else 0)
+        if config.pull_with_subscription:
+            flags |= PullSysFlag.SUBSCRIPTION
+        return PullRequest(
+            work.group,
+            queue,
+            self._offset,
+            config.pull_batch_count,
+            config.pull_batch_size,
+            flags,
+            config.poll_suspend_ms,
+            subscription,
+            commit or 0,
+        )
+
+    def _take(self, result: PullResult, subscription: SubscriptionData) -> None:
+        held, work = self._process_queue, self._work
         if result.status is PullStatus.OFFSET_MOVED:
             log.warning(
                 "consumer.offset_moved",
-                group=self._group,
+                group=work.group,
                 queue=queue_name(held.queue),
                 asked=self._offset,
                 next=result.next_offset,
                 kept=f"[{result.min_offset}, {result.max_offset})",
             )
-            held.clear()
-            self._offsets.update(held.queue, result.next_offset, only_up=False)
-            self._offset = result.next_offset
+            work.on_moved(held, result.next_offset)
             return
         self._offset = result.next_offset
         if result.status is PullStatus.FOUND:
-            subscription = self._subscription()
-            messages = result.messages(held.queue.broker_name)
-            if not subscription.is_all:
-                # The broker compares hashes only.
-                messages = [message for message in messages if subscription.matches_tag(message.tags)]
-            new = held.put(messages, result.next_offset)
+            new = held.put(result.wanted(subscription, held.queue.broker_name), result.next_offset)
             if new:
-                self._on_messages(held, new)
+                work.on_messages(held, new)
         else:
             held.put((), result.next_offset)
         if not held.count:
-            self._offsets.update(held.queue, result.next_offset)
-
-    def _address(self, queue: MessageQueue) -> str:
-        route = self._client.known_route(queue.topic)
-        address = route.address(queue.broker_name, self._broker_id) if route is not None else None
-        if address is None:
-            raise BrokerUnknown(f"no address of broker {queue.broker_name!r} in the route of {queue.topic!r}")
-        return address
-
-    def _ext(self, offset: int) -> dict[str, str]:
-        queue = self._process_queue.queue
-        subscription = self._subscription()
-        commit = self._offsets.noted(queue) if self._commits and self._broker_id == MASTER_ID else None
-        flags = PullSysFlag.SUSPEND | (PullSysFlag.COMMIT_OFFSET if commit else 0)
-        return {
-            "consumerGroup": self._group,
-            "topic": queue.topic,
-            "queueId": str(queue.queue_id),
-            "queueOffset": str(offset),
-            "maxMsgNums": str(self._config.pull_batch_count),
-            "sysFlag": str(flags),
-            "commitOffset": str(commit or 0),
-            "suspendTimeoutMillis": str(self._config.poll_suspend_ms),
-            "subscription": subscription.sub_string,
-            "subVersion": str(subscription.sub_version),
-            "expressionType": subscription.expression_type,
-            "maxMsgBytes": str(self._config.pull_batch_size),
-            "bname": queue.broker_name,
-        }
+            work.offsets.update(held.queue, result.next_offset)

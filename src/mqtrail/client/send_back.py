@@ -7,7 +7,8 @@
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ client.
 """
 
-from mqtrail.client.config import ConsumerConfig, ProducerConfig
+from mqtrail.client.config import ProducerConfig
+from mqtrail.client.consumer_config import ConsumerConfig
 from mqtrail.client.errors import SendFailed
 from mqtrail.client.faults import QueueChooser
 from mqtrail.client.identity import now_ms, unique_ids

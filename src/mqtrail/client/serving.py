@@ -3,12 +3,13 @@
 Codes 40, 220, 221, 307, 309; anything else gets no answer. Source: ClientRemotingProcessor, RocketMQ client.
 """
 
-import asyncio
-import inspect
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from mqtrail.client.delivery import Delivery
+from mqtrail.client import stacks
+from mqtrail.client.batch import Batch
+from mqtrail.client.delivery import Delivery, Outcome
 from mqtrail.client.errors import RetryLater
 from mqtrail.client.process_queue import ProcessQueue
 from mqtrail.net import Log
@@ -19,6 +20,7 @@ from mqtrail.wire import (
     ConsumerStatus,
     DirectConsumeResult,
     MQError,
+    PopQueueInfo,
     QueueOffsets,
     RemotingCommand,
     RequestCode,
@@ -54,7 +56,8 @@ class ConsumerServices:
                 status = ConsumerStatus({queue: offset for queue, offset in offsets if queue.topic == topic})
                 return RemotingCommand.reply_to(command, 0, body=status.encode(strict=False))
             case RequestCode.GET_CONSUMER_RUNNING_INFO:
-                return RemotingCommand.reply_to(command, 0, body=self._running_info().encode(strict=False))
+                info = self._running_info(with_stacks=command.ext.get("jstackEnable") == "true")
+                return RemotingCommand.reply_to(command, 0, body=info.encode(strict=False))
             case RequestCode.CONSUME_MESSAGE_DIRECTLY:
                 return await self._consume_directly(command)
         return None
@@ -73,22 +76,20 @@ class ConsumerServices:
 
     async def _consume_directly(self, command: RemotingCommand) -> RemotingCommand:
         """Run the handler once on the message in the body, beside everything else; nothing is settled by it."""
-        handler = self._consumer.registered_handler
-        if handler is None:
+        consumer = self._consumer
+        if not consumer.handlers:
             remark = "this consumer iterates over its messages: it has no handler to call"
             return RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, remark)
         begun = time.monotonic()
         result, remark = "CR_SUCCESS", ""
         try:
             message, _ = decode_record(command.body, 0, command.ext.get("brokerName", ""))
-            delivery = Delivery(message, ProcessQueue(message.queue), _Unsettled())
-            answer: Any
-            if inspect.iscoroutinefunction(handler):
-                answer = await handler(delivery)
-            else:
-                answer = await asyncio.to_thread(handler, delivery)
-                answer = await answer if inspect.isawaitable(answer) else answer
-            if isinstance(answer, RetryLater):
+            settler = _Unsettled()
+            queue = ProcessQueue(message.queue)
+            deliveries = [Delivery(consumer.names.restored(message), queue, settler)]
+            item = Batch(deliveries, settler) if consumer.handlers.batches else deliveries[0]
+            answer = await consumer.handlers.call(item)
+            if isinstance(answer, RetryLater) or deliveries[0].outcome.result != "SUCCESS":
                 result = "CR_LATER"
         except RetryLater:
             result = "CR_LATER"
@@ -100,7 +101,7 @@ class ConsumerServices:
         body = DirectConsumeResult(result, self._consumer.config.ordered, remark=remark, spent_time_mills=spent_ms)
         return RemotingCommand.reply_to(command, ResponseCode.SUCCESS, body=body.encode())
 
-    def _running_info(self) -> ConsumerRunningInfo:
+    def _running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
         consumer = self._consumer
         properties = {
             "PROP_CLIENT_VERSION": version_text(MQ_VERSION),
@@ -111,14 +112,30 @@ class ConsumerServices:
             "PROP_THREADPOOL_CORE_SIZE": str(consumer.config.concurrency),
         }
         subscriptions = consumer.heartbeat_data().subscription_data_set
-        return ConsumerRunningInfo(properties, subscriptions, consumer.queue_infos())
+        return ConsumerRunningInfo(
+            properties,
+            subscriptions,
+            consumer.queue_infos(),
+            consumer.stats.status(),
+            jstack=stacks.dump() if with_stacks else None,
+            mq_pop_table={
+                queue: PopQueueInfo(popped.dropped, popped.last_pop_ms, popped.waiting)
+                for queue, popped in consumer.popped.infos().items()
+            },
+        )
 
 
 class _Unsettled:
     """Settles nothing: a message that an operator had consumed directly stays what it was."""
 
-    def begun(self, delivery: Delivery) -> str:
-        return ""
+    def begun(self, deliveries: Sequence[Delivery]) -> None:
+        return None
 
-    async def settle(self, delivery: Delivery, result: str, delay_level: int, text: str, ended_ms: int) -> None:
+    def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        return deliveries
+
+    def abandon(self, deliveries: Sequence[Delivery]) -> None:
+        return None
+
+    async def settle(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
         return None

@@ -14,10 +14,12 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from mqtrail.client.config import NAMESRV_DEFAULT, ConsumerConfig, ProducerConfig
-from mqtrail.client.consumer import Consumer, Handler
+from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
+from mqtrail.client.consumer import Consumer
+from mqtrail.client.consumer_config import ConsumerConfig
 from mqtrail.client.delivery import Delivery
 from mqtrail.client.errors import ClientClosed, ClientError
+from mqtrail.client.handlers import Handler
 from mqtrail.client.outgoing import SendResult
 from mqtrail.client.producer import Producer
 from mqtrail.wire import Message, MessageQueue

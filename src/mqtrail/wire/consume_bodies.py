@@ -212,6 +212,14 @@ class ProcessQueueInfo(Body, frozen=True):
     last_consume_timestamp: int = 0
 
 
+class PopQueueInfo(Body, frozen=True):
+    """An assignment as its consumer pops it; "droped" is spelled so. last_pop_timestamp: epoch ms."""
+
+    droped: bool = False
+    last_pop_timestamp: int = 0
+    wait_ack_count: int = 0
+
+
 class ConsumeStatus(Body, frozen=True):
     """A topic's consumption by one client: response times in ms, rates a second, failures of the last hour."""
 
@@ -241,10 +249,11 @@ class ConsumerRunningInfo(Body, frozen=True):
     status_table: dict[str, ConsumeStatus] = msgspec.field(default_factory=dict)
     user_consumer_info: dict[str, str] = msgspec.field(default_factory=dict)
     jstack: str | None = None
+    mq_pop_table: dict[MessageQueue, PopQueueInfo] = msgspec.field(default_factory=dict)
 
     def members(self) -> dict[str, Any]:
         members: dict[str, Any] = {
-            "mqPopTable": {},  # none of our queues is popped; 5.x tools walk the map
+            "mqPopTable": queue_table(self.mq_pop_table),  # 5.x tools walk the map
             "mqTable": queue_table(self.mq_table),
             "properties": self.properties,
             "statusTable": {topic: status.members() for topic, status in self.status_table.items()},
@@ -263,6 +272,7 @@ class ConsumerRunningInfo(Body, frozen=True):
             convert(value.get("statusTable") or {}, dict[str, ConsumeStatus]),
             convert(value.get("userConsumerInfo") or {}, dict[str, str]),
             None if jstack is None else convert(jstack, str),
+            read_queue_table(value.get("mqPopTable"), PopQueueInfo),
         )
 
 

@@ -23,12 +23,15 @@ from mqtrail.wire import (
     PROPERTY_MSG_REGION,
     PROPERTY_TRACE_ON,
     CompressionType,
+    EndTransaction,
     Message,
     MessageExt,
     MessageIllegal,
     MessageQueue,
     MQError,
+    Recall,
     SendStatus,
+    encode_record_text,
     refusal_for,
 )
 
@@ -60,7 +63,7 @@ class ClientTracer:
         self.start_id = secrets.token_hex(8)
         self.producer_group = f"_INNER_TRACE_PRODUCER-{group}-{kind}-{next(_serial)}"
         sender = TraceSender(client, self.producer_group, config)
-        spool = SharedSpool.acquire(config.spool_dir, client.name_servers.addresses, config.spool_size_max)
+        spool = SharedSpool.acquire(config.spool_dir, client.name_servers.names, config.spool_size_max)
         self._dispatcher = Dispatcher(client.client_id, self.start_id, sender.send, config, spool, self._hand_over)
         # Pubs of one topic and region, not yet with the dispatcher.
         self._topic = self._region_id = self._middle = ""
@@ -172,6 +175,13 @@ class ClientTracer:
             text = self._attempt(out, "", "ONEWAY", None, cost_ms, final=True)
             self._record(out.topic, text, (out.msg_id, out.keys), out.started_ms)
 
+    def record_seldom(self, record: EndTransaction | Recall) -> None:
+        """The end of a transaction, or a recall: records that no hot path writes."""
+        topic = record.topic or ""
+        if topic != self._config.topic:
+            keys = getattr(record, "keys", None) or ""
+            self._record(topic, encode_record_text(record), (record.msg_id or "", keys), record.time_stamp)
+
     def _attempt(self, out: Outgoing, region: str, outcome: str, code: int | None, cost_ms: int, *, final: bool) -> str:
         if not out.send_id:
             out.send_id = self._next_id()
@@ -199,9 +209,8 @@ class ClientTracer:
 
     # -- ConsumeHook -----------------------------------------------------------------------------------------------
 
-    def consume_started(self, message: MessageExt, started_ms: int) -> str:
+    def consume_started(self, request_id: str, message: MessageExt, started_ms: int) -> None:
         """One SubBefore."""
-        request_id = self._next_id()
         properties = message.properties
         if message.topic != self._config.topic and properties.get(PROPERTY_TRACE_ON) != "false":
             region = clean(properties.get(PROPERTY_MSG_REGION) or REGION_DEFAULT)
@@ -209,7 +218,6 @@ class ClientTracer:
             msg_id = clean(message.msg_id)
             text = sub_before(started_ms, region, self._group, request_id, msg_id, message.reconsume_times, keys)
             self._record(message.topic, text, (msg_id,) if keys == "null" else (msg_id, keys), started_ms)
-        return request_id
 
     def consume_complete(
         self,
@@ -221,12 +229,13 @@ class ClientTracer:
         *,
         success: bool,
         detail: str,
+        batch_count: int = 1,
     ) -> None:
-        """One SubAfter and one SubResult."""
+        """One SubAfter and one SubResult. As in Java, a handler's time is shared out over the messages it had."""
         properties = message.properties
         if message.topic == self._config.topic or properties.get(PROPERTY_TRACE_ON) == "false":
             return
-        cost_ms = max(0, ended_ms - started_ms)
+        cost_ms = max(0, ended_ms - started_ms) // batch_count
         msg_id = clean(message.msg_id)
         keys = clean(properties.get(PROPERTY_KEYS, ""))
         text = sub_after(

@@ -1,0 +1,88 @@
+"""What a consumer did lately, topic by topic, as operators see it in its running info.
+
+Counters only grow; rates are differences of samples taken every ten seconds, over the last minute, and the failures
+of the last hour. Source: ConsumerStatsManager, RocketMQ client.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mqtrail.wire import ConsumeStatus
+
+SAMPLE_MS = 10_000
+MINUTE_SAMPLES = 6
+HOUR_SAMPLES = 360
+TOPICS_MAX = 1_024  # beyond it a new topic is not counted
+
+
+class Totals(NamedTuple):
+    """All since the start. Times are ms."""
+
+    pull_count: int = 0
+    pulled: int = 0
+    pull_ms: int = 0
+    consumed: int = 0
+    failed: int = 0
+    consume_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Topic:
+    totals: list[int] = field(default_factory=lambda: [0] * len(Totals._fields))
+    minute: deque[Totals] = field(default_factory=lambda: deque([Totals()], maxlen=MINUTE_SAMPLES + 1))
+    failed: deque[int] = field(default_factory=lambda: deque([0], maxlen=HOUR_SAMPLES + 1))
+
+
+class ConsumeStats:
+    """Counts of one consumer. `sample` is called every SAMPLE_MS."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _Topic] = {}
+
+    def pulled(self, topic: str, count: int, cost_ms: int) -> None:
+        """A pull brought messages."""
+        if (totals := self._totals(topic)) is not None:
+            totals[0] += 1
+            totals[1] += count
+            totals[2] += cost_ms
+
+    def consumed(self, topic: str, count: int, failed: int, cost_ms: int) -> None:
+        """A handler is done with count messages, of which some failed."""
+        if (totals := self._totals(topic)) is not None:
+            totals[3] += count - failed
+            totals[4] += failed
+            totals[5] += cost_ms
+
+    def _totals(self, topic: str) -> list[int] | None:
+        found = self._topics.get(topic)
+        if found is None:
+            if len(self._topics) >= TOPICS_MAX:
+                return None
+            found = self._topics[topic] = _Topic()
+        return found.totals
+
+    def sample(self) -> None:
+        """Take the next sample."""
+        for topic in self._topics.values():
+            totals = Totals(*topic.totals)
+            topic.minute.append(totals)
+            topic.failed.append(totals.failed)
+
+    def status(self) -> dict[str, ConsumeStatus]:
+        """Return rates a second and average times in ms of the last minute, topic by topic."""
+        return {name: _status(topic) for name, topic in self._topics.items()}
+
+
+def _status(topic: _Topic) -> ConsumeStatus:
+    now, then = Totals(*topic.totals), topic.minute[0]
+    lately = Totals(*(new - old for new, old in zip(now, then, strict=True)))
+    seconds = max(1, len(topic.minute)) * SAMPLE_MS / 1000
+    return ConsumeStatus(
+        pull_rt=lately.pull_ms / max(1, lately.pull_count),
+        pull_tps=lately.pulled / seconds,
+        consume_rt=lately.consume_ms / max(1, lately.consumed + lately.failed),
+        consume_ok_tps=lately.consumed / seconds,
+        consume_failed_tps=lately.failed / seconds,
+        consume_failed_msgs=now.failed - topic.failed[0],
+    )

@@ -1,0 +1,96 @@
+"""Hands: the handlers that run now, whatever their messages came by. Tells the hooks and counts, and can be waited for.
+
+Source: the hooks around MessageListener.consumeMessage, RocketMQ client.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from mqtrail.client.consume_stats import ConsumeStats
+from mqtrail.client.delivery import Delivery, Outcome
+from mqtrail.client.hooks import ConsumeHook
+from mqtrail.client.identity import now_ms, unique_ids
+from mqtrail.client.instance import ClientInstance
+
+CANCELLED = Outcome("EXCEPTION", detail="CancelledError: the handler was cancelled")
+
+
+class Hands:
+    """What the application holds of one consumer: begun and not settled."""
+
+    def __init__(self, client: ClientInstance, hooks: Sequence[ConsumeHook], stats: ConsumeStats) -> None:
+        self._client = client
+        self._hooks = tuple(hooks)
+        self._stats = stats
+        self._running: set[Delivery] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._next_id = unique_ids().next
+
+    @property
+    def count(self) -> int:
+        """How many messages are with handlers."""
+        return len(self._running)
+
+    def begun(self, deliveries: Sequence[Delivery]) -> int:
+        """A handler starts with these; returns when, epoch ms."""
+        started_ms = now_ms()
+        request_id = self._next_id() if self._hooks else ""
+        for delivery in deliveries:
+            delivery.started_ms, delivery.request_id = started_ms, request_id
+        self._running.update(deliveries)
+        for hook in self._hooks:
+            for delivery in deliveries:
+                hook.consume_started(request_id, delivery.message, started_ms)
+        return started_ms
+
+    def ended(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome], late_ms: int) -> None:
+        """The handler is done. late_ms: from this time on its result is told as TIME_OUT."""
+        ended_ms = now_ms()
+        count = len(deliveries)
+        failed = 0
+        for delivery, outcome in zip(deliveries, outcomes, strict=True):
+            success = outcome.result == "SUCCESS"
+            failed += not success
+            late = ended_ms - delivery.started_ms >= late_ms and outcome.result != "EXCEPTION"
+            for hook in self._hooks:
+                hook.consume_complete(
+                    delivery.request_id,
+                    delivery.message,
+                    "TIME_OUT" if late else outcome.result,
+                    delivery.started_ms,
+                    ended_ms,
+                    success=success,
+                    detail=outcome.detail,
+                    batch_count=count,
+                )
+        self._stats.consumed(deliveries[0].topic, count, failed, ended_ms - deliveries[0].started_ms)
+        self._running.difference_update(deliveries)
+        self._changed.set()
+
+    def abandoned(self, deliveries: Sequence[Delivery]) -> None:
+        """The handler was cancelled."""
+        self.ended(deliveries, [CANCELLED] * len(deliveries), 1 << 62)
+
+    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what settling still needs; a caller that is cancelled leaves it to end by itself."""
+        task = self._client.spawn(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finished)
+        await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._finishing.discard(task)
+        self._changed.set()
+
+    async def wait_idle(self, wait_ms: int) -> int:
+        """Wait until no handler runs and all is settled; return how many handlers still run after wait_ms."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while self._running or self._finishing:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        return len(self._running)

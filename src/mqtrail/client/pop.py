@@ -1,0 +1,169 @@
+"""POP requests: take messages out of a broker's sight for a while, acknowledge them, or say when they shall come again.
+
+Source: MQClientAPIImpl.processPopResponse, DefaultMQPushConsumerImpl.ackAsync and changePopInvisibleTimeAsync,
+RocketMQ 5.x client.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from mqtrail.client.identity import now_ms
+from mqtrail.client.instance import ClientInstance
+from mqtrail.wire import (
+    INIT_FROM_MAX,
+    INIT_FROM_MIN,
+    PROPERTY_FIRST_POP_TIME,
+    PROPERTY_POP_CK,
+    ConsumeFromWhere,
+    MessageExt,
+    MessageQueue,
+    PopHandle,
+    PopResponseHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SubscriptionData,
+    decode_message_offsets,
+    decode_records,
+    decode_start_offsets,
+    marker_of,
+    refusal_for,
+    topic_of_marker,
+)
+
+POLL_EXTRA_MS = 10_000  # beyond the time that the broker may hold a pop
+ACK_TIMEOUT_MS = 3_000
+
+
+class PopStatus(StrEnum):
+    """What a pop found."""
+
+    FOUND = "FOUND"
+    NOT_FOUND = "NOT_FOUND"
+    FULL = "FULL"  # the broker holds too many pops: ask later
+
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): PopStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PopStatus.NOT_FOUND,
+    int(ResponseCode.POLLING_TIMEOUT): PopStatus.NOT_FOUND,
+    int(ResponseCode.POLLING_FULL): PopStatus.FULL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PopResult:
+    """Messages popped, each with its handle in POP_CK. rest: messages that still wait in the queues looked at."""
+
+    status: PopStatus
+    messages: tuple[MessageExt, ...] = ()
+    rest: int = 0
+
+
+class PopCalls:
+    """The requests of one group."""
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        self._client = client
+        self._group = group
+
+    async def pop(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        count_max: int,
+        invisible_ms: int,
+        poll_ms: int,
+        consume_from: ConsumeFromWhere,
+    ) -> PopResult:
+        """Take at most count_max messages of a queue (queue id -1: of the broker), wait for one up to poll_ms.
+
+        Raises BrokerUnknown, Refusal, NetError, RecordError.
+        """
+        first = consume_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        ext = {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "maxMsgNums": str(count_max),
+            "invisibleTime": str(invisible_ms),
+            "pollTime": str(poll_ms),
+            "bornTime": str(now_ms()),
+            "initMode": str(INIT_FROM_MIN if first else INIT_FROM_MAX),
+            "expType": subscription.expression_type,
+            "exp": subscription.sub_string,
+            "order": "false",
+            "bname": queue.broker_name,
+        }
+        address = self._client.master(queue.broker_name)
+        command = RemotingCommand(RequestCode.POP_MESSAGE, ext)
+        reply = await self._client.pool.request(address, command, poll_ms + POLL_EXTRA_MS)
+        return read_pop_reply(reply, queue.topic, queue.broker_name)
+
+    async def ack(self, topic: str, handle: PopHandle) -> None:
+        """Tell the broker that a message is done. Raises as pop does."""
+        await self._call(RequestCode.ACK_MESSAGE, topic, handle, {})
+
+    async def change_invisible(self, topic: str, handle: PopHandle, invisible_ms: int) -> None:
+        """Have a message come again after invisible_ms from now. The handle is void afterwards."""
+        ext = {"invisibleTime": str(invisible_ms)}
+        await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, topic, handle, ext)
+
+    async def _call(self, code: RequestCode, topic: str, handle: PopHandle, further: dict[str, str]) -> None:
+        ext = {
+            "consumerGroup": self._group,
+            "topic": topic_of_marker(handle.marker, topic, self._group),
+            "queueId": str(handle.queue_id),
+            "offset": str(handle.queue_offset),
+            "extraInfo": handle.encode(),
+            "bname": handle.broker_name,
+        } | further
+        await self._client.call(self._client.master(handle.broker_name), code, ext, timeout_ms=ACK_TIMEOUT_MS)
+
+
+def handle_of(message: MessageExt) -> PopHandle:
+    """Return a popped message's handle. HeaderError: it has none."""
+    return PopHandle.decode(message.properties.get(PROPERTY_POP_CK, ""))
+
+
+def due_ms(message: MessageExt) -> int:
+    """Return when the broker gives a popped message to somebody else, epoch ms by the broker's clock."""
+    handle = handle_of(message)
+    return handle.pop_time_ms + handle.invisible_ms
+
+
+def read_pop_reply(reply: RemotingCommand, topic: str, broker_name: str) -> PopResult:
+    """Return what a pop's reply says: messages have the topic that was asked for, and their handles.
+
+    Raises the Refusal of another code, RecordError or HeaderError for damage.
+    """
+    status = _STATUS.get(reply.code)
+    if status is None:
+        raise refusal_for(reply.code, reply.remark)
+    if status is not PopStatus.FOUND:
+        return PopResult(status)
+    header = PopResponseHeader.from_ext(reply.ext)
+    starts = decode_start_offsets(header.start_offset_info or "")
+    told = decode_message_offsets(header.msg_offset_info or "")
+    messages = []
+    seen: dict[tuple[str, int], int] = {}
+    for message in decode_records(reply.body, broker_name):
+        properties = message.properties
+        if PROPERTY_POP_CK not in properties:
+            name = (marker_of(message.topic), message.queue_id)
+            place = seen[name] = seen.get(name, -1) + 1
+            offsets = told.get(name, ())
+            properties[PROPERTY_POP_CK] = PopHandle(
+                starts.get(name, message.queue_offset),
+                header.pop_time,
+                header.invisible_time,
+                header.revive_qid,
+                name[0],
+                broker_name,
+                message.queue_id,
+                offsets[place] if place < len(offsets) else message.queue_offset,
+            ).encode()
+        properties.setdefault(PROPERTY_FIRST_POP_TIME, str(header.pop_time))
+        messages.append(message if message.topic == topic else replace(message, topic=topic))
+    return PopResult(status, tuple(messages), header.rest_num)

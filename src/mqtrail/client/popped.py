@@ -1,0 +1,250 @@
+"""Popped queues: a broker hands out messages one by one, and gives them to somebody else unless they are acknowledged.
+
+No offsets here: success acknowledges a message, failure says when it shall come again. A message whose invisible time
+is over before its handler starts, or before it ends, is the broker's again.
+Source: ConsumeMessagePopConcurrentlyService, PopProcessQueue, DefaultMQPushConsumerImpl, RocketMQ 5.x client.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from mqtrail.client.batch import Batch
+from mqtrail.client.consume_stats import ConsumeStats
+from mqtrail.client.consumer_config import ConsumerConfig
+from mqtrail.client.delivery import Delivery, Outcome
+from mqtrail.client.flow import Flow
+from mqtrail.client.handing import Hands
+from mqtrail.client.identity import now_ms
+from mqtrail.client.instance import ClientInstance
+from mqtrail.client.naming import Names
+from mqtrail.client.pop import PopCalls, PopStatus, due_ms, handle_of
+from mqtrail.client.ready import Ready
+from mqtrail.client.routes import queue_name
+from mqtrail.net import Log, NetError
+from mqtrail.wire import FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
+
+log = Log()
+
+# Seconds until a failed message comes again, by its attempts or by delay_level (popDelayLevel).
+DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+ATTEMPTS_MAX_DEFAULT = 16
+ACK_RETRY_MS = 100
+INVISIBLE_MIN_MS, INVISIBLE_MAX_MS, INVISIBLE_DEFAULT_MS = 5_000, 300_000, 60_000
+
+
+class PopQueue:
+    """One assignment that is popped. waiting: messages popped and not settled."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.dropped = False
+        self.waiting = 0
+        self.last_pop_ms = 0
+        self.room = asyncio.Event()
+
+    def settled(self, count: int) -> None:
+        """Note that so many are settled, or the broker's again."""
+        self.waiting -= count
+        self.room.set()
+
+
+class PoppedQueues:
+    """The assignments that one consumer pops, and the settler of their deliveries."""
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        names: Names,
+        subscriptions: Mapping[str, SubscriptionData],
+        ready: Ready,
+        hands: Hands,
+        flow: Flow,
+        stats: ConsumeStats,
+        config: ConsumerConfig,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self._client = client
+        self._names = names
+        self._subscriptions = subscriptions
+        self._ready = ready
+        self._hands = hands
+        self._flow = flow
+        self._stats = stats
+        self._config = config
+        self._clock = clock
+        self._calls = PopCalls(client, names.group)
+        self._queues: dict[MessageQueue, tuple[PopQueue, asyncio.Task[None]]] = {}
+        valid = INVISIBLE_MIN_MS <= config.pop_invisible_ms <= INVISIBLE_MAX_MS
+        self._invisible_ms = config.pop_invisible_ms if valid else INVISIBLE_DEFAULT_MS
+        self._attempts_max = ATTEMPTS_MAX_DEFAULT if config.attempts_max is None else config.attempts_max
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The assignments popped now, sorted. A queue id of -1: any queue of the broker."""
+        return sorted(self._queues)
+
+    def infos(self) -> dict[MessageQueue, PopQueue]:
+        """The state of each."""
+        return {queue: popped for queue, (popped, _) in self._queues.items()}
+
+    def take_queue(self, queue: MessageQueue) -> None:
+        """Begin to pop an assignment."""
+        popped = PopQueue(queue)
+        self._queues[queue] = popped, self._client.spawn(self._run(popped))
+
+    def drop_queue(self, queue: MessageQueue) -> None:
+        """End it. What handlers still have of it may be acknowledged."""
+        found = self._queues.pop(queue, None)
+        if found is not None:
+            found[0].dropped = True
+            found[1].cancel()
+
+    async def stop(self) -> None:
+        """End all."""
+        tasks = [task for _, task in self._queues.values()]
+        for queue in self.queues:
+            self.drop_queue(queue)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # -- popping ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, popped: PopQueue) -> None:
+        config = self._config
+        while not popped.dropped:
+            await self._flow.opened()
+            if popped.waiting > config.pop_queue_count_max:
+                await self._wait_for_room(popped)
+                continue
+            wait_ms = config.pull_error_ms
+            try:
+                if await self._pop(popped) is not PopStatus.FULL:
+                    wait_ms = config.pull_interval_ms
+            except FlowControl:
+                wait_ms = config.broker_flow_control_ms
+            except (MQError, OSError) as error:
+                if not popped.dropped:
+                    name = queue_name(popped.queue)
+                    log.warning("consumer.pop_failed", group=self._names.group, queue=name, error=str(error))
+            await asyncio.sleep(wait_ms / 1000)
+
+    async def _wait_for_room(self, popped: PopQueue) -> None:
+        popped.room.clear()
+        try:
+            async with asyncio.timeout(self._config.flow_control_ms / 1000):
+                await popped.room.wait()
+        except TimeoutError:
+            pass
+
+    async def _pop(self, popped: PopQueue) -> PopStatus:
+        queue, config = popped.queue, self._config
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return PopStatus.FULL
+        begun_ms = popped.last_pop_ms = self._clock()
+        result = await self._calls.pop(
+            queue,
+            subscription,
+            count_max=config.pop_batch_count,
+            invisible_ms=self._invisible_ms,
+            poll_ms=config.poll_suspend_ms,
+            consume_from=config.consume_from,
+        )
+        if result.status is PopStatus.FOUND:
+            self._stats.pulled(queue.topic, len(result.messages), self._clock() - begun_ms)
+            self._offer(popped, result.messages, subscription)
+        return result.status
+
+    def _offer(self, popped: PopQueue, messages: Sequence[MessageExt], subscription: SubscriptionData) -> None:
+        wanted = []
+        for message in messages:
+            if subscription.matches_tag(message.tags) and message.reconsume_times <= self._attempts_max:
+                wanted.append(message)
+            else:
+                self._client.spawn(self._ack(message))
+        popped.waiting += len(wanted)
+        deliveries = [Delivery(self._names.restored(message), popped, self) for message in wanted]
+        count = self._config.batch_count_max
+        if count == 1:
+            for delivery in deliveries:
+                self._ready.put(delivery)
+            return
+        for first in range(0, len(deliveries), count):
+            self._ready.put(Batch(deliveries[first : first + count], self))
+
+    # -- settling --------------------------------------------------------------------------------------------------
+
+    def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Return those that the broker has not given to somebody else yet."""
+        popped = deliveries[0].process_queue
+        assert isinstance(popped, PopQueue)
+        now = self._clock()
+        left = [one for one in deliveries if not popped.dropped and now < due_ms(one.message)]
+        popped.settled(len(deliveries) - len(left))
+        return left
+
+    def begun(self, deliveries: Sequence[Delivery]) -> None:
+        self._hands.begun(deliveries)
+
+    def abandon(self, deliveries: Sequence[Delivery]) -> None:
+        """A handler was cancelled: its messages come again when their invisible time is over."""
+        popped = deliveries[0].process_queue
+        assert isinstance(popped, PopQueue)
+        if any(delivery.started_ms for delivery in deliveries):
+            self._hands.abandoned(deliveries)
+        popped.settled(len(deliveries))
+
+    async def settle(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
+        popped = deliveries[0].process_queue
+        assert isinstance(popped, PopQueue)
+        self._hands.ended(deliveries, outcomes, self._invisible_ms)
+        popped.settled(len(deliveries))
+        await self._hands.finish(self._answer(deliveries, outcomes))
+
+    async def _answer(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
+        await asyncio.gather(*(self._answer_one(*pair) for pair in zip(deliveries, outcomes, strict=True)))
+
+    async def _answer_one(self, delivery: Delivery, outcome: Outcome) -> None:
+        message = delivery.message
+        if self._clock() >= due_ms(message):
+            log.warning("consumer.pop_too_late", group=self._names.group, msg_id=message.msg_id)
+        elif outcome.result == "SUCCESS":
+            await self._ack(message)
+        elif message.reconsume_times < self._attempts_max:
+            level = outcome.delay_level or message.reconsume_times
+            await self._come_again(message, DELAYS_S[min(max(level, 0), len(DELAYS_S) - 1)])
+        else:
+            await self._give_up(message)
+
+    async def _give_up(self, message: MessageExt) -> None:
+        """After the last attempt: a message that is old enough is acknowledged, a young one waits longer."""
+        age_s = (self._clock() - message.born_timestamp_ms) / 1000
+        if age_s > 2 * DELAYS_S[-1]:
+            log.warning("consumer.pop_given_up", group=self._names.group, msg_id=message.msg_id)
+            await self._ack(message)
+            return
+        await self._come_again(message, next((delay for delay in DELAYS_S if age_s < delay), DELAYS_S[-1]))
+
+    async def _ack(self, message: MessageExt) -> None:
+        handle = handle_of(message)
+        await self._told(message, lambda: self._calls.ack(self._names.topic(message.topic), handle))
+
+    async def _come_again(self, message: MessageExt, delay_s: int) -> None:
+        handle = handle_of(message)
+        topic = self._names.topic(message.topic)
+        await self._told(message, lambda: self._calls.change_invisible(topic, handle, delay_s * 1000))
+
+    async def _told(self, message: MessageExt, call: Callable[[], Awaitable[None]]) -> None:
+        """Tell the broker, again after a failure of the connection while the message is still ours."""
+        for left in range(self._config.ack_retry_count, -1, -1):
+            try:
+                await call()
+                return
+            except (MQError, OSError) as error:
+                again = left and isinstance(error, NetError | OSError) and self._clock() < due_ms(message)
+                if not again:
+                    log.warning(
+                        "consumer.pop_answer_failed", group=self._names.group, msg_id=message.msg_id, error=str(error)
+                    )
+                    return
+            await asyncio.sleep(ACK_RETRY_MS / 1000)
