@@ -422,9 +422,9 @@ def test_a_batch_that_cannot_be_sent_says_why() -> None:
 def test_the_template_writes_what_the_wire_writes(tags: str, keys: str, body: bytes, batch: bool) -> None:
     """The hot path's frame decodes to the same command as the general road's."""
     composer = Composer("PG-ü", ProducerConfig(), lambda: "id")
-    message = Message("%RETRY%orders", body, tags=tags, keys=keys)
+    message = Message("%DLQ%orders", body, tags=tags, keys=keys)
     out = composer.batch([message]) if batch else composer.message(message)
-    queue = MessageQueue("%RETRY%orders", 'broker"a%d', 3)
+    queue = MessageQueue("%DLQ%orders", 'broker"a%d', 3)
     decoder = FrameDecoder()
     decoder.feed(composer.frame(out, queue, 1_234, 77))
     frame = decoder.next_frame()

@@ -87,7 +87,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):
-        return str(int(value)) if isinstance(value, int) else value.name
+        return value.name
     return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 

@@ -101,7 +101,7 @@ class Admin(AdminBase):
         gathered = await self._on_masters(
             cluster, None, lambda address: self._call(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
         )
-        for address in self._client.name_servers.addresses:
+        for address in await self._client.name_servers.known():
             await self._call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
         return gathered
 

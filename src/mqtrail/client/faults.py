@@ -1,10 +1,12 @@
 """The fault table: brokers that were slow or failed are avoided for a while.
 
 Used when `latency_fault` is on. The latency of each attempt is looked up in a table that says how long its broker is
-to be avoided; a failure counts as ten seconds and marks the broker unreachable until it answers again.
+to be avoided; a failure counts as ten seconds. A broker that refused is unreachable until it stores something again,
+or, where `latency_detect` is on, until it answers a question; then a broken connection makes one unreachable too.
 Source: MQFaultStrategy and LatencyFaultToleranceImpl, RocketMQ 5.x client.
 """
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +27,7 @@ ISOLATION_LATENCY_MS = 10_000
 class _Fault:
     until_ms: int
     reachable: bool
+    ask_ms: int = 0  # when it may be asked next whether it is back
 
 
 class FaultTable:
@@ -51,14 +54,26 @@ class FaultTable:
         return fault is None or now_ms >= fault.until_ms
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Whether the last attempt reached the broker at all."""
+        """Whether the broker may be tried where no other is available."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.reachable
 
-    def forget(self, broker_names: Sequence[str]) -> None:
-        """Drop brokers that no route mentions any more."""
-        for name in broker_names:
-            self._faults.pop(name, None)
+    def forget(self, broker_name: str) -> None:
+        """Drop a broker that no route mentions any more."""
+        self._faults.pop(broker_name, None)
+
+    def to_ask(self, now_ms: int, interval_ms: int) -> list[str]:
+        """Return the brokers to be asked now whether they are back; each again after interval_ms at the soonest."""
+        due = [name for name, fault in self._faults.items() if now_ms >= fault.ask_ms]
+        for name in due:
+            self._faults[name].ask_ms = now_ms + interval_ms
+        return due
+
+    def answered(self, broker_name: str) -> None:
+        """A broker that was asked answered: it is reachable. Silence changes nothing."""
+        fault = self._faults.get(broker_name)
+        if fault is not None:
+            fault.reachable = True
 
 
 class QueueChooser:
@@ -80,12 +95,14 @@ class QueueChooser:
         faults: FaultTable | None = None,
         now_ms: int = 0,
     ) -> MessageQueue:
-        """Return the queue for one attempt. queues must not be empty."""
+        """Return the queue for one attempt; with a last_broker it is a further one. queues must not be empty."""
         count = len(queues)
         if last_broker is None and faults is None:
             self._index = index = self._index + 1
             return queues[index % count]
         if faults is not None:
+            if last_broker is not None:
+                self._index = random.randrange(1 << 20)
             found = self._scan(queues, lambda name: name != last_broker and faults.is_available(name, now_ms))
             found = found or self._scan(queues, lambda name: name != last_broker and faults.is_reachable(name))
         else:

@@ -10,20 +10,26 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from mqtrail.client.config import InstanceConfig, parse_namesrv
+from mqtrail.client.endpoint import endpoint_url
 from mqtrail.client.errors import BrokerUnknown, ClientClosed, ClientError, RouteNotFound
 from mqtrail.client.identity import new_client_id
 from mqtrail.client.nameservers import NameServers
+from mqtrail.client.namespaces import EXT_NAMESPACE, EXT_NAMESPACED
+from mqtrail.client.replies import ReplyWaiters
 from mqtrail.client.routes import TopicRoute
 from mqtrail.net import Connection, ConnectionPool, Log
 from mqtrail.wire import (
     MASTER_ID,
+    PROPERTY_PGROUP,
     ConsumerData,
     HeartbeatData,
+    MessageExt,
     MQError,
     ProducerData,
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    decode_record,
     refusal_for,
 )
 
@@ -46,17 +52,30 @@ class GroupMember(Protocol):
         ...
 
 
+class TransactionChecker(Protocol):
+    """A transaction producer as its instance sees it."""
+
+    def serve_check(self, address: str, command: RemotingCommand, message: MessageExt) -> None:
+        """The broker at address asks how the transaction of a half message went (39); answered one way, later."""
+        ...
+
+
 class ClientInstance:
     """Shared ground of the producers and consumers of one client id. Belongs to the event loop that starts it."""
 
     def __init__(self, namesrv: str | Sequence[str], config: InstanceConfig | None = None) -> None:
         self.config = config or InstanceConfig()
         self.client_id = new_client_id(self.config.unit_name)
-        self.pool = ConnectionPool(on_request=self._on_request)
-        self.name_servers = NameServers(parse_namesrv(namesrv), self.pool, self.config.request_timeout_ms)
+        prepare = self._prepare if self.config.namespace_v2 else None
+        self.pool = ConnectionPool(on_request=self._on_request, on_connect=self._on_connect, prepare=prepare)
+        url = endpoint_url(namesrv, self.config)
+        addresses = parse_namesrv(namesrv) if url is None else ()
+        self.name_servers = NameServers(addresses, self.pool, self.config.request_timeout_ms, url)
+        self.replies = ReplyWaiters()
         self._routes: dict[str, TopicRoute] = {}
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
         self._producers: dict[str, int] = {}
+        self._checkers: dict[str, TransactionChecker] = {}
         self._consumers: dict[str, GroupMember] = {}
         self._templates: dict[str, tuple[str, int]] = {}  # topic -> (template topic, queues): not created yet
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,10 +90,13 @@ class ClientInstance:
             self._started = True
             self.spawn(self.every(self.config.route_refresh_ms, self.refresh_routes))
             self.spawn(self.every(self.config.heartbeat_ms, self.heartbeat))
+            if self.name_servers.url is not None:
+                self.spawn(self.every(self.config.namesrv_refresh_ms, self.name_servers.refresh))
 
     async def close(self) -> None:
         """End the periodic work and close the connections. Groups must have left before."""
         self._closed = True
+        self.replies.close()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -202,15 +224,18 @@ class ClientInstance:
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
-    def add_producer(self, group: str) -> None:
-        """Name a producer group in heartbeats; groups may be added several times."""
+    def add_producer(self, group: str, checker: TransactionChecker | None = None) -> None:
+        """Name a producer group in heartbeats; groups may be added several times. checker: of its transactions."""
         self._producers[group] = self._producers.get(group, 0) + 1
+        if checker is not None:
+            self._checkers[group] = checker
 
     async def remove_producer(self, group: str) -> None:
         """Leave a producer group; brokers are told when its last producer of this instance is gone."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
+            self._checkers.pop(group, None)
             await self._unregister({"clientID": self.client_id, "producerGroup": group})
 
     def add_consumer(self, consumer: GroupMember) -> None:
@@ -241,12 +266,7 @@ class ClientInstance:
         """Tell the brokers which groups live here: masters all of them, slaves where there are consumers."""
         if not self._producers and not self._consumers:
             return
-        data = HeartbeatData(
-            self.client_id,
-            tuple(ProducerData(group) for group in self._producers),
-            tuple(consumer.heartbeat_data() for consumer in self._consumers.values()),
-        )
-        body = data.encode()
+        body = self._heartbeat_data().encode()
         beats = [
             self._beat(address, body)
             for broker in self.brokers().values()
@@ -254,6 +274,27 @@ class ClientInstance:
             if broker_id == MASTER_ID or self._consumers
         ]
         await asyncio.gather(*beats)
+
+    def _heartbeat_data(self) -> HeartbeatData:
+        return HeartbeatData(
+            self.client_id,
+            tuple(ProducerData(group) for group in self._producers),
+            tuple(consumer.heartbeat_data() for consumer in self._consumers.values()),
+        )
+
+    def _prepare(self, command: RemotingCommand) -> None:
+        """Add what every request of this client carries."""
+        if self.config.namespace_v2:
+            command.ext[EXT_NAMESPACED] = "true"
+            command.ext[EXT_NAMESPACE] = self.config.namespace_v2
+
+    def _on_connect(self, address: str) -> None:
+        """Tell a broker at once who is on its new connection: checks and replies come back over it alone."""
+        if self._producers and not self._closed and self._is_master(address):
+            self.spawn(self._beat(address, self._heartbeat_data().encode()))
+
+    def _is_master(self, address: str) -> bool:
+        return any(broker.get(MASTER_ID) == address for broker in self.brokers().values())
 
     async def _beat(self, address: str, body: bytes) -> None:
         try:
@@ -264,7 +305,12 @@ class ClientInstance:
     def _on_request(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Hand a broker's request to the consumer whose group it names."""
+        """Hand a broker's request to whom it is for: mostly the consumer whose group it names."""
+        if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return self.replies.serve(command)
+        if command.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._hand_check(connection.address, command)
+            return None
         group = command.ext.get("consumerGroup") or command.ext.get("group") or ""
         consumer = self._consumers.get(group)
         if consumer is not None:
@@ -274,3 +320,16 @@ class ClientInstance:
                 command, ResponseCode.SYSTEM_ERROR, f"no consumer of group {group!r} in client {self.client_id}"
             )
         return None
+
+    def _hand_check(self, address: str, command: RemotingCommand) -> None:
+        try:
+            message, _ = decode_record(command.body)
+        except MQError as error:
+            log.warning("client.check_unreadable", address=address, error=str(error))
+            return
+        group = message.properties.get(PROPERTY_PGROUP, "")
+        checker = self._checkers.get(group)
+        if checker is None:
+            log.warning("client.check_unserved", group=group, msg_id=message.msg_id, address=address)
+            return
+        checker.serve_check(address, command, message)

@@ -1,28 +1,61 @@
 """The name servers: asks one, and the next when that one is down or talks nonsense.
 
 The one that answered last is asked first the next time; the list starts at a random place, so that many clients do not
-all lean on the first.
+all lean on the first. The list is given, or fetched from an HTTP end point and then refreshed from there.
 """
 
+import asyncio
 import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from mqtrail.client.endpoint import fetch_addresses
 from mqtrail.client.errors import NoNameServer, RouteNotFound
-from mqtrail.net import ConnectionPool, NetError
+from mqtrail.net import ConnectionPool, Log, NetError
 from mqtrail.wire import MQError, RemotingCommand, RequestCode, ResponseCode, TopicRouteData, refusal_for
+
+log = Log()
 
 T = TypeVar("T")
 
 
 class NameServers:
-    """Requests to whichever name server answers."""
+    """Requests to whichever name server answers. url: where the addresses come from, None when they are given."""
 
-    def __init__(self, addresses: Sequence[str], pool: ConnectionPool, timeout_ms: int) -> None:
+    def __init__(self, addresses: Sequence[str], pool: ConnectionPool, timeout_ms: int, url: str | None = None) -> None:
         self.addresses = tuple(addresses)
+        self.url = url
         self._pool = pool
         self._timeout_ms = timeout_ms
-        self._current = random.randrange(len(self.addresses))
+        self._current = random.randrange(len(self.addresses)) if self.addresses else 0
+        self._fetching = asyncio.Lock()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What names the cluster for good: the end point, else the addresses."""
+        return self.addresses if self.url is None else (self.url,)
+
+    async def known(self) -> tuple[str, ...]:
+        """Return the addresses, fetched now if that was never done. Raises NoNameServer."""
+        if not self.addresses:
+            async with self._fetching:
+                if not self.addresses:
+                    await self._fetch()
+        return self.addresses
+
+    async def refresh(self) -> None:
+        """Ask the end point again; where it fails, the addresses known before stay."""
+        try:
+            await self._fetch()
+        except NoNameServer as error:
+            log.warning("client.endpoint_failed", url=self.url, error=str(error))
+
+    async def _fetch(self) -> None:
+        assert self.url is not None
+        found = await fetch_addresses(self.url)
+        if found != self.addresses:
+            log.info("client.name_servers", url=self.url, addresses=found)
+            self.addresses, self._current = found, random.randrange(len(found))
 
     async def ask(self, code: RequestCode, ext: dict[str, str], read: Callable[[RemotingCommand], T]) -> T:
         """Return what read makes of the first sensible reply; read raises a Refusal (final) or another MQError.
@@ -30,9 +63,11 @@ class NameServers:
         Raises NoNameServer when no server gave a sensible reply.
         """
         failures: list[str] = []
-        for turn in range(len(self.addresses)):
-            place = (self._current + turn) % len(self.addresses)
-            address = self.addresses[place]
+        addresses = self.addresses or await self.known()
+        first = self._current
+        for turn in range(len(addresses)):
+            place = (first + turn) % len(addresses)
+            address = addresses[place]
             try:
                 reply = await self._pool.request(address, RemotingCommand(code, dict(ext)), self._timeout_ms)
                 value = read(reply)
@@ -41,7 +76,8 @@ class NameServers:
             except NonsenseReply as error:
                 failures.append(f"{address}: {error}")
             else:
-                self._current = place
+                if addresses is self.addresses:
+                    self._current = place
                 return value
         raise NoNameServer(
             f"no name server answered request {code.name}; is the address right, and is a name server running there? "

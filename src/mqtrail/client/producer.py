@@ -3,56 +3,51 @@
     async with Producer("orders-group", namesrv="127.0.0.1:9876", trace=True) as producer:
         result = await producer.send(Message("orders", b"...", keys="order-1"))
 
-What is tried again, and where, follows DefaultMQProducerImpl of the RocketMQ 5.x client: a
-failed attempt goes to another broker; a queue that was asked for by name or by order key is not left, so such a send
+What is tried again, and where, follows DefaultMQProducerImpl of the RocketMQ 5.x client (see `sending`): a failed
+attempt goes to another broker; a queue that was asked for by name, order key or selector is not left, so such a send
 has one attempt.
 """
 
 import asyncio
-import contextlib
-import math
-import random
-from collections.abc import Sequence
-from functools import partial
-from typing import Self
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
 
 from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
-from mqtrail.client.errors import AttemptFailure, ClientClosed, RouteNotFound, SendFailed
-from mqtrail.client.faults import FaultTable, QueueChooser
+from mqtrail.client.detector import Detector
+from mqtrail.client.errors import BrokerUnknown, ClientClosed, ClientError, InvalidMessage, NoReply, SendFailed
 from mqtrail.client.hooks import SendHook
 from mqtrail.client.identity import now_ms, unique_ids
-from mqtrail.client.instance import ClientInstance
-from mqtrail.client.outgoing import Composer, Outgoing, SendResult, send_result
+from mqtrail.client.instance import ClientInstance, TransactionChecker
+from mqtrail.client.namespaces import with_namespace
+from mqtrail.client.outgoing import REGION_DEFAULT, Composer, Outgoing, SendResult
+from mqtrail.client.replies import make_reply
 from mqtrail.client.routes import TopicRoute
+from mqtrail.client.selectors import Selector, queue_of_hash
+from mqtrail.client.sending import RETRY_CODES, Sender
+from mqtrail.client.splitting import BatchOutcome, split_batches
 from mqtrail.client.trace import ClientTracer
-from mqtrail.net import ConnectError, NetError
 from mqtrail.wire import (
-    FLAG_ONEWAY,
+    EXT_MSG_REGION,
+    PROPERTY_CORRELATION_ID,
+    PROPERTY_REPLY_TO_CLIENT,
+    PROPERTY_TTL,
     Message,
+    MessageExt,
     MessageQueue,
     MQError,
-    Refusal,
-    ResponseCode,
-    SendStatus,
-    java_string_hash,
-    refusal_for,
+    Recall,
+    RecallHandle,
+    RequestCode,
+    group_of,
     validate_group,
+    validate_topic,
 )
 
-# Codes after which another attempt, on another broker, may succeed.
-RETRY_CODES = frozenset(
-    int(code)
-    for code in (
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    )
-)
+if TYPE_CHECKING:
+    from mqtrail.client.delivery import Delivery
+
+__all__ = ["RETRY_CODES", "Producer"]
 
 
 class Producer:
@@ -77,12 +72,15 @@ class Producer:
         self.config = config or ProducerConfig()
         self._own_client = client is None
         self._client = client or ClientInstance(namesrv, self.config.instance)
+        self._namespace = self._client.config.namespace
+        self._wire_group = with_namespace(self._namespace, group)
         self._tracer = ClientTracer(self._client, group, self.config.trace) if trace else None
-        self._hooks: list[SendHook] = [*([self._tracer] if self._tracer else []), *hooks]
-        self._start_hooks = tuple(hooks)  # the tracer has nothing to do there
-        self._composer = Composer(group, self.config, unique_ids().next)
-        self._choosers: dict[str, QueueChooser] = {}
-        self._faults = FaultTable() if self.config.latency_fault else None
+        self._composer = Composer(group, self.config, unique_ids().next, self._namespace)
+        # The tracer has nothing to do where an attempt begins.
+        self._sender = Sender(
+            self._client, self._composer, self.config, [*([self._tracer] if self._tracer else []), *hooks], hooks
+        )
+        self._detecting: asyncio.Task[None] | None = None
         self._running = False
 
     async def __aenter__(self) -> Self:
@@ -107,9 +105,12 @@ class Producer:
         if self._running:
             return
         await self._client.start()
-        self._client.add_producer(self.group)
+        self._client.add_producer(self._wire_group, self._checker())
         if self._tracer is not None:
             self._tracer.start()
+        if self._sender.faults is not None and self.config.latency_detect:
+            detector = Detector(self._client, self._sender.faults, self.config, self._sender.any_topic)
+            self._detecting = self._client.spawn(detector.run())
         self._running = True
 
     async def close(self) -> None:
@@ -117,202 +118,236 @@ class Producer:
         if not self._running:
             return
         self._running = False
+        if self._detecting is not None:
+            self._detecting.cancel()
         try:
             if self._tracer is not None:
                 await self._tracer.close()
-            await self._client.remove_producer(self.group)
+            await self._client.remove_producer(self._wire_group)
         finally:
             if self._own_client:
                 await self._client.close()
+
+    # -- sending ---------------------------------------------------------------------------------------------------
 
     async def send(
         self,
         message: Message | Sequence[Message],
         *,
         queue: MessageQueue | None = None,
-        order_key: str | None = None,
+        order_key: str | int | None = None,
+        select: Selector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message, or several of one topic as one batch, and return what the broker said.
 
         queue: exactly there. order_key: to the queue that belongs to this key, as long as the topic keeps its queues.
-        timeout_ms: for route, connection and all attempts together (None: send_timeout_ms).
+        select: to the queue that this function chooses (see `selectors`). At most one of the three.
+        timeout_ms: for a permit, route, connection and all attempts together (None: send_timeout_ms).
         Raises InvalidMessage, RouteNotFound, NoNameServer, a Refusal that trying again would not change, or SendFailed,
         which tells whether the message may be stored nevertheless. A cancelled send may be stored as well.
         """
         if not self._running:
-            raise ClientClosed("the producer is not running: use it within `async with Producer(...)`")
+            raise self._closed()
         out = self._composer.message(message) if isinstance(message, Message) else self._composer.batch(message)
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        route = self._client.known_route(out.topic) or await self._fetch_route(out, deadline)
-        if order_key is not None:
-            queue = self._queue_of_key(route, order_key)
-        return await self._attempts(out, route, queue, deadline)
+        route = self._client.known_route(out.wire_topic) or await self._sender.route(out, deadline)
+        if order_key is not None or select is not None:
+            first = message if isinstance(message, Message) else message[0]
+            queue = self._chosen(route, out, first, queue, order_key, select)
+        return await self._sender.send(out, route, queue, deadline)
 
     async def send_oneway(
-        self, message: Message, *, queue: MessageQueue | None = None, order_key: str | None = None
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        order_key: str | int | None = None,
+        select: Selector | None = None,
     ) -> str:
         """Hand a message to the socket and return its id; whether it was stored nobody learns. Raises as `send`."""
         if not self._running:
-            raise ClientClosed("the producer is not running: use it within `async with Producer(...)`")
-        loop = asyncio.get_running_loop()
+            raise self._closed()
         out = self._composer.message(message)
-        deadline = loop.time() + self.config.send_timeout_ms / 1000
-        route = self._client.known_route(out.topic) or await self._fetch_route(out, deadline)
-        if order_key is not None:
-            queue = self._queue_of_key(route, order_key)
-        begun = loop.time()
-        self._begin(out, queue or self._choose(route, None))
-        assert out.queue is not None
-        command = self._composer.command(out, out.queue, out.started_ms)
-        command.flag = FLAG_ONEWAY
-        try:
-            address = out.address = self._client.master(out.queue.broker_name, route)
-            await self._client.pool.oneway(address, command, max(1, int((deadline - loop.time()) * 1000)))
-        except MQError as error:
-            failure = self._failure(out, error, int((loop.time() - begun) * 1000))
-            self._failed(out, failure, final=True)
-            raise SendFailed(out.topic, out.msg_id, [failure]) from error
-        for hook in self._hooks:
-            hook.send_oneway(out, int((loop.time() - begun) * 1000))
+        deadline = asyncio.get_running_loop().time() + self.config.send_timeout_ms / 1000
+        route = self._client.known_route(out.wire_topic) or await self._sender.route(out, deadline)
+        if order_key is not None or select is not None:
+            queue = self._chosen(route, out, message, queue, order_key, select)
+        await self._sender.oneway(out, route, queue, deadline)
         return out.msg_id
+
+    async def send_all(
+        self, messages: Iterable[Message], *, size_max: int | None = None, timeout_ms: int | None = None
+    ) -> list[BatchOutcome]:
+        """Send any number of messages, in their order, in as few batches as fit; return what became of each batch.
+
+        size_max: bytes of a batch (None: body_size_max). timeout_ms: of each batch. Messages that no batch takes, such
+        as delayed ones, go alone. A batch that fails does not stop the others. Raises InvalidMessage before the first
+        is sent.
+        """
+        pieces = list(split_batches(messages, min(size_max or self.config.body_size_max, self.config.body_size_max)))
+        outcomes = []
+        for piece in pieces:
+            try:
+                result = await self.send(piece if len(piece) > 1 else piece[0], timeout_ms=timeout_ms)
+            except InvalidMessage:
+                raise
+            except MQError as error:
+                outcomes.append(BatchOutcome(piece, None, error))
+            else:
+                outcomes.append(BatchOutcome(piece, result, None))
+        return outcomes
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be written to now, as `queue` and selectors know them. RouteNotFound."""
+        route = await self._client.route(with_namespace(self._namespace, topic))
+        return self._plain(route, topic)
+
+    # -- request and reply -----------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        order_key: str | int | None = None,
+        select: Selector | None = None,
+    ) -> MessageExt:
+        """Send a message, wait for the reply that a consumer makes to it (see `reply`), and return that.
+
+        timeout_ms: for the send and the reply together (None: send_timeout_ms). Raises as `send`, and NoReply when the
+        request was stored and nobody replied in time.
+        """
+        loop = asyncio.get_running_loop()
+        timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = loop.time() + timeout_ms / 1000
+        correlation_id, reply = self._client.replies.expect(self.config.requests_max)
+        properties = {
+            PROPERTY_CORRELATION_ID: correlation_id,
+            PROPERTY_REPLY_TO_CLIENT: self.client_id,
+            PROPERTY_TTL: str(timeout_ms),
+        }
+        message = replace(message, properties={**message.properties, **properties})
+        try:
+            await self._greet(message.topic, deadline)
+            left_ms = max(1, int((deadline - loop.time()) * 1000))
+            sent = await self.send(message, queue=queue, order_key=order_key, select=select, timeout_ms=left_ms)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await reply
+            except TimeoutError:
+                raise NoReply(
+                    f"request {sent.msg_id} to topic {message.topic!r} was stored and not replied to within "
+                    f"{timeout_ms} ms: is a consumer there that replies, and connected to broker "
+                    f"{sent.queue.broker_name}?"
+                ) from None
+        finally:
+            self._client.replies.forget(correlation_id)
+
+    async def reply(
+        self, request: "MessageExt | Delivery", body: bytes, *, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a message that was sent by `request`. Raises NotARequest, and as `send`: a broker that could not hand
+        the reply to the one who waits refuses it."""
+        return await self.send(make_reply(request, body), timeout_ms=timeout_ms)
+
+    async def _greet(self, topic: str, deadline: float) -> None:
+        """Where the topic is new to us, have its brokers know our connection before a reply can come."""
+        wire_topic = with_namespace(self._namespace, topic)
+        if self._client.known_route(wire_topic) is None:
+            template = (self.config.default_topic, self.config.default_topic_queue_nums)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._client.route(wire_topic, template)
+                    await self._client.heartbeat()
+            except TimeoutError:
+                raise SendFailed(topic, "", [], "the time-out ran out before the request was sent") from None
+
+    # -- delayed messages ------------------------------------------------------------------------------------------
+
+    async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Call a delayed message back before it is delivered, and return its id.
+
+        handle: `recall_handle` of the send's result (of messages with delay_ms or deliver_at_ms, at brokers >= 5.3.2).
+        Raises InvalidParameter for what is no handle, BrokerUnknown, and the broker's Refusal.
+        """
+        if not self._running:
+            raise self._closed()
+        validate_topic(topic)
+        if group_of(topic) is not None:
+            raise InvalidMessage(
+                f"a recall from {topic!r}: expected the topic it was sent to, no retry or dead letters"
+            )
+        parts = RecallHandle.decode(handle)
+        wire_topic = with_namespace(self._namespace, topic)
+        template = (self.config.default_topic, self.config.default_topic_queue_nums)
+        route = await self._client.route(wire_topic, template)
+        try:
+            address = self._client.master(parts.broker_name, route)
+        except BrokerUnknown:
+            if not route.publish_queues:
+                raise
+            address = self._client.master(route.publish_queues[0].broker_name, route)
+        ext = {
+            "producerGroup": self._wire_group,
+            "topic": wire_topic,
+            "recallHandle": handle,
+            "bname": parts.broker_name,
+        }
+        timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
+        done, region = False, REGION_DEFAULT
+        try:
+            reply = await self._client.call(address, RequestCode.RECALL_MESSAGE, ext, timeout_ms=timeout_ms)
+            done, region = True, reply.ext.get(EXT_MSG_REGION) or REGION_DEFAULT
+            return reply.ext.get("msgId") or parts.msg_id
+        finally:
+            if self._tracer is not None:
+                self._tracer.record_seldom(
+                    Recall(
+                        time_stamp=now_ms(),
+                        region_id=region,
+                        group_name=self.group,
+                        topic=topic,
+                        msg_id=parts.msg_id,
+                        is_success=done,
+                    )
+                )
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    async def _attempts(
-        self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float
-    ) -> SendResult:
-        loop = asyncio.get_running_loop()
-        out.attempt_max = 1 if fixed is not None else 1 + self.config.retry_count
-        failures: list[AttemptFailure] = []
-        stored: SendResult | None = None
-        last_broker: str | None = None
-        while True:
-            begun = loop.time()
-            queue = fixed or self._choose(route, last_broker)
-            self._begin(out, queue)
-            cause: MQError
-            try:
-                address = out.address = self._client.master(queue.broker_name, route)
-                connection = self._client.pool.connection(address)
-                if connection is None:
-                    async with asyncio.timeout_at(max(deadline, begun + 0.001)):
-                        connection = await self._client.pool.connect(address)
-                frame = partial(self._composer.frame, out, queue, out.started_ms)
-                reply = await connection.request_frame(frame, max(1, math.ceil((deadline - loop.time()) * 1000)))
-            except asyncio.CancelledError:
-                cost_ms = int((loop.time() - begun) * 1000)
-                text = "cancelled by the caller"
-                self._failed(
-                    out, AttemptFailure(queue.broker_name, out.address, "TIMEOUT", None, text, cost_ms), final=True
-                )
-                raise
-            except TimeoutError:
-                cause = ConnectError(f"no connection to {out.address} within the time left")
-            except MQError as error:
-                cause = error
-            else:
-                cost_ms = int((loop.time() - begun) * 1000)
-                result = send_result(out, queue, reply)
-                if result is not None:
-                    done = (
-                        result.status is SendStatus.SEND_OK
-                        or not self.config.retry_not_stored_ok
-                        or out.attempt >= out.attempt_max
-                        or loop.time() >= deadline
-                    )
-                    if done:
-                        out.body = b""
-                    for hook in self._hooks:
-                        hook.send_complete(out, result, cost_ms)
-                    if self._faults is not None:
-                        self._faults.update(queue.broker_name, cost_ms, now_ms(), isolate=False, reachable=True)
-                    if done:
-                        return result
-                    stored, last_broker = result, queue.broker_name
-                    continue
-                cause = refusal_for(reply.code, reply.remark)
-            failure = self._failure(out, cause, int((loop.time() - begun) * 1000))
-            failures.append(failure)
-            hopeless = isinstance(cause, Refusal) and cause.response_code not in RETRY_CODES
-            final = hopeless or out.attempt >= out.attempt_max or loop.time() >= deadline
-            self._failed(out, failure, final=final)
-            if final:
-                break
-            if failure.code == ResponseCode.TOPIC_NOT_EXIST:
-                self._client.spawn(self._refresh(out.topic))
-            last_broker = queue.broker_name
-            route = self._client.known_route(out.topic) or route
-        if stored is not None:
-            return stored
-        if hopeless and len(failures) == 1:
-            raise cause
-        raise SendFailed(out.topic, out.msg_id, failures) from cause
+    def _checker(self) -> TransactionChecker | None:
+        """Who answers checks of this group's transactions."""
+        return None
 
-    def _begin(self, out: Outgoing, queue: MessageQueue) -> None:
-        out.attempt += 1
-        out.queue = queue
-        out.address = ""
-        out.started_ms = now_ms()
-        for hook in self._start_hooks:
-            hook.send_started(out)
+    def _closed(self) -> ClientClosed:
+        return ClientClosed("the producer is not running: use it within `async with Producer(...)`")
 
-    def _failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
-        for hook in self._hooks:
-            hook.send_failed(out, failure, final=final)
-        if self._faults is not None and failure.broker_name:
-            refused = failure.outcome == "ERROR"
-            self._faults.update(failure.broker_name, failure.cost_ms, now_ms(), isolate=True, reachable=refused)
+    def _plain(self, route: TopicRoute, topic: str) -> list[MessageQueue]:
+        if route.topic == topic:
+            return list(route.publish_queues)
+        return [replace(queue, topic=topic) for queue in route.publish_queues]
 
-    def _failure(self, out: Outgoing, error: Exception, cost_ms: int) -> AttemptFailure:
-        """Say what an error means for the message: TIMEOUT for everything after which it may be stored."""
-        broker_name = out.queue.broker_name if out.queue is not None else ""
-        code: int | None = None
-        if isinstance(error, Refusal):
-            outcome, code = "ERROR", error.response_code
-        elif isinstance(error, ConnectError):
-            outcome = "CONNECT"
-        elif isinstance(error, NetError) and error.sent:
-            outcome = "TIMEOUT"
-        else:
-            outcome = "NOT_SENT"
-        return AttemptFailure(broker_name, out.address, outcome, code, str(error), cost_ms)
-
-    def _choose(self, route: TopicRoute, last_broker: str | None) -> MessageQueue:
-        queues = route.publish_queues
+    def _chosen(
+        self,
+        route: TopicRoute,
+        out: Outgoing,
+        message: Message,
+        queue: MessageQueue | None,
+        order_key: str | int | None,
+        select: Selector | None,
+    ) -> MessageQueue | None:
+        """The queue that an order key or a selector names; None where the topic has no queue: the send says so."""
+        if sum(one is not None for one in (queue, order_key, select)) > 1:
+            raise ClientError("a send with more than one of queue, order_key and select: expected at most one")
+        queues = self._plain(route, out.topic)
         if not queues:
-            raise RouteNotFound(
-                f"no queue of topic {route.topic!r} can be written: its brokers have no master or no write permission"
-            )
-        chooser = self._choosers.get(route.topic)
-        if chooser is None:
-            chooser = self._choosers[route.topic] = QueueChooser(random.randrange(1 << 20))
-        return chooser.next(queues, last_broker, self._faults, now_ms() if self._faults else 0)
-
-    def _queue_of_key(self, route: TopicRoute, order_key: str) -> MessageQueue:
-        """The key's queue: the one that Java's SelectMessageQueueByHash picks for this string."""
-        queues = route.publish_queues
-        return queues[abs(java_string_hash(order_key)) % len(queues)] if queues else self._choose(route, None)
-
-    async def _fetch_route(self, out: Outgoing, deadline: float) -> TopicRoute:
-        """Ask for the topic's route; a failure is a send that never left the client, and is told to the hooks."""
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        out.started_ms = now_ms()
-        template = (self.config.default_topic, self.config.default_topic_queue_nums)
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._client.route(out.topic, template)
-        except (MQError, TimeoutError) as error:
-            text = str(error) or f"no name server answered within {int((loop.time() - begun) * 1000)} ms"
-            cost_ms = int((loop.time() - begun) * 1000)
-            failure = AttemptFailure("", "", "NOT_SENT", None, text, cost_ms)
-            self._failed(out, failure, final=True)
-            if isinstance(error, MQError):
-                raise
-            raise SendFailed(out.topic, out.msg_id, [failure], "the time-out ran out") from error
-
-    async def _refresh(self, topic: str) -> None:
-        with contextlib.suppress(MQError):  # the next send says so
-            await self._client.fetch_route(topic, (self.config.default_topic, self.config.default_topic_queue_nums))
+            return None
+        if order_key is not None:
+            return queue_of_hash(queues, order_key)
+        assert select is not None
+        chosen = select(queues, message)
+        if chosen is None:
+            raise InvalidMessage(f"the selector chose none of the {len(queues)} queues of topic {out.topic!r}")
+        return chosen

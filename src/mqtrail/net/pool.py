@@ -12,6 +12,7 @@ class ConnectionPool:
     """Requests by address. Callers that need an address at the same time share one attempt to connect.
 
     on_request is handed to every connection; on_connect and on_disconnect are told the address (no waiting in them).
+    prepare gets every command before it is sent, to add what all of them carry: a namespace, then a signature, last.
     Belongs to the event loop that first uses it.
     """
 
@@ -22,11 +23,13 @@ class ConnectionPool:
         on_request: OnRequest | None = None,
         on_connect: Callable[[str], None] | None = None,
         on_disconnect: Callable[[str], None] | None = None,
+        prepare: Callable[[RemotingCommand], None] | None = None,
     ) -> None:
         self._connect_timeout_ms = connect_timeout_ms
         self._on_request = on_request
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
+        self.prepare = prepare
         self._connections: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
@@ -36,6 +39,8 @@ class ConnectionPool:
 
         ConnectError, RequestTimeout, ConnectionClosed; see their `sent`.
         """
+        if self.prepare is not None:
+            self.prepare(command)
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             loop = asyncio.get_running_loop()
@@ -46,6 +51,8 @@ class ConnectionPool:
 
     async def oneway(self, address: str, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
         """Send command to address without a reply. ConnectError, RequestTimeout (socket full), ConnectionClosed."""
+        if self.prepare is not None:
+            self.prepare(command)
         connection = self._connections.get(address)
         if connection is None or connection.closed:
             connection = await self._open_within(address, timeout_ms)

@@ -19,6 +19,8 @@ from .properties import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
 )
@@ -94,7 +96,8 @@ class Message:
     """What an application sends.
 
     keys: one or several index keys; several are joined by a blank on the wire, so a key holds none.
-    delay_level: 0 at once, 1 to 18 after the broker's delay of that level. flag: the application's own int.
+    delay_level: 0 at once, 1 to 18 after the broker's delay of that level. delay_ms, deliver_at_ms (epoch): any time
+    within three days, at brokers of 5.x; a level outweighs both. flag: the application's own int.
     properties: further ones; a name of RocketMQ's own (RESERVED_PROPERTIES) among them overrides the other fields.
     """
 
@@ -103,6 +106,8 @@ class Message:
     tags: str = field(default="", kw_only=True)
     keys: str | Sequence[str] = field(default=(), kw_only=True)
     delay_level: int = field(default=0, kw_only=True)
+    delay_ms: int = field(default=0, kw_only=True)
+    deliver_at_ms: int = field(default=0, kw_only=True)
     flag: int = field(default=0, kw_only=True)
     properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
@@ -116,6 +121,10 @@ class Message:
             properties[PROPERTY_KEYS] = keys
         if self.delay_level > 0:
             properties[PROPERTY_DELAY] = str(self.delay_level)
+        if self.delay_ms > 0:
+            properties[PROPERTY_TIMER_DELAY_MS] = str(self.delay_ms)
+        if self.deliver_at_ms > 0:
+            properties[PROPERTY_TIMER_DELIVER_MS] = str(self.deliver_at_ms)
         properties.update(self.properties)
         return properties
 

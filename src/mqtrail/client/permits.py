@@ -1,0 +1,79 @@
+"""Permits: how many sends, and how many bytes, may be on their way at once. Who finds none waits its turn.
+
+Source: the semaphores of DefaultMQProducerImpl (back-pressure of asynchronous sends) and NettyRemotingAbstract,
+RocketMQ 5.x client.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+
+
+class Permits:
+    """Permits of one producer; belongs to one event loop. First come, first served.
+
+    count_max: sends; size_max: bytes of their bodies, None for no bound. A body above size_max goes alone. Those who
+    wait are the callers themselves, so nothing is kept here but their order.
+    """
+
+    __slots__ = ("_waiting", "count", "count_max", "size", "size_max")
+
+    def __init__(self, count_max: int, size_max: int | None = None) -> None:
+        self.count_max = count_max
+        self.size_max = size_max
+        self.count = 0
+        self.size = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take_now(self, size: int) -> bool:
+        """Take a permit for size bytes if one is free and nobody waits for it."""
+        if self._waiting or not self._fits(size):
+            return False
+        self.count += 1
+        self.size += size
+        return True
+
+    async def take(self, size: int, deadline: float) -> None:
+        """Wait for a permit until deadline (the loop's clock). TimeoutError."""
+        if self.take_now(size):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, turn)
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self.give(size)  # it came as we left
+            else:
+                with contextlib.suppress(ValueError):  # passed over already
+                    self._waiting.remove(entry)
+                self._hand_out()
+            raise
+
+    def give(self, size: int) -> None:
+        """Give a permit back."""
+        self.count -= 1
+        self.size -= size
+        if self._waiting:
+            self._hand_out()
+
+    @property
+    def waiting_count(self) -> int:
+        """Sends that wait for their turn."""
+        return len(self._waiting)
+
+    def _fits(self, size: int) -> bool:
+        if self.count >= self.count_max:
+            return False
+        return self.size_max is None or not self.size or self.size + size <= self.size_max
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size, turn = self._waiting.popleft()
+            if turn.done():  # cancelled, and its owner has not run yet
+                continue
+            self.count += 1
+            self.size += size
+            turn.set_result(None)

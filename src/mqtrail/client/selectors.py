@@ -1,0 +1,60 @@
+"""Queue selectors: which queue of a topic a message goes to, when the application has a say in it.
+
+    await producer.send(message, select=by_hash("customer-7"))
+
+A selector is any function of (queues, message); it sees topics without their namespace. A send through one is tried
+once: another queue would not be what was chosen. Source: the classes of client/producer/selector, apache/rocketmq.
+"""
+
+import random
+from collections.abc import Callable, Collection, Sequence
+
+from mqtrail.wire import Message, MessageQueue, java_string_hash
+
+Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue | None]
+"""None: no queue suits, which fails the send."""
+
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
+
+
+def java_hash(key: str | int) -> int:
+    """Return Java's hashCode of a String, an Integer, or (beyond 32 bits) a Long. ValueError beyond 64 bits."""
+    if isinstance(key, str):
+        return java_string_hash(key)
+    if _INT_MIN <= key <= _INT_MAX:
+        return key
+    if not -(1 << 63) <= key < 1 << 63:
+        raise ValueError(f"found the key {key}, expected a number of at most 64 bits: Java has no larger Long")
+    folded = (key ^ (key >> 32)) & 0xFFFFFFFF
+    return folded - (1 << 32) if folded > _INT_MAX else folded
+
+
+def queue_of_hash(queues: Sequence[MessageQueue], key: str | int) -> MessageQueue:
+    """Return the queue that Java's SelectMessageQueueByHash picks. queues must not be empty."""
+    return queues[abs(java_hash(key)) % len(queues)]
+
+
+def by_hash(key: str | int) -> Selector:
+    """All messages of one key to one queue, as long as the topic keeps its queues."""
+    return lambda queues, message: queue_of_hash(queues, key)
+
+
+def by_random(chance: random.Random | None = None) -> Selector:
+    """Any queue. chance: a seeded generator, for tests."""
+    choose = (chance or random).choice
+    return lambda queues, message: choose(queues)
+
+
+def by_machine_room(rooms: Collection[str], chance: random.Random | None = None) -> Selector:
+    """Any queue of the brokers in these machine rooms: those named `room@broker`.
+
+    Java's class of this name selects nothing at all; the naming is that of its AllocateMessageQueueByMachineRoom.
+    """
+    choose = (chance or random).choice
+    wanted = frozenset(rooms)
+
+    def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue | None:
+        near = [queue for queue in queues if queue.broker_name.partition("@")[0] in wanted and "@" in queue.broker_name]
+        return choose(near) if near else None
+
+    return select
