@@ -23,7 +23,7 @@ start: or_expr
     | and_expr _AND equality                                            -> both
 ?equality: comparison
     | equality "=" comparison                                           -> equal
-    | equality "<>" comparison                                          -> not_equal
+    | equality _UNEQUAL comparison                                          -> not_equal
     | equality _IS _NULL                                                -> is_null
     | equality _IS _NOT _NULL                                           -> is_not_null
 ?comparison: unary
@@ -47,6 +47,7 @@ start: or_expr
     | ID                                                                -> property_value
     | "(" or_expr ")"
 
+_UNEQUAL.2: "<>"
 ORDER: ">=" | "<=" | ">" | "<"
 STRING: /'(?:''|[^'])*'/
 FLOAT.2: /[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+/
@@ -81,11 +82,9 @@ def parse(text: str) -> Node:
     stopped_at: int | None = None
     try:
         for token in parser.lexer_thread.lex(parser.parser_state):
-            before = parser.copy()
             try:
                 parser.feed_token(token)
-            except UnexpectedToken:
-                parser = before  # what was read so far may be a whole expression
+            except UnexpectedToken:  # what was read so far may be a whole expression
                 stopped_at = token.start_pos
                 break
         result = parser.feed_eof()

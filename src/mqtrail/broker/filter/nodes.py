@@ -9,7 +9,7 @@ Source: the classes of filter/expression, apache/rocketmq filter/.
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -49,8 +49,8 @@ class Kind(Enum):
     TRUTH = auto()  # TRUE, FALSE, NULL: a constant and a condition
     PROPERTY = auto()
     CONDITION = auto()
-    EITHER = auto()  # a condition: OR of its parts
-    BOTH = auto()  # a condition: AND of its parts
+    EITHER = auto()  # a condition: OR of its tests
+    BOTH = auto()  # a condition: AND of its tests
     NUMBER = auto()  # a negated value
 
 
@@ -58,9 +58,9 @@ _CONDITIONS: Final = (Kind.TRUTH, Kind.CONDITION, Kind.EITHER, Kind.BOTH)
 _CONSTANTS: Final = (Kind.CONSTANT, Kind.TRUTH)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
-    """A part of an expression. value: of a constant. name: of a property. parts: of EITHER and BOTH."""
+    """A part of an expression. value: of a constant. name: of a property. tests: of EITHER and BOTH."""
 
     kind: Kind
     evaluate: Evaluate
@@ -68,7 +68,7 @@ class Node:
     depth: int = 1
     value: Value = None
     name: bytes = b""
-    parts: tuple["Node", ...] = ()
+    tests: list[Evaluate] = field(default_factory=list)
 
     @property
     def is_constant(self) -> bool:
@@ -166,8 +166,9 @@ def negation(node: Node) -> Node:
 
 def either(left: Node, right: Node) -> Node:
     """OR. A chain of them is one node, so that its length is no depth."""
-    parts = _chain(Kind.EITHER, left) + _chain(Kind.EITHER, right)
-    tests = tuple(part.evaluate for part in parts)
+    if left.kind is Kind.EITHER:
+        return _longer(left, right)
+    tests = [as_condition(left).evaluate, as_condition(right).evaluate]
 
     def evaluate(properties: bytes) -> Value:
         result: Value = False
@@ -179,13 +180,14 @@ def either(left: Node, right: Node) -> Node:
                 result = None
         return result
 
-    return Node(Kind.EITHER, evaluate, f"{left.text} OR {right.text}"[:80], _depth(parts), parts=parts)
+    return Node(Kind.EITHER, evaluate, f"{left.text} OR {right.text}"[:80], _depth((left, right)), tests=tests)
 
 
 def both(left: Node, right: Node) -> Node:
     """AND. A chain of them is one node, so that its length is no depth."""
-    parts = _chain(Kind.BOTH, left) + _chain(Kind.BOTH, right)
-    tests = tuple(part.evaluate for part in parts)
+    if left.kind is Kind.BOTH:
+        return _longer(left, right)
+    tests = [as_condition(left).evaluate, as_condition(right).evaluate]
 
     def evaluate(properties: bytes) -> Value:
         result: Value = True
@@ -197,11 +199,14 @@ def both(left: Node, right: Node) -> Node:
                 return False
         return result
 
-    return Node(Kind.BOTH, evaluate, f"{left.text} AND {right.text}"[:80], _depth(parts), parts=parts)
+    return Node(Kind.BOTH, evaluate, f"{left.text} AND {right.text}"[:80], _depth((left, right)), tests=tests)
 
 
-def _chain(kind: Kind, node: Node) -> tuple[Node, ...]:
-    return node.parts if node.kind is kind else (as_condition(node),)
+def _longer(chain: Node, link: Node) -> Node:
+    """Add to a chain. It is changed in place: the parser builds each node into one other, once."""
+    chain.tests.append(as_condition(link).evaluate)
+    chain.depth = max(chain.depth, _depth((link,)))
+    return chain
 
 
 # Comparisons.

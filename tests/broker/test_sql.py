@@ -1,0 +1,200 @@
+"""SQL92 expressions, held to what Apache's own parser and evaluator answered (sql_rows.txt)."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtrail.broker.filter import SqlExpression, TagFilter, compile_filter, compile_sql
+from mqtrail.broker.filter.bloom import bloom_places, murmur64
+from mqtrail.broker.filter.grammar import EXPRESSION_LENGTH_MAX, KEYWORDS, parse
+from mqtrail.broker.filter.nodes import DEPTH_MAX, ExpressionError
+from mqtrail.broker.filter.numbers import Unanswerable
+from mqtrail.wire import SubscriptionData, SubscriptionParseFailed
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Return (outcome, expression, properties) of each row."""
+    found = []
+    for line in (Path(__file__).parent / "sql_rows.txt").read_text("utf-8").splitlines():
+        if line and not line.startswith("#"):
+            outcome, expression, properties = (part.strip(" ") for part in line.split("|"))
+            for name, character in (("\\n", "\n"), ("\\t", "\t"), ("\\v", "\v")):
+                expression = expression.replace(name, character)
+            found.append((outcome, expression, properties))
+    return found
+
+
+def properties_of(text: str) -> bytes:
+    pairs = (pair.split("=", 1) for pair in text.split(",") if pair)
+    return "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode()
+
+
+def outcome_of(expression: str, properties: bytes) -> str:
+    try:
+        value = parse(expression).evaluate(properties)
+    except ExpressionError:
+        return "REFUSED"
+    except Unanswerable:
+        return "ERROR"
+    return "NULL" if value is None else str(value).upper()
+
+
+@pytest.mark.parametrize(("outcome", "expression", "properties"), rows())
+def test_as_apache_answers(outcome: str, expression: str, properties: str) -> None:
+    """Each row's outcome, and a message is delivered by TRUE alone."""
+    assert outcome_of(expression, properties_of(properties)) == outcome
+    if outcome == "REFUSED":
+        with pytest.raises(SubscriptionParseFailed, match=r"Invalid MessageSelector\. found"):
+            compile_sql(expression)
+    else:
+        assert compile_sql(expression).matches(properties_of(properties)) is (outcome == "TRUE")
+
+
+def test_there_are_rows() -> None:
+    """The table is not lost by a slip of the reader."""
+    assert len(rows()) == 220
+
+
+NAMES = ("a", "b", "price", "Region", "$x")
+VALUES = st.one_of(st.integers(-20, 20).map(str), st.sampled_from(["x", "it's", "", "true", "5.5", "中"]))
+Pair = tuple[str, object]  # an expression, and the same as nested tuples
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+BLANKS = st.sampled_from([" ", "  ", "\n", " /* a */ ", "\t", " -- to the end\n "])
+WORDS = st.sampled_from([str.upper, str.lower, str.capitalize])
+LEAVES: st.SearchStrategy[Pair] = st.one_of(
+    st.tuples(st.sampled_from(NAMES), st.integers(0, 9)).map(lambda it: (f"{it[0]}={it[1]}", ("=", *it))),
+    st.tuples(st.sampled_from(NAMES), st.integers(0, 9)).map(lambda it: (f"{it[0]}>{it[1]}", (">", *it))),
+    st.tuples(st.sampled_from(NAMES), st.sampled_from(["x", "it's", "中"])).map(
+        lambda it: (f"{it[0]} = {quoted(it[1])}", ("text", *it))
+    ),
+    st.sampled_from(NAMES).map(lambda name: (f"{name} IS NULL", ("null", name))),
+)
+
+
+def grown(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+    two = st.tuples(inner, inner, BLANKS, WORDS)
+    return st.one_of(
+        two.map(lambda it: (f"({it[0][0]}){it[2]}{it[3]('AND')}{it[2]}({it[1][0]})", ("and", it[0][1], it[1][1]))),
+        two.map(lambda it: (f"({it[0][0]}){it[2]}{it[3]('OR')}{it[2]}({it[1][0]})", ("or", it[0][1], it[1][1]))),
+        st.tuples(inner, BLANKS, WORDS).map(lambda it: (f"{it[2]('NOT')}{it[1]}({it[0][0]})", ("not", it[0][1]))),
+    )
+
+
+def plainly(tree: object, properties: dict[str, str]) -> bool | None:
+    """Evaluate the tuples by the letter of SQL's three values. ValueError where Java throws."""
+    assert isinstance(tree, tuple)
+    kind, *parts = tree
+    if kind in ("and", "or"):
+        first = plainly(parts[0], properties)
+        if first is (kind == "or"):
+            return first
+        second = plainly(parts[1], properties)
+        if second is (kind == "or"):
+            return second
+        return None if first is None or second is None else kind == "and"
+    if kind == "not":
+        value = plainly(parts[0], properties)
+        return None if value is None else not value
+    found = properties.get(parts[0])
+    if kind == "null":
+        return found is None
+    if found is None:
+        return None
+    if kind == "text":
+        return found == parts[1]
+    return int(found) == parts[1] if kind == "=" else int(found) > parts[1]
+
+
+@given(st.recursive(LEAVES, grown, max_leaves=8), st.dictionaries(st.sampled_from(NAMES), VALUES))
+@settings(max_examples=200)
+def test_written_and_read_again(pair: Pair, properties: dict[str, str]) -> None:
+    """An expression written with any blanks, comments and cases says what its tree says."""
+    expression, tree = pair
+    properties = {name: value for name, value in properties.items() if value}
+    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+    try:
+        expected = plainly(tree, properties)
+    except ValueError:
+        assert outcome_of(expression, text) == "ERROR"
+    else:
+        assert outcome_of(expression, text) == ("NULL" if expected is None else str(expected).upper())
+
+
+PIECES = [*KEYWORDS, "a", "b1", "5", "5L", "1.5", ".5", "'x'", "''", "'", "(", ")", ",", "=", "<>", "<", ">=", "-", "+"]
+GARBAGE = st.one_of(
+    st.text(max_size=60),
+    st.lists(st.sampled_from([*PIECES, "--", "/*", "*/", "\n", "!", "é", "\x00"]), max_size=20).map(" ".join),
+)
+
+
+@given(GARBAGE, st.binary(max_size=60))
+@settings(max_examples=300)
+def test_garbage_gives_the_one_error(expression: str, properties: bytes) -> None:
+    """Whatever stands there either is an expression, which answers any bytes, or is refused with the one error."""
+    try:
+        compiled = compile_sql(expression)
+    except SubscriptionParseFailed:
+        return
+    assert compiled.matches(properties) in (True, False)
+
+
+def test_properties_that_are_no_utf_8_are_read_as_java_reads_them() -> None:
+    """A byte that is no text stands for U+FFFD, and the last of two equal names counts."""
+    assert compile_sql("s = '�'").matches(b"s\x01\xff\x02")
+    assert compile_sql("s = '2'").matches(b"s\x011\x02s\x012\x02")
+    assert not compile_sql("s = '1'").matches(b"xs\x011\x02")
+
+
+def test_expressions_are_bounded() -> None:
+    """Neither a long one nor a deep one takes the broker's time or stack; a long chain is no depth."""
+    with pytest.raises(SubscriptionParseFailed, match="characters, expected at most"):
+        compile_sql("a = 1 OR " * 4_000 + "a = 1")
+    with pytest.raises(SubscriptionParseFailed, match=f"nested more than {DEPTH_MAX} deep"):
+        compile_sql("NOT " * (DEPTH_MAX + 10) + "a")
+    chain = " OR ".join(f"a={number}" for number in range(1_500))
+    assert len(chain) <= EXPRESSION_LENGTH_MAX
+    assert compile_sql(chain).matches(b"a\x011499\x02")
+    assert compile_sql("(" * 100 + "a = 1" + ")" * 100).matches(b"a\x011\x02")
+
+
+def test_an_expression_is_compiled_once() -> None:
+    """The next pull with it finds it."""
+    assert compile_sql("once = 1") is compile_sql("once = 1")
+
+
+def test_filters_of_subscriptions() -> None:
+    """Tags look at the entry alone, SQL at the properties alone, everything at nothing."""
+    assert compile_filter(SubscriptionData.build("t", "*")) is None
+    tags = compile_filter(SubscriptionData.build("t", "A || B"))
+    assert isinstance(tags, TagFilter)
+    assert [tags.matches_code(code) for code in (65, 66, 67, 65 - (1 << 32))] == [True, True, False, True]
+    assert tags.matches(b"")
+    sql = compile_filter(SubscriptionData.build("t", "a = 1", "SQL92"))
+    assert sql is not None
+    assert sql.matches_code(7)
+    assert sql.tags_codes is None
+    assert [sql.matches(text) for text in (b"a\x011\x02", b"a\x012\x02")] == [True, False]
+    for expression, kind in (("", "SQL92"), ("a = 1", "XPATH"), ("a =", "SQL92")):
+        with pytest.raises(SubscriptionParseFailed):
+            compile_filter(SubscriptionData.build("t", expression, kind))
+
+
+def test_murmur_and_places() -> None:
+    """MurmurHash3 x64 128's published values; places are below the bits there are."""
+    assert murmur64(b"hello") == 0xCBD8A7B341BD9B02
+    assert murmur64(b"The quick brown fox jumps over the lazy dog") == 0xE34BBC7BBC071B6C
+    places = bloom_places("g", "t")
+    assert (places.bit_num, len(places.bit_pos)) == (112, 3)
+    assert all(0 <= place < 112 for place in places.bit_pos)
+
+
+def test_an_expression_keeps_its_text() -> None:
+    """For who shows it."""
+    assert SqlExpression("a = 1", parse("a = 1").evaluate).text == "a = 1"
