@@ -60,6 +60,7 @@ class ClientRequests:
         self._locks = locks
         self._filters = filters
         self._fingerprints: dict[str, int] = {}
+        self._left: set[str] = set()  # groups that lost a connection since the last scan
         self._opaque = 0
         self._next_scan_ms: int | None = None
 
@@ -161,7 +162,9 @@ class ClientRequests:
 
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Forget a closed connection's clients; return what the others of their groups must hear."""
-        return self._notify_where_wanted(self._clients.disconnect(peer))
+        left = self._clients.disconnect(peer)
+        self._left.update(left)
+        return self._notify_where_wanted(left)
 
     def next_tick_ms(self) -> int | None:
         return self._next_scan_ms
@@ -172,8 +175,9 @@ class ClientRequests:
             return []
         self._next_scan_ms = now_ms + self._config.client_scan_ms
         left = self._clients.expire(now_ms - self._config.client_expire_ms)
-        for name in left:
+        for name in self._left.union(left):
             self._forget_filters(name, now_ms)
+        self._left.clear()
         self._fingerprints = {
             group: mark for group, mark in self._fingerprints.items() if self._clients.consumer_group(group) is not None
         }
