@@ -10,10 +10,21 @@ from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, Request
 from mqtrail.net.log import Log
 from mqtrail.net.pool import ConnectionPool
 from mqtrail.net.server import Application, BindError, Server, ServerConfig, ServerConnection, next_command
+from mqtrail.net.tls import (
+    ClientAuth,
+    TlsClientConfig,
+    TlsError,
+    TlsMode,
+    TlsProperties,
+    TlsServerConfig,
+    read_tls_properties,
+    tls_settings,
+)
 
 __all__ = [
     "Application",
     "BindError",
+    "ClientAuth",
     "ConnectError",
     "Connection",
     "ConnectionClosed",
@@ -24,7 +35,14 @@ __all__ = [
     "Server",
     "ServerConfig",
     "ServerConnection",
+    "TlsClientConfig",
+    "TlsError",
+    "TlsMode",
+    "TlsProperties",
+    "TlsServerConfig",
     "join_address",
     "next_command",
+    "read_tls_properties",
     "split_address",
+    "tls_settings",
 ]

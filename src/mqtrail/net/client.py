@@ -11,12 +11,15 @@ Source: NettyRemotingClient and NettyRemotingAbstract, apache/rocketmq remoting/
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 from mqtrail.net.address import split_address
 from mqtrail.net.errors import ConnectError, ConnectionClosed, RequestTimeout
 from mqtrail.net.log import Log
+from mqtrail.net.tls import TlsError
+from mqtrail.net.tls_session import TlsSession, TlsTransport
 from mqtrail.wire import FrameDecoder, RemotingCommand, RemotingError, decode_command, encode_command
 
 CONNECT_TIMEOUT_MS = 3_000  # connectTimeoutMillis
@@ -29,6 +32,7 @@ OPAQUE_MASK = 0x7FFFFFFF
 Reply = RemotingCommand | None
 OnRequest = Callable[["Connection", RemotingCommand], Reply | Awaitable[Reply]]
 OnClosed = Callable[["Connection"], None]
+Sign = Callable[[RemotingCommand], None]
 
 log = Log()
 
@@ -37,14 +41,25 @@ class Connection(asyncio.Protocol):
     """One socket to a peer. Open it with `Connection.open`; `request` and `oneway` may be called concurrently.
 
     on_request serves what the peer asks of us (codes 40, 220, 307, ...): it returns the reply, or None for no reply,
-    or an awaitable of either. on_closed is called once, when the socket is gone, whatever the reason.
+    or an awaitable of either. on_closed is called once, when the socket is gone, whatever the reason. sign is called
+    with every request before it is encoded, the last to change it.
     """
 
-    def __init__(self, address: str, on_request: OnRequest | None, on_closed: OnClosed | None) -> None:
+    def __init__(
+        self,
+        address: str,
+        on_request: OnRequest | None,
+        on_closed: OnClosed | None,
+        sign: Sign | None = None,
+        tls: TlsSession | None = None,
+    ) -> None:
         self.address = address
         self._on_request = on_request
         self._on_closed = on_closed
+        self._sign = sign
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
+        self._secured: asyncio.Future[None] | None = None if tls is None else self._loop.create_future()
         self._decoder = FrameDecoder()
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = 0
@@ -66,13 +81,23 @@ class Connection(asyncio.Protocol):
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         on_request: OnRequest | None = None,
         on_closed: OnClosed | None = None,
+        sign: Sign | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> "Connection":
-        """Connect to `host:port`. ConnectError when the address is wrong, refuses, or is silent for too long."""
+        """Connect to `host:port`, and shake hands where there is a TLS context.
+
+        ConnectError when the address is wrong, refuses, is silent for too long, or one side takes the other's
+        certificate not.
+        """
         try:
             host, port = split_address(address)
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 loop = asyncio.get_running_loop()
-                _, connection = await loop.create_connection(lambda: cls(address, on_request, on_closed), host, port)
+                session = None if tls is None else TlsSession(tls, server_side=False, host=host)
+                _, connection = await loop.create_connection(
+                    lambda: cls(address, on_request, on_closed, sign, session), host, port
+                )
+                await connection._shake_hands()
         except TimeoutError as error:
             raise ConnectError(
                 f"no connection to {address} within {connect_timeout_ms} ms; is the address right and reachable?"
@@ -104,6 +129,8 @@ class Connection(asyncio.Protocol):
 
         def write(opaque: int) -> bytes:
             command.opaque = opaque
+            if self._sign is not None:
+                self._sign(command)
             return encode_command(command)
 
         return await self.request_frame(write, timeout_ms)
@@ -131,6 +158,8 @@ class Connection(asyncio.Protocol):
         self._check_open()
         command.opaque = self._next_opaque()
         command.flag |= 2
+        if self._sign is not None:
+            self._sign(command)
         self._write(encode_command(command))
 
     def close(self) -> None:
@@ -155,9 +184,18 @@ class Connection(asyncio.Protocol):
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is not None:
+            tls_transport = TlsTransport(self._transport, self._tls)
+            self._transport = cast(asyncio.Transport, tls_transport)
+            self._tls.start()
+            tls_transport.write_raw(self._tls.take())
 
     def data_received(self, data: bytes) -> None:
         self._received += 1
+        if self._tls is not None:
+            data = self._decrypt(self._tls, data)
+            if not data:
+                return
         try:
             self._decoder.feed(data)
             while (frame := self._decoder.next_frame()) is not None:
@@ -168,7 +206,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
-        self._lost(f"{self.address} closed the connection" + (f": {exc}" if exc else ""))
+        reason = f"{self.address} closed the connection"
+        if self._secured is not None and not self._secured.done():
+            reason += " during the TLS handshake; does it take TLS on this port?"
+        self._lost(reason + (f": {exc}" if exc else ""))
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -177,6 +218,32 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     # inside
+
+    async def _shake_hands(self) -> None:
+        """Wait for the handshake. ConnectError."""
+        if self._secured is None:
+            return
+        try:
+            await self._secured
+        except BaseException:
+            self._lost("the TLS handshake did not end")
+            raise
+
+    def _decrypt(self, session: TlsSession, data: bytes) -> bytes:
+        """Return what the peer said; write what the session itself has to say."""
+        transport = cast(TlsTransport, self._transport)
+        try:
+            said = session.receive(data)
+        except TlsError as error:
+            transport.write_raw(session.take())
+            self._lost(f"{self.address}: {error}")
+            return b""
+        transport.write_raw(session.take())
+        if session.established and self._secured is not None and not self._secured.done():
+            self._secured.set_result(None)
+        if session.ended:
+            self._lost(f"{self.address} closed the connection")
+        return said
 
     def _on_command(self, command: RemotingCommand) -> None:
         if command.is_response:
@@ -248,6 +315,9 @@ class Connection(asyncio.Protocol):
             return
         self._closed = True
         self._reason = reason
+        if self._secured is not None and not self._secured.done():
+            self._secured.set_exception(ConnectError(f"cannot connect to {self.address}: {reason}"))
+            self._outgoing.clear()
         self._flush()
         self._writable.set()
         if self._transport is not None:

@@ -1,9 +1,10 @@
 """One connection an address, opened when first needed and again after it broke."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
-from mqtrail.net.client import CONNECT_TIMEOUT_MS, Connection, OnRequest
+from mqtrail.net.client import CONNECT_TIMEOUT_MS, Connection, OnRequest, Sign
 from mqtrail.net.errors import ConnectError, ConnectionClosed, RequestTimeout
 from mqtrail.wire import RemotingCommand
 
@@ -12,7 +13,8 @@ class ConnectionPool:
     """Requests by address. Callers that need an address at the same time share one attempt to connect.
 
     on_request is handed to every connection; on_connect and on_disconnect are told the address (no waiting in them).
-    prepare gets every command before it is sent, to add what all of them carry: a namespace, then a signature, last.
+    prepare gets every command before it is sent, to add what all of them carry: a namespace. sign is called after it,
+    the last to change a command. tls: what connections shake hands with.
     Belongs to the event loop that first uses it.
     """
 
@@ -24,12 +26,16 @@ class ConnectionPool:
         on_connect: Callable[[str], None] | None = None,
         on_disconnect: Callable[[str], None] | None = None,
         prepare: Callable[[RemotingCommand], None] | None = None,
+        sign: Sign | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._connect_timeout_ms = connect_timeout_ms
         self._on_request = on_request
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self.prepare = prepare
+        self._sign = sign
+        self._tls = tls
         self._connections: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
@@ -85,6 +91,11 @@ class ConnectionPool:
                 f"the connection pool was closed; nothing was sent to {address}", sent=False
             ) from None
 
+    @property
+    def signs(self) -> bool:
+        """Whether requests are signed, so that frames cannot be written without their commands."""
+        return self._sign is not None
+
     def connected(self, address: str) -> bool:
         """Whether an open connection to address exists now."""
         return self.connection(address) is not None
@@ -126,6 +137,8 @@ class ConnectionPool:
             connect_timeout_ms=self._connect_timeout_ms,
             on_request=self._on_request,
             on_closed=self._lost,
+            sign=self._sign,
+            tls=self._tls,
         )
         self._connections[address] = connection
         if self._on_connect is not None:

@@ -2,38 +2,44 @@
 
 An `Application` gets whole pieces as they come from the socket and says how far it got; everything it writes while it
 looks at one piece leaves in one write. A peer that reads too slowly is not read from any more, one that lets even that
-limit grow is cut off; connections, bytes of unfinished frames and silence have limits too.
+limit grow is cut off; connections, bytes of unfinished frames and silence have limits too. TLS and plain connections
+share the port: the first byte of a connection tells which it is.
 Source: NettyRemotingServer, apache/rocketmq remoting/.
 """
 
 import asyncio
 import errno
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from mqtrail.net.address import join_address
 from mqtrail.net.foreign import foreign_greeting
 from mqtrail.net.log import Log
+from mqtrail.net.tls import TlsError, TlsFiles, TlsMode, TlsServerConfig
+from mqtrail.net.tls_session import TlsSession, TlsTransport
 from mqtrail.wire import Host, MQError, RemotingCommand, RemotingError, cut_frame, decode_command, frame_end
 
 MIB = 1024 * 1024
 RECEIVE_SIZE = 256 * 1024  # bytes one read may bring
 IDLE_SWEEPS = 8  # looks at a silent connection before it is closed
 CLOSE_WAIT_S = 2.0  # at stop: for what is written to leave
+TLS_WATCH_S = 5.0  # how often the files of certificates are looked at
+TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; as a frame's it would be a length above 16 MiB
 
 log = Log()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Limits of one listening port. Sizes are bytes."""
+    """Limits and TLS of one listening port. Sizes are bytes."""
 
     connection_count_max: int = 10_000
     idle_timeout_ms: int = 120_000  # serverChannelMaxIdleTimeSeconds: nothing received, nothing drained
     write_pause_size: int = 1 * MIB  # unsent bytes above which a peer is no longer read from
     write_size_max: int = 64 * MIB  # unsent bytes above which a peer is cut off (held pulls may add to a paused one)
     partial_size_max: int = 256 * MIB  # bytes of unfinished frames, all connections together
+    tls: TlsServerConfig = field(default_factory=TlsServerConfig)
 
 
 class BindError(MQError):
@@ -78,7 +84,9 @@ class ServerConnection(asyncio.BaseProtocol):
         "_partial_size",
         "_receiving",
         "_server",
+        "_tls",
         "_transport",
+        "_undecided",
         "_write_paused",
         "active",
         "data",
@@ -97,6 +105,8 @@ class ServerConnection(asyncio.BaseProtocol):
         self._needed = 0
         self._receiving = False
         self._write_paused = False
+        self._tls: TlsSession | None = None
+        self._undecided = server.takes_tls
         self.id = 0
         self.host = Host("0.0.0.0", 0)
         self.active = True
@@ -167,6 +177,14 @@ class ServerConnection(asyncio.BaseProtocol):
     def received(self, data: bytes) -> None:
         """Serve data and what is left of earlier pieces."""
         self.active = True
+        if self._undecided:
+            self._undecided = False
+            if not self._decide(data):
+                return
+        if self._tls is not None:
+            data = self._decrypt(self._tls, data)
+            if not data:
+                return
         if self._partial:
             self._partial.append(data)
             self._partial_size += len(data)
@@ -178,6 +196,47 @@ class ServerConnection(asyncio.BaseProtocol):
                 return
             data = self._take_partial()
         self._serve(data)
+
+    # TLS
+
+    @property
+    def is_tls(self) -> bool:
+        return self._tls is not None
+
+    def _decide(self, data: bytes) -> bool:
+        """Look at the connection's first byte: TLS or plain? False: it is refused."""
+        context = self._server.tls.current if self._server.tls is not None else None
+        if data[0] == TLS_HANDSHAKE and context is not None and self._transport is not None:
+            self._tls = TlsSession(context, server_side=True)
+            self._transport = cast(asyncio.Transport, TlsTransport(self._transport, self._tls))
+        elif self._server.config.tls.mode is TlsMode.ENFORCING:
+            log.warning(
+                "connection.refused",
+                peer=str(self.host),
+                port=self._server.port,
+                found=foreign_greeting(data[:16]) or "a plain connection",
+                expected="TLS: switch it on at the client (tls.enable=true), or set tls.server.mode=permissive here",
+            )
+            self.close()
+            return False
+        return True
+
+    def _decrypt(self, session: TlsSession, data: bytes) -> bytes:
+        """Return what the peer said; write what its handshake needs."""
+        transport = cast(TlsTransport | None, self._transport)
+        if transport is None:
+            return b""
+        try:
+            said = session.receive(data)
+        except TlsError as error:
+            transport.write_raw(session.take())
+            log.warning("connection.tls_failed", peer=str(self.host), port=self._server.port, error=str(error))
+            self.close()
+            return b""
+        transport.write_raw(session.take())
+        if session.ended:
+            self.close()
+        return said
 
     # inside
 
@@ -282,6 +341,7 @@ class Server:
     def __init__(self, application: Application | None = None, config: ServerConfig | None = None) -> None:
         self.config = config or ServerConfig()
         self.application = application  # to be there when start is called
+        self.tls: TlsFiles | None = None
         self.connections: dict[int, ServerConnection] = {}
         self.partial_size = 0
         self.receive_buffer = memoryview(b"")
@@ -290,6 +350,7 @@ class Server:
         self._socket: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._tls_timer: asyncio.TimerHandle | None = None
         self._last_id = 0
         self._full_told = False
         self._empty = asyncio.Event()
@@ -298,8 +359,18 @@ class Server:
     def address(self) -> str:
         return join_address(self.host, self.port)
 
+    @property
+    def takes_tls(self) -> bool:
+        """Whether connections may be TLS, so that their first byte has to be looked at."""
+        return self.tls is not None and self.tls.current is not None
+
     def bind(self, host: str, port: int) -> None:
-        """Take host and port; port 0 takes a free one (`self.port` tells). Nobody can connect yet. BindError."""
+        """Take host and port; port 0 takes a free one (`self.port` tells). Nobody can connect yet.
+
+        BindError; TlsError where a certificate cannot be used.
+        """
+        if self.config.tls.mode is not TlsMode.DISABLED and self.config.tls.cert_path is not None:
+            self.tls = TlsFiles(self.config.tls)
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -335,11 +406,14 @@ class Server:
             self.release()
             raise BindError(_why_not_bound(self.host, self.port, error)) from error
         self._sweep_later()
+        if self.tls is not None:
+            self._look_at_tls_later()
 
     async def stop(self) -> None:
         """Stop listening, let what is written leave, close every connection."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._tls_timer):
+            if timer is not None:
+                timer.cancel()
         if self._listener is not None:
             self._listener.close()
         self._empty.clear()
@@ -384,6 +458,25 @@ class Server:
         if not self.connections:
             self._empty.set()
         return known
+
+    def look_at_tls(self) -> None:
+        """Take certificates that changed for the connections to come; those from before stay where they are wrong."""
+        if self.tls is None:
+            return
+        try:
+            if self.tls.reload():
+                log.info("server.tls_reloaded", port=self.port, cert_path=str(self.config.tls.cert_path))
+        except TlsError as error:
+            log.error(
+                "server.tls_not_reloaded", port=self.port, error=str(error), remedy="the certificate from before stays"
+            )
+
+    def _look_at_tls_later(self) -> None:
+        self._tls_timer = asyncio.get_running_loop().call_later(TLS_WATCH_S, self._look_at_tls_now)
+
+    def _look_at_tls_now(self) -> None:
+        self._look_at_tls_later()
+        self.look_at_tls()
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ class NodeConfig:
     data: the data folder; None keeps everything in memory and forgets it at the end. host: where ports open; advertise:
     the ip that clients are told (brokerIP1), host where None. A port 0 takes a free one. namesrv_port None: no name
     server here; namesrv_addresses: further ones to register with. broker: settings of every broker, its name and
-    address apart.
+    address apart. acl_home: where conf/plain_acl.yml and conf/acl/ are (ROCKETMQ_HOME); None: each broker's own folder.
     """
 
     data: Path | None = None
@@ -28,6 +28,7 @@ class NodeConfig:
     namesrv_addresses: tuple[str, ...] = ()
     broker_port: int = 10911
     broker_names: tuple[str, ...] = ("broker-a",)
+    acl_home: Path | None = None  # RocketMQ: rocketmqHome, ROCKETMQ_HOME
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: CommitLogConfig = field(default_factory=CommitLogConfig)
     server: ServerConfig = field(default_factory=ServerConfig)

@@ -1,0 +1,258 @@
+"""TLS settings of both sides, and the contexts that they make.
+
+Files are PEM. Names stand beside those of Apache's tls.properties (tls.config.file), which `read_tls_properties`
+takes. The host's name in a certificate is not looked at unless asked for, as in Java's clients and servers.
+
+Source: TlsSystemConfig, TlsHelper, apache/rocketmq remoting/.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from mqtrail.net.certificates import validity
+from mqtrail.wire import MQError
+
+Stamp = tuple[int, int]
+
+
+class TlsError(MQError):
+    """A certificate, a key or a setting of TLS cannot be used, or a handshake failed."""
+
+
+class TlsMode(StrEnum):
+    """What a port takes: plain connections alone, both, TLS alone."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(StrEnum):
+    """Whether clients show a certificate."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsServerConfig:
+    """TLS of a listening port. Without a certificate it takes plain connections alone."""
+
+    mode: TlsMode = TlsMode.PERMISSIVE  # tls.server.mode
+    cert_path: Path | None = None  # tls.server.certPath; the certificate, and those between it and its authority
+    key_path: Path | None = None  # tls.server.keyPath
+    key_password: str = field(default="", repr=False)  # tls.server.keyPassword
+    client_auth: ClientAuth = ClientAuth.NONE  # tls.server.need.client.auth
+    trust_path: Path | None = None  # tls.server.trustCertPath; the authorities of clients
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work. TlsError."""
+        if (self.cert_path is None) != (self.key_path is None):
+            raise TlsError("found one of cert_path and key_path (tls.server.certPath, keyPath), expected both or none")
+        if self.mode is TlsMode.ENFORCING and self.cert_path is None:
+            raise TlsError("found TLS mode enforcing without a certificate, expected cert_path and key_path")
+        if self.client_auth is not ClientAuth.NONE and self.trust_path is None:
+            raise TlsError(
+                f"found client_auth {self.client_auth} without trust_path (tls.server.trustCertPath), expected the "
+                "authorities that sign clients' certificates"
+            )
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(path for path in (self.cert_path, self.key_path, self.trust_path) if path is not None)
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what handshakes are made with; None: there is no TLS. TlsError names the file."""
+        if self.mode is TlsMode.DISABLED or self.cert_path is None or self.key_path is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _load_chain(context, self.cert_path, self.key_path, self.key_password)
+        if self.client_auth is not ClientAuth.NONE and self.trust_path is not None:
+            _load_trust(context, self.trust_path)
+            required = self.client_auth is ClientAuth.REQUIRE
+            context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+        return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsClientConfig:
+    """TLS of a client: for all its connections, name servers' included."""
+
+    enable: bool = False  # tls.enable
+    verify: bool = True  # tls.client.authServer, there false: take no server whose certificate nobody trusted signed
+    verify_host: bool = False  # the certificate has to name the host too; Java never asks
+    trust_path: Path | None = None  # tls.client.trustCertPath; None: the system's authorities
+    cert_path: Path | None = None  # tls.client.certPath; where servers ask for one
+    key_path: Path | None = None  # tls.client.keyPath
+    key_password: str = field(default="", repr=False)  # tls.client.keyPassword
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work. TlsError."""
+        if (self.cert_path is None) != (self.key_path is None):
+            raise TlsError("found one of cert_path and key_path (tls.client.certPath, keyPath), expected both or none")
+        if self.verify_host and not self.verify:
+            raise TlsError("found verify_host without verify, expected both: a name that nobody vouches for is none")
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what handshakes are made with; None: connections are plain. TlsError names the file."""
+        if not self.enable:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self.verify_host
+        if not self.verify:
+            context.verify_mode = ssl.CERT_NONE
+        elif self.trust_path is not None:
+            _load_trust(context, self.trust_path)
+        else:
+            context.load_default_certs()
+        if self.cert_path is not None and self.key_path is not None:
+            _load_chain(context, self.cert_path, self.key_path, self.key_password)
+        return context
+
+
+class TlsFiles:
+    """A server's context, made anew when its files change. `current` is what the next handshake takes."""
+
+    def __init__(self, config: TlsServerConfig) -> None:
+        self.config = config
+        self._stamps = self._look()
+        self.current = config.context()
+
+    def reload(self) -> bool:
+        """Look at the files; return whether the context is a new one. TlsError: the old one stays, told once."""
+        stamps = self._look()
+        if stamps == self._stamps:
+            return False
+        self._stamps = stamps
+        self.current = self.config.context()
+        return True
+
+    def _look(self) -> dict[Path, Stamp]:
+        found = {}
+        for path in self.config.files:
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            found[path] = (status.st_mtime_ns, status.st_ino)
+        return found
+
+
+def _load_chain(context: ssl.SSLContext, cert: Path, key: Path, password: str) -> None:
+    for path in (cert, key):
+        _readable(path)
+    _check_validity(cert)
+    try:
+        # A callable: a text would make OpenSSL ask at the terminal where it is empty and the key is encrypted.
+        context.load_cert_chain(cert, key, lambda: password)
+    except ssl.SSLError as error:
+        raise TlsError(
+            f"{cert} and {key} cannot be used ({_reason(error)}): expected a PEM certificate, its unencrypted key or "
+            "one that key_password opens, and that the two belong together"
+        ) from error
+
+
+def _load_trust(context: ssl.SSLContext, path: Path) -> None:
+    _readable(path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise TlsError(f"{path} holds no authority ({_reason(error)}): expected PEM certificates") from error
+
+
+def _readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise TlsError(f"{path} cannot be read ({error.strerror}): expected a PEM file") from error
+
+
+def _check_validity(path: Path) -> None:
+    try:
+        first, last = validity(path.read_text("ascii", "replace"))
+    except ValueError as error:
+        raise TlsError(f"{path} holds no certificate ({error}): expected a PEM file") from error
+    now = datetime.now(UTC)
+    if now > last:
+        raise TlsError(f"{path}: the certificate expired at {last:%Y-%m-%d %H:%M} UTC: expected one that is good now")
+    if now < first:
+        raise TlsError(f"{path}: the certificate is good from {first:%Y-%m-%d %H:%M} UTC on: expected one that is now")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+# tls.properties.
+
+_SERVER: Final[Mapping[str, str]] = {
+    "tls.server.mode": "mode",
+    "tls.server.need.client.auth": "client_auth",
+    "tls.server.keyPath": "key_path",
+    "tls.server.keyPassword": "key_password",
+    "tls.server.certPath": "cert_path",
+    "tls.server.trustCertPath": "trust_path",
+}
+_CLIENT: Final[Mapping[str, str]] = {
+    "tls.enable": "enable",
+    "tls.client.authServer": "verify",
+    "tls.client.keyPath": "key_path",
+    "tls.client.keyPassword": "key_password",
+    "tls.client.certPath": "cert_path",
+    "tls.client.trustCertPath": "trust_path",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsProperties:
+    """What a tls.properties says: field -> text of either side; and what of it has no effect here, in words."""
+
+    server: Mapping[str, str]
+    client: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def read_tls_properties(text: str) -> TlsProperties:
+    """Return what a file of `key=value` or `key: value` lines says. TlsError names a line that is none."""
+    told: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            key, separator, value = line.partition(":")
+        if not separator:
+            raise TlsError(f"line {number} of tls.properties: found no key=value")
+        told[key.strip()] = value.strip()
+    return tls_settings(told)
+
+
+def tls_settings(told: Mapping[str, str]) -> TlsProperties:
+    """Return what keys of tls.properties say, wherever they stood."""
+    server: dict[str, str] = {}
+    client: dict[str, str] = {}
+    notes = []
+    for key, value in told.items():
+        if key in _SERVER:
+            server[_SERVER[key]] = value
+        elif key in _CLIENT:
+            client[_CLIENT[key]] = value
+        elif key == "tls.test.mode.enable" and value.lower() == "true":
+            notes.append(f"{key}=true: there are no self-signed certificates here, give certPath and keyPath")
+        elif (
+            key == "tls.server.authClient"
+            and value.lower() != "true"
+            and told.get("tls.server.need.client.auth", "none") not in ("", "none")
+        ):
+            notes.append(f"{key}=false: a client's certificate is always checked where one is asked for")
+        elif key not in ("tls.test.mode.enable", "tls.server.authClient"):
+            notes.append(f"{key} has no effect here")
+    return TlsProperties(server, client, tuple(notes))

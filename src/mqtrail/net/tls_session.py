@@ -1,0 +1,147 @@
+"""One TLS connection as bytes in and bytes out: no socket in it, so that it sits in any protocol.
+
+The bytes of a socket go into `receive`, which returns what the peer said; `send` returns what is to be written for what
+we say. `take` returns what the handshake, a ticket or an alert wants written; ask it after every call. OpenSSL does the
+work in memory; one call each for all that one read brought.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from typing import Final
+
+from mqtrail.net.tls import TlsError
+
+READ_SIZE: Final = 256 * 1024
+
+
+class TlsSession:
+    """Either side of one connection. TlsError from any call: write what `take` returns, then close."""
+
+    def __init__(self, context: ssl.SSLContext, *, server_side: bool, host: str | None = None) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_side, server_hostname=host if not server_side else None
+        )
+        self.established = False
+        self.ended = False  # the peer said that it will say no more
+
+    def start(self) -> None:
+        """Begin the handshake: the client's hello."""
+        self._handshake()
+
+    def receive(self, data: bytes) -> bytes:
+        """Take what came from the socket; return what the peer said, perhaps nothing yet."""
+        self._incoming.write(data)
+        if not self.established:
+            self._handshake()
+            if not self.established:
+                return b""
+        pieces = []
+        try:
+            while piece := self._object.read(READ_SIZE):
+                pieces.append(piece)
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+        except ssl.SSLError as error:
+            raise _failed(error) from error
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def send(self, data: bytes) -> bytes:
+        """Return the bytes that carry data to the peer, and what else is due. After the handshake alone."""
+        try:
+            self._object.write(data)
+        except ssl.SSLError as error:
+            raise _failed(error) from error
+        return self._outgoing.read()
+
+    def take(self) -> bytes:
+        """Return what is to be written by itself."""
+        return self._outgoing.read() if self._outgoing.pending else b""
+
+    def close(self) -> bytes:
+        """Return the last bytes: that we will say no more."""
+        if self.established:
+            with contextlib.suppress(ssl.SSLError):  # it wants the peer's end too: nobody waits for that
+                self._object.unwrap()
+        return self.take()
+
+    def _handshake(self) -> None:
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:
+            raise _failed(error) from error
+        self.established = True
+
+
+class TlsTransport:
+    """The part of a transport that connections use, with a session in between."""
+
+    __slots__ = ("_session", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, session: TlsSession) -> None:
+        self._transport = transport
+        self._session = session
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(self._session.send(data))
+
+    def write_raw(self, data: bytes) -> None:
+        """Write what the session itself has to say."""
+        if data:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(self._session.close())
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def get_extra_info(self, name: str) -> object:
+        return self._transport.get_extra_info(name)
+
+
+_REMEDIES: Final = {
+    "CERTIFICATE_REQUIRED": "the server wants a client certificate: give cert_path and key_path",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server wants a client certificate: give cert_path and key_path",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client showed no certificate: give it tls.client.certPath and keyPath",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not know who signed our certificate: add that authority to its trust",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the peer says that our certificate expired",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not take our certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not take our certificate: is its authority in the trust store?",
+    "WRONG_VERSION_NUMBER": "the peer speaks no TLS on this port",
+    "UNSUPPORTED_PROTOCOL": "the peer's TLS is too old: expected TLS 1.2 or 1.3",
+    "NO_SHARED_CIPHER": "no cipher in common",
+}
+
+
+def _failed(error: ssl.SSLError) -> TlsError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsError(
+            f"the peer's certificate is not taken: {error.verify_message}; expected one that is good now and signed by "
+            "an authority of the trust store (trust_path)"
+        )
+    reason = error.reason or str(error)
+    remedy = _REMEDIES.get(reason)
+    words = reason.replace("_", " ").lower()
+    return TlsError(f"TLS failed: {words}" + (f": {remedy}" if remedy else ""))
