@@ -39,6 +39,7 @@ from mqtrail.client.errors import (
 from mqtrail.client.hooks import ConsumeHook, SendHook
 from mqtrail.client.identity import local_address, unique_ids
 from mqtrail.client.instance import ClientInstance
+from mqtrail.client.lite_pull import LitePullConsumer
 from mqtrail.client.outgoing import Outgoing, SendResult
 from mqtrail.client.producer import Producer
 from mqtrail.client.pull import PullResult, PullStatus
@@ -47,8 +48,9 @@ from mqtrail.client.replies import make_reply
 from mqtrail.client.selectors import Selector, by_hash, by_machine_room, by_random
 from mqtrail.client.splitting import BatchOutcome, split_batches
 from mqtrail.client.subscriptions import Sql
-from mqtrail.client.sync import SyncConsumer, SyncDelivery, SyncProducer
+from mqtrail.client.sync import SyncProducer
 from mqtrail.client.sync_admin import SyncAdmin
+from mqtrail.client.sync_consumers import SyncBatch, SyncConsumer, SyncDelivery, SyncLitePullConsumer
 from mqtrail.client.trace import TraceCounts
 from mqtrail.client.transactions import (
     CheckHandler,
@@ -58,7 +60,8 @@ from mqtrail.client.transactions import (
     TransactionResult,
     TransactionState,
 )
-from mqtrail.wire import CompressionType, ConsumeFromWhere, Message, MessageModel
+from mqtrail.net import TlsClientConfig
+from mqtrail.wire import CompressionType, ConsumeFromWhere, Credentials, Message, MessageModel
 
 __all__ = [
     "Admin",
@@ -80,11 +83,13 @@ __all__ = [
     "ConsumeHook",
     "Consumer",
     "ConsumerConfig",
+    "Credentials",
     "Delivery",
     "Gathered",
     "InstanceConfig",
     "InvalidMessage",
     "LitePullConfig",
+    "LitePullConsumer",
     "LocalHandler",
     "MachineRoom",
     "MachineRoomNearby",
@@ -111,9 +116,12 @@ __all__ = [
     "SendResult",
     "Sql",
     "SyncAdmin",
+    "SyncBatch",
     "SyncConsumer",
     "SyncDelivery",
+    "SyncLitePullConsumer",
     "SyncProducer",
+    "TlsClientConfig",
     "TooManyInFlight",
     "TraceConfig",
     "TraceCounts",

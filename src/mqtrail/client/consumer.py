@@ -30,7 +30,7 @@ from mqtrail.client.instance import ClientInstance
 from mqtrail.client.listening import RebalanceListener, tell
 from mqtrail.client.naming import Names
 from mqtrail.client.offsets import open_offsets
-from mqtrail.client.popped import PoppedQueues
+from mqtrail.client.popped import PoppedQueues, PopQueue
 from mqtrail.client.ready import Ready
 from mqtrail.client.rebalance import Rebalancer, Share
 from mqtrail.client.serving import ConsumerServices
@@ -368,10 +368,14 @@ class Consumer:
         """The handlers of `run`."""
         return self._handlers
 
-    @property
-    def popped(self) -> PoppedQueues:
-        """What it pops."""
-        return self._popped
+    def facts(self) -> dict[str, str]:
+        """What of its settings operators see."""
+        ordered = "true" if self.config.ordered else "false"
+        return {"PROP_CONSUMEORDERLY": ordered, "PROP_THREADPOOL_CORE_SIZE": str(self.config.concurrency)}
+
+    def pop_infos(self) -> Mapping[MessageQueue, PopQueue]:
+        """The state of each assignment that is popped."""
+        return self._popped.infos()
 
     @property
     def stats(self) -> ConsumeStats:

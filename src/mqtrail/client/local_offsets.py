@@ -11,7 +11,7 @@ Source: LocalFileOffsetStore, MixAll.string2File, RocketMQ client and common.
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from mqtrail.client.errors import ClientError
@@ -77,21 +77,26 @@ class LocalOffsets:
         return self._stored.get(queue)
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
-        wanted = list(queues)
+        noted = {queue: offset for queue in queues if (offset := self._memory.get(queue)) is not None}
+        try:
+            await self._write(noted)
+        except OSError as error:
+            log.warning("consumer.commit_failed", path=str(self._path), error=str(error))
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self._memory.update(offsets)
+        try:
+            await self._write(offsets)
+        except OSError as error:
+            raise ClientError(f"offsets cannot be kept in {self._path}: {error}") from error
+
+    async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
         async with self._saving:
-            changed = {
-                queue: offset
-                for queue in wanted
-                if (offset := self._memory.get(queue)) is not None and self._stored.get(queue) != offset
-            }
+            changed = {queue: offset for queue, offset in offsets.items() if self._stored.get(queue) != offset}
             if not changed:
                 return
             merged = self._stored | changed
-            try:
-                await asyncio.to_thread(self._save, merged)
-            except OSError as error:
-                log.warning("consumer.commit_failed", path=str(self._path), error=str(error))
-                return
+            await asyncio.to_thread(self._save, merged)
             self._stored = merged
         for queue, offset in changed.items():
             self._committed(queue, offset)

@@ -5,7 +5,7 @@ Source: RemoteBrokerOffsetStore, RocketMQ client.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig
@@ -44,6 +44,9 @@ class OffsetStore(Protocol):
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store what changed of these queues; failures are logged and tried again the next time."""
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Store these now. Raises the first failure, after trying all."""
 
     def forget(self, queue: MessageQueue) -> None:
         """Drop from memory: the queue is not ours any more."""
@@ -85,21 +88,32 @@ class RemoteOffsets:
         changed = [queue for queue in queues if self._memory.get(queue, -1) != self._stored.get(queue, -1)]
         await asyncio.gather(*(self._persist(queue) for queue in changed))
 
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self._memory.update(offsets)
+        results = await asyncio.gather(
+            *(self._store(queue, offset) for queue, offset in offsets.items()), return_exceptions=True
+        )
+        for result in results:
+            if result is not None:
+                raise result
+
+    async def _store(self, queue: MessageQueue, offset: int) -> None:
+        address = self._client.any_address(queue.broker_name)
+        ext = self._ext(queue) | {"commitOffset": str(offset)}
+        await self._client.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+        self._stored[queue] = offset
+        self._committed(queue, offset)
+
     async def _persist(self, queue: MessageQueue) -> None:
         offset = self._memory.get(queue)
         if offset is None:
             return
         try:
-            address = self._client.any_address(queue.broker_name)
-            ext = self._ext(queue) | {"commitOffset": str(offset)}
-            await self._client.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+            await self._store(queue, offset)
         except (MQError, OSError) as error:
             log.warning(
                 "consumer.commit_failed", group=self._group, queue=queue_name(queue), offset=offset, error=str(error)
             )
-        else:
-            self._stored[queue] = offset
-            self._committed(queue, offset)
 
     def forget(self, queue: MessageQueue) -> None:
         self._memory.pop(queue, None)

@@ -20,6 +20,7 @@ from mqtrail.client.naming import Names
 from mqtrail.client.pop import PopCalls, PopStatus, due_ms, handle_of
 from mqtrail.client.ready import Ready
 from mqtrail.client.routes import queue_name
+from mqtrail.client.send_back import SendBack
 from mqtrail.net import Log, NetError
 from mqtrail.wire import FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
 
@@ -73,6 +74,7 @@ class PoppedQueues:
         self._config = config
         self._clock = clock
         self._calls = PopCalls(client, names.group)
+        self._send_back = SendBack(client, names.group, config)
         self._queues: dict[MessageQueue, tuple[PopQueue, asyncio.Task[None]]] = {}
         valid = INVISIBLE_MIN_MS <= config.pop_invisible_ms <= INVISIBLE_MAX_MS
         self._invisible_ms = config.pop_invisible_ms if valid else INVISIBLE_DEFAULT_MS
@@ -211,6 +213,9 @@ class PoppedQueues:
         elif outcome.result == "SUCCESS":
             await self._ack(message)
         elif message.reconsume_times < self._attempts_max:
+            if outcome.delay_level < 0 and await self._send_back.give_back(message, outcome.delay_level):
+                await self._ack(message)  # its dead letter is written
+                return
             level = outcome.delay_level or message.reconsume_times
             await self._come_again(message, DELAYS_S[min(max(level, 0), len(DELAYS_S) - 1)])
         else:

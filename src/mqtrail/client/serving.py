@@ -4,23 +4,30 @@ Codes 40, 220, 221, 307, 309; anything else gets no answer. Source: ClientRemoti
 """
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from mqtrail.client import stacks
 from mqtrail.client.batch import Batch
+from mqtrail.client.consume_stats import ConsumeStats
 from mqtrail.client.delivery import Delivery, Outcome
 from mqtrail.client.errors import RetryLater
+from mqtrail.client.handlers import Handlers
+from mqtrail.client.naming import Names
+from mqtrail.client.popped import PopQueue
 from mqtrail.client.process_queue import ProcessQueue
 from mqtrail.net import Log
 from mqtrail.wire import (
     MQ_VERSION,
     BodyError,
+    ConsumerData,
     ConsumerRunningInfo,
     ConsumerStatus,
     DirectConsumeResult,
+    MessageQueue,
     MQError,
     PopQueueInfo,
+    ProcessQueueInfo,
     QueueOffsets,
     RemotingCommand,
     RequestCode,
@@ -29,16 +36,46 @@ from mqtrail.wire import (
     version_text,
 )
 
-if TYPE_CHECKING:
-    from mqtrail.client.consumer import Consumer
-
 log = Log()
+
+
+class Served(Protocol):
+    """A consumer as operators see it."""
+
+    group: str
+    started_ms: int
+
+    @property
+    def names(self) -> Names: ...
+
+    @property
+    def handlers(self) -> Handlers: ...
+
+    @property
+    def stats(self) -> ConsumeStats: ...
+
+    @property
+    def namesrv_addresses(self) -> Sequence[str]: ...
+
+    def facts(self) -> Mapping[str, str]: ...
+
+    def heartbeat_data(self) -> ConsumerData: ...
+
+    def consumer_offsets(self) -> Mapping[MessageQueue, int]: ...
+
+    def queue_infos(self) -> dict[MessageQueue, ProcessQueueInfo]: ...
+
+    def pop_infos(self) -> Mapping[MessageQueue, PopQueue]: ...
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None: ...
+
+    def on_route_changed(self) -> None: ...
 
 
 class ConsumerServices:
     """Answers a broker's requests for one consumer."""
 
-    def __init__(self, consumer: "Consumer") -> None:
+    def __init__(self, consumer: Served) -> None:
         self._consumer = consumer
 
     async def serve(self, command: RemotingCommand) -> RemotingCommand | None:
@@ -98,20 +135,21 @@ class ConsumerServices:
         except Exception as error:
             result, remark = "CR_THROW_EXCEPTION", repr(error)
         spent_ms = int((time.monotonic() - begun) * 1000)
-        body = DirectConsumeResult(result, self._consumer.config.ordered, remark=remark, spent_time_mills=spent_ms)
+        ordered = consumer.facts()["PROP_CONSUMEORDERLY"] == "true"
+        body = DirectConsumeResult(result, ordered, remark=remark, spent_time_mills=spent_ms)
         return RemotingCommand.reply_to(command, ResponseCode.SUCCESS, body=body.encode())
 
     def _running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
         consumer = self._consumer
+        data = consumer.heartbeat_data()
         properties = {
             "PROP_CLIENT_VERSION": version_text(MQ_VERSION),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_CONSUMEORDERLY": "true" if consumer.config.ordered else "false",
+            "PROP_CONSUME_TYPE": data.consume_type.value,
             "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
             "PROP_NAMESERVER_ADDR": ";".join(consumer.namesrv_addresses),
-            "PROP_THREADPOOL_CORE_SIZE": str(consumer.config.concurrency),
+            **consumer.facts(),
         }
-        subscriptions = consumer.heartbeat_data().subscription_data_set
+        subscriptions = data.subscription_data_set
         return ConsumerRunningInfo(
             properties,
             subscriptions,
@@ -120,7 +158,7 @@ class ConsumerServices:
             jstack=stacks.dump() if with_stacks else None,
             mq_pop_table={
                 queue: PopQueueInfo(popped.dropped, popped.last_pop_ms, popped.waiting)
-                for queue, popped in consumer.popped.infos().items()
+                for queue, popped in consumer.pop_infos().items()
             },
         )
 

@@ -10,16 +10,11 @@ import atexit
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
-from mqtrail.client.consumer import Consumer
-from mqtrail.client.consumer_config import ConsumerConfig
-from mqtrail.client.delivery import Delivery
 from mqtrail.client.errors import ClientClosed, ClientError
-from mqtrail.client.handlers import Handler
 from mqtrail.client.outgoing import SendResult
 from mqtrail.client.producer import Producer
 from mqtrail.wire import Message, MessageQueue
@@ -165,85 +160,3 @@ class SyncProducer(Facade[Producer]):
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, order_key: str | None = None) -> str:
         """Hand a message to the socket, return its id."""
         return background().run(self._get().send_oneway(message, queue=queue, order_key=order_key))
-
-
-class SyncDelivery:
-    """A Delivery for code without asyncio."""
-
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.delivery, name)
-
-    @contextmanager
-    def process(self, *, reraise: bool = False) -> Iterator[Delivery]:
-        """Settle it by how the block ends; see Delivery.process."""
-        block = self.delivery.process(reraise=reraise)
-        yielded = background().run(_enter(block))
-        try:
-            yield yielded
-        except BaseException as error:
-            if not background().run(_leave(block, error)):
-                raise
-        else:
-            background().run(_leave(block, None))
-
-    def ack(self) -> None:
-        """Settle it as a success."""
-        background().run(self.delivery.ack())
-
-    def retry(self, delay_level: int = 0, detail: str = "") -> None:
-        """Settle it as a failure: it comes again."""
-        background().run(self.delivery.retry(delay_level, detail))
-
-
-async def _enter(block: Any) -> Delivery:
-    delivery: Delivery = await block.__aenter__()
-    return delivery
-
-
-async def _leave(block: Any, error: BaseException | None) -> bool:
-    return bool(await block.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None))
-
-
-class SyncConsumer(Facade[Consumer]):
-    """Consumer for code without asyncio.
-
-    with SyncConsumer("billing", "127.0.0.1:9876", {"orders": "*"}) as consumer:
-        for m in consumer:
-            with m.process():
-                bill(m.body)
-    """
-
-    def __init__(
-        self,
-        group: str,
-        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
-        subscriptions: Mapping[str, str] | None = None,
-        *,
-        trace: bool = False,
-        config: ConsumerConfig | None = None,
-    ) -> None:
-        super().__init__(lambda: Consumer(group, namesrv, subscriptions, trace=trace, config=config))
-
-    def __iter__(self) -> Iterator[SyncDelivery]:
-        while (delivery := self.receive()) is not None:
-            yield delivery
-
-    def receive(self, timeout_ms: int | None = None) -> SyncDelivery | None:
-        """Return the next message; None after timeout_ms without one, or once the consumer is closed."""
-        delivery = background().run(_receive(self._get(), timeout_ms))
-        return SyncDelivery(delivery) if delivery is not None else None
-
-    def run(self, handler: Handler) -> None:
-        """Call handler for each message, in a thread of a pool, until the consumer is closed by another thread."""
-        background().run(self._get().run(handler))
-
-
-async def _receive(consumer: Consumer, timeout_ms: int | None) -> Delivery | None:
-    try:
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-            return await anext(consumer)
-    except (TimeoutError, StopAsyncIteration):
-        return None

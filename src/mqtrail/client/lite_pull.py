@@ -1,0 +1,466 @@
+"""LitePullConsumer: the application takes messages when it wants them, and says itself how far it is.
+
+    async with LitePullConsumer("audit", "127.0.0.1:9876", {"orders": "*"}) as consumer:
+        async for message in consumer:             # or: for message in await consumer.poll(timeout_ms=1_000)
+            await store(message)
+
+Queues are shared out over the group's members (subscribe), or chosen by the application (assign). Nothing is sent back:
+whoever cannot handle a message seeks, or sends it elsewhere.
+Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl, RocketMQ client.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from mqtrail.client.allocate import Allocation, Averagely
+from mqtrail.client.config import NAMESRV_DEFAULT
+from mqtrail.client.consume_stats import SAMPLE_MS, ConsumeStats
+from mqtrail.client.consumer_config import LitePullConfig
+from mqtrail.client.errors import ClientClosed, ClientError, OffsetUnavailable, RouteNotFound
+from mqtrail.client.handlers import Handlers
+from mqtrail.client.hooks import ConsumeHook
+from mqtrail.client.identity import now_ms, unique_ids
+from mqtrail.client.instance import ClientInstance
+from mqtrail.client.listening import QueuesListener, RebalanceListener, tell
+from mqtrail.client.lite_queue import LiteQueue
+from mqtrail.client.lite_queues import LiteQueues
+from mqtrail.client.naming import Names
+from mqtrail.client.offsets import open_offsets
+from mqtrail.client.popped import PopQueue
+from mqtrail.client.rebalance import Rebalancer, Share
+from mqtrail.client.routes import queue_name
+from mqtrail.client.serving import ConsumerServices
+from mqtrail.client.start_offset import StartOffsets
+from mqtrail.client.subscriptions import Expression, Subscriptions
+from mqtrail.client.trace import ClientTracer
+from mqtrail.net import Log
+from mqtrail.wire import (
+    SUBSCRIBE_ALL,
+    ConsumerData,
+    ConsumeType,
+    MessageExt,
+    MessageQueue,
+    MQError,
+    ProcessQueueInfo,
+    RemotingCommand,
+    RequestCode,
+    SubscriptionData,
+    validate_group,
+)
+
+log = Log()
+
+AUTO_COMMIT_MIN_MS = 1_000
+
+
+class LitePullConsumer:
+    """A consumer that is asked. Use it with `async with`, from one event loop.
+
+    subscriptions: as Consumer's; leave them out and call `assign` to choose queues yourself. allocation, on_rebalance,
+    trace, client, hooks: as Consumer's.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        subscriptions: Mapping[str, Expression] | None = None,
+        *,
+        trace: bool = False,
+        config: LitePullConfig | None = None,
+        client: ClientInstance | None = None,
+        hooks: Sequence[ConsumeHook] = (),
+        allocation: Allocation | None = None,
+        on_rebalance: RebalanceListener | None = None,
+    ) -> None:
+        validate_group(group)
+        self.config = config = config or LitePullConfig()
+        self._own_client = client is None
+        self._client = client or ClientInstance(namesrv, config.instance)
+        self.names = Names(group, self._client.config.namespace)
+        self.group = self.names.group
+        self._on_rebalance = on_rebalance
+        self._subscriptions = Subscriptions(self.names)
+        self._filters = Subscriptions(self.names)  # of topics that are assigned
+        self._assigns = False
+        for topic, expression in (subscriptions or {}).items():
+            self._subscriptions.put(topic, expression)
+        self._tracer = ClientTracer(self._client, group, config.trace, "CONSUME") if trace else None
+        self._hooks = (*((self._tracer,) if self._tracer is not None else ()), *hooks)
+        self._offsets = open_offsets(self._client, self.group, self._hooks, config)
+        self.stats = ConsumeStats()
+        starts = StartOffsets(self._client, self._offsets, config.consume_from, config.consume_from_timestamp_ms)
+        self._queues = LiteQueues(
+            self._client, self.names, self._subscription, self._offsets, starts, self.stats, config
+        )
+        self._rebalancer = Rebalancer(
+            self._client,
+            self.group,
+            config.model,
+            self._subscriptions.topics,
+            starts,
+            self._queues,
+            allocation or Averagely(),
+            config.rebalance_ms,
+            on_share=self._shared_out,
+        )
+        self._services = ConsumerServices(self)
+        self.handlers = Handlers()  # it has none
+        self._watched: dict[str, tuple[QueuesListener, list[MessageQueue]]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._auto_commit_ms = max(AUTO_COMMIT_MIN_MS, config.auto_commit_ms)
+        self._committed_at = 0.0
+        self._running = False
+        self.started_ms = 0
+
+    def _subscription(self, topic: str) -> SubscriptionData:
+        found = (self._filters if self._assigns else self._subscriptions).get(topic)
+        return found if found is not None else SubscriptionData.build(topic, SUBSCRIBE_ALL)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """How this member is known to the brokers."""
+        return self._client.client_id
+
+    @property
+    def tracer(self) -> ClientTracer | None:
+        """The trace of this consumer, when trace is on."""
+        return self._tracer
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues it reads now, sorted."""
+        return self._queues.queues
+
+    async def start(self) -> None:
+        """Join the group. Raises NoNameServer, a Refusal for an Sql filter, ClientError for offsets of another's."""
+        if self._running:
+            return
+        self.started_ms = now_ms()
+        await self._client.start()
+        try:
+            await self._offsets.open()
+            self._client.add_consumer(self)
+            self._running = True
+            for topic in self._subscriptions:
+                try:
+                    await self._client.route(topic)
+                except RouteNotFound:
+                    log.info("consumer.topic_missing", group=self.group, topic=topic)
+            await self._subscriptions.check(self._client)
+            await self._client.heartbeat()
+        except BaseException:
+            self._running = False
+            await self._client.remove_consumer(self.group)
+            await self._offsets.close()
+            if self._own_client:
+                await self._client.close()
+            raise
+        if self._tracer is not None:
+            self._tracer.start()
+        every = self._client.every
+        work: list[Any] = [
+            self._rebalancer.run(),
+            every(self.config.offset_persist_ms, self._persist),
+            every(self.config.metadata_check_ms, self._look_at_watched),
+            every(SAMPLE_MS, self._sample),
+        ]
+        self._tasks = [self._client.spawn(one) for one in work]
+
+    async def close(self) -> None:
+        """Stop pulling, commit what was done with (auto_commit), leave the group.
+
+        Done with is all that was taken before the last time the application came for more; `commit` takes the rest in.
+        """
+        if not self._running:
+            return
+        self._running = False
+        self._queues.wake()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        try:
+            await self._queues.stop()
+            if self.config.auto_commit:
+                self._queues.note_settled()
+            await self._persist()
+            await self._offsets.close()
+            if self._tracer is not None:
+                await self._tracer.close()
+            await self._client.remove_consumer(self.group)
+        finally:
+            if self._own_client:
+                await self._client.close()
+
+    async def _persist(self) -> None:
+        await self._offsets.persist(self._queues.queues)
+
+    async def _sample(self) -> None:
+        self.stats.sample()
+
+    # -- which queues ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
+        """Have a share of a topic's queues, or change what is wanted of it. ClientError: queues are assigned."""
+        if self._assigns:
+            raise ClientError("subscribe and assign exclude each other: this consumer's queues are assigned")
+        self._subscriptions.put(topic, expression)
+        if self._running:
+            self._client.spawn(self._resubscribed([self.names.topic(topic)]))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want no more of a topic."""
+        if self._subscriptions.remove(self.names.topic(topic)) and self._running:
+            self._client.spawn(self._resubscribed([]))
+
+    async def _resubscribed(self, topics: Sequence[str]) -> None:
+        try:
+            await self._subscriptions.check(self._client, topics)
+        except (MQError, OSError) as error:
+            log.error("consumer.subscription_refused", group=self.group, topics=topics, error=str(error))
+        await self._client.heartbeat()
+        self._rebalancer.wake()
+
+    async def assign(self, queues: Iterable[MessageQueue], filters: Mapping[str, Expression] | None = None) -> None:
+        """Read exactly these queues, whoever else is in the group; filters: what of a topic, all where none is given.
+
+        Each begins at the group's committed offset, or where `consume_from` says; seek says otherwise. Queues that were
+        assigned before and are not among them are given up. ClientError: topics are subscribed to, or not started.
+        """
+        self._check_running()
+        if self._subscriptions:
+            raise ClientError("assign and subscribe exclude each other: this consumer has subscriptions")
+        self._assigns = True
+        for topic, expression in (filters or {}).items():
+            self._filters.put(topic, expression)
+        wanted = {MessageQueue(self.names.topic(one.topic), one.broker_name, one.queue_id) for one in queues}
+        for topic in sorted({queue.topic for queue in wanted}):
+            await self._client.route(topic)
+        await self._filters.check(self._client)
+        await self._client.heartbeat()  # the group has to be known where it commits
+        for queue in set(self._queues.queues) - wanted:
+            await self._queues.drop_queue(queue)
+        for queue in sorted(wanted - set(self._queues.queues)):
+            self._queues.begin(LiteQueue(queue))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return a topic's readable queues as they are now, sorted. RouteNotFound, NoNameServer."""
+        return list((await self._client.fetch_route(self.names.topic(topic))).subscribe_queues)
+
+    def watch_queues(self, topic: str, listener: QueuesListener) -> None:
+        """Have listener told when a topic's queues come or go; looked at every `metadata_check_ms`. One a topic."""
+        self._watched[topic] = listener, []
+
+    async def _look_at_watched(self) -> None:
+        for topic, (listener, known) in list(self._watched.items()):
+            try:
+                found = await self.queues(topic)
+            except RouteNotFound:
+                found = []
+            if found != known:
+                self._watched[topic] = listener, found
+                await tell(listener, topic, found)
+
+    async def _shared_out(self, topic: str, share: Share) -> None:
+        self._subscriptions.renew(topic)
+        await self._client.heartbeat()
+        if self._on_rebalance is not None:
+            await tell(self._on_rebalance, self.names.plain(topic), list(share.all), sorted(share.pulled))
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_ms: int | None = None, count_max: int | None = None) -> list[MessageExt]:
+        """Return messages of one queue, in its order; empty after timeout_ms (None: the setting's) without any.
+
+        What polls before this one brought counts as done with now, and is committed by itself (auto_commit).
+        count_max: at most so many (None: pull_batch_count).
+        """
+        self._check_running()
+        wait_ms = self.config.poll_timeout_ms if timeout_ms is None else timeout_ms
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                return await self._take(count_max or self.config.pull_batch_count)
+        except TimeoutError:
+            self._auto_commit()
+            return []
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        """Return the next message; ends when the consumer is closed. Coming for it, all before is done with."""
+        while self._running:
+            if messages := await self._take(1):
+                return messages[0]
+        raise StopAsyncIteration
+
+    async def _take(self, count_max: int) -> list[MessageExt]:
+        messages = await self._queues.take(count_max)
+        self._auto_commit()
+        if messages and self._hooks:
+            self._tell_hooks(messages)
+        return list(messages)
+
+    def _auto_commit(self) -> None:
+        """Note what is done with, now and then; the periodic work commits it."""
+        now = asyncio.get_running_loop().time()
+        if self.config.auto_commit and now - self._committed_at >= self._auto_commit_ms / 1000:
+            self._committed_at = now
+            self._queues.note_settled()
+
+    def _tell_hooks(self, messages: Sequence[MessageExt]) -> None:
+        """As Java's poll does: handed out is consumed, for nobody tells what becomes of it."""
+        time_ms, request_id = now_ms(), unique_ids().next()
+        for hook in self._hooks:
+            for message in messages:
+                hook.consume_started(request_id, message, time_ms)
+            for message in messages:
+                hook.consume_complete(
+                    request_id,
+                    message,
+                    "SUCCESS",
+                    time_ms,
+                    time_ms,
+                    success=True,
+                    detail="",
+                    batch_count=len(messages),
+                )
+
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on with a queue at offset. OffsetUnavailable: outside what it keeps; ClientError: not assigned."""
+        self._queues.get(queue)
+        first, end = await self.begin_offset(queue), await self.end_offset(queue)
+        if not first <= offset <= end:
+            raise OffsetUnavailable(f"cannot seek to {offset} in {queue_name(queue)}, which keeps [{first}, {end})")
+        self._queues.seek(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on with the first message that a queue keeps."""
+        self._queues.get(queue)
+        self._queues.seek(queue, await self.begin_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on with what comes next to a queue."""
+        self._queues.get(queue)
+        self._queues.seek(queue, await self.end_offset(queue))
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull these no more until `resume`; what was pulled is still handed out."""
+        self._queues.pause(queues)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Pull these again."""
+        self._queues.resume(queues)
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The queues that are paused, sorted."""
+        return self._queues.paused
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """The offset behind what was taken of a queue; None while it is not known where it begins. ClientError."""
+        return self._queues.get(queue).position
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit now: all that was taken, or the given offsets, and wait for the brokers.
+
+        Raises what the first failure was, after trying all. ClientError: a queue is not assigned.
+        """
+        self._check_running()
+        wanted = dict(self._queues.positions() if offsets is None else offsets)
+        for queue in wanted:
+            self._queues.get(queue)
+        await self._offsets.store(wanted)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's committed offset, what is noted here first; None when there is none. MQError."""
+        noted = self._offsets.noted(queue)
+        return noted if noted is not None else await self._offsets.read(queue)
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at or after a time; the queue's end when there is none."""
+        return await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
+
+    async def begin_offset(self, queue: MessageQueue) -> int:
+        """Return the first offset that a queue keeps."""
+        return max(0, await self._ask(queue, RequestCode.GET_MIN_OFFSET, {}))
+
+    async def end_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that a queue's next message gets."""
+        return await self._ask(queue, RequestCode.GET_MAX_OFFSET, {})
+
+    async def _ask(self, queue: MessageQueue, code: RequestCode, further: dict[str, str]) -> int:
+        await self._client.route(queue.topic)
+        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name} | further
+        reply = await self._client.call(self._client.any_address(queue.broker_name), code, ext)
+        return int(reply.ext["offset"])
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise ClientClosed("the consumer is not running: use it within `async with LitePullConsumer(...)`")
+
+    # -- what operators and the instance ask for -------------------------------------------------------------------
+
+    @property
+    def namesrv_addresses(self) -> tuple[str, ...]:
+        """The name servers it was given."""
+        return self._client.name_servers.addresses
+
+    def facts(self) -> dict[str, str]:
+        """What of its settings operators see."""
+        return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "1"}
+
+    def pop_infos(self) -> Mapping[MessageQueue, PopQueue]:
+        """It pops nothing."""
+        return {}
+
+    def consumer_offsets(self) -> dict[MessageQueue, int]:
+        """What is noted for the next commit, queue by queue."""
+        return {queue: offset for queue in self._queues.queues if (offset := self._offsets.noted(queue)) is not None}
+
+    def queue_infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
+        """The state of each queue."""
+        return self._queues.infos()
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at other offsets, and commit them."""
+        mine = {queue: offset for queue, offset in offsets.items() if queue in self._queues.queues}
+        for queue, offset in mine.items():
+            self._queues.seek(queue, offset)
+            self._offsets.update(queue, offset, only_up=False)
+        await self._offsets.persist(list(mine))
+
+    def heartbeat_data(self) -> ConsumerData:
+        """This member as heartbeats describe it."""
+        return ConsumerData(
+            self.group,
+            ConsumeType.CONSUME_ACTIVELY,
+            self.config.model,
+            self.config.consume_from,
+            self._subscriptions.data(),
+        )
+
+    def topics(self) -> Sequence[str]:
+        """The topics whose routes it needs."""
+        return list({*self._subscriptions.topics(), *(queue.topic for queue in self._queues.queues)})
+
+    def on_route_changed(self) -> None:
+        """Queues may have come or gone."""
+        if self._running and not self._assigns:
+            self._rebalancer.wake()
+
+    def serve(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """Answer a broker's request of this group."""
+        return self._services.serve(command)
