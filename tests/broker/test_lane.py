@@ -15,14 +15,18 @@ from hypothesis import strategies as st
 from mqtrail.broker.lane import Lane
 from mqtrail.wire import (
     BatchItem,
+    ConsumerData,
     Frame,
+    HeartbeatData,
     Peer,
     Perm,
+    PullHeader,
     RemotingCommand,
     RemotingError,
     RequestCode,
     SendMessageHeader,
     SerializeType,
+    SubscriptionData,
     TopicConfig,
     cut_frame,
     decode_command,
@@ -243,7 +247,7 @@ PULL_EXT = st.fixed_dictionaries(
         "suspendTimeoutMillis": st.sampled_from(["0", "15000", "x"]),
     },
     optional={
-        "subscription": st.sampled_from(["*", "TagA", "TagA || TagB", "||", ""]),
+        "subscription": st.sampled_from(["*", "TagA", "TagA || TagB", "||", "", "TAGS = 'TagA'"]),
         "subVersion": st.sampled_from(["0", "1800000000000", "x"]),
         "expressionType": st.sampled_from(["TAG", "SQL92", ""]),
         "maxMsgBytes": st.sampled_from(["262144", "10", "0", "x"]),
@@ -484,6 +488,27 @@ def test_held_pulls_wake(tag: str) -> None:
     twins.check()
     woken = [peer for peer, _, _ in twins.written[0] if peer == OTHER.id]
     assert len(woken) == (1 if tag == "TagA" else 0)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+def test_expressions_are_served_alike(on: bool, binary: bool) -> None:
+    """A pull by SQL92, the request's own or its group's, and one that is broken."""
+    twins = Twins(property_filter=on)
+    twins.feed(sends(6) + sends(2).replace(b"TagA", b"TagB"))
+    serialize = SerializeType.ROCKETMQ if binary else SerializeType.JSON
+    subscription = SubscriptionData.build("orders", "TAGS = 'TagB'", "SQL92", sub_version=5)
+    data = HeartbeatData("c", (), (ConsumerData("g", subscription_data_set=(subscription,)),)).encode()
+    pieces = [encode_command(RemotingCommand(34, {}, data, opaque=70))]
+    for number, (flags, version, expression) in enumerate(
+        ((4, 0, "TAGS = 'TagA'"), (4, 0, "TAGS ="), (4, 0, "TAGS = 'x'"), (0, 5, None), (0, 6, None))
+    ):
+        header = PullHeader("g", "orders", 0, 0, 32, flags, 0, 0, expression, version, "SQL92")
+        command = RemotingCommand(11, header.to_ext(), opaque=80 + number, serialize=serialize)
+        pieces += [encode_command(command)] * 2
+    for piece in pieces:
+        twins.feed(piece)
+    twins.check()
 
 
 def test_broker_trace_sees_the_lane() -> None:

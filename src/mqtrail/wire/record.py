@@ -281,16 +281,18 @@ def check_record(buffer: Buffer, position: int = 0, *, crc: bool = True) -> Reco
     return head
 
 
-def properties_text(record: memoryview) -> bytes:
-    """Return the properties text of one whole record and nothing else of it. RecordError: no record."""
+def properties_text(buffer: Buffer, start: int, end: int) -> bytes:
+    """Return the properties text of the record at [start, end), nothing else of it looked at. RecordError: none."""
     try:
-        flags = record[SYS_FLAG_AT + 3]
-        at = 84 if not flags & _V6_BITS else 84 + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
-        at += 4 + _I32.unpack_from(record, at)[0]
-        at += 3 + record[at] if record[7] == MAGIC_V1 & 0xFF else 4 + _I16.unpack_from(record, at)[0]
-        return bytes(record[at:])
-    except (IndexError, struct.error) as error:
-        raise RecordError(f"found a record of {len(record)} bytes whose lengths do not fit ({error})") from error
+        flags = buffer[start + 39]
+        at = start + 88 if not flags & _V6_BITS else start + 88 + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
+        at += _I32.unpack_from(buffer, at - 4)[0]
+        at += 3 + buffer[at] if buffer[start + 7] == MAGIC_V1 & 0xFF else 4 + _I16.unpack_from(buffer, at)[0]
+        if start < at <= end:
+            return bytes(buffer[at:end])
+    except (IndexError, struct.error):
+        pass
+    raise RecordError(f"found {end - start} bytes at {start} whose lengths do not fit, expected a record")
 
 
 def decode_record(buffer: Buffer, position: int = 0, broker_name: str = "") -> tuple[MessageExt, int]:

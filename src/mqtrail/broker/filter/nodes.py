@@ -115,12 +115,31 @@ def truth_constant(value: bool | None) -> Node:
 
 def property_value(name: str) -> Node:
     key = name.encode()
+    find = _finder(key)
 
     def evaluate(properties: bytes) -> Value:
-        found = find_property(properties, key)
+        found = find(properties)
         return None if found is None else str(found, "utf-8", "replace")
 
     return Node(Kind.PROPERTY, evaluate, name, name=key)
+
+
+def _finder(name: bytes) -> Callable[[bytes], bytes | None]:
+    """Return `find_property` of one name, with what depends on the name alone done beforehand."""
+    head = name + b"\x01"
+    mark = b"\x02" + head
+    skip = len(mark)
+
+    def find(properties: bytes) -> bytes | None:
+        at = properties.rfind(mark) + skip
+        if at < skip:  # not there, or the first
+            if not properties.startswith(head):
+                return None
+            at = skip - 1
+        end = properties.find(b"\x02", at)
+        return properties[at:end] if end > at else find_property(properties, name)
+
+    return find
 
 
 # Signs and logic.
@@ -145,10 +164,10 @@ def as_condition(node: Node) -> Node:
         return node
     if node.kind is not Kind.PROPERTY:
         raise ExpressionError(f"found {node.text}, expected a condition, such as {node.text} = property")
-    name = node.name
+    find = _finder(node.name)
 
     def cast(properties: bytes) -> Value:
-        return None if find_property(properties, name) is None else False
+        return None if find(properties) is None else False
 
     return _condition(cast, node.text, node)
 
@@ -241,8 +260,8 @@ def not_equal(left: Node, right: Node) -> Node:
 
 def is_null(node: Node) -> Node:
     if node.kind is Kind.PROPERTY:
-        name = node.name
-        return _condition(lambda properties: find_property(properties, name) is None, f"{node.text} IS NULL", node)
+        find = _finder(node.name)
+        return _condition(lambda properties: find(properties) is None, f"{node.text} IS NULL", node)
     evaluate = node.evaluate
     return _condition(lambda properties: evaluate(properties) is None, f"{node.text} IS NULL", node)
 
@@ -280,17 +299,18 @@ def _order(left: Evaluate, test: Test, right: Evaluate) -> Evaluate:
 
 def _property_test(name: bytes, test: Test, value: Value) -> Evaluate:
     """Compare a property with a constant: what nearly every expression is made of, so without detours."""
+    find = _finder(name)
     if isinstance(value, str):
 
         def is_text(properties: bytes) -> Value:
-            found = find_property(properties, name)
+            found = find(properties)
             return None if found is None else str(found, "utf-8", "replace") == value
 
         return is_text
     if isinstance(value, float):
 
         def compares(properties: bytes) -> Value:
-            found = find_property(properties, name)
+            found = find(properties)
             if found is None:
                 return None
             return test(compare_doubles(parse_double(str(found, "utf-8", "replace")), value), 0)
@@ -299,7 +319,7 @@ def _property_test(name: bytes, test: Test, value: Value) -> Evaluate:
     least, most = (LONG_MIN, LONG_MAX) if isinstance(value, Long) else (INTEGER_MIN, INTEGER_MAX)
 
     def counts(properties: bytes) -> Value:
-        found = find_property(properties, name)
+        found = find(properties)
         if found is None:
             return None
         if len(found) < 10 and found.isdigit():
@@ -334,10 +354,10 @@ def not_between(node: Node, low: Node, high: Node) -> Node:
 def one_of(node: Node, texts: list[str], *, is_negated: bool) -> Node:
     if node.kind is not Kind.PROPERTY:
         raise ExpressionError(f"found {node.text} before IN, expected a property")
-    name, allowed = node.name, frozenset(texts)
+    find, allowed = _finder(node.name), frozenset(texts)
 
     def evaluate(properties: bytes) -> Value:
-        found = find_property(properties, name)
+        found = find(properties)
         return None if found is None else (str(found, "utf-8", "replace") in allowed) is not is_negated
 
     return _condition(evaluate, f"{node.text} IN (…)", node)

@@ -17,7 +17,7 @@ from mqtrail.wire import Body, SubscriptionData, SubscriptionParseFailed
 
 from ..files import FILTERS_FILE, load_table
 from .bloom import BloomPlaces, bloom_places
-from .filters import compile_expression, is_tag_type
+from .filters import SqlFilter, compile_expression, is_tag_type
 from .sql import SqlExpression
 
 DEAD_KEPT_MS: Final = 24 * 3_600_000  # filterDataCleanTimeSpan
@@ -58,11 +58,12 @@ class FilterDocument(Body, frozen=True):
 class KeptFilter:
     """A filter with its compiled expression; None where the file had one that this broker cannot compile."""
 
-    __slots__ = ("data", "expression")
+    __slots__ = ("data", "expression", "filter")
 
     def __init__(self, data: FilterData, expression: SqlExpression | None) -> None:
         self.data = data
         self.expression = expression
+        self.filter = None if expression is None else SqlFilter(expression)
 
 
 class FilterTable:

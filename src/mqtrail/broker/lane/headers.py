@@ -127,7 +127,7 @@ class PullExt(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="came
     suspend_timeout_millis: str
     subscription: str | None = None
     sub_version: str = "0"
-    expression_type: Literal["TAG"] | None = None
+    expression_type: Literal["TAG", "SQL92"] | None = None
     max_msg_bytes: str | None = None
     bname: str = ""
 
@@ -215,7 +215,7 @@ PULL_CONSTANTS: Final[dict[str, tuple[str, ...] | None]] = {
     "sysFlag": None,
     "suspendTimeoutMillis": None,
     "subscription": None,
-    "expressionType": ("TAG",),
+    "expressionType": ("TAG", "SQL92"),
     "maxMsgBytes": None,
     "bname": None,
 }

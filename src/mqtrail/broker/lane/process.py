@@ -9,7 +9,7 @@ wire.batch. Held to `handle` by tests/broker/test_lane.py.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -284,7 +284,8 @@ class Lane:
             return
         out, pack_head, one, sync = self._out, FRAME_HEAD.pack, self._one, self._sync
         add = out.append
-        writer, trace, are_held = broker.writer, broker.trace, len(broker.held) > 0
+        writer, trace = broker.writer, broker.trace
+        are_held = len(broker.held) > 0 or len(writer.watched) > 0
         index = 0
         for route, unique_id, opaque, count, waits, _, _ in waiting:
             first = index
@@ -312,7 +313,7 @@ class Lane:
             add(header)
             if sync and waits and end_offset > self._after_offset:
                 self._after_offset = end_offset
-            if are_held and route.key in broker.held:
+            if are_held and (route.key in broker.held or route.topic in writer.watched):
                 arrived = [(record[4], record[3]) for record in records[first:index]]
                 writer.arrived(route.topic, route.queue_id, tickets[index - 1].queue_offset + 1, arrived)
             if trace is not None:
@@ -376,7 +377,7 @@ def _pull_ext(layout: Layout, pieces: tuple[object, ...]) -> PullExt:
         suspend_timeout_millis=fields["suspendTimeoutMillis"],
         subscription=fields.get("subscription"),
         sub_version=sub_version,
-        expression_type="TAG" if "expressionType" in fields else None,
+        expression_type=cast(Any, fields.get("expressionType")),
         max_msg_bytes=fields.get("maxMsgBytes"),
     )
 

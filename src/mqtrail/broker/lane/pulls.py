@@ -7,10 +7,20 @@ group) is the general road's, which then does all of it: nothing is changed here
 from typing import Any, Final
 
 from mqtrail.store import GetStatus, ReadResult
-from mqtrail.wire import FRAME_HEAD, Buffer, MQError, Peer, Perm, PullHeader, PullSysFlag, SubscriptionData
+from mqtrail.wire import (
+    EXPRESSION_TAG,
+    FRAME_HEAD,
+    Buffer,
+    MQError,
+    Peer,
+    Perm,
+    PullHeader,
+    PullSysFlag,
+    SubscriptionData,
+)
 
 from ..broker import Broker
-from ..filter import filter_codes
+from ..filter import MessageFilter, compile_filter
 from .replies import pull_template
 from .routes import whole_number
 
@@ -24,7 +34,7 @@ class LanePulls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._template = pull_template(broker.config, GetStatus.FOUND.value)
-        self._filters: dict[tuple[str, str], frozenset[int] | None] = {}
+        self._filters: dict[tuple[str, str, str | None], MessageFilter | None] = {}
 
     def serve(self, peer: Peer, ext: Any, opaque: int, out: list[Buffer], now_ms: int) -> tuple[int, int] | None:
         """Add a pull's answer to out; return its size and the offset to which the log must be flushed before it.
@@ -47,25 +57,34 @@ class LanePulls:
         if queue_id >= topic_config.read_queue_nums or broker.offsets.is_reset(name, topic, queue_id):
             return None
         if sys_flag & PullSysFlag.SUBSCRIPTION:
-            key = (topic, ext.subscription or "")
+            key = (topic, ext.subscription or "", ext.expression_type)
             if key not in self._filters and not self._learn(*key):
                 return None
-            tags_codes = self._filters[key]
+            wanted = self._filters[key]
         else:
             consumers = broker.clients.consumer_group(name)
             if consumers is None or consumers.broadcasts or broker.groups.is_forbidden(name, topic):
                 return None
             subscription = consumers.subscriptions.get(topic)
-            if subscription is None or subscription.sub_version < sub_version or subscription.expression_type != "TAG":
+            if subscription is None or subscription.sub_version < sub_version:
                 return None
-            tags_codes = filter_codes(subscription)
+            if subscription.expression_type == EXPRESSION_TAG:
+                wanted = compile_filter(subscription)
+            else:
+                kept = broker.filters.get(topic, name)
+                if kept is None or kept.filter is None or kept.data.client_version < sub_version:
+                    return None
+                wanted = kept.filter
+        if wanted is not None and wanted.accepts is not None and (not config.property_filter or config.filter_retry):
+            return None
         found = broker.store.read(
             topic,
             queue_id,
             queue_offset,
             max(1, min(count_max, config.pull_count_max)),
             max(1, min(config.pull_size_max, size_max or config.pull_size_max)),
-            tags_codes,
+            None if wanted is None else wanted.tags_codes,
+            accepts=None if wanted is None else wanted.accepts,
         )
         if not found.records:
             return None
@@ -87,15 +106,15 @@ class LanePulls:
         last = found.records[-1]
         return size, int.from_bytes(last[_PHYSICAL_OFFSET], "big") + len(last)
 
-    def _learn(self, topic: str, expression: str) -> bool:
+    def _learn(self, topic: str, expression: str, kind: str | None) -> bool:
         """Remember what a subscription lets through; False: it cannot be read."""
         try:
-            tags_codes = filter_codes(SubscriptionData.build(topic, expression))
+            wanted = compile_filter(SubscriptionData.build(topic, expression, kind))
         except MQError:
             return False
         if len(self._filters) >= SUBSCRIPTIONS_MAX:
             self._filters.clear()
-        self._filters[topic, expression] = tags_codes
+        self._filters[topic, expression, kind] = wanted
         return True
 
     def _answer(self, found: ReadResult, opaque: int, topic_flag: int, group_flag: int, out: list[Buffer]) -> int:

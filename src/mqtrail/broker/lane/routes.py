@@ -129,6 +129,8 @@ class SharedProperties:
             stored = self._rules.of_message(sent)
         except (MQError, UnicodeDecodeError):
             return None
-        if stored.delay_level or not stored.text.startswith(sent) or stored.unique_id.encode() != unique_id:
+        if stored.delay_level or stored.timed:
+            return None
+        if not stored.text.startswith(sent) or stored.unique_id.encode() != unique_id:
             return None
         return stored.text[len(sent) :], stored.tags_code, stored.waits

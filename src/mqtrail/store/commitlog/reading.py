@@ -182,7 +182,7 @@ class Reader:
 def _is_accepted(record: memoryview, accepts: Callable[[bytes], bool]) -> bool:
     """Whether a record passes. A damaged one does: who reads it tells, and nothing is left out in silence."""
     try:
-        return accepts(properties_text(record))
+        return accepts(properties_text(record, 0, len(record)))
     except RecordError:
         return True
 
