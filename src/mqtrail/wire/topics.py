@@ -30,6 +30,7 @@ OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"  # and the cluster's name
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -54,6 +55,7 @@ DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"  # whose offsets say how far half messages are gone through
 SYSTEM_GROUPS: Final = frozenset(
     {
         DEFAULT_PRODUCER_GROUP,
@@ -69,7 +71,7 @@ SYSTEM_GROUPS: Final = frozenset(
         "CID_ONSAPI_PERMISSION",
         "CID_ONSAPI_OWNER",
         "CID_ONSAPI_PULL",
-        "CID_RMQ_SYS_TRANS",
+        TRANSACTION_GROUP,
     }
 )
 
@@ -118,6 +120,11 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Return the topic where messages end that group gave up."""
     return DLQ_PREFIX + group
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic of a cluster's revive log: check points and acks of popped messages."""
+    return REVIVE_TOPIC_PREFIX + cluster
 
 
 def group_of(topic: str) -> str | None:

@@ -62,6 +62,9 @@ class StoredKind(StrEnum):
     DELAY = "DELAY"
     RETRY = "RETRY"
     DLQ = "DLQ"
+    HALF = "HALF"
+    COMMIT = "COMMIT"
+    RECALL = "RECALL"
 
 
 class DeadLetterCause(StrEnum):
