@@ -57,6 +57,18 @@ class BrokerConfig:
     query_count_max: int = 64  # RocketMQ: maxMsgsNumBatch
     query_count_default: int = 32  # RocketMQ: defaultQueryMaxNum
 
+    pop_from_retry_percent: int = 20  # RocketMQ: popFromRetryProbability; pops that look at the retry topic first
+    retry_topic_v2: bool = False  # RocketMQ: enableRetryTopicV2; %RETRY%group+topic for popped messages
+    pop_from_retry_v1: bool = True  # RocketMQ: retrieveMessageFromPopRetryTopicV1; with V2, read the other name too
+    pop_actual_retry_topic: bool = False  # RocketMQ: popResponseReturnActualRetryTopic
+    held_pops_max: int = 100_000  # RocketMQ: maxPopPollingSize; pops held at once
+    held_pops_queue_max: int = 1_024  # RocketMQ: popPollingSize; of one topic, group and queue
+    revive_queue_nums: int = 8  # RocketMQ: reviveQueueNum; queues of rmq_sys_REVIVE_LOG_<cluster>
+    revive_interval_ms: int = 1_000  # RocketMQ: reviveInterval; between two looks at one of them
+    default_request_mode: str = "PULL"  # RocketMQ: defaultMessageRequestMode; PULL or POP, for groups without their own
+    default_pop_share_queue_nums: int = -1  # RocketMQ: defaultPopShareQueueNum
+    server_load_balance: bool = True  # RocketMQ: serverLoadBalancerEnable; share queues out for clients that ask (400)
+
     client_expire_ms: int = 2 * MINUTE_MS  # RocketMQ: channelExpiredTimeout
     client_scan_ms: int = 10_000  # how often silent clients are looked for
     lock_ttl_ms: int = MINUTE_MS  # RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime
@@ -105,6 +117,10 @@ class BrokerConfig:
             "default_topic_queue_nums",
             "message_size_max",
             "held_pulls_max",
+            "held_pops_max",
+            "held_pops_queue_max",
+            "revive_queue_nums",
+            "revive_interval_ms",
             "pull_count_max",
             "pull_size_max",
             "offsets_save_ms",
@@ -115,6 +131,8 @@ class BrokerConfig:
         ):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"found {name} {getattr(self, name)}, expected more than 0")
+        if self.default_request_mode not in ("PULL", "POP"):
+            raise InvalidParameter(f"found default_request_mode {self.default_request_mode!r}, expected PULL or POP")
         if self.broker_id != 0:
             raise InvalidParameter(f"found broker_id {self.broker_id}, expected 0: slaves are not there yet")
 
@@ -169,9 +187,12 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "brokerTopicEnable": _switch("broker_topic"),
     "channelExpiredTimeout": _number("client_expire_ms"),
     "clusterTopicEnable": _switch("cluster_topic"),
+    "defaultMessageRequestMode": ConfKey("default_request_mode"),
+    "defaultPopShareQueueNum": _number("default_pop_share_queue_nums"),
     "defaultQueryMaxNum": _number("query_count_default"),
     "defaultTopicQueueNums": _number("default_topic_queue_nums"),
     "enablePropertyFilter": _switch("property_filter"),
+    "enableRetryTopicV2": _switch("retry_topic_v2"),
     "filterSupportRetry": _switch("filter_retry"),
     "flushConsumerOffsetInterval": _number("offsets_save_ms"),
     "flushDiskType": ConfKey(
@@ -181,15 +202,23 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "longPollingEnable": _switch("long_polling"),
     "maxMessageSize": _number("message_size_max"),
     "maxMsgsNumBatch": _number("query_count_max"),
+    "maxPopPollingSize": _number("held_pops_max"),
     "maxTransferBytesOnMessageInMemory": _number("pull_size_max"),
     "maxTransferCountOnMessageInMemory": _number("pull_count_max"),
     "messageDelayLevel": ConfKey("message_delay_level"),
     "migrateAuthFromV1Enabled": _switch("migrate_acl"),
     "msgTraceTopicName": ConfKey("trace_topic"),
+    "popFromRetryProbability": _number("pop_from_retry_percent"),
+    "popPollingSize": _number("held_pops_queue_max"),
+    "popResponseReturnActualRetryTopic": _switch("pop_actual_retry_topic"),
     "recallMessageEnable": _switch("recall"),
     "regionId": ConfKey("region_id"),
     "registerNameServerPeriod": _number("register_ms"),
     "rejectTransactionMessage": _switch("reject_transactions"),
+    "retrieveMessageFromPopRetryTopicV1": _switch("pop_from_retry_v1"),
+    "reviveInterval": _number("revive_interval_ms"),
+    "reviveQueueNum": _number("revive_queue_nums"),
+    "serverLoadBalancerEnable": _switch("server_load_balance"),
     "shortPollingTimeMills": _number("short_polling_ms"),
     "startAcceptSendRequestTimeStamp": _number("start_accept_ms"),
     "storeReplyMessageEnable": _switch("store_replies"),

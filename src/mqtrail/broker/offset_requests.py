@@ -72,13 +72,7 @@ class OffsetRequests:
         return answer(peer, request, OffsetResponseHeader(offset).to_ext())
 
     def _is_young(self, header: QueryConsumerOffsetHeader) -> bool:
-        store = self._store
-        if store.min_offset(header.topic, header.queue_id) > 0 or store.max_offset(header.topic, header.queue_id) == 0:
-            return False
-        found = store.read(header.topic, header.queue_id, 0, 1, 1)
-        if not found.records:
-            return False
-        return store.end_offset - decode_head(found.records[0]).physical_offset <= self._config.young_queue_size
+        return is_young(self._store, header.topic, header.queue_id, self._config.young_queue_size)
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """15: commit. SubscriptionGroupNotExist, TopicNotExist, InvalidParameter."""
@@ -131,3 +125,13 @@ class OffsetRequests:
     def all_delay_offsets(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """45."""
         return answer(peer, request, body=self._delays.offsets().encode(strict=False))
+
+
+def is_young(store: MessageStore, topic: str, queue_id: int, size: int) -> bool:
+    """Tell whether a queue's first message is still there, and at most size bytes from the log's end."""
+    if store.min_offset(topic, queue_id) > 0 or store.max_offset(topic, queue_id) == 0:
+        return False
+    found = store.read(topic, queue_id, 0, 1, 1)
+    if not found.records:
+        return False
+    return store.end_offset - decode_head(found.records[0]).physical_offset <= size

@@ -70,6 +70,8 @@ class Statistics:
         self._puts: dict[tuple[str, int], Counter] = {}
         self._gets: dict[tuple[str, int, str], Counter] = {}
         self._send_backs: dict[tuple[str, str], Counter] = {}
+        self._acks: dict[tuple[str, str], Counter] = {}
+        self._check_points: dict[tuple[str, str], Counter] = {}
         self._items: dict[StatKey, _Item] = {}
         self._totals: deque[tuple[int, int, int, int, int]] = deque(maxlen=61)  # time, put, get, hit, miss
         self.pull_hits = 0
@@ -97,6 +99,18 @@ class Statistics:
 
     def send_back(self, topic: str, group: str) -> None:
         counter = self._send_backs.setdefault((topic, group), Counter())
+        counter.count += 1
+        counter.times += 1
+
+    def ack(self, topic: str, group: str, count: int) -> None:
+        """Count acknowledged popped messages."""
+        counter = self._acks.setdefault((topic, group), Counter())
+        counter.count += count
+        counter.times += 1
+
+    def check_point(self, topic: str, group: str) -> None:
+        """Count a check point of popped messages."""
+        counter = self._check_points.setdefault((topic, group), Counter())
         counter.count += 1
         counter.times += 1
 
@@ -154,6 +168,10 @@ class Statistics:
             add("BROKER_GET_NUMS", self._cluster, counter.count, counter.times)
         for (topic, group), counter in self._send_backs.items():
             add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.count, counter.times)
+        for name, table in (("ACK", self._acks), ("CK", self._check_points)):
+            for (topic, group), counter in table.items():
+                add(f"GROUP_{name}_NUMS", f"{topic}@{group}", counter.count, counter.times)
+                add(f"BROKER_{name}_NUMS", self._cluster, counter.count, counter.times)
         return {key: (value, times) for key, (value, times) in sums.items()}
 
     # What is asked.
@@ -205,7 +223,7 @@ class Statistics:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a deleted topic."""
-        for table in (self._puts, self._gets, self._send_backs):
+        for table in (self._puts, self._gets, self._send_backs, self._acks, self._check_points):
             for key in [key for key in table if key[0] == topic]:
                 del table[key]  # type: ignore[arg-type]
         for item in [item for item in self._items if item[1].split("@")[0] == topic]:

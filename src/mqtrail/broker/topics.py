@@ -28,6 +28,7 @@ from mqtrail.wire import (
     TopicConfig,
     TopicConfigTable,
     is_system_topic,
+    revive_topic,
     validate_topic,
 )
 
@@ -156,6 +157,7 @@ def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
         TopicConfig(OFFSET_MOVED_EVENT, 1, 1, read_write),
         TopicConfig(SCHEDULE_TOPIC, 18, 18, read_write),
         TopicConfig(f"{config.cluster_name}_REPLY_TOPIC", 1, 1, read_write),
+        TopicConfig(revive_topic(config.cluster_name), config.revive_queue_nums, config.revive_queue_nums, read_write),
         TopicConfig(HALF_TOPIC, 1, 1, read_write),
         TopicConfig(OP_HALF_TOPIC, 1, 1, read_write),
         TopicConfig(TIMER_TOPIC, 1, 1, read_write),

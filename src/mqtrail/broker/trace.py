@@ -7,7 +7,7 @@ broker_trace_records_max they are dropped, and a TraceLoss says how many and whe
 What the trace topic and RocketMQ's own topics and groups do is not traced: it would never end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mqtrail.store import Appended, PendingRecord, ReadResult
@@ -144,20 +144,24 @@ class BrokerTrace:
 
     def delivered(self, peer: Peer, header: PullHeader, found: ReadResult, now_ms: int) -> None:
         """Note the messages that a pull handed out. Their offsets come from the records: a filter leaves gaps."""
-        if self._is_own(header.topic) or is_system_group(header.consumer_group):
+        offsets = (int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big") for record in found.records)
+        self.handed_out(peer, header.consumer_group, header.topic, header.queue_id, offsets, now_ms)
+
+    def handed_out(
+        self, peer: Peer, group: str, topic: str, queue_id: int, queue_offsets: Iterable[int], now_ms: int
+    ) -> None:
+        """Note messages of a queue that a client of the group got."""
+        if self._is_own(topic) or is_system_group(group):
             return
-        offsets = (
-            str(int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")) for record in found.records
-        )
         self._add(
             Delivered(
                 time_stamp=now_ms,
                 broker_name=self._config.broker_name,
-                group_name=header.consumer_group,
-                topic=header.topic,
-                queue_id=header.queue_id,
-                offsets=",".join(offsets),
-                client_id=self.client_id(peer, header.consumer_group),
+                group_name=group,
+                topic=topic,
+                queue_id=queue_id,
+                offsets=",".join(map(str, queue_offsets)),
+                client_id=self.client_id(peer, group),
             ),
             now_ms,
         )

@@ -13,6 +13,9 @@ from mqtrail.wire import SCHEDULE_TOPIC, StoredKind
 from .held import Arrived, HeldPulls, QueueKey
 from .stats import Statistics
 from .trace import BrokerTrace
+from .watched import Watched
+
+WatchedArrival = tuple[str, int, Arrived | None]  # topic, queue id, the new messages; None when they are not known
 
 
 class Arrival(NamedTuple):
@@ -34,6 +37,10 @@ class MessageWriter:
         self._stats = stats
         self._trace = trace
         self._arrivals: list[Arrival] = []
+        self.watched = Watched()
+        self._watched_arrivals: list[WatchedArrival] = []
+        self._revive_log: str | None = None
+        self._on_revive_log: Callable[[int, int], None] = lambda queue_id, now_ms: None
         self.on_scheduled: Callable[[int], None] = lambda level: (
             None
         )  # told the level of a message that now waits there
@@ -46,6 +53,10 @@ class MessageWriter:
             queue = (record.topic, record.queue_id)
             if record.topic == SCHEDULE_TOPIC:
                 self.on_scheduled(record.queue_id + 1)
+            elif record.topic == self._revive_log:
+                self._on_revive_log(record.queue_id, now_ms)
+            elif record.topic in self.watched:
+                self._watched_arrivals.append((*queue, ((record.tags_code, record.properties),)))
             if queue in self._held:
                 arrived = grown[queue][1] if queue in grown else []
                 arrived.append((record.tags_code, record.properties))
@@ -64,10 +75,25 @@ class MessageWriter:
         """Note messages that the fast lane appended. Cheap where nobody waits at the queue."""
         if (topic, queue_id) in self._held:
             self._arrivals.append(Arrival((topic, queue_id), next_offset, arrived))
+        if topic in self.watched:
+            self._watched_arrivals.append((topic, queue_id, arrived))
 
     def take_arrivals(self) -> list[Arrival]:
         """Return what arrived at queues with held pulls since the last call."""
         arrivals = self._arrivals
         if arrivals:
             self._arrivals = []
+        return arrivals
+
+    # For POP.
+
+    def on_revive_log(self, topic: str, tell: Callable[[int, int], None]) -> None:
+        """Call tell(queue id, now_ms) for each record that is written to topic."""
+        self._revive_log, self._on_revive_log = topic, tell
+
+    def take_watched(self) -> list[WatchedArrival]:
+        """Return what arrived in watched topics since the last call."""
+        arrivals = self._watched_arrivals
+        if arrivals:
+            self._watched_arrivals = []
         return arrivals

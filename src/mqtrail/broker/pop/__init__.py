@@ -1,0 +1,11 @@
+"""POP consumption: the broker hands messages out one by one and keeps who has which, clients only ack.
+
+`Pop` is the whole of it for the broker: its request handlers, its clock, what it saves. Formats, order of events and
+what a crash leaves: docs/design/pop.md.
+"""
+
+from .front import Pop
+from .held_pops import HeldPop
+from .timing import Timing
+
+__all__ = ["HeldPop", "Pop", "Timing"]

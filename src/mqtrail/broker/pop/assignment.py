@@ -1,0 +1,155 @@
+"""Who consumes which queue, and how: the broker shares a topic's queues out (400), as its mode says (401, 402).
+
+A topic and group is consumed by PULL or POP; without a setting of its own by default_request_mode, retry topics always
+by PULL. Pulled queues are shared out by the client's strategy, as the client would do it alone. Popped ones are, with a
+share of 0, the whole topic for every client; with a share of n each client also pops the queues of the n clients behind
+it.
+
+Source: QueryAssignmentProcessor, MessageRequestModeManager, TopicRouteInfoManager, apache/rocketmq 5.3.3 broker/. There
+the queues are those of all brokers in the name server's route; here this broker's, until a route is handed in.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import (
+    RETRY_PREFIX,
+    BodyError,
+    MessageQueue,
+    NoPermission,
+    Peer,
+    Perm,
+    QueryAssignmentBody,
+    QueueAssignment,
+    QueueAssignments,
+    RemotingCommand,
+    RequestMode,
+    RequestModeTable,
+    Send,
+    SubscriptionGroupNotExist,
+    TopicNotExist,
+    answer,
+)
+
+from ..clients import ClientTable
+from ..config import BrokerConfig
+from ..files import load_table
+from ..groups import GroupTable
+from ..topics import TopicTable
+
+MODES_FILE: Final = "messageRequestMode.json"
+PULL: Final = "PULL"
+POP: Final = "POP"
+BROADCASTING: Final = "BROADCASTING"
+ALL_QUEUES: Final = -1
+
+Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+
+
+def averagely(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    """Return a run of neighbouring queues; the first clients get one more where it does not come out even."""
+    place = client_ids.index(client_id)
+    size, more = divmod(len(queues), len(client_ids))
+    start = place * size + min(place, more)
+    return list(queues[start : start + size + (place < more)])
+
+
+def by_circle(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    """Return every n-th queue."""
+    return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+STRATEGIES: Final[dict[str, Strategy]] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}  # 5.3.3's broker has no more
+
+
+class Assignments:
+    """Modes, saved with every change, and what follows from them."""
+
+    def __init__(
+        self, config: BrokerConfig, files: ConfigFileStore, topics: TopicTable, groups: GroupTable, clients: ClientTable
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        table = load_table(files, MODES_FILE, RequestModeTable) or RequestModeTable()
+        self._modes = {topic: dict(modes) for topic, modes in table.message_request_mode_map.items()}
+
+    def mode(self, topic: str, group: str) -> RequestMode:
+        """Return how a group consumes a topic."""
+        known = self._modes.get(topic, {}).get(group)
+        if known is not None:
+            return known
+        mode = PULL if topic.startswith(RETRY_PREFIX) else self._config.default_request_mode
+        share = self._config.default_pop_share_queue_nums if mode == POP else 0
+        return RequestMode(topic, group, mode, share)
+
+    def set_mode(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """401. NoPermission: a retry topic. TopicNotExist, SubscriptionGroupNotExist. BodyError: no such mode."""
+        mode = RequestMode.decode(request.body)
+        if mode.topic.startswith(RETRY_PREFIX):
+            raise NoPermission(f"retry topic is not allowed to set mode: found {mode.topic}, expected the topic itself")
+        if mode.mode not in (PULL, POP):
+            raise BodyError(f"found the mode {mode.mode!r:.20}, expected {PULL} or {POP}")
+        if mode.topic not in self._topics:
+            raise TopicNotExist(f"topic[{mode.topic}] not exist")
+        if self._groups.find(mode.consumer_group, now_ms) is None:
+            raise SubscriptionGroupNotExist(
+                f"subscription group does not exist: create {mode.consumer_group} with updateSubGroup"
+            )
+        self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        self._files.save(MODES_FILE, self._table().members())
+        return answer(peer, request)
+
+    def all_modes(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """402: the whole table, as a slave asks for it."""
+        return answer(peer, request, {}, body=self._table().encode(strict=False))
+
+    def _table(self) -> RequestModeTable:
+        return RequestModeTable({topic: dict(sorted(modes.items())) for topic, modes in sorted(self._modes.items())})
+
+    def query(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """400: the client's queues. The body is empty where the broker cannot tell: the client keeps what it has."""
+        body = QueryAssignmentBody.decode(request.body)
+        mode = self.mode(body.topic, body.consumer_group)
+        queues = self._share(body, mode)
+        found = None
+        if queues is not None:
+            found = tuple(QueueAssignment(queue, mode.mode) for queue in dict.fromkeys(queues))
+        return answer(peer, request, body=QueueAssignments(found).encode())
+
+    def _share(self, body: QueryAssignmentBody, mode: RequestMode) -> list[MessageQueue] | None:
+        """Return the queues for the client, none where it has none. None: unknown topic, group, client or strategy."""
+        topic = self._topics.get(body.topic)
+        if topic is None or not topic.perm & Perm.READ:
+            return None
+        name = self._config.broker_name
+        queues = [MessageQueue(body.topic, name, number) for number in range(topic.read_queue_nums)]
+        if body.message_model == BROADCASTING or not self._config.server_load_balance:
+            return queues
+        group = self._clients.consumer_group(body.consumer_group)
+        strategy = STRATEGIES.get(body.strategy_name)
+        if group is None or strategy is None:
+            return None
+        client_ids = group.client_ids()
+        if mode.mode == POP:
+            return _share_pops(strategy, body.client_id, queues, client_ids, mode.pop_share_queue_num)
+        return strategy(body.client_id, queues, client_ids) if body.client_id in client_ids else []
+
+
+def _share_pops(
+    strategy: Strategy, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], share: int
+) -> list[MessageQueue]:
+    if share <= 0 or share >= len(client_ids) - 1:
+        return [MessageQueue(queue.topic, queue.broker_name, ALL_QUEUES) for queue in queues]
+    if client_id not in client_ids:
+        return []
+    place = client_ids.index(client_id)
+    if len(client_ids) > len(queues):  # fewer queues than clients: each still has one
+        return [queues[place % len(queues)]]
+    shared: list[MessageQueue] = []
+    for step in range(share + 1):
+        shared += strategy(client_ids[(place + step) % len(client_ids)], queues, client_ids)
+    return shared

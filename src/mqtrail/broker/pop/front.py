@@ -1,0 +1,173 @@
+"""POP as the broker sees it: handlers by request code, one clock, what is saved and what a start finds.
+
+Source: BrokerController, apache/rocketmq 5.3.3 broker/.
+"""
+
+from collections.abc import Callable
+
+from mqtrail.store import ConfigFileStore, MessageStore
+from mqtrail.wire import Handler, PeerId, RequestCode, Send
+
+from ..clients import ClientTable
+from ..config import BrokerConfig
+from ..groups import GroupTable
+from ..held import Arrived
+from ..offsets import OffsetTable
+from ..stats import Statistics
+from ..topics import TopicTable
+from ..trace import BrokerTrace
+from ..writer import MessageWriter
+from .acks import PopAcks
+from .assignment import Assignments
+from .checks import PopChecks
+from .held_pops import HeldPop, HeldPops, WaitKey
+from .notices import PopNotices
+from .orders import OrderTable
+from .pops import PopMessages
+from .positions import Positions
+from .revive import Revive
+from .revive_log import ReviveLog
+from .timing import Timing
+
+Serve = Callable[[HeldPop, Handler, int], list[Send]]
+
+
+class Pop:
+    """Everything about POP. serve: answers a held request with what a handler says, errors as answers too."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        files: ConfigFileStore,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        writer: MessageWriter,
+        timers: Timing,
+        stats: Statistics | None,
+        trace: BrokerTrace | None,
+        serve: Serve,
+        now_ms: int,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._writer = writer
+        self._serve = serve
+        self._opened: list[WaitKey] = []
+        self.orders = OrderTable(files)
+        self.positions = Positions(config, store, offsets, self.orders)
+        self.recovered_count = self.positions.recover()
+        log = ReviveLog(config, writer, timers)
+        checks = PopChecks(config, store, topics, groups)
+        self._pops = HeldPops(writer.watched, config.held_pops_max, config.held_pops_queue_max)
+        self._notices = HeldPops(writer.watched, config.held_pops_max, config.held_pops_queue_max)
+        self._messages = PopMessages(
+            config,
+            store,
+            topics,
+            offsets,
+            self.positions,
+            self.orders,
+            log,
+            checks,
+            self._pops,
+            stats,
+            trace,
+            self._save_now,
+        )
+        self._acks = PopAcks(config, offsets, self.orders, log, checks, stats, self._opened.append)
+        self._notice = PopNotices(config, store, topics, self.positions, self.orders, checks, self._pops, self._notices)
+        self.assignments = Assignments(config, files, topics, groups, clients)
+        self.revive = Revive(config, store, topics, groups, offsets, writer, log, timers, self._save_now, now_ms)
+        writer.on_revive_log(log.topic, self.revive.arrived)
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what serves each request code."""
+        return {
+            RequestCode.POP_MESSAGE: self._messages.handle,
+            RequestCode.ACK_MESSAGE: self._acks.ack,
+            RequestCode.BATCH_ACK_MESSAGE: self._acks.batch,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self._acks.change_invisible,
+            RequestCode.NOTIFICATION: self._notice.notify,
+            RequestCode.POLLING_INFO: self._notice.polling_info,
+            RequestCode.PEEK_MESSAGE: self._notice.peek,
+            RequestCode.QUERY_ASSIGNMENT: self.assignments.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.assignments.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.assignments.all_modes,
+        }
+
+    # Held requests.
+
+    def settle(self, now_ms: int) -> list[Send]:
+        """Serve who waited for what has arrived, been left over or been opened since the last call."""
+        if not self._writer.watched and not self._opened and not self._messages.left_over:
+            return []
+        sends: list[Send] = []
+        for arrival in self._writer.take_watched():
+            sends += self._arrived(*arrival, now_ms)
+        while self._opened or self._messages.left_over:
+            opened, self._opened[:] = list(self._opened), []
+            for topic, group, queue_id in opened:
+                sends += self._arrived(topic, queue_id, None, now_ms, only_group=group)
+            left_over, self._messages.left_over[:] = list(self._messages.left_over), []
+            for key in left_over:
+                pop = self._pops.take(key)
+                if pop is not None:
+                    sends += self._serve(pop, self._messages.handle, now_ms)
+        return sends
+
+    def _arrived(
+        self, topic: str, queue_id: int, arrived: Arrived | None, now_ms: int, only_group: str | None = None
+    ) -> list[Send]:
+        sends: list[Send] = []
+        for waited_for, group in self._writer.watched.waiting(topic):
+            queue = queue_id if group is None else None  # what is in the group's retry topic is for each of its pops
+            for held, handler in ((self._pops, self._messages.handle), (self._notices, self._notice.notify)):
+                for pop in held.take_arrived(waited_for, queue, arrived, group or only_group):
+                    sends += self._serve(pop, handler, now_ms)
+        return sends
+
+    def disconnected(self, peer: PeerId) -> None:
+        """Forget what a closed connection waited for."""
+        self._pops.disconnect(peer)
+        self._notices.disconnect(peer)
+
+    # The clock.
+
+    def next_due_ms(self) -> int | None:
+        """Return when `tick` is to be called next, None while nothing waits."""
+        times = [
+            time_ms
+            for time_ms in (
+                self._pops.next_due_ms(),
+                self._notices.next_due_ms(),
+                self.orders.next_open_ms(),
+                self.revive.next_due_ms(),
+            )
+            if time_ms is not None
+        ]
+        return min(times, default=None)
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Revive what is due, wake who waits for a queue that is open again, end what waited long enough."""
+        self.revive.tick(now_ms)
+        self._opened += self.orders.take_open(now_ms)
+        sends: list[Send] = []
+        for held, handler in ((self._pops, self._messages.handle), (self._notices, self._notice.notify)):
+            for pop in held.take_due(now_ms):
+                sends += self._serve(pop, handler, now_ms)
+        return sends
+
+    # What is kept.
+
+    def save(self, now_ms: int) -> None:
+        """Write the orders; note how far the logs reach, just before the offsets are written."""
+        self.orders.save(self._topics, self._groups, now_ms)
+        self.positions.note()
+
+    def _save_now(self, now_ms: int) -> None:
+        self.save(now_ms)
+        self._offsets.save(now_ms)

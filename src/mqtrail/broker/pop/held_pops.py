@@ -1,0 +1,153 @@
+"""Pops that found nothing and wait, and clients that wait to be told that there is something (200054).
+
+A request waits under (topic, group, queue id); queue id -1 is any queue of the topic. One message wakes one of them,
+the one that waits longest; who is woken and leaves something behind wakes the next. What arrives in a group's retry
+topic wakes who waits for the topic itself.
+
+Source: PopLongPollingService, apache/rocketmq 5.3.3 broker/longpolling/. There a sweep every 20 ms ends what is over;
+here each request ends when its time is up.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mqtrail.wire import Peer, PeerId, RemotingCommand
+
+from ..filter import MessageFilter
+from ..held import Arrived
+from ..watched import Watched
+
+ANY_QUEUE = -1
+WaitKey = tuple[str, str, int]  # topic, group, queue id
+
+
+@dataclass(slots=True, eq=False)
+class HeldPop:
+    """One waiting request. filter None: any message wakes it."""
+
+    peer: Peer
+    request: RemotingCommand
+    key: WaitKey
+    filter: MessageFilter | None
+    deadline_ms: int
+    live: bool = True
+
+
+class HeldPops:
+    """Waiting requests of one kind. Bounds: count_max of all, key_count_max under one key."""
+
+    def __init__(self, watched: Watched, count_max: int, key_count_max: int) -> None:
+        self._watched = watched
+        self._count_max = count_max
+        self._key_count_max = key_count_max
+        self._by_topic: dict[str, dict[str, dict[int, dict[int, HeldPop]]]] = {}
+        self._by_peer: dict[PeerId, dict[int, HeldPop]] = {}
+        self._due: list[tuple[int, int, HeldPop]] = []
+        self._number = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def hold(self, pop: HeldPop) -> bool:
+        """Keep the request until it is taken; return whether there was room for it."""
+        topic, group, queue_id = pop.key
+        if self._count >= self._count_max or self.count(pop.key) > self._key_count_max:
+            return False
+        self._by_topic.setdefault(topic, {}).setdefault(group, {}).setdefault(queue_id, {})[id(pop)] = pop
+        self._by_peer.setdefault(pop.peer.id, {})[id(pop)] = pop
+        self._count += 1
+        self._watched.add(topic, group)
+        self.look_again(pop, pop.deadline_ms)
+        return True
+
+    def look_again(self, pop: HeldPop, at_ms: int) -> None:
+        """Let take_due return a held request at at_ms although its time is not up."""
+        self._number += 1
+        heapq.heappush(self._due, (at_ms, self._number, pop))
+        if len(self._due) > 2 * self._count + 64:  # most entries are of requests that ended early
+            self._due = [entry for entry in self._due if entry[2].live]
+            heapq.heapify(self._due)
+
+    def count(self, key: WaitKey) -> int:
+        """Return how many wait under a key."""
+        topic, group, queue_id = key
+        return len(self._by_topic.get(topic, {}).get(group, {}).get(queue_id, ()))
+
+    def take(self, key: WaitKey, arrived: Arrived | None = None) -> HeldPop | None:
+        """Return, and hold no longer, the oldest request under key, if one of the messages that arrived is for it."""
+        topic, group, queue_id = key
+        waiting = self._by_topic.get(topic, {}).get(group, {}).get(queue_id)
+        if not waiting:
+            return None
+        first = next(iter(waiting.values()))
+        if arrived is not None and first.filter is not None and not _is_for(first.filter, arrived):
+            return None
+        self._drop(first)
+        return first
+
+    def take_arrived(
+        self, topic: str, queue_id: int | None, arrived: Arrived | None, group: str | None = None
+    ) -> list[HeldPop]:
+        """Return, and hold no longer, who is woken by what arrived in a queue of topic.
+
+        For each group that waits one request for any queue and one for this queue; queue_id None (a retry topic's
+        message, which every pop of the topic reads): one request in all. group: only this one.
+        """
+        groups = [group] if group is not None else list(self._by_topic.get(topic, ()))
+        taken = []
+        for name in groups:
+            if queue_id is None:
+                keys: Iterator[int] = iter(list(self._by_topic.get(topic, {}).get(name, ())))
+                found = next(filter(None, (self.take((topic, name, key), arrived) for key in keys)), None)
+                taken += [] if found is None else [found]
+                continue
+            for key in (ANY_QUEUE, queue_id):
+                found = self.take((topic, name, key), arrived)
+                if found is not None:
+                    taken.append(found)
+        return taken
+
+    def take_due(self, now_ms: int) -> list[HeldPop]:
+        """Return, and hold no longer, the requests whose time is up or that asked to be looked at again."""
+        taken = []
+        while self._due and (self._due[0][0] <= now_ms or not self._due[0][2].live):
+            pop = heapq.heappop(self._due)[2]
+            if pop.live:
+                self._drop(pop)
+                taken.append(pop)
+        return taken
+
+    def next_due_ms(self) -> int | None:
+        while self._due and not self._due[0][2].live:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def disconnect(self, peer: PeerId) -> None:
+        """Forget a closed connection's requests: nobody waits for their answers."""
+        for pop in list(self._by_peer.get(peer, {}).values()):
+            self._drop(pop)
+
+    def _drop(self, pop: HeldPop) -> None:
+        topic, group, queue_id = pop.key
+        pop.live = False
+        self._count -= 1
+        self._watched.remove(topic, group)
+        groups = self._by_topic[topic]
+        queues = groups[group]
+        del queues[queue_id][id(pop)]
+        if not queues[queue_id]:
+            del queues[queue_id]
+            if not queues:
+                del groups[group]
+                if not groups:
+                    del self._by_topic[topic]
+        peers = self._by_peer[pop.peer.id]
+        del peers[id(pop)]
+        if not peers:
+            del self._by_peer[pop.peer.id]
+
+
+def _is_for(wanted: MessageFilter, arrived: Arrived) -> bool:
+    return any(wanted.matches_code(code) and wanted.matches(properties) for code, properties in arrived)

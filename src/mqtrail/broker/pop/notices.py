@@ -1,0 +1,129 @@
+"""Looking at what there is to pop without popping: notification (200054), polling info (200055), peek (200052).
+
+Source: NotificationProcessor, PollingInfoProcessor, PeekMessageProcessor, apache/rocketmq 5.3.3 broker/processor/.
+"""
+
+from mqtrail.store import GetStatus, MessageStore
+from mqtrail.wire import (
+    Buffer,
+    NotificationHeader,
+    NotificationResponseHeader,
+    PeekHeader,
+    Peer,
+    PollingInfoHeader,
+    PollingInfoResponseHeader,
+    PopResponseHeader,
+    RemotingCommand,
+    ResponseCode,
+    Send,
+    answer,
+    decode_head,
+    pop_retry_topic,
+)
+
+from ..config import BrokerConfig
+from ..topics import TopicTable
+from .checks import POP_COUNT_MAX, PopChecks
+from .held_pops import HeldPop, HeldPops
+from .orders import OrderTable
+from .pops import with_born_time
+from .positions import Positions
+
+
+class PopNotices:
+    """Tells what waits. pops: the held pops, held: the held notifications."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        positions: Positions,
+        orders: OrderTable,
+        checks: PopChecks,
+        pops: HeldPops,
+        held: HeldPops,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._positions = positions
+        self._orders = orders
+        self._checks = checks
+        self._pops = pops
+        self._held = held
+
+    def notify(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """200054: whether there is something to pop; held while there is not."""
+        with_born_time(request, now_ms)
+        header = NotificationHeader.from_ext(request.ext)
+        self._checks.broker_reads()
+        self._checks.reading(header.topic, header.queue_id, header.consumer_group, now_ms)
+        queues = self._queues(header.topic, header.consumer_group, header.queue_id)
+        has_message = any(self._waits(header, topic, queue_id, now_ms) for topic, queue_id in queues)
+        full = False
+        if not has_message and header.poll_time > 0:
+            deadline_ms = min(header.born_time + header.poll_time, now_ms + self._config.hold_ms_max)
+            if deadline_ms > now_ms:
+                key = (header.topic, header.consumer_group, max(header.queue_id, -1))
+                if self._held.hold(HeldPop(peer, request, key, None, deadline_ms)):
+                    return []
+                full = True
+        return answer(peer, request, NotificationResponseHeader(has_message, full).to_ext())
+
+    def _queues(self, topic: str, group: str, queue_id: int) -> list[tuple[str, int]]:
+        """Return the queues that a pop would look at."""
+        config = self._topics.get(topic)
+        count = 0 if config is None else config.read_queue_nums
+        queues = [(topic, queue_id)] if queue_id >= 0 else [(topic, number) for number in range(count)]
+        retries = [pop_retry_topic(topic, group, v2=self._config.retry_topic_v2)]
+        if self._config.retry_topic_v2 and self._config.pop_from_retry_v1:
+            retries.append(pop_retry_topic(topic, group))
+        for retry in retries:
+            config = self._topics.get(retry)
+            if config is not None:
+                queues += [(retry, number) for number in range(config.read_queue_nums)]
+        return queues
+
+    def _waits(self, header: NotificationHeader, topic: str, queue_id: int, now_ms: int) -> bool:
+        group = header.consumer_group
+        if header.order and self._orders.is_closed((header.topic, group, queue_id), header.attempt_id, 0, now_ms):
+            return False
+        return self._store.max_offset(topic, queue_id) > self._positions.find(group, topic, queue_id)
+
+    def polling_info(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """200055: how many pops of the group wait at the queue."""
+        header = PollingInfoHeader.from_ext(request.ext)
+        self._checks.broker_reads()
+        self._checks.reading(header.topic, header.queue_id, header.consumer_group, now_ms)
+        count = self._pops.count((header.topic, header.consumer_group, max(header.queue_id, -1)))
+        return answer(peer, request, PollingInfoResponseHeader(count).to_ext())
+
+    def peek(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """200052: what a pop would bring, under the topics that it is stored under. PULL_NOT_FOUND: nothing."""
+        header = PeekHeader.from_ext(request.ext)
+        self._checks.broker_reads()
+        self._checks.reading(header.topic, header.queue_id, header.consumer_group, now_ms)
+        records: list[Buffer] = []
+        count_max = min(header.max_msg_nums, POP_COUNT_MAX)
+        size_left = self._config.pull_size_max
+        rest = end_offset = 0
+        for topic, queue_id in self._queues(header.topic, header.consumer_group, header.queue_id):
+            start = self._positions.find(header.consumer_group, topic, queue_id)
+            rest += self._store.max_offset(topic, queue_id) - start
+            if len(records) >= count_max or size_left <= 0:
+                continue
+            found = self._store.read(topic, queue_id, start, count_max - len(records), size_left)
+            if found.status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY):
+                start = found.next_queue_offset
+                found = self._store.read(topic, queue_id, start, count_max - len(records), size_left)
+            for record in found.records:
+                head = decode_head(record)
+                size_left -= head.size
+                end_offset = max(end_offset, head.physical_offset + head.size)
+            records += found.records
+        ext = PopResponseHeader(0, 0, 0, rest).to_ext()
+        if not records:
+            return answer(peer, request, ext, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
+        after_offset = end_offset if self._config.sync_flush else 0
+        return answer(peer, request, ext, remark=GetStatus.FOUND, body=b"".join(records), after_offset=after_offset)

@@ -1,0 +1,210 @@
+"""Pops in order: a queue whose messages a group has not acknowledged yet is closed to the group.
+
+What a group popped last from a queue is kept until all of it is acknowledged or its time is up; then the queue opens
+again, from the first message that was not. The client that popped may repeat its pop (attempt_id) and gets the same.
+Saved with the consumer offsets as consumerOrderInfo.json; entries that nobody touched for a day are forgotten.
+
+Source: ConsumerOrderInfoManager, ConsumerOrderInfoLockManager, apache/rocketmq 5.3.3 broker/offset/.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import OrderInfoTable, QueueOrderInfo
+
+from ..files import load_table
+from ..groups import GroupTable
+from ..topics import TopicTable
+
+ORDERS_FILE: Final = "consumerOrderInfo.json"
+KEPT_MS: Final = 24 * 3_600_000
+
+PoppedQueue = tuple[str, str, int]  # topic, group, queue id
+
+
+@dataclass(slots=True)
+class Order:
+    """One QueueOrderInfo, changing. queue_offsets: of the popped messages; acked: those acknowledged."""
+
+    attempt_id: str | None
+    pop_time_ms: int
+    invisible_ms: int
+    queue_offsets: list[int]
+    consumed_ms: int
+    acked: set[int] = field(default_factory=set)
+    visible_ms: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def free_ms(self) -> int:
+        """Return when the queue opens by itself; 0 when all is acknowledged."""
+        invisible_until_ms = self.pop_time_ms + self.invisible_ms
+        return max(
+            (
+                self.visible_ms.get(offset, invisible_until_ms)
+                for offset in self.queue_offsets
+                if offset not in self.acked
+            ),
+            default=0,
+        )
+
+    def next_offset(self) -> int:
+        """Return the first queue offset that is not acknowledged, the one behind all where none is."""
+        for queue_offset in self.queue_offsets:
+            if queue_offset not in self.acked:
+                return queue_offset
+        return self.queue_offsets[-1] + 1
+
+    def info(self) -> QueueOrderInfo:
+        """Return it as it is saved."""
+        first, *others = self.queue_offsets
+        bits = sum(1 << place for place, offset in enumerate(self.queue_offsets) if offset in self.acked)
+        return QueueOrderInfo(
+            self.pop_time_ms,
+            self.invisible_ms,
+            (first, *(offset - first for offset in others)),
+            self.visible_ms or None,
+            self.counts or None,
+            self.consumed_ms,
+            bits,
+            self.attempt_id,
+        )
+
+
+def _order(info: QueueOrderInfo) -> Order | None:
+    if not info.offsets:
+        return None
+    first, *others = info.offsets
+    offsets = [first, *(first + diff for diff in others)]
+    acked = {offset for place, offset in enumerate(offsets) if info.acked >> place & 1}
+    return Order(
+        info.attempt_id,
+        info.pop_time_ms,
+        info.invisible_ms or 0,
+        offsets,
+        info.consumed_ms,
+        acked,
+        dict(info.visible_ms or {}),
+        dict(info.counts or {}),
+    )
+
+
+class OrderTable:
+    """What each group popped last, in order, from each queue."""
+
+    def __init__(self, files: ConfigFileStore) -> None:
+        self._files = files
+        self._orders: dict[PoppedQueue, Order] = {}
+        self._opens: list[tuple[int, PoppedQueue]] = []
+        self._dirty = False
+        table = load_table(files, ORDERS_FILE, OrderInfoTable) or OrderInfoTable()
+        for key, queues in table.table.items():
+            topic, _, group = key.partition("@")
+            for queue_id, info in queues.items():
+                order = _order(info)
+                if order is not None:
+                    self._orders[topic, group, queue_id] = order
+                    self._watch((topic, group, queue_id), order)
+
+    def is_closed(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int, now_ms: int) -> bool:
+        """Tell whether the group may not pop the queue now. attempt_id: of the pop; the one that closed it may."""
+        order = self._orders.get(queue)
+        if order is None or (order.attempt_id is not None and order.attempt_id == attempt_id):
+            return False
+        if order.invisible_ms <= 0:
+            order.invisible_ms = invisible_ms
+        return now_ms < order.free_ms()
+
+    def popped(
+        self,
+        queue: PoppedQueue,
+        attempt_id: str | None,
+        invisible_ms: int,
+        queue_offsets: Sequence[int],
+        now_ms: int,
+    ) -> tuple[dict[int, int], int]:
+        """Close the queue; return how often messages were popped before, and the least of that over all of them."""
+        order = Order(attempt_id, now_ms, invisible_ms, list(queue_offsets), now_ms)
+        before = self._orders.get(queue)
+        if before is not None:
+            if before.attempt_id is not None and before.attempt_id == attempt_id:
+                order.counts = before.counts
+            else:
+                again = set(before.queue_offsets)
+                order.counts = {offset: before.counts.get(offset, 0) + 1 for offset in queue_offsets if offset in again}
+        self._orders[queue] = order
+        self._watch(queue, order)
+        self._dirty = True
+        least = min(order.counts.values()) if len(order.counts) == len(order.queue_offsets) else 0
+        return order.counts, least
+
+    def ack(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int) -> int | None:
+        """Note an ack; return the group's offset from now on. None: of an earlier pop, nothing changes.
+
+        KeyError: the message was not popped.
+        """
+        order = self._orders.get(queue)
+        if order is None:
+            return queue_offset + 1
+        if order.pop_time_ms != pop_time_ms:
+            return None
+        if queue_offset not in order.queue_offsets:
+            raise KeyError(queue_offset)
+        order.acked.add(queue_offset)
+        self._watch(queue, order)
+        self._dirty = True
+        return order.next_offset()
+
+    def hide(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int, visible_ms: int) -> None:
+        """Let a message come again at visible_ms, sooner or later than it would. Nothing for one of an earlier pop."""
+        order = self._orders.get(queue)
+        if order is not None and order.pop_time_ms == pop_time_ms:
+            order.visible_ms[queue_offset] = visible_ms
+            self._watch(queue, order)
+            self._dirty = True
+
+    def clear(self, queue: PoppedQueue) -> None:
+        """Open the queue: the group begins elsewhere."""
+        self._dirty |= self._orders.pop(queue, None) is not None
+
+    def _watch(self, queue: PoppedQueue, order: Order) -> None:
+        heapq.heappush(self._opens, (order.free_ms(), queue))
+        if len(self._opens) > 4 * len(self._orders) + 64:  # most entries are of times that have changed since
+            self._opens = [(known.free_ms(), key) for key, known in self._orders.items() if known.free_ms()]
+            heapq.heapify(self._opens)
+
+    def next_open_ms(self) -> int | None:
+        """Return when a queue may open by itself next."""
+        return self._opens[0][0] if self._opens else None
+
+    def take_open(self, now_ms: int) -> list[PoppedQueue]:
+        """Return the queues that have opened since the last call; those acknowledged whole among them."""
+        opened = []
+        while self._opens and self._opens[0][0] <= now_ms:
+            _, queue = heapq.heappop(self._opens)
+            order = self._orders.get(queue)
+            if order is not None and order.free_ms() <= now_ms and queue not in opened:
+                opened.append(queue)
+        return opened
+
+    def save(self, topics: TopicTable, groups: GroupTable, now_ms: int) -> None:
+        """Write the table if it changed, without what is over: deleted topics, queues and groups, a day's silence."""
+        if not self._dirty:
+            return
+        self._dirty = False
+        table: dict[str, dict[int, QueueOrderInfo]] = {}
+        for queue, order in sorted(self._orders.items()):
+            topic, group, queue_id = queue
+            config = topics.get(topic)
+            if (
+                config is None
+                or queue_id >= config.read_queue_nums
+                or groups.get(group) is None
+                or now_ms - order.consumed_ms > KEPT_MS
+            ):
+                del self._orders[queue]
+            else:
+                table.setdefault(f"{topic}@{group}", {})[queue_id] = order.info()
+        self._files.save(ORDERS_FILE, OrderInfoTable(table).members())

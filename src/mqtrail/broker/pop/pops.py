@@ -1,0 +1,246 @@
+"""Popping: 200050. The broker chooses messages for the client, from one queue or all, and from the retry topic.
+
+A pop that finds nothing waits until its time is up (held_pops.py); then it is tried once more and answered 210
+POLLING_TIMEOUT, or 209 POLLING_FULL when too many wait. Under SYNC_FLUSH the answer waits for the flush of what it
+hands out and of its check points.
+
+Source: PopMessageProcessor.processRequest, apache/rocketmq 5.3.3 broker/processor/. Which requests begin with the retry
+topic and at which queue is drawn there, and goes in turn here.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    EXPRESSION_TAG,
+    ORDERLY_REVIVE_QUEUE,
+    SUBSCRIBE_ALL,
+    InvalidParameter,
+    MQError,
+    Peer,
+    PollingTimeout,
+    PopHeader,
+    PopResponseHeader,
+    RemotingCommand,
+    ResponseCode,
+    Send,
+    SubscriptionData,
+    SubscriptionParseFailed,
+    TopicConfig,
+    answer,
+    pop_retry_topic,
+)
+
+from ..config import BrokerConfig
+from ..filter import MessageFilter, compile_filter
+from ..offsets import OffsetTable
+from ..stats import Statistics
+from ..topics import TopicTable
+from ..trace import BrokerTrace
+from .checks import POP_COUNT_MAX, PopChecks
+from .held_pops import ANY_QUEUE, HeldPop, HeldPops, WaitKey
+from .orders import OrderTable
+from .positions import Positions
+from .revive_log import ReviveLog
+from .taking import Taking
+
+LATE_MS: Final = 500  # a pop that comes so long after its own time is answered at once
+BORN_TIME: Final = "bornTime"
+_HUNDRED: Final = 100
+_STEP: Final = 37  # shares no divisor with 100: a hundred requests see each number once
+
+
+def with_born_time(request: RemotingCommand, now_ms: int) -> None:
+    """Let a request that does not say when it was made be made now."""
+    if request.ext.get(BORN_TIME, "0") == "0":
+        request.ext[BORN_TIME] = str(now_ms)
+
+
+class PopMessages:
+    """Serves pops."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        positions: Positions,
+        orders: OrderTable,
+        log: ReviveLog,
+        checks: PopChecks,
+        held: HeldPops,
+        stats: Statistics | None,
+        trace: BrokerTrace | None,
+        save: Callable[[int], None],
+    ) -> None:
+        """save: writes the offsets, before the first pop that a broker ever serves."""
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._positions = positions
+        self._orders = orders
+        self._log = log
+        self._checks = checks
+        self._held = held
+        self._stats = stats
+        self._trace = trace
+        self._save = save
+        self._turn = 0
+        self.left_over: list[WaitKey] = []
+        """Where answered pops have left messages: the next one may be woken."""
+
+    def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """Answer a pop, or hold it. Refusal: it may not be served."""
+        with_born_time(request, now_ms)
+        header = PopHeader.from_ext(request.ext)
+        topic = self._check(header, now_ms)
+        wanted = _filter(header)
+        self._turn += 1
+        taking = self._take(header, topic, wanted, now_ms)
+        if not taking.queues:
+            return self._wait(peer, request, header, wanted, taking, now_ms)
+        after_offset = taking.end_offset
+        if self._positions.start():
+            self._save(now_ms)
+        if not header.order:
+            records = [
+                self._log.check_point(point, self._revive_queue_id(header), now_ms, next_offset)
+                for point, next_offset in taking.check_points()
+            ]
+            after_offset = self._log.write(records, now_ms)
+        taking.settle()
+        self._count(peer, header, taking, now_ms)
+        if taking.rest_count > 0:
+            self.left_over.append(_wait_key(header))
+        ext = self._ext(header, taking, now_ms)
+        body = b"".join(taking.records)
+        return answer(
+            peer, request, ext, remark="FOUND", body=body, after_offset=after_offset if self._config.sync_flush else 0
+        )
+
+    def _check(self, header: PopHeader, now_ms: int) -> TopicConfig:
+        if now_ms - header.born_time - header.poll_time > LATE_MS:
+            raise PollingTimeout(
+                f"the broker[{self._config.address.ip}] pop message is timeout too much: found bornTime "
+                f"{header.born_time} and pollTime {header.poll_time} at {now_ms}: compare the clocks"
+            )
+        self._checks.broker_reads()
+        if header.max_msg_nums > POP_COUNT_MAX:
+            raise InvalidParameter(
+                f"the broker[{self._config.address.ip}] pop message's num is greater than {POP_COUNT_MAX}: found "
+                f"{header.max_msg_nums}"
+            )
+        return self._checks.reading(header.topic, header.queue_id, header.consumer_group, now_ms)
+
+    def _take(self, header: PopHeader, topic: TopicConfig, wanted: MessageFilter | None, now_ms: int) -> Taking:
+        """Look through the queues in 5.3.3's order: now and then the retry topic first, else where room is left."""
+        taking = Taking(
+            self._config,
+            self._store,
+            self._offsets,
+            self._positions,
+            self._orders,
+            header,
+            wanted,
+            self._revive_queue_id(header),
+            now_ms,
+        )
+        chance = self._turn * _STEP % _HUNDRED
+        retry_first = chance < self._config.pop_from_retry_percent
+        if retry_first and not header.order:
+            self._take_retries(taking, header, chance)
+        if header.queue_id >= 0:
+            taking.take(topic.topic, header.queue_id)
+        else:
+            self._take_topic(taking, topic, chance)
+        if not retry_first and not header.order and not taking.is_full:
+            self._take_retries(taking, header, chance)
+        return taking
+
+    def _take_retries(self, taking: Taking, header: PopHeader, chance: int) -> None:
+        """One retry topic a pop: the answer's texts cannot tell the two apart (1 and 2 mean one queue to a client)."""
+        v2 = self._config.retry_topic_v2
+        if v2 and self._config.pop_from_retry_v1 and chance % 2 == 0:
+            v2 = False
+        topic = self._topics.get(pop_retry_topic(header.topic, header.consumer_group, v2=v2))
+        if topic is not None:
+            self._take_topic(taking, topic, chance)
+
+    def _take_topic(self, taking: Taking, topic: TopicConfig, chance: int) -> None:
+        for step in range(topic.read_queue_nums):
+            taking.take(topic.topic, (chance + step) % topic.read_queue_nums)
+
+    def _revive_queue_id(self, header: PopHeader) -> int:
+        return ORDERLY_REVIVE_QUEUE if header.order else self._turn % self._log.queue_nums
+
+    # Waiting.
+
+    def _wait(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        header: PopHeader,
+        wanted: MessageFilter | None,
+        taking: Taking,
+        now_ms: int,
+    ) -> list[Send]:
+        deadline_ms = min(header.born_time + header.poll_time, now_ms + self._config.hold_ms_max)
+        code = ResponseCode.POLLING_TIMEOUT
+        if header.poll_time > 0 and deadline_ms > now_ms:
+            pop = HeldPop(peer, request, _wait_key(header), wanted, deadline_ms)
+            if self._held.hold(pop):
+                if taking.passed and taking.rest_count > 0:
+                    self._held.look_again(pop, now_ms)
+                return []
+            code = ResponseCode.POLLING_FULL
+        ext = self._ext(header, taking, now_ms)
+        return answer(peer, request, ext, code=code, remark="NO_MESSAGE_IN_QUEUE")
+
+    def _ext(self, header: PopHeader, taking: Taking, now_ms: int) -> dict[str, str]:
+        return PopResponseHeader(
+            pop_time=now_ms,
+            invisible_time=header.invisible_time,
+            revive_qid=self._revive_queue_id(header),
+            rest_num=taking.rest_count,
+            start_offset_info=taking.start_offset_info(),
+            msg_offset_info=taking.message_offset_info(),
+            order_count_info=taking.order_count_info(),
+        ).to_ext()
+
+    def _count(self, peer: Peer, header: PopHeader, taking: Taking, now_ms: int) -> None:
+        if self._trace is not None:
+            for queue in taking.queues:
+                self._trace.handed_out(
+                    peer, header.consumer_group, queue.topic, queue.queue_id, queue.queue_offsets, now_ms
+                )
+        if self._stats is None:
+            return
+        self._stats.pull_hits += 1
+        for queue in taking.queues:
+            counter = self._stats.get_counter(queue.topic, queue.queue_id, header.consumer_group)
+            counter.count += len(queue.queue_offsets)
+            counter.size += queue.size
+            counter.times += 1
+            if not header.order:
+                self._stats.check_point(header.topic, header.consumer_group)
+
+
+def _wait_key(header: PopHeader) -> WaitKey:
+    return (header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
+
+
+def _filter(header: PopHeader) -> MessageFilter | None:
+    """Return what the pop's own subscription lets through. SubscriptionParseFailed."""
+    if not header.exp:
+        return None
+    try:
+        return compile_filter(
+            SubscriptionData.build(header.topic, header.exp or SUBSCRIBE_ALL, header.exp_type or EXPRESSION_TAG)
+        )
+    except SubscriptionParseFailed:
+        raise
+    except MQError as error:
+        raise SubscriptionParseFailed(f"parse the consumer's subscription failed: {error}") from error

@@ -1,0 +1,149 @@
+"""Where a group's next pop begins in each queue, also after a kill.
+
+A pop moves the group's committed offset behind what it took; the check point keeps who owes an ack. The offsets are
+saved every few seconds only, and a broker that was killed would hand out again what was popped, and even acknowledged,
+since then. So each save also notes how far the timer topic and the revive log reached, and the next start reads what
+was written behind that: each of our check points and acks in order says where its group went on (NEXT_OFFSET). A check
+point of Apache's broker does not; where one is found, another broker has run in between, and the saved offset stands.
+
+Source of the first offset: PopMessageProcessor.getInitOffset, apache/rocketmq 5.3.3 broker/.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    INIT_FROM_MIN,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    BodyError,
+    PopCheckPoint,
+    decode_head,
+    find_property,
+    revive_topic,
+)
+
+from ..config import BrokerConfig
+from ..offset_requests import is_young
+from ..offsets import OffsetTable
+from .orders import OrderTable
+from .revive_log import ACK_TAG, CHECK_POINT_TAG, NEXT_OFFSET, NO_OFFSET
+
+POSITION_GROUP: Final = "CID_RMQ_SYS_POP"  # its "offsets" are how far the two logs were taken into account
+LATE_MS: Final = 60_000  # a check point stored so long after its pop was put again: its group has long gone on
+_READ_COUNT: Final = 256
+_READ_SIZE: Final = 1 << 20
+_TAGS: Final = PROPERTY_TAGS.encode()
+_REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
+_NEXT_OFFSET: Final = NEXT_OFFSET.encode()
+_CHECK_POINT: Final = CHECK_POINT_TAG.encode()
+_TAGS_READ: Final = (_CHECK_POINT, ACK_TAG.encode())
+
+_Key = tuple[str, str, int]  # group, topic, queue id
+
+
+class Positions:
+    """Next offsets of groups that pop."""
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, offsets: OffsetTable, orders: OrderTable) -> None:
+        self._config = config
+        self._store = store
+        self._offsets = offsets
+        self._orders = orders
+        self._revive = revive_topic(config.cluster_name).encode()
+        self._logs = ((TIMER_TOPIC, 0), (revive_topic(config.cluster_name), 0))
+
+    def find(self, group: str, topic: str, queue_id: int) -> int:
+        """Return where the group's next pop begins, without changing anything; the queue's start for a new group."""
+        offset = self._offsets.get(group, topic, queue_id)
+        return self._store.min_offset(topic, queue_id) if offset is None else offset
+
+    def begin(self, group: str, topic: str, queue_id: int, init_mode: int) -> int:
+        """Return where a pop begins that is under way: after a reset there, a new group where init_mode says."""
+        reset = self._offsets.take_reset(group, topic, queue_id)
+        if reset is not None:
+            self._orders.clear((topic, group, queue_id))
+            self._offsets.commit(group, topic, queue_id, reset)
+            return reset
+        offset = self._offsets.get(group, topic, queue_id)
+        if offset is None:
+            offset = self._first(topic, queue_id, init_mode)
+            self._offsets.commit(group, topic, queue_id, offset)
+        return offset
+
+    def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
+        if init_mode == INIT_FROM_MIN or topic.startswith(RETRY_PREFIX):
+            return self._store.min_offset(topic, queue_id)
+        if is_young(self._store, topic, queue_id, self._config.young_queue_size):
+            return 0
+        return max(0, self._store.max_offset(topic, queue_id) - 1)
+
+    # After a kill.
+
+    def start(self) -> bool:
+        """Note how far the logs reach before the first pop ever; return whether this is it: save the offsets now."""
+        if self._is_noted():
+            return False
+        for topic, queue_id in self._logs:
+            self._offsets.commit(POSITION_GROUP, topic, queue_id, self._store.max_offset(topic, queue_id))
+        return True
+
+    def note(self) -> None:
+        """Note how far the logs reach: call before the offsets are saved."""
+        if self._is_noted():
+            for topic, queue_id in self._logs:
+                end = self._store.max_offset(topic, queue_id)
+                if self._offsets.get(POSITION_GROUP, topic, queue_id) != end:
+                    self._offsets.commit(POSITION_GROUP, topic, queue_id, end)
+
+    def _is_noted(self) -> bool:
+        return self._offsets.get(POSITION_GROUP, *self._logs[0]) is not None
+
+    def recover(self) -> int:
+        """Bring offsets to where the logs say that groups went on since the last save; return how many it changed."""
+        if not self._is_noted():
+            return 0
+        found: dict[_Key, tuple[int, int | None]] = {}
+        for topic, queue_id in self._logs:
+            self._gather(topic, queue_id, self._offsets.get(POSITION_GROUP, topic, queue_id) or 0, found)
+        changed = 0
+        for (group, topic, queue_id), (_, next_offset) in found.items():
+            if next_offset is None or next_offset > self._store.max_offset(topic, queue_id):
+                continue  # another broker's doing; a topic that was deleted
+            if next_offset != self._offsets.get(group, topic, queue_id):
+                self._offsets.commit(group, topic, queue_id, next_offset)
+                changed += 1
+        return changed
+
+    def _gather(self, log: str, log_queue_id: int, start: int, found: dict[_Key, tuple[int, int | None]]) -> None:
+        """Add to found: (group, topic, queue id) -> (when, where it went on; None: another broker popped)."""
+        for body, properties, store_ms in self._records(log, log_queue_id, start):
+            tag = find_property(properties, _TAGS)
+            if tag not in _TAGS_READ or (log == TIMER_TOPIC and find_property(properties, _REAL_TOPIC) != self._revive):
+                continue
+            try:
+                point = PopCheckPoint.decode(body)  # an ack has the same names for group, topic, queue and pop time
+            except BodyError:
+                continue
+            text = find_property(properties, _NEXT_OFFSET)
+            if store_ms - point.pop_time_ms > LATE_MS or (text is None and tag != _CHECK_POINT) or text == NO_OFFSET:
+                continue
+            key = (point.group, point.topic, point.queue_id)
+            if store_ms >= found.get(key, (0, None))[0]:
+                found[key] = (store_ms, int(text) if text is not None and text.isdigit() else None)
+
+    def _records(self, topic: str, queue_id: int, start: int) -> Iterator[tuple[bytes, bytes, int]]:
+        """Yield body, properties and store time of a queue's records."""
+        position = max(start, self._store.min_offset(topic, queue_id))
+        while position < self._store.max_offset(topic, queue_id):
+            found = self._store.read(topic, queue_id, position, _READ_COUNT, _READ_SIZE)
+            for record in found.records:
+                head = decode_head(record)
+                properties = bytes(record[head.properties_start : head.properties_end])
+                yield bytes(record[head.body_start : head.body_end]), properties, head.store_timestamp_ms
+            if found.next_queue_offset <= position:
+                return
+            position = found.next_queue_offset

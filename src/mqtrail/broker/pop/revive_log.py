@@ -1,0 +1,98 @@
+"""The revive log: check points of popped messages, and acks of them, on their way to rmq_sys_REVIVE_LOG_<cluster>.
+
+A check point is due a second before its messages are to come again, an ack when they are: so whoever reads a queue of
+the log in order finds a check point first and then its acks. Until they are due both wait in the timer topic.
+
+A check point also carries, as a property, where the group goes on in the queue (NEXT_OFFSET): offsets are saved now and
+then only, and after a kill they are brought up to date from this (positions.py). Apache's broker does not look at it.
+
+Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, PopAckConstants, apache/rocketmq 5.3.3.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from mqtrail.store import PendingRecord
+from mqtrail.wire import (
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_UNIQ_KEY,
+    PopAck,
+    PopCheckPoint,
+    encode_properties,
+    revive_topic,
+    tags_code,
+)
+
+from ..config import BrokerConfig
+from ..writer import MessageWriter
+from .timing import Timing
+
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+CHECK_POINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+ACK_INTERVAL_MS: Final = 1_000  # a check point is due so long before its acks
+NEXT_OFFSET: Final = "POP_NEXT_OFFSET"
+NO_OFFSET: Final = b"-1"  # NEXT_OFFSET of a check point that moves nothing
+
+
+class ReviveLog:
+    """Writes check points and acks."""
+
+    def __init__(self, config: BrokerConfig, writer: MessageWriter, timers: Timing) -> None:
+        self.topic = revive_topic(config.cluster_name)
+        self.queue_nums = config.revive_queue_nums
+        self.broker_name = config.broker_name
+        self._born_host = config.address.packed()
+        self._writer = writer
+        self._timers = timers
+
+    def check_point(
+        self, point: PopCheckPoint, revive_queue_id: int, now_ms: int, next_offset: int | None = None
+    ) -> PendingRecord:
+        """Return the record of a check point. next_offset: where the group goes on in the popped queue."""
+        key = (
+            f"{point.topic}@{point.queue_id}@{point.start_offset}@{point.group}@{point.pop_time_ms}"
+            f"@{point.broker_name}@{CHECK_POINT_TAG}"
+        )
+        more = {NEXT_OFFSET: NO_OFFSET.decode() if next_offset is None else str(next_offset)}
+        due_ms = point.revive_ms - ACK_INTERVAL_MS
+        record = self._record(point.encode(), CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms, more)
+        return self._timers.divert(record, max(due_ms, now_ms + 1))
+
+    def ack(self, ack: PopAck, invisible_ms: int, revive_queue_id: int, now_ms: int) -> PendingRecord:
+        """Return the record of an ack, of one message or, with offsets, of several."""
+        what = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}"
+        tag = ACK_TAG if ack.offsets is None else BATCH_ACK_TAG
+        due_ms = ack.pop_time_ms + invisible_ms
+        record = self._record(ack.encode(), tag, f"{what}@{ACK_TAG}", revive_queue_id, due_ms, now_ms, {})
+        behind_ms = self._timers.next_due_ms()
+        if due_ms <= now_ms and (behind_ms is None or behind_ms > now_ms):
+            return record  # late: straight into the log, unless check points before it are late too
+        return self._timers.divert(record, max(due_ms, now_ms + 1))
+
+    def position(self, ack: PopAck, next_offset: int, now_ms: int) -> PendingRecord:
+        """Return the record of an ack in order. It has no check point; it is there for its NEXT_OFFSET alone."""
+        key = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}@{ACK_TAG}"
+        more = {NEXT_OFFSET: str(next_offset)}
+        return self._record(ack.encode(), ACK_TAG, key, 0, None, now_ms, more)
+
+    def write(self, records: Sequence[PendingRecord], now_ms: int) -> int:
+        """Append records, all or none; return the end of the last one. Refusal: the store takes none now."""
+        return self._writer.write(records, now_ms)[-1].end_offset
+
+    def _record(
+        self, body: bytes, tag: str, key: str, queue_id: int, due_ms: int | None, now_ms: int, more: dict[str, str]
+    ) -> PendingRecord:
+        due = {} if due_ms is None else {PROPERTY_TIMER_DELIVER_MS: str(due_ms)}
+        properties = {PROPERTY_TAGS: tag, PROPERTY_UNIQ_KEY: key, **due, **more}
+        return PendingRecord(
+            topic=self.topic,
+            queue_id=queue_id,
+            body=body,
+            properties=encode_properties(properties).encode(),
+            tags_code=tags_code(tag),
+            born_timestamp_ms=now_ms,
+            born_host=self._born_host,
+        )

@@ -1,0 +1,241 @@
+"""Taking messages out of queues for one pop: what is gathered, and what it owes the revive log and the offsets.
+
+Nothing is changed while queues are read but first offsets of new groups and offsets that point nowhere. `check_points`
+is then written in one append, and `settle` moves the offsets: an append that is refused leaves the messages where they
+are.
+
+Source: PopMessageProcessor.popMsgFromQueue, ExtraInfoUtil, apache/rocketmq 5.3.3 broker/ and remoting/.
+"""
+
+from typing import Final, NamedTuple
+
+from mqtrail.store import GetStatus, MessageStore, ReadResult
+from mqtrail.wire import (
+    PROPERTY_POP_CK,
+    Buffer,
+    PopCheckPoint,
+    PopHandle,
+    PopHeader,
+    RecordError,
+    decode_head,
+    encode_message_offsets,
+    encode_order_counts,
+    encode_record,
+    encode_start_offsets,
+    find_property,
+    marker_of,
+)
+
+from ..config import BrokerConfig
+from ..filter import MessageFilter
+from ..offsets import OffsetTable
+from .orders import OrderTable
+from .positions import Positions
+
+# The group's offset is not one of the queue's: it goes on where the store says.
+_LOST: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
+# Nothing for the group up to where the read came.
+_PASSED: Final = (
+    GetStatus.NO_MATCHED_MESSAGE,
+    GetStatus.OFFSET_FOUND_NULL,
+    GetStatus.MESSAGE_WAS_REMOVING,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE,
+)
+
+
+class TakenQueue(NamedTuple):
+    """Messages of one queue. next_offset: where the group goes on."""
+
+    topic: str
+    queue_id: int
+    start_offset: int
+    queue_offsets: tuple[int, ...]
+    next_offset: int
+    size: int
+
+
+class Taking:
+    """The messages of one pop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        offsets: OffsetTable,
+        positions: Positions,
+        orders: OrderTable,
+        header: PopHeader,
+        wanted: MessageFilter | None,
+        revive_queue_id: int,
+        now_ms: int,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._offsets = offsets
+        self._positions = positions
+        self._orders = orders
+        self._header = header
+        self._wanted = wanted
+        self._revive_queue_id = revive_queue_id
+        self._now_ms = now_ms
+        self._size_left = config.pull_size_max
+        self._order_counts: list[str] = []
+        self._end_offset = 0
+        self.records: list[Buffer] = []
+        self.queues: list[TakenQueue] = []
+        self.rest_count = 0
+        self.passed = False
+        """Whether an offset moved although nothing was found: there may be more behind."""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.records) >= self._header.max_msg_nums or self._size_left <= 0
+
+    def take(self, topic: str, queue_id: int) -> None:
+        """Take what the pop may still have out of a queue of the topic or its retry topic."""
+        header = self._header
+        group = header.consumer_group
+        start = self._positions.begin(group, topic, queue_id, header.init_mode)
+        if header.order and self._orders.is_closed(
+            (topic, group, queue_id), header.attempt_id, header.invisible_time, self._now_ms
+        ):
+            return  # what waits behind does not count either: nobody is to be woken for it
+        end = self._store.max_offset(topic, queue_id)
+        if start == end:
+            return
+        if self.is_full:
+            self.rest_count += max(0, end - start)
+            return
+        found = self._read(topic, queue_id, start)
+        if found.status in _LOST:
+            start = found.next_queue_offset
+            self._offsets.commit(group, topic, queue_id, start)
+            found = self._read(topic, queue_id, start)
+        if found.records:
+            self._keep(topic, queue_id, start, found)
+        elif found.status in _PASSED and found.next_queue_offset > start:
+            self._offsets.commit(group, topic, queue_id, found.next_queue_offset)
+            self.passed = True
+        self.rest_count += max(0, found.max_offset - found.next_queue_offset)
+
+    def _read(self, topic: str, queue_id: int, start: int) -> ReadResult:
+        wanted = self._wanted
+        return self._store.read(
+            topic,
+            queue_id,
+            start,
+            self._header.max_msg_nums - len(self.records),
+            self._size_left,
+            None if wanted is None else wanted.tags_codes,
+            accepts=None if wanted is None else wanted.accepts,
+        )
+
+    def _keep(self, topic: str, queue_id: int, start: int, found: ReadResult) -> None:
+        heads = [decode_head(record) for record in found.records]
+        offsets = tuple(head.queue_offset for head in heads)
+        size = sum(head.size for head in heads)
+        self.queues.append(TakenQueue(topic, queue_id, start, offsets, found.next_queue_offset, size))
+        self._size_left -= size
+        self._end_offset = max(self._end_offset, *(head.physical_offset + head.size for head in heads))
+        if topic == self._header.topic or self._config.pop_actual_retry_topic:
+            self.records += found.records
+        else:
+            self.records += [self._renamed(record, topic, queue_id, start) for record in found.records]
+
+    def _renamed(self, record: Buffer, topic: str, queue_id: int, start: int) -> Buffer:
+        """Return a retried message as one of the real topic, with the handle that its own queue needs."""
+        head = decode_head(record)
+        properties = bytes(record[head.properties_start : head.properties_end])
+        if find_property(properties, PROPERTY_POP_CK.encode()) is None:
+            handle = PopHandle(
+                start,
+                self._now_ms,
+                self._header.invisible_time,
+                self._revive_queue_id,
+                marker_of(topic),
+                self._config.broker_name,
+                queue_id,
+                head.queue_offset,
+            )
+            separator = b"" if not properties or properties.endswith(b"\x02") else b"\x02"
+            properties += separator + f"{PROPERTY_POP_CK}\x01{handle.encode()}\x02".encode()
+        try:
+            return encode_record(
+                self._header.topic,
+                bytes(record[head.body_start : head.body_end]),
+                properties,
+                queue_id=head.queue_id,
+                queue_offset=head.queue_offset,
+                physical_offset=head.physical_offset,
+                born_timestamp_ms=head.born_timestamp_ms,
+                born_host=head.born_host,
+                store_timestamp_ms=head.store_timestamp_ms,
+                store_host=head.store_host,
+                sys_flag=head.sys_flag,
+                flag=head.flag,
+                reconsume_times=head.reconsume_times,
+                prepared_transaction_offset=head.prepared_transaction_offset,
+                crc=head.body_crc,
+            )
+        except RecordError:
+            return record  # no room for the handle: the client makes it of the answer's header
+
+    # What the pop owes.
+
+    def check_points(self) -> list[tuple[PopCheckPoint, int]]:
+        """Return the check point of each queue, with where the group goes on there."""
+        return [
+            (
+                PopCheckPoint(
+                    start_offset=queue.start_offset,
+                    pop_time_ms=self._now_ms,
+                    invisible_ms=self._header.invisible_time,
+                    count=len(queue.queue_offsets),
+                    queue_id=queue.queue_id,
+                    topic=queue.topic,
+                    group=self._header.consumer_group,
+                    diffs=tuple(offset - queue.start_offset for offset in queue.queue_offsets),
+                    broker_name=self._config.broker_name,
+                ),
+                queue.next_offset,
+            )
+            for queue in self.queues
+        ]
+
+    def settle(self) -> None:
+        """Move the group's offsets; of a pop in order to its first message, and close its queues until it is acked."""
+        header = self._header
+        group = header.consumer_group
+        for queue in self.queues:
+            if not header.order:
+                self._offsets.commit(group, queue.topic, queue.queue_id, queue.next_offset)
+                continue
+            self._offsets.commit(group, queue.topic, queue.queue_id, queue.start_offset)
+            counts, least = self._orders.popped(
+                (queue.topic, group, queue.queue_id),
+                header.attempt_id,
+                header.invisible_time,
+                queue.queue_offsets,
+                self._now_ms,
+            )
+            self._order_counts.append(encode_order_counts(marker_of(queue.topic), queue.queue_id, counts, least))
+
+    # The answer.
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind the newest message."""
+        return self._end_offset
+
+    def start_offset_info(self) -> str:
+        return encode_start_offsets(
+            (marker_of(queue.topic), queue.queue_id, queue.start_offset) for queue in self.queues
+        )
+
+    def message_offset_info(self) -> str:
+        return encode_message_offsets(
+            (marker_of(queue.topic), queue.queue_id, queue.queue_offsets) for queue in self.queues
+        )
+
+    def order_count_info(self) -> str | None:
+        return ";".join(self._order_counts) if self._header.order else None

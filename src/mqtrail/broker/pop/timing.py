@@ -1,0 +1,15 @@
+"""What POP asks of the timer store: keep a record until its time."""
+
+from typing import Protocol
+
+from mqtrail.store import PendingRecord
+
+
+class Timing(Protocol):
+    """The timer store (broker.timers). It hands records on in order of their due times."""
+
+    def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
+        """Return the record as it waits in the timer topic until due_ms. Refusal: it may not wait so long."""
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next record is due, None while none waits."""
