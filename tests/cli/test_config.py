@@ -64,7 +64,7 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[brokr]\n", "found 'brokr', expected namesrv, data, lake, [broker]"),
+        ("[brokr]\n", "found 'brokr', expected namesrv, data, lake, tls_config, [broker]"),
         ("[broker]\nlong_poling = true\n", "long_poling: found no such setting, expected long_polling"),
         ("[broker]\nlong_polling = 1\n", "found 1, expected true or false"),
         ("[broker]\naddress = '1.2.3.4:1'\n", "found no such setting"),

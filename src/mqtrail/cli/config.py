@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mqtrail.cli.exits import UsageError
+from mqtrail.cli.output import warn
 from mqtrail.wire import Host, MQError
 
 T = TypeVar("T")
@@ -33,16 +34,25 @@ T = TypeVar("T")
 FILE_DEFAULT = "mqtrail.toml"
 NAMESRV_DEFAULT = "127.0.0.1:9876"
 DATA_DEFAULT = "mqtrail-data"
-ENVIRONMENT = {"namesrv": "NAMESRV_ADDR", "data": "MQTRAIL_DATA"}
+ENVIRONMENT = {"namesrv": "NAMESRV_ADDR", "data": "MQTRAIL_DATA", "tls_config": "MQTRAIL_TLS_CONFIG"}
 """Key of the file -> the environment variable that outweighs it."""
-TOP_KEYS = ("namesrv", "data", "lake")
+SECRETS = {
+    "access_key": "MQTRAIL_ACCESS_KEY",
+    "secret_key": "MQTRAIL_SECRET_KEY",
+    "security_token": "MQTRAIL_SECURITY_TOKEN",
+}
+"""Key of [credentials] -> its environment variable. No flag: other users of a machine see those."""
+TOP_KEYS = ("namesrv", "data", "lake", "tls_config")
 ROOMS: Mapping[str, tuple[str, str]] = {
     "broker": ("mqtrail.broker", "BrokerConfig"),
     "store": ("mqtrail.store", "CommitLogConfig"),
     "node": ("mqtrail.node", "NodeConfig"),
     "server": ("mqtrail.net", "ServerConfig"),
     "namesrv_server": ("mqtrail.namesrv", "NameServerConfig"),
+    "tls_server": ("mqtrail.net", "TlsServerConfig"),
     "client": ("mqtrail.client", "InstanceConfig"),
+    "credentials": ("mqtrail.wire", "Credentials"),
+    "tls": ("mqtrail.net", "TlsClientConfig"),
     "producer": ("mqtrail.client", "ProducerConfig"),
     "consumer": ("mqtrail.client", "ConsumerConfig"),
     "trace": ("mqtrail.client", "TraceConfig"),
@@ -55,9 +65,12 @@ COMPOSED: Mapping[str, frozenset[str]] = {
     "BrokerConfig": frozenset({"address", "ha_address"}),
     "CommitLogConfig": frozenset({"store_host", "message_size_max", "message_delay_level"}),
     "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv"}),
+    "ServerConfig": frozenset({"tls"}),
+    "InstanceConfig": frozenset({"credentials", "tls"}),
     "ProducerConfig": frozenset({"instance", "trace"}),
     "ConsumerConfig": frozenset({"instance", "trace"}),
     "JobConfig": frozenset({"namesrv", "lake", "settings", "session"}),
+    "ReaderConfig": frozenset({"credentials", "tls"}),
     "SessionConfig": frozenset({"spark_conf"}),
 }
 """Fields that are no key of their class's table: they are put together from other tables, flags or the broker's."""
@@ -77,9 +90,9 @@ class Layer:
 class Config:
     """What the file and the environment say. path: the file that was read, None without one."""
 
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # there may be keys and passwords in it
     path: Path | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def namesrv(self, flag: str | None, *, is_default_used: bool = True) -> str:
         """The name servers' addresses; '' when nothing names them and is_default_used is False. UsageError."""
@@ -109,7 +122,29 @@ class Config:
         told: dict[str, tuple[str, object]] = {}
         for layer in (*([below] if below else ()), Layer(f"{self.path}, [{name}]", self._table(name)), *layers):
             told |= {key: (f"{layer.where} {key}", value) for key, value in layer.values.items()}
+        if name == "client":
+            fixed = {"credentials": self.credentials(), "tls": self.tls("client"), **(fixed or {})}
         return build(cls, told, fixed)
+
+    def credentials(self) -> Any:
+        """The Credentials that clients sign with: [credentials], outweighed by the environment; None without."""
+        told = {key: value for key, name in SECRETS.items() if (value := self.environment.get(name, ""))}
+        found = self.room("credentials", Layer("environment", told))
+        return found if found.access_key else None
+
+    def tls(self, side: str, *layers: Layer, file: Path | None = None) -> Any:
+        """The TLS settings of a side (client or server): its table over tls_config, a tls.properties of Apache's."""
+        from mqtrail.net import read_tls_properties
+
+        below = None
+        path = self._top("tls_config", None if file is None else str(file))
+        if path:
+            told = read_tls_properties(_text_of(Path(path).expanduser(), "tls.properties"))
+            below = Layer(path, told.server if side == "server" else told.client)
+            if side == "server":
+                for note in told.notes:
+                    warn(f"{path}: {note}")
+        return self.room("tls_server" if side == "server" else "tls", *layers, below=below)
 
     def spark_conf(self) -> dict[str, str]:
         """The table [spark.conf]: Spark's own settings."""
@@ -160,6 +195,13 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         known = ", ".join((*TOP_KEYS, *(f"[{name}]" for name in ROOMS)))
         raise UsageError(f"settings file {chosen}: found {unknown[0]!r}, expected {known}")
     return Config(values, chosen, environ)
+
+
+def _text_of(path: Path, kind: str) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{kind} {path} cannot be read: {error}") from error
 
 
 def namesrv_addresses(text: str) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ For places that have neither, such as the Python workers of Spark.
 """
 
 import socket
+import ssl
 import time
 
-from mqtrail.net import ConnectError, ConnectionClosed, RequestTimeout
-from mqtrail.wire import FrameDecoder, RemotingCommand, decode_command, encode_command
+from mqtrail.net import ConnectError, ConnectionClosed, RequestTimeout, tls_failure
+from mqtrail.wire import Credentials, FrameDecoder, RemotingCommand, decode_command, encode_command, sign
 
 RECEIVE_SIZE = 256 * 1024
 
@@ -15,11 +16,21 @@ RECEIVE_SIZE = 256 * 1024
 class BlockingConnection:
     """A socket to one address, connected when first used. Not thread safe, not to be used on both sides of a fork.
 
-    After any error it is closed; the next request connects anew.
+    After any error it is closed; the next request connects anew. credentials: what requests are signed with. tls: what
+    the connection shakes hands with.
     """
 
-    def __init__(self, address: str, connect_timeout_ms: int = 3_000) -> None:
+    def __init__(
+        self,
+        address: str,
+        connect_timeout_ms: int = 3_000,
+        *,
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.address = address
+        self._credentials = credentials
+        self._tls = tls
         self._connect_timeout_ms = connect_timeout_ms
         self._socket: socket.socket | None = None
         self._decoder = FrameDecoder()
@@ -36,6 +47,8 @@ class BlockingConnection:
         assert self._socket is not None
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         command.opaque = self._opaque
+        if self._credentials is not None:
+            sign(command, self._credentials)
         try:
             self._socket.settimeout(max(0.001, end - time.monotonic()))
             self._socket.sendall(encode_command(command))
@@ -62,7 +75,13 @@ class BlockingConnection:
             seconds = min(timeout_ms, self._connect_timeout_ms) / 1000
             self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                self._socket = self._tls.wrap_socket(self._socket, server_hostname=host.strip("[]"))
+        except ssl.SSLError as error:
+            self.close()
+            raise ConnectError(f"cannot connect to {self.address}: {tls_failure(error)}") from error
         except (OSError, ValueError) as error:
+            self.close()
             raise ConnectError(f"cannot connect to {self.address}: {error}; is a server listening there?") from error
         self._decoder = FrameDecoder()
 

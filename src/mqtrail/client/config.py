@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mqtrail.wire import TRACE_TOPIC, CompressionType
+from mqtrail.net import TlsClientConfig
+from mqtrail.wire import TRACE_TOPIC, CompressionType, Credentials
 
 MINUTE_MS = 60_000
 KIB = 1024
@@ -30,6 +31,8 @@ class InstanceConfig:
     namesrv_domain: str = ""  # rocketmq.namesrv.domain, as jmenv.tbsite.net: where no name server is given
     namesrv_subgroup: str = "nsaddr"  # rocketmq.namesrv.domain.subgroup
     namesrv_refresh_ms: int = 2 * MINUTE_MS  # how often an HTTP end point is asked for the name servers again
+    credentials: Credentials | None = None  # AclClientRPCHook: every request is signed with them
+    tls: TlsClientConfig = field(default_factory=TlsClientConfig)  # useTLS, tls.client.*
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ Source: MQClientInstance, RocketMQ client.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from mqtrail.client.config import InstanceConfig, parse_namesrv
@@ -31,6 +32,7 @@ from mqtrail.wire import (
     ResponseCode,
     decode_record,
     refusal_for,
+    sign,
 )
 
 log = Log()
@@ -67,7 +69,14 @@ class ClientInstance:
         self.config = config or InstanceConfig()
         self.client_id = new_client_id(self.config.unit_name)
         prepare = self._prepare if self.config.namespace_v2 else None
-        self.pool = ConnectionPool(on_request=self._on_request, on_connect=self._on_connect, prepare=prepare)
+        credentials = self.config.credentials
+        self.pool = ConnectionPool(
+            on_request=self._on_request,
+            on_connect=self._on_connect,
+            prepare=prepare,
+            sign=None if credentials is None else partial(sign, credentials=credentials),
+            tls=self.config.tls.context(),
+        )
         url = endpoint_url(namesrv, self.config)
         addresses = parse_namesrv(namesrv) if url is None else ()
         self.name_servers = NameServers(addresses, self.pool, self.config.request_timeout_ms, url)

@@ -15,7 +15,7 @@ it without a trace on the broker (read in RocketMQ's sources, proven against 4.9
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mqtrail.client.blocking import BlockingConnection
@@ -24,9 +24,10 @@ from mqtrail.client.errors import BrokerUnknown, NoNameServer, ReadFailed, Route
 from mqtrail.client.nameservers import read_body
 from mqtrail.client.pull import PullResult, PullStatus, read_pull_reply
 from mqtrail.client.routes import TopicRoute
-from mqtrail.net import NetError
+from mqtrail.net import NetError, TlsClientConfig
 from mqtrail.wire import (
     TOOLS_CONSUMER_GROUP,
+    Credentials,
     MessageQueue,
     MQError,
     PullSysFlag,
@@ -56,6 +57,8 @@ class ReaderConfig:
     pull_count_max: int = 32  # records asked for at once; brokers give at most 32 from memory and 8 from disk
     range_check_ms: int = 5_000  # how long a known [min, max) is trusted
     rate_max: float = 0.0  # records a second; 0: no limit
+    credentials: Credentials | None = None  # every request is signed with them
+    tls: TlsClientConfig = field(default_factory=TlsClientConfig)
 
 
 class RateLimit:
@@ -98,6 +101,7 @@ class QueueReader:
         self._namesrv = list(parse_namesrv(self.config.namesrv))
         self._current = random.randrange(len(self._namesrv))
         self._pace: Pace = pace or RateLimit(self.config.rate_max)
+        self._tls = self.config.tls.context()
         self._connections: dict[str, BlockingConnection] = {}
         self._routes: dict[str, TopicRoute] = {}
         self._ranges: dict[MessageQueue, _Range] = {}
@@ -256,7 +260,9 @@ class QueueReader:
     def _request(self, address: str, command: RemotingCommand) -> RemotingCommand:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BlockingConnection(address)
+            connection = self._connections[address] = BlockingConnection(
+                address, credentials=self.config.credentials, tls=self._tls
+            )
         return connection.request(command, self.config.timeout_ms)
 
     def _route(self, topic: str, *, refresh: bool) -> TopicRoute:

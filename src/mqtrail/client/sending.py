@@ -61,8 +61,10 @@ class Sender:
         start_hooks: Sequence[SendHook],
     ) -> None:
         self._client = client
-        self._prepare = client.pool.prepare  # where commands are prepared, frames cannot be written from templates
-        self._composer = composer
+        self._prepare = client.pool.prepare
+        # Where commands are prepared or signed, frames cannot be written from templates.
+        self._by_template = self._prepare is None and not client.pool.signs
+        self.composer = composer
         self._config = config
         self._hooks = tuple(hooks)
         self._start_hooks = tuple(start_hooks)  # those of them that want to hear of an attempt's begin
@@ -116,7 +118,7 @@ class Sender:
         begun = loop.time()
         queue = fixed or self._choose(route, None)
         self._begin(out, queue)
-        command = self._composer.command(out, queue, out.started_ms)
+        command = self.composer.command(out, queue, out.started_ms)
         command.flag = FLAG_ONEWAY
         try:
             address = out.address = self._client.master(queue.broker_name, route)
@@ -170,12 +172,13 @@ class Sender:
                     async with asyncio.timeout_at(max(until, begun + 0.001)):
                         connection = await self._client.pool.connect(address)
                 left_ms = max(1, math.ceil((until - loop.time()) * 1000))
-                if self._prepare is None:
-                    frame = partial(self._composer.frame, out, queue, out.started_ms)
+                if self._by_template:
+                    frame = partial(self.composer.frame, out, queue, out.started_ms)
                     reply = await connection.request_frame(frame, left_ms)
                 else:
-                    command = self._composer.command(out, queue, out.started_ms)
-                    self._prepare(command)
+                    command = self.composer.command(out, queue, out.started_ms)
+                    if self._prepare is not None:
+                        self._prepare(command)
                     reply = await connection.request(command, left_ms)
             except asyncio.CancelledError:
                 cost_ms = int((loop.time() - begun) * 1000)

@@ -20,6 +20,7 @@ from mqtrail.net.tls import (
     read_tls_properties,
     tls_settings,
 )
+from mqtrail.net.tls_session import tls_failure
 
 __all__ = [
     "Application",
@@ -44,5 +45,6 @@ __all__ = [
     "next_command",
     "read_tls_properties",
     "split_address",
+    "tls_failure",
     "tls_settings",
 ]

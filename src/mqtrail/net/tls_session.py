@@ -48,7 +48,7 @@ class TlsSession:
         except ssl.SSLZeroReturnError:
             self.ended = True
         except ssl.SSLError as error:
-            raise _failed(error) from error
+            raise tls_failure(error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def send(self, data: bytes) -> bytes:
@@ -56,7 +56,7 @@ class TlsSession:
         try:
             self._object.write(data)
         except ssl.SSLError as error:
-            raise _failed(error) from error
+            raise tls_failure(error) from error
         return self._outgoing.read()
 
     def take(self) -> bytes:
@@ -76,7 +76,7 @@ class TlsSession:
         except ssl.SSLWantReadError:
             return
         except ssl.SSLError as error:
-            raise _failed(error) from error
+            raise tls_failure(error) from error
         self.established = True
 
 
@@ -135,7 +135,8 @@ _REMEDIES: Final = {
 }
 
 
-def _failed(error: ssl.SSLError) -> TlsError:
+def tls_failure(error: ssl.SSLError) -> TlsError:
+    """Return what a failure of the handshake, or behind it, means and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(
             f"the peer's certificate is not taken: {error.verify_message}; expected one that is good now and signed by "

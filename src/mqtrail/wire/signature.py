@@ -18,6 +18,7 @@ from typing import Final
 
 from .codes import VERSION_UNIQUE_KEY_UNSIGNED
 from .command import RemotingCommand
+from .errors import InvalidParameter
 from .headers import EXT_ACCESS_KEY, EXT_SIGNATURE, EXT_UNIQUE_KEY_QUERY
 
 EXT_SECURITY_TOKEN: Final = "SecurityToken"
@@ -27,9 +28,15 @@ EXT_SECURITY_TOKEN: Final = "SecurityToken"
 class Credentials:
     """Who a client says it is. Secrets are in no repr, so in no log."""
 
-    access_key: str
-    secret_key: str = field(repr=False)
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
     security_token: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse half of a pair. InvalidParameter shows no secret."""
+        if bool(self.access_key) != bool(self.secret_key):
+            found, missing = ("access_key", "secret_key") if self.access_key else ("secret_key", "access_key")
+            raise InvalidParameter(f"found {found} without {missing}, expected both or none")
 
 
 def java_order(name: str) -> bytes:

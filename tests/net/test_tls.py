@@ -1,0 +1,337 @@
+"""TLS and plain connections on one port, certificates of both sides, what is said when they are not taken."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+
+from mqtrail.net import (
+    ClientAuth,
+    ConnectError,
+    Connection,
+    ConnectionClosed,
+    ConnectionPool,
+    ServerConfig,
+    TlsClientConfig,
+    TlsError,
+    TlsMode,
+    TlsServerConfig,
+    read_tls_properties,
+)
+from mqtrail.net.certificates import validity
+from mqtrail.wire import RemotingCommand
+
+from .conftest import BIG, ECHO, Run, serving, until
+
+
+class Papers:
+    """An authority, a server's and a client's certificate, as files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = trustme.CA()
+        self.ca = folder / "ca.pem"
+        self.authority.cert_pem.write_to_path(self.ca)
+        self.cert, self.key = self.issue("server", "127.0.0.1")
+        self.client_cert, self.client_key = self.issue("client", "client@example.org")
+
+    def issue(
+        self, name: str, identity: str, authority: trustme.CA | None = None, **fields: object
+    ) -> tuple[Path, Path]:
+        made = (authority or self.authority).issue_cert(identity, **fields)  # type: ignore[arg-type]
+        cert, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        cert.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        key.write_bytes(made.private_key_pem.bytes())
+        return cert, key
+
+    def server(self, **fields: object) -> ServerConfig:
+        tls = TlsServerConfig(**{"cert_path": self.cert, "key_path": self.key, **fields})  # type: ignore[arg-type]
+        return ServerConfig(tls=tls)
+
+    def client(self, **fields: object) -> ssl.SSLContext:
+        config = TlsClientConfig(**{"enable": True, "trust_path": self.ca, **fields})  # type: ignore[arg-type]
+        context = config.context()
+        assert context is not None
+        return context
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    return Papers(tmp_path_factory.mktemp("papers"))
+
+
+async def echo(address: str, tls: ssl.SSLContext | None, size: int = 5) -> bytes:
+    connection = await Connection.open(address, tls=tls)
+    try:
+        return (await connection.request(RemotingCommand(ECHO, body=bytes(size)), 5_000)).body
+    finally:
+        connection.close()
+        await connection.wait_closed()
+
+
+def test_both_kinds_on_one_port(run: Run, papers: Papers) -> None:
+    """A permissive port serves TLS and plain connections, large bodies and many at once."""
+
+    async def main() -> None:
+        async with serving(config=papers.server()) as (server, application):
+            assert await echo(server.address, papers.client()) == bytes(5)
+            assert await echo(server.address, None) == bytes(5)
+            assert len(await echo(server.address, papers.client(), 3_000_000)) == 3_000_000
+            assert [connection.is_tls for connection in application.connections] == [True, False, True]
+            pool = ConnectionPool(tls=papers.client())
+            replies = await asyncio.gather(
+                *(pool.request(server.address, RemotingCommand(ECHO, body=b"%d" % n), 5_000) for n in range(300))
+            )
+            assert [reply.body for reply in replies] == [b"%d" % n for n in range(300)]
+            big = await pool.request(server.address, RemotingCommand(BIG, {"size": "5000000"}), 5_000)
+            assert len(big.body) == 5_000_000
+            await pool.close()
+            await until(lambda: len(application.gone) == 4)
+
+    run(main())
+
+
+def test_enforcing_takes_no_plain_connection(run: Run, papers: Papers) -> None:
+    """A plain peer is closed, a TLS one served."""
+
+    async def main() -> None:
+        async with serving(config=papers.server(mode=TlsMode.ENFORCING)) as (server, application):
+            assert await echo(server.address, papers.client()) == bytes(5)
+            with pytest.raises(ConnectionClosed):
+                await echo(server.address, None)
+            assert len(application.seen) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("config", [ServerConfig(), None])
+def test_a_port_without_tls_says_so(run: Run, papers: Papers, config: ServerConfig | None) -> None:
+    """A hello at a plain port, or at a disabled one, is closed; the client's error names TLS."""
+
+    async def main() -> None:
+        async with serving(config=config or papers.server(mode=TlsMode.DISABLED)) as (server, _):
+            with pytest.raises(ConnectError, match="TLS"):
+                await echo(server.address, papers.client())
+
+    run(main())
+
+
+def wrong_authority(papers: Papers) -> ssl.SSLContext:
+    other = papers.folder / "other-ca.pem"
+    trustme.CA().cert_pem.write_to_path(other)
+    return papers.client(trust_path=other)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (wrong_authority, "the peer's certificate is not taken"),
+        (lambda papers: papers.client(verify_host=True), None),
+        (lambda papers: papers.client(verify=False, trust_path=None), None),
+    ],
+)
+def test_what_a_client_takes(
+    run: Run, papers: Papers, make: Callable[[Papers], ssl.SSLContext], told: str | None
+) -> None:
+    """A certificate of an unknown authority is refused unless verify is off; the host is looked at when asked for."""
+
+    async def main() -> None:
+        async with serving(config=papers.server()) as (server, _):
+            if told is None:
+                assert await echo(server.address, make(papers)) == bytes(5)
+                return
+            with pytest.raises(ConnectError, match=told):
+                await echo(server.address, make(papers))
+
+    run(main())
+
+
+def test_the_host_is_looked_at_when_asked_for(run: Run, papers: Papers) -> None:
+    """A certificate of another host's is refused with verify_host alone."""
+    cert, key = papers.issue("elsewhere", "elsewhere.example.org")
+
+    async def main() -> None:
+        async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
+            assert await echo(server.address, papers.client()) == bytes(5)
+            with pytest.raises(ConnectError, match="not taken"):
+                await echo(server.address, papers.client(verify_host=True))
+
+    run(main())
+
+
+def test_client_certificates(run: Run, papers: Papers) -> None:
+    """REQUIRE takes no client without one, OPTIONAL does; one of an unknown authority is taken by neither."""
+    stranger = papers.issue("stranger", "stranger@example.org", trustme.CA())
+    expired = papers.issue("expired", "late@example.org", not_after=datetime.now(UTC) - timedelta(days=1))
+
+    async def main() -> None:
+        known = papers.client(cert_path=papers.client_cert, key_path=papers.client_key)
+        unknown = papers.client(cert_path=stranger[0], key_path=stranger[1])
+        for auth in (ClientAuth.OPTIONAL, ClientAuth.REQUIRE):
+            async with serving(config=papers.server(client_auth=auth, trust_path=papers.ca)) as (server, _):
+                assert await echo(server.address, known) == bytes(5)
+                with pytest.raises((ConnectError, ConnectionClosed)):
+                    await echo(server.address, unknown)
+                if auth is ClientAuth.OPTIONAL:
+                    assert await echo(server.address, papers.client()) == bytes(5)
+                else:
+                    with pytest.raises((ConnectError, ConnectionClosed), match="client certificate"):
+                        await echo(server.address, papers.client())
+
+    run(main())
+    with pytest.raises(TlsError, match="expired at"):
+        papers.client(cert_path=expired[0], key_path=expired[1])
+
+
+def test_an_expired_certificate_is_named_on_both_sides(run: Run, papers: Papers, tmp_path: Path) -> None:
+    """The server does not start with one; a client that meets one says so."""
+    cert, key = papers.issue("old", "127.0.0.1", not_after=datetime.now(UTC) - timedelta(days=1))
+    with pytest.raises(TlsError, match=r"old\.pem: the certificate expired at"):
+        papers.server(cert_path=cert, key_path=key).tls.context()
+
+    async def main() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
+        port = listener.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectError, match="certificate has expired"):
+            await echo(f"127.0.0.1:{port}", papers.client())
+        listener.close()
+
+    run(main())
+
+
+def test_changed_files_are_taken_for_new_connections(run: Run, papers: Papers, tmp_path: Path) -> None:
+    """A new certificate serves whoever connects next; a broken file leaves the old one in place."""
+    cert, key = tmp_path / "server.pem", tmp_path / "server.key"
+    cert.write_bytes(papers.cert.read_bytes())
+    key.write_bytes(papers.key.read_bytes())
+
+    async def main() -> None:
+        async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
+            old = await Connection.open(server.address, tls=papers.client())
+            authority = trustme.CA()
+            made = authority.issue_cert("127.0.0.1")
+            cert.write_bytes(made.cert_chain_pems[0].bytes())
+            server.look_at_tls()  # the key does not belong to it yet: nothing changes
+            assert await echo(server.address, papers.client()) == bytes(5)
+            key.write_bytes(made.private_key_pem.bytes())
+            server.look_at_tls()
+            with pytest.raises(ConnectError, match="not taken"):
+                await echo(server.address, papers.client())
+            authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+            assert await echo(server.address, papers.client(trust_path=tmp_path / "ca.pem")) == bytes(5)
+            assert (await old.request(RemotingCommand(ECHO, body=b"x"), 5_000)).body == b"x"
+            old.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7])
+def test_any_split_of_a_handshake(run: Run, papers: Papers, cut: int) -> None:
+    """The bytes of a hello may come one by one."""
+
+    async def main() -> None:
+        async with serving(config=papers.server()) as (server, _):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+            async with asyncio.timeout(10):
+                while True:
+                    try:
+                        session.do_handshake()
+                    except ssl.SSLWantReadError:
+                        data = outgoing.read()
+                        for start in range(0, len(data), cut):
+                            writer.write(data[start : start + cut])
+                            await writer.drain()
+                            await asyncio.sleep(0)
+                        incoming.write(await reader.read(65_536))
+                    else:
+                        break
+            assert session.version() == "TLSv1.3"
+            writer.close()
+
+    run(main())
+
+
+def test_garbage_behind_a_hello_is_closed(run: Run, papers: Papers) -> None:
+    """What begins like TLS and is none ends with the connection, and harms no other."""
+
+    async def main() -> None:
+        async with serving(config=papers.server()) as (server, _):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            writer.write(b"\x16\x03\x01\x00\x05hello")
+            async with asyncio.timeout(10):
+                while await reader.read(1_000):
+                    pass
+            writer.close()
+            assert await echo(server.address, papers.client()) == bytes(5)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"cert_path": Path("a.pem"), "key_path": None}, "expected both or none"),
+        ({"cert_path": None, "key_path": None, "mode": TlsMode.ENFORCING}, "enforcing without a certificate"),
+        ({"client_auth": ClientAuth.REQUIRE}, "without trust_path"),
+    ],
+)
+def test_settings_that_could_not_work_are_refused(papers: Papers, fields: dict[str, object], told: str) -> None:
+    """When they are made, in words."""
+    with pytest.raises(TlsError, match=told):
+        papers.server(**fields)
+
+
+def test_files_that_cannot_be_used_are_named(papers: Papers, tmp_path: Path) -> None:
+    """A missing file, one that is no certificate, another's key, a wrong password: the error names the file."""
+    empty = tmp_path / "empty.pem"
+    empty.write_text("nothing")
+    for fields in (
+        {"cert_path": tmp_path / "missing.pem"},
+        {"cert_path": empty},
+        {"key_path": papers.client_key},
+        {"key_path": empty},
+        {"client_auth": ClientAuth.REQUIRE, "trust_path": empty},
+    ):
+        with pytest.raises(TlsError, match=r"\.(pem|key)"):
+            papers.server(**fields).tls.context()
+
+
+def test_reads_apaches_file() -> None:
+    """Keys of tls.properties are settings of either side; what has no effect is told."""
+    told = read_tls_properties(
+        "# of the broker\ntls.server.mode=enforcing\ntls.server.certPath = /s.pem\ntls.server.keyPath: /s.key\n"
+        "tls.client.authServer=true\ntls.client.trustCertPath=/ca.pem\ntls.test.mode.enable=true\ntls.enable=true\n"
+        "tls.provider=JDK\n"
+    )
+    assert told.server == {"mode": "enforcing", "cert_path": "/s.pem", "key_path": "/s.key"}
+    assert told.client == {"verify": "true", "trust_path": "/ca.pem", "enable": "true"}
+    assert [note.split(" ")[0].rstrip(":=true") for note in told.notes] == ["tls.test.mode.enabl", "tls.provid"]
+    with pytest.raises(TlsError, match="line 1"):
+        read_tls_properties("nonsense")
+
+
+def test_validity_is_read(papers: Papers) -> None:
+    """The two times of a certificate, as OpenSSL tells them."""
+    end = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+    cert, _ = papers.issue("dated", "127.0.0.1", not_after=end)
+    first, last = validity(cert.read_text())
+    assert last == end
+    assert first < last
+    with pytest.raises(ValueError, match="BEGIN"):
+        validity("nothing")
+    with pytest.raises(ValueError, match="cut short"):
+        validity("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+
+
+def test_passwords_are_in_no_repr(papers: Papers) -> None:
+    """What logs a config logs no password."""
+    server = papers.server(key_password="sesame").tls
+    assert "sesame" not in repr(server) + repr(TlsClientConfig(key_password="sesame"))
