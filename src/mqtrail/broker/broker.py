@@ -46,6 +46,7 @@ from .locks import LockTable
 from .message_properties import PropertyRules
 from .offset_requests import OffsetRequests
 from .offsets import OffsetTable
+from .pop import HeldPop, Pop
 from .pull import PullMessages
 from .query import QueryMessages
 from .registration import register_command, unregister_command
@@ -113,6 +114,21 @@ class Broker:
         )
         self._client_requests = ClientRequests(config, self.clients, self.groups, self.topics, self.locks, self.filters)
         self._forwards = ForwardedRequests(self.clients, store, config.forward_timeout_ms)
+        self.pop = Pop(
+            config,
+            files,
+            store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.writer,
+            self.timers,
+            self.stats,
+            self.trace,
+            self._serve_held_pop,
+            now_ms,
+        )
         self._boot_ms = now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
         self._next_sweep_ms: int | None = None
@@ -190,6 +206,7 @@ class Broker:
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._forwards.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._forwards.consume_directly,
             **self.access.handlers(),
+            **self.pop.handlers(),
         }
 
     # Commands.
@@ -245,12 +262,16 @@ class Broker:
         for arrival in self.writer.take_arrivals():
             for pull in self.held.take_arrived(arrival.queue, arrival.next_offset, arrival.arrived):
                 sends += self._serve_held(pull, now_ms)
+        sends += self.pop.settle(now_ms)
         if self._next_sweep_ms is None and len(self.held):
             self._next_sweep_ms = now_ms + HELD_SWEEP_MS
         return sends
 
     def _serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
         return self._serve(pull.peer, pull.request, lambda: self.pull.serve_held(pull, now_ms))
+
+    def _serve_held_pop(self, pop: HeldPop, handler: Handler, now_ms: int) -> list[Send]:
+        return self._serve(pop.peer, pop.request, lambda: handler(pop.peer, pop.request, now_ms))
 
     def _sweep_held(self, now_ms: int) -> list[Send]:
         """Serve the pulls whose time is up, and now and then those whose queue grew by what their tags leave out."""
@@ -285,6 +306,7 @@ class Broker:
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Forget a closed connection; return what others must be told."""
         self.held.disconnect(peer)
+        self.pop.disconnected(peer)
         return self._client_requests.disconnected(peer) + self._forwards.disconnected(peer)
 
     def next_tick_ms(self) -> int:
@@ -295,6 +317,7 @@ class Broker:
             self._next_sweep_ms,
             self.delays.next_due_ms(),
             self.timers.next_due_ms(),
+            self.pop.next_due_ms(),
             self._client_requests.next_tick_ms(),
             self._forwards.next_deadline_ms(),
             None if self.stats is None else self.stats.next_tick_ms(),
@@ -315,11 +338,13 @@ class Broker:
         sends = self._client_requests.tick(now_ms)
         sends += self._forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
+        sends += self.pop.tick(now_ms)
         return sends + self.settle(now_ms)
 
     def save(self, now_ms: int) -> None:
         """Write what changed of the tables that are saved now and then."""
         self._next_save_ms = now_ms + self.config.offsets_save_ms
+        self.pop.save(now_ms)
         self.offsets.save(now_ms)
         self.filters.save(now_ms)
         self.delays.save()

@@ -1,0 +1,466 @@
+"""Popping, acknowledging, and messages that come again."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mqtrail.wire import (
+    BatchAck,
+    BatchAckBody,
+    PopCheckPoint,
+    PopHandle,
+    PopResponseHeader,
+    RequestCode,
+    ResponseCode,
+    Send,
+    SendMessageHeader,
+    encode_properties,
+)
+
+from ..helpers import OTHER, PEER, Bench
+from .helpers import (
+    INVISIBLE_MS,
+    RETRY,
+    REVIVE_TOPIC,
+    SETTLED_MS,
+    TIMER_TOPIC,
+    Popped,
+    ack,
+    ask_pop,
+    bodies,
+    hide,
+    hold_pop,
+    pop,
+    popped_of,
+    send,
+)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_pop_takes_from_all_queues(bench: Bench) -> None:
+    """Queue -1 is all of them; what was taken is not handed out to the next one."""
+    for queue_id in range(3):
+        send(bench, f"m{queue_id}", queue_id=queue_id)
+    assert sorted(bodies(pop(bench))) == ["m0", "m1", "m2"]
+    assert pop(bench) == []
+
+
+def test_answer_header(bench: Bench) -> None:
+    """The answer says when and for how long, which queues it took from, and what is left."""
+    send(bench, "a", "b", "c", queue_id=2)
+    reply = ask_pop(bench, max_msg_nums=2)
+    header = PopResponseHeader.from_ext(reply.ext)
+    assert (header.pop_time, header.invisible_time, header.rest_num) == (bench.now_ms, INVISIBLE_MS, 1)
+    assert 0 <= header.revive_qid < 8
+    assert (header.start_offset_info, header.msg_offset_info) == ("0 2 0", "0 2 0,1")
+    assert (reply.remark, header.order_count_info) == ("FOUND", None)
+
+
+def test_nothing_found(bench: Bench) -> None:
+    """An empty pop has the whole header, and 210."""
+    send(bench, "a")
+    pop(bench)
+    reply = ask_pop(bench)
+    assert (reply.code, reply.remark) == (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+    assert reply.ext["startOffsetInfo"] == reply.ext["msgOffsetInfo"] == ""
+
+
+def test_check_point_as_apache_writes_it(bench: Bench) -> None:
+    """The check point waits in the timer topic for its queue of the revive log, in 5.3.3's bytes and properties."""
+    send(bench, "a", "b", queue_id=1)
+    [first, _] = pop(bench)
+    [stored] = bench.messages(TIMER_TOPIC)
+    assert stored.body.decode() == (
+        f'{{"bm":0,"bn":"broker-a","c":"g","d":[0,1],"it":10000,"n":2,"pt":{bench.now_ms},"q":1,'
+        f'"reviveTime":{bench.now_ms + 10_000},"ro":0,"so":0,"t":"orders"}}'
+    )
+    assert stored.tags == "ck"
+    assert stored.properties["UNIQ_KEY"] == f"orders@1@0@g@{bench.now_ms}@broker-a@ck"
+    assert stored.properties["TIMER_DELIVER_MS"] == str(bench.now_ms + 9_000)
+    assert stored.properties["REAL_TOPIC"] == REVIVE_TOPIC
+    assert stored.properties["REAL_QID"] == str(first.handle.revive_queue_id)
+
+
+def test_ack_as_apache_writes_it(bench: Bench) -> None:
+    send(bench, "a", "b")
+    [_, second] = pop(bench)
+    assert ack(bench, second).code == ResponseCode.SUCCESS
+    stored = bench.messages(TIMER_TOPIC)[-1]
+    assert stored.body.decode() == (f'{{"ao":1,"bn":"broker-a","c":"g","pt":{bench.now_ms},"q":0,"so":0,"t":"orders"}}')
+    assert stored.tags == "ack"
+    assert stored.properties["UNIQ_KEY"] == f"orders@0@1@g@{bench.now_ms}@broker-a@ack"
+    assert stored.properties["TIMER_DELIVER_MS"] == str(bench.now_ms + INVISIBLE_MS)
+
+
+def test_unacknowledged_comes_again(bench: Bench) -> None:
+    """What is acknowledged is done; the rest comes again from the retry topic, one attempt more, as of its topic."""
+    send(bench, "a", "b", "c", TAGS="red", KEYS="k")
+    taken = pop(bench)
+    popped_ms = bench.now_ms
+    ack(bench, taken[1])
+    bench.advance(INVISIBLE_MS)
+    assert pop(bench) == []
+    bench.advance(SETTLED_MS)
+    again = pop(bench)
+    assert bodies(again) == ["a", "c"]
+    for one in again:
+        assert (one.message.topic, one.topic, one.message.reconsume_times) == ("orders", RETRY, 1)
+        assert one.message.properties["1ST_POP_TIME"] == str(popped_ms)
+        assert (one.message.tags, one.message.keys) == ("red", ("k",))
+        assert one.handle.marker == "1"
+        ack(bench, one)
+    bench.advance(10 * INVISIBLE_MS)
+    assert pop(bench) == []
+
+
+def test_comes_again_and_again(bench: Bench) -> None:
+    """No end is put to attempts: that is the client's to decide. The first pop's time stays."""
+    send(bench, "a")
+    first_ms = bench.now_ms
+    for attempt in range(5):
+        [one] = pop(bench)
+        assert (one.message.reconsume_times, one.handle.marker) == (attempt, "1" if attempt else "0")
+        assert one.message.properties.get("1ST_POP_TIME", str(first_ms)) == str(first_ms)
+        bench.advance(INVISIBLE_MS + SETTLED_MS)
+
+
+def test_retry_topic_v2(bench: Bench) -> None:
+    """With V2 the other name, and marker 2; what an earlier life left under V1 is still read."""
+    send(bench, "old", "new")
+    bench = _restarted(bench, retry_topic_v2=False)
+    pop(bench, max_msg_nums=1)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    bench = _restarted(bench, retry_topic_v2=True)
+    pop(bench, queue_id=0, max_msg_nums=1)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert [message.body for message in bench.messages("%RETRY%g+orders")] == [b"new"]
+    found = [one for _ in range(4) for one in pop(bench)]
+    assert sorted((one.body, one.handle.marker) for one in found) == [("new", "2"), ("old", "1")]
+
+
+def _restarted(bench: Bench, **settings: object) -> Bench:
+    bench.config = replace(bench.config, **settings)  # type: ignore[arg-type]
+    bench.restart()
+    return bench
+
+
+def test_actual_retry_topic(bench: Bench) -> None:
+    """popResponseReturnActualRetryTopic: retries keep their topic, and clients make the handle themselves."""
+    bench = Bench(pop_actual_retry_topic=True)
+    send(bench, "a")
+    pop(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    [one] = pop(bench)
+    assert one.message.topic == RETRY
+    assert "POP_CK" not in one.message.properties
+
+
+def test_batch_ack(bench: Bench) -> None:
+    """Several messages of one pop with one request; offsets that the queue has not are left out."""
+    send(bench, *"abcd")
+    taken = pop(bench)
+    handle = taken[0].handle
+    done = BatchAck(
+        "g", "orders", "0", 0, 0, handle.revive_queue_id, handle.pop_time_ms, INVISIBLE_MS, BatchAck.pack([0, 2, 9])
+    )
+    assert bench.ask(RequestCode.BATCH_ACK_MESSAGE, body=BatchAckBody("broker-a", (done,)).encode()).code == 0
+    stored = bench.messages(TIMER_TOPIC)[-1]
+    assert stored.tags == "bAck"
+    assert stored.body.decode() == (
+        f'{{"ao":-1,"aol":[0,2],"bn":"broker-a","c":"g","pt":{bench.now_ms},"q":0,"so":0,"t":"orders"}}'
+    )
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(pop(bench)) == ["b", "d"]
+    assert bench.ask(RequestCode.BATCH_ACK_MESSAGE).code == ResponseCode.NO_MESSAGE
+
+
+def test_change_invisible(bench: Bench) -> None:
+    """A message may be hidden for longer or shorter; its handle changes with it, and so does what acks it."""
+    send(bench, "longer", "shorter", "acked")
+    longer, shorter, acked = pop(bench)
+    bench.advance(1_000)
+    reply = hide(bench, longer, 60_000)
+    assert (reply.ext["popTime"], reply.ext["invisibleTime"]) == (str(bench.now_ms), "60000")
+    assert reply.ext["reviveQid"] == str(longer.handle.revive_queue_id)
+    hide(bench, shorter, 2_000)
+    reply = hide(bench, acked, 3_000)
+    renewed = PopHandle(
+        acked.message.queue_offset,
+        int(reply.ext["popTime"]),
+        int(reply.ext["invisibleTime"]),
+        int(reply.ext["reviveQid"]),
+        "0",
+        "broker-a",
+        0,
+        acked.message.queue_offset,
+    )
+    ack(bench, Popped(acked.message, renewed, "orders"))
+    bench.advance(2_000 + SETTLED_MS)
+    assert bodies(pop(bench, invisible_time=600_000)) == ["shorter"]
+    bench.advance(50_000)
+    assert pop(bench) == []
+    bench.advance(10_000)
+    assert bodies(pop(bench)) == ["longer"]
+
+
+def test_late_ack(bench: Bench) -> None:
+    """An ack in the second after the time still counts: nothing is revived before."""
+    send(bench, "a")
+    [one] = pop(bench)
+    bench.advance(INVISIBLE_MS + 900)
+    assert ack(bench, one).code == ResponseCode.SUCCESS
+    bench.advance(60_000)
+    assert pop(bench) == []
+
+
+def test_group_without_offset(bench: Bench) -> None:
+    """A new group begins at the queue's start, or at its last message; at 0 where the queue is young."""
+    send(bench, "a", "b")
+    assert bodies(pop(bench, consumer_group="min", init_mode=0)) == ["a", "b"]
+    assert bodies(pop(bench, consumer_group="young", init_mode=1)) == ["a", "b"]
+    bench = Bench(young_queue_size=-1)
+    send(bench, "a", "b")
+    assert bodies(pop(bench, init_mode=1)) == ["b"]
+
+
+def test_tags(bench: Bench) -> None:
+    """Messages that the expression leaves out are passed by, on the retry topic too."""
+    send(bench, "r1", "r2", TAGS="red")
+    send(bench, "b1", TAGS="blue")
+    assert bodies(pop(bench, exp="blue")) == ["b1"]
+    assert pop(bench, exp="red") == []
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert pop(bench, exp="red") == []
+    assert bench.broker.offsets.get("g", RETRY, 0) == 1
+
+
+def test_sql(bench: Bench) -> None:
+    """An SQL92 expression comes with the pop itself; one that makes no sense is refused with 23."""
+    send(bench, "one", n="1")
+    send(bench, "two", n="2")
+    assert bodies(pop(bench, exp="n > 1", exp_type="SQL92")) == ["two"]
+    reply = ask_pop(bench, exp="n >", exp_type="SQL92")
+    assert reply.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+REFUSED: list[tuple[dict[str, Any], ResponseCode]] = [
+    ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
+    ({"queue_id": 8}, ResponseCode.INVALID_PARAMETER),
+    ({"topic": "nobody"}, ResponseCode.TOPIC_NOT_EXIST),
+    ({"born_time": 1}, ResponseCode.POLLING_TIMEOUT),
+]
+
+
+@pytest.mark.parametrize(("fields", "code"), REFUSED)
+def test_refused_pops(bench: Bench, fields: dict[str, Any], code: ResponseCode) -> None:
+    """5.3.3's codes; the remark says what was found."""
+    send(bench, "a")
+    reply = ask_pop(bench, **fields)
+    assert reply.code == code
+    assert "found" in (reply.remark or "") or "not exist" in (reply.remark or "") or "[8]" in (reply.remark or "")
+
+
+def test_refused_groups() -> None:
+    """A group that may not make itself is 26, one that may not consume 16."""
+    bench = Bench(auto_create_group=False)
+    send(bench, "a")
+    assert ask_pop(bench).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_refused_acks(bench: Bench) -> None:
+    """Unknown topic 17, no such queue 13, no such message 208, a handle that makes no sense 1."""
+    send(bench, "a")
+    [one] = pop(bench)
+    handle = one.handle
+    cases = [
+        ("nobody", 0, 0, handle.encode(), ResponseCode.TOPIC_NOT_EXIST),
+        ("orders", 9, 0, handle.encode(), ResponseCode.MESSAGE_ILLEGAL),
+        ("orders", 0, 7, handle.encode(), ResponseCode.NO_MESSAGE),
+        ("orders", 0, 0, "1 2 3", ResponseCode.SYSTEM_ERROR),
+        ("orders", 0, 0, handle._replace(revive_queue_id=8).encode(), ResponseCode.SYSTEM_ERROR),
+    ]
+    for topic, queue_id, offset, text, code in cases:
+        ext = {"consumerGroup": "g", "topic": topic, "queueId": str(queue_id), "extraInfo": text, "offset": str(offset)}
+        assert bench.ask(RequestCode.ACK_MESSAGE, ext).code == code
+        ext["invisibleTime"] = "1000"
+        assert bench.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext).code == code
+
+
+def test_lost_offset(bench: Bench) -> None:
+    """An offset past the queue's end goes on at its end, one before its start at its start."""
+    send(bench, "a")
+    bench.broker.offsets.commit("g", "orders", 0, 77)
+    assert pop(bench, queue_id=0) == []
+    assert bench.broker.offsets.get("g", "orders", 0) == 1
+
+
+def test_reset(bench: Bench) -> None:
+    """An administrator's reset is where the next pop begins."""
+    send(bench, "a", "b")
+    for one in pop(bench):
+        ack(bench, one)
+    bench.broker.offsets.reset("g", "orders", 0, 1)
+    assert bodies(pop(bench)) == ["b"]
+
+
+# Waiting.
+
+
+def test_held_pop_is_woken(bench: Bench) -> None:
+    """A message ends the wait of one pop; the others go on waiting."""
+    send(bench, "a")
+    pop(bench)
+    assert hold_pop(bench) == []
+    assert hold_pop(bench, peer=OTHER) == []
+    assert bench.ask(RequestCode.POLLING_INFO, {"consumerGroup": "g", "topic": "orders", "queueId": "-1"}).ext == {
+        "pollingNum": "2"
+    }
+    [reply] = [one for one in _tell_send(bench, "b") if "msgOffsetInfo" in one.command.ext]
+    assert reply.peer == PEER.id
+    assert bodies(popped_of(reply.command)) == ["b"]
+
+
+def _tell_send(bench: Bench, body: str, queue_id: int = 0, **properties: str) -> list[Send]:
+    header = SendMessageHeader("pg", "orders", queue_id=queue_id, properties=encode_properties(properties))
+    return bench.tell(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body.encode())
+
+
+def test_left_over_wakes_the_next(bench: Bench) -> None:
+    """Who takes less than there is wakes the next who waits."""
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench, max_msg_nums=1)
+    hold_pop(bench, peer=OTHER, max_msg_nums=1)
+    bench.broker.offsets.commit("g", "orders", 0, 0)
+    replies = [one for one in _tell_send(bench, "b", queue_id=1) if "msgOffsetInfo" in one.command.ext]
+    assert {one.peer for one in replies} == {PEER.id, OTHER.id}
+    assert sorted(body for one in replies for body in bodies(popped_of(one.command))) == ["a", "b"]
+
+
+def test_held_pop_of_one_queue(bench: Bench) -> None:
+    """A pop of one queue is not woken by another's message."""
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench, queue_id=3)
+    assert len(_tell_send(bench, "b", queue_id=2)) == 1
+    assert len(_tell_send(bench, "c", queue_id=3)) == 2
+
+
+def test_held_pop_with_tags(bench: Bench) -> None:
+    """What its tags leave out does not wake it; when its time is up the group has passed it by."""
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench, exp="red")
+    assert len(_tell_send(bench, "b", TAGS="blue")) == 1
+    assert len(_tell_send(bench, "c", TAGS="red")) == 2
+    hold_pop(bench, exp="red")
+    _tell_send(bench, "d", TAGS="blue")
+    [send_] = bench.advance(10_000)
+    assert send_.command.code == ResponseCode.POLLING_TIMEOUT
+    assert bench.broker.offsets.get("g", "orders", 0) == 4
+
+
+def test_retry_wakes(bench: Bench) -> None:
+    """A message that comes again ends a wait, whatever queue of the topic the pop waits at."""
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench, queue_id=3, poll_time=100_000)
+    [reply] = bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(popped_of(reply.command)) == ["a"]
+
+
+def test_time_is_up(bench: Bench) -> None:
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench)
+    assert bench.advance(9_999) == []
+    [reply] = bench.advance(1)
+    assert reply.command.code == ResponseCode.POLLING_TIMEOUT
+    assert bench.broker.pop.next_due_ms() is not None
+
+
+def test_too_many_wait() -> None:
+    """Bounds of all held pops and of one queue's: 209."""
+    bench = Bench(held_pops_max=2)
+    send(bench, "a")
+    pop(bench)
+    assert [len(hold_pop(bench)) for _ in range(3)] == [0, 0, 1]
+    assert ask_pop(bench, poll_time=1_000).code == ResponseCode.POLLING_FULL
+    bench.broker.disconnected(PEER.id)
+    assert hold_pop(bench) == []
+
+
+def test_notification(bench: Bench) -> None:
+    """It tells at once, or when something comes; nothing is taken by it."""
+    ext = {
+        "consumerGroup": "g",
+        "topic": "orders",
+        "queueId": "-1",
+        "pollTime": "10000",
+        "bornTime": str(bench.now_ms),
+    }
+    send(bench, "a")
+    assert bench.ask(RequestCode.NOTIFICATION, dict(ext)).ext == {"hasMsg": "true", "pollingFull": "false"}
+    pop(bench)
+    assert bench.tell(RequestCode.NOTIFICATION, dict(ext)) == []
+    told = [one.command.ext for one in _tell_send(bench, "b")]
+    assert {"hasMsg": "true", "pollingFull": "false"} in told
+    assert bodies(pop(bench)) == ["b"]
+    assert bench.tell(RequestCode.NOTIFICATION, dict(ext)) == []
+    [reply] = bench.advance(10_000)
+    assert reply.command.ext["hasMsg"] == "false"
+
+
+def test_peek(bench: Bench) -> None:
+    """A look takes nothing; nothing there is 19."""
+    ext = {"consumerGroup": "g", "topic": "orders", "queueId": "-1", "maxMsgNums": "10"}
+    send(bench, "a", "b")
+    for _ in range(2):
+        reply = bench.ask(RequestCode.PEEK_MESSAGE, ext)
+        assert (reply.code, reply.ext["restNum"]) == (ResponseCode.SUCCESS, "2")
+    pop(bench)
+    assert bench.ask(RequestCode.PEEK_MESSAGE, ext).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_statistics(bench: Bench) -> None:
+    """What was popped, its check points and its acks are counted under Apache's names."""
+    send(bench, "a", "b")
+    for one in pop(bench):
+        ack(bench, one)
+    stats = bench.broker.stats
+    assert stats is not None
+    bench.advance(10_000)
+    bench.advance(10_000)
+    for name, key in (("GROUP_ACK_NUMS", "orders@g"), ("BROKER_ACK_NUMS", "DefaultCluster")):
+        window = stats.windows(name, key)
+        assert window is not None
+        assert window[0].sum == 2
+    assert stats.windows("GROUP_CK_NUMS", "orders@g") is not None
+
+
+def test_deleted_topic_is_not_revived(bench: Bench) -> None:
+    """Check points of a topic or group that is gone are passed by."""
+    send(bench, "a")
+    pop(bench)
+    bench.broker.topics.delete("orders", bench.now_ms)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert RETRY not in bench.broker.topics
+    assert bench.broker.pop.revive.behind_count() == 0
+
+
+def test_check_point_offsets_in_log(bench: Bench) -> None:
+    """Check points and acks leave the revive log in order, and the committed offset is the last one done."""
+    send(bench, "a", "b")
+    taken = pop(bench)
+    ack(bench, taken[0])
+    queue_id = taken[0].handle.revive_queue_id
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    log = bench.messages(REVIVE_TOPIC, queue_id)
+    assert [message.tags for message in log] == ["ck", "ack"]
+    assert PopCheckPoint.decode(log[0].body).queue_offsets() == (0, 1)
+    assert bench.broker.offsets.get("CID_RMQ_SYS_REVIVE_GROUP", REVIVE_TOPIC, queue_id) == 1
