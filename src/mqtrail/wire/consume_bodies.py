@@ -306,13 +306,19 @@ class BrokerStatsData(Body, frozen=True):
 
 
 class ConsumeTimeSpan(Body, frozen=True):
-    """A queue's oldest, newest and consumed message times, epoch ms; delay_time: ms the group is behind."""
+    """A queue's oldest, newest and consumed message times, epoch ms; delay_time: ms the group is behind.
+
+    The …_str members are the same as local time, `2026-11-21#08:00:00:000`: Java's tools print them.
+    """
 
     min_time_stamp: int = 0
     max_time_stamp: int = 0
     consume_time_stamp: int = 0
     delay_time: int = 0
     message_queue: dict[str, Any] = msgspec.field(default_factory=dict)
+    min_time_stamp_str: str | None = None
+    max_time_stamp_str: str | None = None
+    consume_time_stamp_str: str | None = None
 
 
 class ConsumeTimeSpans(Body, frozen=True):

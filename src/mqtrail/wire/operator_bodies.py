@@ -1,0 +1,55 @@
+"""Bodies of requests that operators' tools send to a broker now and then.
+
+Source: the classes of remoting/protocol/body, apache/rocketmq.
+"""
+
+from typing import Any
+
+import msgspec
+
+from .body import Body
+
+
+class CorrectionOffsets(Body, frozen=True):
+    """Reply to 308: queue id to offset."""
+
+    correction_offsets: dict[int, int] = msgspec.field(default_factory=dict)
+
+
+class GroupForbidden(Body, frozen=True):
+    """Reply to 353."""
+
+    group: str = ""
+    topic: str = ""
+    readable: bool = True
+
+
+class HaClientInfo(Body, frozen=True):
+    """What a slave knows of its copying; all zero on a master."""
+
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_addr: str | None = None
+    master_flush_offset: int = 0
+    max_offset: int = 0
+    transferred_byte_in_second: int = 0
+
+
+class HaRuntimeInfo(Body, frozen=True):
+    """Reply to 907. ha_connection_info: one a slave."""
+
+    master: bool = True
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: tuple[dict[str, Any], ...] = ()
+    ha_client_runtime_info: HaClientInfo = HaClientInfo()
+
+
+class ColdDataInfo(Body, frozen=True):
+    """Reply to 2003: thresholds of reading what is no longer in memory, and what was read so, bytes."""
+
+    runtime_table: dict[str, Any] = msgspec.field(default_factory=dict)
+    config_table: dict[str, int] = msgspec.field(default_factory=dict)
+    cg_cold_read_threshold: int = 0
+    global_cold_read_threshold: int = 0
+    global_acc: int = 0
