@@ -76,7 +76,7 @@ def test_apache_writes_ours_reads(version: str, stop: str, namesrv: ApacheNameSe
     broker = apache_broker(version, tmp_path / f"{version.replace('.', '')}{stop}", namesrv, store).start()
     try:
         with SyncAdmin(namesrv.address) as admin:
-            admin.create_topic(TopicConfig(TOPIC, QUEUE_COUNT, QUEUE_COUNT), broker_address=broker.address)
+            admin.create_topic(TopicConfig(TOPIC, QUEUE_COUNT, QUEUE_COUNT), broker=broker.address)
             wait_until(lambda: _has_queues(namesrv.address, broker.name), "the route", 30)
         _send_with_java(namesrv.address, tmp_path / "java")
         wanted = _all_records(namesrv.address, broker.name)
@@ -125,7 +125,7 @@ def test_ours_writes_apache_reads(version: str, stop: str, namesrv: ApacheNameSe
     broker = apache_broker(version, tmp_path / f"{version.replace('.', '')}{stop}", namesrv, store).start()
     try:
         with SyncAdmin(namesrv.address) as admin:
-            admin.create_topic(TopicConfig(TOPIC, QUEUE_COUNT, QUEUE_COUNT), broker_address=broker.address)
+            admin.create_topic(TopicConfig(TOPIC, QUEUE_COUNT, QUEUE_COUNT), broker=broker.address)
             wait_until(lambda: _has_queues(namesrv.address, broker.name), "the route", 30)
             assert _all_records(namesrv.address, broker.name) == wanted
             [message] = decode_records(wanted[2][7])

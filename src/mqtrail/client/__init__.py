@@ -5,8 +5,18 @@ reads queues with blocking sockets and leaves no mark on the cluster. Nothing ru
 connections begin with the first use.
 """
 
-from mqtrail.client.admin import Admin, QueryResult
-from mqtrail.client.admin_base import Gathered
+from mqtrail.client.admin import (
+    AclVersion,
+    Admin,
+    BrokerInfo,
+    Deleted,
+    Gathered,
+    Member,
+    QueryResult,
+    Resent,
+    Track,
+    TrackStatus,
+)
 from mqtrail.client.allocate import (
     Allocation,
     Averagely,
@@ -64,12 +74,14 @@ from mqtrail.net import TlsClientConfig
 from mqtrail.wire import CompressionType, ConsumeFromWhere, Credentials, Message, MessageModel
 
 __all__ = [
+    "AclVersion",
     "Admin",
     "Allocation",
     "AttemptFailure",
     "Averagely",
     "Batch",
     "BatchOutcome",
+    "BrokerInfo",
     "BrokerUnknown",
     "ByCircle",
     "CheckHandler",
@@ -84,6 +96,7 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "Credentials",
+    "Deleted",
     "Delivery",
     "Gathered",
     "InstanceConfig",
@@ -93,6 +106,7 @@ __all__ = [
     "LocalHandler",
     "MachineRoom",
     "MachineRoomNearby",
+    "Member",
     "Message",
     "MessageModel",
     "NoNameServer",
@@ -108,6 +122,7 @@ __all__ = [
     "RateLimit",
     "ReadFailed",
     "ReaderConfig",
+    "Resent",
     "RetryLater",
     "RouteNotFound",
     "Selector",
@@ -125,6 +140,8 @@ __all__ = [
     "TooManyInFlight",
     "TraceConfig",
     "TraceCounts",
+    "Track",
+    "TrackStatus",
     "Transaction",
     "TransactionProducer",
     "TransactionResult",

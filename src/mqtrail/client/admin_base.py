@@ -74,13 +74,40 @@ class AdminBase:
             if MASTER_ID in broker.broker_addrs and (cluster is None or broker.cluster == cluster)
         }
 
+    async def targets(self, cluster: str | None = None, broker: str | None = None) -> dict[str, str]:
+        """Broker name -> address of what a change is for: one broker, by its name or address, or a cluster's masters.
+
+        Raises ClientError when there is none such.
+        """
+        if broker is not None and ":" in broker:
+            return {broker: broker}
+        masters = await self.masters(cluster)
+        if broker is None:
+            if not masters:
+                where = f" in cluster {cluster!r}" if cluster else ""
+                raise ClientError(f"no master broker{where}: is one registered with the name server?")
+            return masters
+        if broker not in masters:
+            known = ", ".join(masters) or "none"
+            raise ClientError(f"no master of broker {broker!r}: expected an address host:port, or one of {known}")
+        return {broker: masters[broker]}
+
     async def _call(self, address: str, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> str:
         await self._client.call(address, code, ext, body)
         return address
 
-    async def _ask(self, address: str, code: RequestCode, ext: dict[str, str], decode: Callable[[bytes], T]) -> T:
-        command = RemotingCommand(code, dict(ext))
-        return read_body(await self._client.pool.request(address, command, self._timeout_ms), decode)
+    async def _ask(
+        self,
+        address: str,
+        code: RequestCode,
+        ext: dict[str, str],
+        decode: Callable[[bytes], T],
+        *,
+        body: bytes = b"",
+        timeout_ms: int | None = None,
+    ) -> T:
+        command = RemotingCommand(code, dict(ext), body)
+        return read_body(await self._client.pool.request(address, command, timeout_ms or self._timeout_ms), decode)
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, ext: dict[str, str]) -> int:
         address = await self._address_of(queue)
@@ -106,15 +133,17 @@ class AdminBase:
         }
         return await self._gather(calls)
 
-    async def _on_masters(
-        self, cluster: str | None, broker_address: str | None, call: Callable[[str], Coroutine[Any, Any, str]]
-    ) -> Gathered[str]:
-        if broker_address is not None:
-            return Gathered({broker_address: await call(broker_address)})
-        masters = await self.masters(cluster)
-        if not masters:
-            raise ClientError(f"no master broker{f' in cluster {cluster!r}' if cluster else ''}: is one registered?")
-        return await self._gather({name: call(address) for name, address in masters.items()})
+    async def _on_targets(
+        self, cluster: str | None, broker: str | None, call: Callable[[str], Coroutine[Any, Any, T]]
+    ) -> Gathered[T]:
+        """Ask each broker of `targets`; by broker name what it answered, or why it did not."""
+        targets = await self.targets(cluster, broker)
+        return await self._gather({name: call(address) for name, address in targets.items()})
+
+    async def _on_name_servers(self, call: Callable[[str], Coroutine[Any, Any, T]]) -> Gathered[T]:
+        """Ask each name server: a change has to reach all of them. By address."""
+        addresses = await self._client.name_servers.known()
+        return await self._gather({address: call(address) for address in addresses})
 
     async def _gather(self, calls: Mapping[str, Awaitable[T]]) -> Gathered[T]:
         answers = await asyncio.gather(*calls.values(), return_exceptions=True)

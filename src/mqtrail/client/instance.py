@@ -85,6 +85,7 @@ class ClientInstance:
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
         self._producers: dict[str, int] = {}
         self._checkers: dict[str, TransactionChecker] = {}
+        self._beating: set[str] = set()  # addresses that are being sent a heartbeat
         self._consumers: dict[str, GroupMember] = {}
         self._templates: dict[str, tuple[str, int]] = {}  # topic -> (template topic, queues): not created yet
         self._tasks: set[asyncio.Task[None]] = set()
@@ -298,18 +299,21 @@ class ClientInstance:
             command.ext[EXT_NAMESPACE] = self.config.namespace_v2
 
     def _on_connect(self, address: str) -> None:
-        """Tell a broker at once who is on its new connection: checks and replies come back over it alone."""
-        if self._producers and not self._closed and self._is_master(address):
-            self.spawn(self._beat(address, self._heartbeat_data().encode()))
-
-    def _is_master(self, address: str) -> bool:
-        return any(broker.get(MASTER_ID) == address for broker in self.brokers().values())
+        """Tell a broker at once who is on its new connection: checks, replies and pulls depend on it."""
+        if (self._producers or self._consumers) and address not in self._beating and not self._closed:
+            for broker in self.brokers().values():
+                if broker.get(MASTER_ID) == address or (self._consumers and address in broker.values()):
+                    self.spawn(self._beat(address, self._heartbeat_data().encode()))
+                    return
 
     async def _beat(self, address: str, body: bytes) -> None:
+        self._beating.add(address)
         try:
             await self.call(address, RequestCode.HEART_BEAT, {}, body)
         except (MQError, OSError) as error:
             log.warning("client.heartbeat_failed", client=self.client_id, address=address, error=str(error))
+        finally:
+            self._beating.discard(address)
 
     def _on_request(
         self, connection: Connection, command: RemotingCommand

@@ -1,30 +1,54 @@
-"""SyncAdmin: Admin for code without asyncio."""
+"""SyncAdmin: Admin for code without asyncio, made from it method by method."""
 
-from collections.abc import Sequence
-from typing import Self
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from mqtrail.client.admin import QUERY_COUNT_MAX, Admin, QueryResult
-from mqtrail.client.admin_base import Gathered
+from mqtrail.client.admin import Admin
 from mqtrail.client.config import NAMESRV_DEFAULT, InstanceConfig
-from mqtrail.client.pull import PullResult
 from mqtrail.client.sync import Facade, background
-from mqtrail.wire import (
-    ClusterInfo,
-    ConsumerConnections,
-    ConsumerOffsetTable,
-    ConsumeStats,
-    GroupList,
-    MessageExt,
-    MessageQueue,
-    ProducerConnections,
-    QueueOffsets,
-    SubscriptionGroupConfig,
-    SubscriptionGroupTable,
-    TopicConfig,
-    TopicConfigTable,
-    TopicRouteData,
-    TopicStatsTable,
-)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _call(
+    method: Callable[Concatenate[Admin, P], Coroutine[Any, Any, T]],
+) -> "Callable[Concatenate[SyncAdmin, P], T]":
+    """Return method as one that waits: same arguments, same result, same words."""
+
+    @functools.wraps(method)
+    def call(self: "SyncAdmin", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return background().run(method(self._get(), *args, **kwargs))
+
+    return call
+
+
+def _iterate(
+    method: Callable[Concatenate[Admin, P], AsyncIterator[T]],
+) -> "Callable[Concatenate[SyncAdmin, P], Iterator[T]]":
+    """Return an asynchronous iterator's method as a plain one's."""
+
+    @functools.wraps(method)
+    def iterate(self: "SyncAdmin", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items = method(self._get(), *args, **kwargs)
+        try:
+            while (item := background().run(_next(items))) is not None:
+                yield item
+        finally:
+            background().run(_close(items))
+
+    return iterate
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)
+
+
+async def _close(items: AsyncIterator[Any]) -> None:
+    close = getattr(items, "aclose", None)
+    if close is not None:
+        await close()
 
 
 class SyncAdmin(Facade[Admin]):
@@ -33,102 +57,105 @@ class SyncAdmin(Facade[Admin]):
     def __init__(self, namesrv: str | Sequence[str] = NAMESRV_DEFAULT, *, config: InstanceConfig | None = None) -> None:
         super().__init__(lambda: Admin(namesrv, config=config))
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "SyncAdmin":
         return self
 
-    def cluster(self) -> ClusterInfo:
-        return background().run(self._get().cluster())
+    cluster = _call(Admin.cluster)
+    masters = _call(Admin.masters)
+    targets = _call(Admin.targets)
 
-    def topics(self) -> list[str]:
-        return background().run(self._get().topics())
+    topics = _call(Admin.topics)
+    topics_of_cluster = _call(Admin.topics_of_cluster)
+    system_topics = _call(Admin.system_topics)
+    route = _call(Admin.route)
+    clusters_of = _call(Admin.clusters_of)
+    queues = _call(Admin.queues)
+    create_topic = _call(Admin.create_topic)
+    create_topics = _call(Admin.create_topics)
+    topic_config = _call(Admin.topic_config)
+    set_topic_perm = _call(Admin.set_topic_perm)
+    delete_topic = _call(Admin.delete_topic)
+    topic_configs = _call(Admin.topic_configs)
+    topic_stats = _call(Admin.topic_stats)
+    clean_unused_topics = _call(Admin.clean_unused_topics)
+    order_config = _call(Admin.order_config)
+    set_order_config = _call(Admin.set_order_config)
+    delete_order_config = _call(Admin.delete_order_config)
 
-    def route(self, topic: str) -> TopicRouteData:
-        return background().run(self._get().route(topic))
+    groups = _call(Admin.groups)
+    group_config = _call(Admin.group_config)
+    create_group = _call(Admin.create_group)
+    create_groups = _call(Admin.create_groups)
+    delete_group = _call(Admin.delete_group)
+    delete_group_topics = _call(Admin.delete_group_topics)
+    groups_of_topic = _call(Admin.groups_of_topic)
+    topics_of_group = _call(Admin.topics_of_group)
+    subscription = _call(Admin.subscription)
+    consumer_connections = _call(Admin.consumer_connections)
+    group_connections = _call(Admin.group_connections)
+    running_info = _call(Admin.running_info)
+    members = _call(Admin.members)
+    producer_connections = _call(Admin.producer_connections)
+    producers = _call(Admin.producers)
+    consume_stats = _call(Admin.consume_stats)
+    broker_consume_stats = _call(Admin.broker_consume_stats)
+    consume_time_spans = _call(Admin.consume_time_spans)
+    consumer_status = _call(Admin.consumer_status)
+    set_consume_mode = _call(Admin.set_consume_mode)
 
-    def queues(self, topic: str) -> list[MessageQueue]:
-        return background().run(self._get().queues(topic))
+    consumer_offset = _call(Admin.consumer_offset)
+    min_offset = _call(Admin.min_offset)
+    max_offset = _call(Admin.max_offset)
+    offset_by_time = _call(Admin.offset_by_time)
+    earliest_store_ms = _call(Admin.earliest_store_ms)
+    committed_offsets = _call(Admin.committed_offsets)
+    delay_offsets = _call(Admin.delay_offsets)
+    reset_offset = _call(Admin.reset_offset)
+    skip_backlog = _call(Admin.skip_backlog)
+    set_offset = _call(Admin.set_offset)
+    set_offsets = _call(Admin.set_offsets)
+    clone_offsets = _call(Admin.clone_offsets)
 
-    def create_topic(
-        self, config: TopicConfig, *, cluster: str | None = None, broker_address: str | None = None
-    ) -> Gathered[str]:
-        return background().run(self._get().create_topic(config, cluster=cluster, broker_address=broker_address))
+    message_at = _call(Admin.message_at)
+    query = _call(Admin.query)
+    message_by_id = _call(Admin.message_by_id)
+    pull = _call(Admin.pull)
+    message_at_offset = _call(Admin.message_at_offset)
+    messages = _iterate(Admin.messages)
+    consume_queue = _call(Admin.consume_queue)
+    message_tracks = _call(Admin.message_tracks)
+    consume_directly = _call(Admin.consume_directly)
+    resend_dead_letters = _iterate(Admin.resend_dead_letters)
+    resume_check = _call(Admin.resume_check)
 
-    def delete_topic(self, topic: str, *, cluster: str | None = None) -> Gathered[str]:
-        return background().run(self._get().delete_topic(topic, cluster=cluster))
+    brokers = _call(Admin.brokers)
+    broker_config = _call(Admin.broker_config)
+    set_broker_config = _call(Admin.set_broker_config)
+    runtime_info = _call(Admin.runtime_info)
+    broker_stats = _call(Admin.broker_stats)
+    ha_status = _call(Admin.ha_status)
+    clean_expired_queues = _call(Admin.clean_expired_queues)
+    delete_expired_logs = _call(Admin.delete_expired_logs)
+    wipe_write_perm = _call(Admin.wipe_write_perm)
+    add_write_perm = _call(Admin.add_write_perm)
+    namesrv_config = _call(Admin.namesrv_config)
+    set_namesrv_config = _call(Admin.set_namesrv_config)
+    kv_get = _call(Admin.kv_get)
+    kv_list = _call(Admin.kv_list)
+    kv_put = _call(Admin.kv_put)
+    kv_delete = _call(Admin.kv_delete)
 
-    def topic_configs(self, broker_address: str) -> TopicConfigTable:
-        return background().run(self._get().topic_configs(broker_address))
-
-    def topic_stats(self, topic: str) -> Gathered[TopicStatsTable]:
-        return background().run(self._get().topic_stats(topic))
-
-    def groups(self, broker_address: str) -> SubscriptionGroupTable:
-        return background().run(self._get().groups(broker_address))
-
-    def create_group(
-        self, config: SubscriptionGroupConfig, *, cluster: str | None = None, broker_address: str | None = None
-    ) -> Gathered[str]:
-        return background().run(self._get().create_group(config, cluster=cluster, broker_address=broker_address))
-
-    def groups_of_topic(self, topic: str) -> Gathered[GroupList]:
-        return background().run(self._get().groups_of_topic(topic))
-
-    def topics_of_group(self, group: str, broker_address: str) -> list[str]:
-        return background().run(self._get().topics_of_group(group, broker_address))
-
-    def consumer_connections(self, group: str, broker_address: str) -> ConsumerConnections:
-        return background().run(self._get().consumer_connections(group, broker_address))
-
-    def producer_connections(self, group: str, broker_address: str) -> ProducerConnections:
-        return background().run(self._get().producer_connections(group, broker_address))
-
-    def consume_stats(self, group: str, topic: str | None = None) -> Gathered[ConsumeStats]:
-        return background().run(self._get().consume_stats(group, topic))
-
-    def committed_offsets(self, broker_address: str) -> ConsumerOffsetTable:
-        return background().run(self._get().committed_offsets(broker_address))
-
-    def reset_offset(self, group: str, topic: str, timestamp_ms: int) -> Gathered[QueueOffsets]:
-        return background().run(self._get().reset_offset(group, topic, timestamp_ms))
-
-    def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
-        return background().run(self._get().consumer_offset(group, queue))
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        return background().run(self._get().min_offset(queue))
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        return background().run(self._get().max_offset(queue))
-
-    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        return background().run(self._get().offset_by_time(queue, timestamp_ms))
-
-    def pull(self, queue: MessageQueue, offset: int, count_max: int = 32) -> PullResult:
-        return background().run(self._get().pull(queue, offset, count_max))
-
-    def message_at(self, offset_msg_id: str) -> MessageExt:
-        return background().run(self._get().message_at(offset_msg_id))
-
-    def query(
-        self,
-        topic: str,
-        key: str,
-        begin_ms: int = 0,
-        end_ms: int = 0x7FFF_FFFF_FFFF_FFFF,
-        *,
-        count_max: int = QUERY_COUNT_MAX,
-        unique: bool = False,
-    ) -> QueryResult:
-        return background().run(self._get().query(topic, key, begin_ms, end_ms, count_max=count_max, unique=unique))
-
-    def message_by_id(self, topic: str, msg_id: str, begin_ms: int = 0) -> QueryResult:
-        return background().run(self._get().message_by_id(topic, msg_id, begin_ms))
-
-    def masters(self, cluster: str | None = None) -> dict[str, str]:
-        return background().run(self._get().masters(cluster))
-
-    def broker_config(self, broker_address: str) -> dict[str, str]:
-        return background().run(self._get().broker_config(broker_address))
-
-    def runtime_info(self, broker_address: str) -> dict[str, str]:
-        return background().run(self._get().runtime_info(broker_address))
+    users = _call(Admin.users)
+    user = _call(Admin.user)
+    create_user = _call(Admin.create_user)
+    update_user = _call(Admin.update_user)
+    delete_user = _call(Admin.delete_user)
+    acls = _call(Admin.acls)
+    acl = _call(Admin.acl)
+    create_acl = _call(Admin.create_acl)
+    update_acl = _call(Admin.update_acl)
+    delete_acl = _call(Admin.delete_acl)
+    set_acl_account = _call(Admin.set_acl_account)
+    delete_acl_account = _call(Admin.delete_acl_account)
+    set_white_addresses = _call(Admin.set_white_addresses)
+    acl_versions = _call(Admin.acl_versions)

@@ -1,0 +1,275 @@
+"""Admin against our own brokers: each question and each change, and what is told of the brokers that fail."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mqtrail.client import (
+    ClientError,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+    TrackStatus,
+)
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import (
+    ConsumerNotOnline,
+    Message,
+    NoMessage,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    dlq_topic,
+)
+
+QUICK = ConsumerConfig(
+    consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
+)
+BROKERS = {"broker-a", "broker-b"}
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for what a broker tells the name server when it can."""
+    end = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Embedded]:
+    """Two brokers, a topic `orders` of two queues each with ten messages, and a group that read them."""
+    with embedded(brokers=2) as running:
+        with SyncAdmin(running.namesrv_address) as admin:
+            assert admin.create_topic(TopicConfig("orders", 2, 2)).complete
+        with SyncProducer("PG", running.namesrv_address) as producer:
+            for number in range(10):
+                producer.send(Message("orders", b"%d" % number, keys=f"k{number}", tags="A"))
+        with SyncConsumer("CG", running.namesrv_address, {"orders": "*"}, config=QUICK) as consumer:
+            for _ in range(10):
+                delivery = consumer.receive(20_000)
+                assert delivery is not None
+                delivery.ack()
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Embedded) -> Iterator[SyncAdmin]:
+    """An admin of the cluster."""
+    with SyncAdmin(cluster.namesrv_address) as one:
+        yield one
+
+
+def test_topics(admin: SyncAdmin) -> None:
+    """Created, listed by cluster, changed, ordered, deleted: each broker and name server is told apart."""
+    made = admin.create_topics(
+        [TopicConfig("one", 1, 1), TopicConfig("two", 1, 1, attributes={"message.type": "FIFO"})]
+    )
+    assert set(made.found) == BROKERS
+    until(lambda: {"one", "two"} <= set(admin.topics_of_cluster("DefaultCluster")))
+    assert admin.clusters_of("orders") == ["DefaultCluster"]
+    assert set(admin.system_topics()) >= BROKERS
+    assert "TBW102" in admin.system_topics("broker-a")
+    until(lambda: set(admin.topic_config("two").found) == BROKERS)
+    assert admin.topic_config("two").found["broker-a"].attributes == {"message.type": "FIFO"}
+    changed = admin.set_topic_perm("two", 4, broker="broker-a")
+    assert {name: config.perm for name, config in changed.found.items()} == {"broker-a": 4}
+    assert {name: config.perm for name, config in admin.topic_config("two").found.items()} == {
+        "broker-a": 4,
+        "broker-b": 6,
+    }
+    assert admin.topic_config("two").found["broker-a"].attributes == {"message.type": "FIFO"}
+    with pytest.raises(ClientError, match="broker-a, broker-b"):
+        admin.set_topic_perm("two", 4, broker="nowhere")
+    assert admin.order_config("two") is None
+    assert admin.set_order_config("two", "broker-a:1").complete
+    assert admin.order_config("two") == "broker-a:1"
+    assert admin.delete_order_config("two").complete
+    deleted = admin.delete_topic("two")
+    assert deleted.complete
+    assert set(deleted.brokers.found) == BROKERS
+    assert len(deleted.name_servers.found) == 1
+    until(lambda: "two" not in admin.topics())
+
+
+def test_changes_of_one_broker(admin: SyncAdmin) -> None:
+    """By name or address; one that is not there is told with those that are."""
+    address = admin.masters()["broker-b"]
+    assert list(admin.create_topic(TopicConfig("three", 1, 1), broker="broker-b").found) == ["broker-b"]
+    assert list(admin.create_topic(TopicConfig("three", 1, 1), broker=address).found) == [address]
+    until(lambda: "three" in admin.topics())
+    assert set(admin.topic_config("three").found) == {"broker-b"}
+    with pytest.raises(ClientError, match="broker-a, broker-b"):
+        admin.create_topic(TopicConfig("three"), broker="broker-c")
+    with pytest.raises(ClientError, match="nowhere"):
+        admin.create_topic(TopicConfig("three"), cluster="nowhere")
+    half = admin.targets()
+    assert set(half) == BROKERS
+
+
+def test_a_broker_that_is_down_is_a_failure_by_name() -> None:
+    """What the others did stands beside it."""
+    with embedded(brokers=2) as running, SyncAdmin(running.namesrv_address) as admin:
+        known = admin.masters()
+        running.stop_broker("broker-b")
+        # The name server may not have noticed yet: ask by what was known.
+        assert admin.create_topic(TopicConfig("t", 1, 1), broker=known["broker-a"]).complete
+        gone = admin.create_topic(TopicConfig("t", 1, 1), broker=known["broker-b"])
+        assert (list(gone.failures), gone.complete) == ([known["broker-b"]], False)
+
+
+def test_groups(admin: SyncAdmin) -> None:
+    """Made, looked up, deleted with its topics."""
+    assert admin.create_groups(
+        [SubscriptionGroupConfig("G1", retry_max_times=3), SubscriptionGroupConfig("G2")]
+    ).complete
+    found = admin.group_config("G1").found
+    assert {name: config.retry_max_times for name, config in found.items() if config} == dict.fromkeys(BROKERS, 3)
+    assert admin.group_config("nobody").found == dict.fromkeys(BROKERS)
+    assert admin.delete_group("G1", clean_offsets=True).complete
+    assert admin.group_config("G1").found == dict.fromkeys(BROKERS)
+    assert set(admin.delete_group_topics("G1")) == {"%RETRY%G1", "%DLQ%G1"}
+    assert admin.set_consume_mode("G2", "orders", "POP").complete
+    assert admin.set_consume_mode("G2", "orders", "PULL").complete
+
+
+def test_who_is_there(cluster: Embedded, admin: SyncAdmin) -> None:
+    """Members tell of themselves; without any every master says so, which is no failure."""
+    assert all(not one.connection_set for one in admin.group_connections("nobody").values())
+    assert all(members == [] for members in admin.members("nobody").values())
+    with (
+        SyncProducer("PG2", cluster.namesrv_address) as producer,
+        SyncConsumer("CG2", cluster.namesrv_address, {"orders": "A"}, config=QUICK) as consumer,
+    ):
+        producer.send(Message("orders", b"x", tags="B"))
+        assert consumer.receive(20_000) is not None
+        for members in admin.members("CG2").values():
+            (member,) = members
+            assert member.error is None
+            assert member.running is not None
+            assert {one.topic for one in member.running.subscription_set} == {"orders", "%RETRY%CG2"}
+        assert "PG2" in set().union(*(table.data for table in admin.producers().values()))
+        assert {one.group for one in admin.subscription("CG2", "orders").values()} == {"CG2"}
+
+
+def test_offsets(admin: SyncAdmin) -> None:
+    """Reset by time, skipped, written, cloned: queue by queue."""
+    queues = admin.queues("orders")
+    ends = {queue: admin.max_offset(queue) for queue in queues}
+    moved = admin.reset_offset("CG", "orders", 0)
+    assert moved.complete
+    assert {queue: offset for one in moved.values() for queue, offset in one.offset_table.items()} == dict.fromkeys(
+        queues, 0
+    )
+    admin.create_group(SubscriptionGroupConfig("CLONE"))
+    written, failed = admin.set_offsets("CLONE", dict.fromkeys(queues, 1))
+    assert (written, failed) == (dict.fromkeys(queues, 1), {})
+    assert admin.consumer_offset("CLONE", queues[0]) == 1
+    admin.create_group(SubscriptionGroupConfig("CLONE2"))
+    written, failed = admin.clone_offsets("CLONE", "CLONE2", "orders")
+    assert (written, failed) == (dict.fromkeys(queues, 1), {})
+    skipped = admin.skip_backlog("CLONE", "orders")
+    assert {queue: offset for one in skipped.values() for queue, offset in one.offset_table.items()} == ends
+    assert admin.earliest_store_ms(queues[0]) is not None
+    admin.create_topic(TopicConfig("empty", 1, 1))
+    until(lambda: "empty" in admin.topics())
+    assert admin.earliest_store_ms(admin.queues("empty")[0]) is None
+
+
+def test_messages(admin: SyncAdmin) -> None:
+    """By place, by time, by queue; what is not there is told with what is."""
+    queue = admin.queues("orders")[0]
+    found = admin.message_at_offset(queue, 1)
+    assert (found.queue_offset, found.queue) == (1, queue)
+    with pytest.raises(NoMessage, match="expected one of"):
+        admin.message_at_offset(queue, 99)
+    everything = list(admin.messages("orders"))
+    assert {message.body for message in everything} >= {b"%d" % number for number in range(10)}
+    of_one = [message for message in everything if message.queue == queue]
+    assert list(admin.messages("orders", queue=queue)) == of_one
+    middle = of_one[1].store_timestamp_ms
+    assert list(admin.messages("orders", middle, queue=queue)) == [
+        message for message in of_one if message.store_timestamp_ms >= middle
+    ]
+    assert list(admin.messages("orders", 0, middle, queue=queue)) == [
+        message for message in of_one if message.store_timestamp_ms < middle
+    ]
+    assert list(admin.messages("orders", 1 << 42)) == []
+    first = admin.messages("orders")
+    next(first)
+    first.close()  # type: ignore[attr-defined]
+    assert {track.group: track.status for track in admin.message_tracks(found)}["CG"] is TrackStatus.NOT_ONLINE
+    with pytest.raises(ConsumerNotOnline):
+        admin.consume_directly(found, "CG")
+
+
+def test_dead_letters_go_back(cluster: Embedded, admin: SyncAdmin) -> None:
+    """Under their ids, to the group alone; the letters stay where they are."""
+    assert list(admin.resend_dead_letters("never-failed")) == []
+    admin.create_topic(TopicConfig("letters", 1, 1))
+    until(lambda: "letters" in admin.topics())
+    with (
+        SyncProducer("PG", cluster.namesrv_address) as producer,
+        SyncConsumer("DG", cluster.namesrv_address, {"letters": "*"}, config=QUICK) as consumer,
+    ):
+        ids = {producer.send(Message("letters", b"%d" % number, keys="bad")).msg_id for number in range(2)}
+        for _ in range(2):
+            delivery = consumer.receive(20_000)
+            assert delivery is not None
+            delivery.retry(-1)
+        letters = list(admin.messages(dlq_topic("DG")))
+        assert {letter.msg_id for letter in letters} == ids
+        chosen = letters[0].msg_id
+        (resent,) = admin.resend_dead_letters("DG", msg_ids=frozenset({chosen}))
+        assert resent.error is None
+        delivery = consumer.receive(20_000)
+        assert delivery is not None
+        assert (delivery.topic, delivery.msg_id, delivery.keys) == ("letters", chosen, ("bad",))
+        delivery.ack()
+        (resent,) = admin.resend_dead_letters("DG", to_topic=True, count_max=1)
+        delivery = consumer.receive(20_000)
+        assert delivery is not None
+        assert delivery.queue.topic == "letters"
+        assert delivery.properties["ORIGIN_MESSAGE_ID"]
+        delivery.ack()
+        assert len(list(admin.messages(dlq_topic("DG")))) == 2
+
+
+def test_brokers_and_name_servers(admin: SyncAdmin) -> None:
+    """Versions, permissions, values that name servers keep."""
+    brokers = admin.brokers()
+    assert {(one.name, one.broker_id, one.version) for one in brokers} == {(name, 0, "V5_3_3") for name in BROKERS}
+    assert admin.brokers("nowhere") == []
+    assert all(count > 0 for count in admin.wipe_write_perm("broker-a").values())
+    assert all(count > 0 for count in admin.add_write_perm("broker-a").values())
+    assert admin.kv_get("N", "k") is None
+    assert admin.kv_list("N") == {}
+    assert admin.kv_put("N", "k", "v=1").complete
+    assert (admin.kv_get("N", "k"), admin.kv_list("N")) == ("v=1", {"k": "v=1"})
+    assert admin.kv_delete("N", "k").complete
+    assert "listenPort" in next(iter(admin.namesrv_config().values()))
+
+
+def test_users_and_policies(admin: SyncAdmin) -> None:
+    """Made, changed, listed and deleted on every broker."""
+    assert admin.create_user("ann", "secret-1").complete
+    assert admin.update_user("ann", user_status="disable").complete
+    assert {user.user_status for user in admin.user("ann").values() if user} == {"disable"}
+    assert all([user.username for user in users] == ["ann"] for users in admin.users("an").values())
+    assert admin.users("nobody").values() == [[], []]
+    assert admin.user("bob").values() == [None, None]
+    assert admin.create_acl(
+        "User:ann", ["Topic:orders", "Group:CG"], ["Pub", "Sub"], source_ips=["10.0.0.0/8"]
+    ).complete
+    assert admin.update_acl("User:ann", ["Topic:orders"], ["Pub"], decision="Deny").complete
+    for acl in admin.acl("User:ann").values():
+        assert acl is not None
+        entries = {entry.resource: entry for policy in acl.policies for entry in policy.entries}
+        assert entries["Topic:orders"].decision == "Deny"
+        assert entries["Group:CG"].source_ips == ("10.0.0.0/8",)
+    assert admin.delete_acl("User:ann", resource="Topic:orders").complete
+    assert all(len(acls) == 1 for acls in admin.acls("ann").values())
+    assert admin.delete_acl("User:ann").complete
+    assert admin.delete_user("ann").complete
