@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from mqtrail import trail
 from mqtrail.answers.model import Scope
-from mqtrail.client import PullStatus, RouteNotFound, SyncAdmin
+from mqtrail.client import InstanceConfig, PullStatus, RouteNotFound, SyncAdmin
 from mqtrail.wire import (
     TRACE_TOPIC,
     MessageExt,
@@ -107,10 +107,17 @@ class Diagnosis:
     why: str = ""
 
 
-def examine(namesrv: str, now_ms: int, *, trace_topic: str = TRACE_TOPIC, sample_count: int = 1_000) -> Diagnosis:
+def examine(
+    namesrv: str,
+    now_ms: int,
+    *,
+    trace_topic: str = TRACE_TOPIC,
+    sample_count: int = 1_000,
+    instance: InstanceConfig | None = None,
+) -> Diagnosis:
     """Look at a cluster. sample_count: newest trace messages that are read. Raises nothing a cluster may cause."""
     try:
-        with SyncAdmin(namesrv) as admin:
+        with SyncAdmin(namesrv, config=instance) as admin:
             return _examine(admin, namesrv, now_ms, trace_topic, sample_count)
     except (MQError, OSError) as error:
         why = f"cluster {namesrv} could not be asked: {error}"

@@ -14,7 +14,7 @@ from mqtrail.answers import search as searching
 from mqtrail.answers.lakeview import LakeView, fetch, read_trajectories
 from mqtrail.answers.live import LiveEvidence, Row, gather
 from mqtrail.answers.model import Report, Scope, SearchAnswer, SearchFor, Status, TraceAnswer, Trajectory, trajectory_of
-from mqtrail.client import SyncAdmin
+from mqtrail.client import InstanceConfig, SyncAdmin
 from mqtrail.lake import Lake, LakeError, connect, judge_messages
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
@@ -26,6 +26,7 @@ class Answers:
     """Look-ups over a lake, a cluster, or both; `search`, `report` and `export` are the lake's alone.
 
     lake: its folder. namesrv: the cluster's name servers. settings: thresholds of what is judged here.
+    instance: how the cluster is asked (credentials, TLS).
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Answers:
         *,
         settings: trail.Settings | None = None,
         trace_topic: str = TRACE_TOPIC,
+        instance: InstanceConfig | None = None,
     ) -> None:
         self._lake_path = lake
         self._namesrv = namesrv
         self._settings = settings or trail.Settings()
         self._trace_topic = trace_topic
+        self._instance = instance
 
     def search(self, wanted: SearchFor, now_ms: int) -> SearchAnswer:
         """Messages of the lake that were asked for. LakeError."""
@@ -85,7 +88,7 @@ class Answers:
 
     def _ask_cluster(self, asked: str, found: Sequence[Trajectory], now_ms: int) -> tuple[LiveEvidence | None, str]:
         try:
-            with SyncAdmin(self._namesrv) as admin:
+            with SyncAdmin(self._namesrv, config=self._instance) as admin:
                 names = sorted(admin.cluster().cluster_addr_table)
                 # The name that the lake has for it, so that its rows and the lake's are of one message.
                 name = found[0].cluster if found else names[0] if names else ""

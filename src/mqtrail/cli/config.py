@@ -64,12 +64,12 @@ ROOMS: Mapping[str, tuple[str, str]] = {
 COMPOSED: Mapping[str, frozenset[str]] = {
     "BrokerConfig": frozenset({"address", "ha_address"}),
     "CommitLogConfig": frozenset({"store_host", "message_size_max", "message_delay_level"}),
-    "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv"}),
+    "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv", "tls"}),
     "ServerConfig": frozenset({"tls"}),
     "InstanceConfig": frozenset({"credentials", "tls"}),
     "ProducerConfig": frozenset({"instance", "trace"}),
     "ConsumerConfig": frozenset({"instance", "trace"}),
-    "JobConfig": frozenset({"namesrv", "lake", "settings", "session"}),
+    "JobConfig": frozenset({"namesrv", "lake", "settings", "session", "instance"}),
     "ReaderConfig": frozenset({"credentials", "tls"}),
     "SessionConfig": frozenset({"spark_conf"}),
 }

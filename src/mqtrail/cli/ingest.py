@@ -152,6 +152,7 @@ def _job_config(
         fixed={
             "namesrv": settings.namesrv(namesrv),
             "lake": folder,
+            "instance": settings.room("client"),
             "settings": settings.room("judge", Layer("--threshold", assignments(thresholds or [], "--threshold"))),
             "session": dataclasses.replace(
                 settings.room("spark", Layer("flag", {n: v for n, v in session.items() if v is not None})),

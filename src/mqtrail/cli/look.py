@@ -51,7 +51,13 @@ def _answers(
     servers = settings.namesrv(namesrv, is_default_used=False)
     if folder is None and not servers:
         raise UsageError("found neither --lake nor --namesrv: name the lake's folder, the cluster, or both")
-    return Answers(folder, servers, settings=settings.room("judge"), trace_topic=trace_topic)
+    return Answers(
+        folder,
+        servers,
+        settings=settings.room("judge"),
+        trace_topic=trace_topic,
+        instance=settings.room("client"),
+    )
 
 
 def _lake_of(settings: Config, lake: Path | None) -> Answers:
@@ -199,9 +205,12 @@ def doctor(
     """Say what can be traced on a cluster, what not, and why. It only reads."""
     from mqtrail.answers import as_json, examine
 
-    servers = load(config).namesrv(namesrv)
+    settings = load(config)
+    servers = settings.namesrv(namesrv)
     with _looking("asking the cluster", json):
-        found = examine(servers, now_ms(), trace_topic=trace_topic, sample_count=sample)
+        found = examine(
+            servers, now_ms(), trace_topic=trace_topic, sample_count=sample, instance=settings.room("client")
+        )
     if json:
         show_json(as_json(found))
     else:

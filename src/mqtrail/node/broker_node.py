@@ -6,12 +6,14 @@ What it adds to the core: the port, the clock and timer (BrokerShell), the flush
 
 import os
 import secrets
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from mqtrail.broker import Broker, BrokerConfig
-from mqtrail.net import Log, Server, join_address
+from mqtrail.net import Log, Server, TlsClientConfig, TlsMode, join_address
 from mqtrail.node.acl_files import AclFolder, AclWatch
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.node.config import NodeConfig
@@ -20,7 +22,7 @@ from mqtrail.node.registrar import Registrar
 from mqtrail.node.shell import wall_clock_ms
 from mqtrail.node.upkeep import Upkeep
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
-from mqtrail.wire import Host, UniqueIdFactory
+from mqtrail.wire import Host, UniqueIdFactory, sign
 
 # A store in memory is for tests: small files, because they are made of memory.
 MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
@@ -135,8 +137,8 @@ class BrokerNode:
             timer_log_file_size=min(found.timer_log_file_size, MEMORY_TIMER_LOG_FILE_SIZE),
         )
 
-    async def start(self, namesrvs: Sequence[str]) -> None:
-        """Serve, and register with the name servers."""
+    async def start(self, namesrvs: Sequence[str], own_namesrv: str | None = None) -> None:
+        """Serve, and register with the name servers. own_namesrv: the one among them that has our certificate."""
         assert self._server is not None, "bind comes first"
         assert self.core is not None
         assert self.store is not None
@@ -151,6 +153,7 @@ class BrokerNode:
             index_stroke_ms=config.index_stroke_ms,
             expires=self._folder is not None,
         )
+        credentials = self.core.access.own_credentials()
         self._registrar = Registrar(
             self.name,
             namesrvs,
@@ -158,6 +161,8 @@ class BrokerNode:
             self.core.unregistration,
             interval_ms=self.core.config.register_ms,
             timeout_ms=config.register_timeout_ms,
+            sign=None if credentials is None else partial(sign, credentials=credentials),
+            tls=self._namesrv_tls(namesrvs, own_namesrv),
         )
         self._shell = BrokerShell(
             self.core, hold=self._flusher.after, on_change=self._changed, on_stored=self._upkeep.appended
@@ -169,6 +174,25 @@ class BrokerNode:
         self._upkeep.start()
         if self._acl is not None:
             self._acl.start()
+
+    def _namesrv_tls(self, namesrvs: Sequence[str], own: str | None) -> dict[str, ssl.SSLContext]:
+        """Return what connections to name servers shake hands with: as a client is told, our own as it wants it."""
+        client, server = self._config.tls, self._config.server.tls
+        context = client.context()
+        if context is not None:
+            return dict.fromkeys(namesrvs, context)
+        if own is None or server.mode is not TlsMode.ENFORCING:
+            return {}
+        # The peer is this very node, so that there is nothing to verify; it may want a certificate, and has this one.
+        mutual = TlsClientConfig(
+            enable=True,
+            verify=False,
+            cert_path=server.cert_path,
+            key_path=server.key_path,
+            key_password=server.key_password,
+        )
+        context = mutual.context()
+        return {} if context is None else {own: context}
 
     def _changed(self) -> None:
         assert self.core is not None

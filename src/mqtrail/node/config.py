@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mqtrail.broker import BrokerConfig
 from mqtrail.namesrv import NameServerConfig
-from mqtrail.net import ServerConfig
+from mqtrail.net import ServerConfig, TlsClientConfig
 from mqtrail.store import CommitLogConfig
 
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
@@ -32,6 +32,7 @@ class NodeConfig:
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: CommitLogConfig = field(default_factory=CommitLogConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    tls: TlsClientConfig = field(default_factory=TlsClientConfig)  # of brokers as clients of name servers
     namesrv: NameServerConfig = field(default_factory=NameServerConfig)
     flush_interval_ms: int = 500  # flushIntervalCommitLog, ASYNC_FLUSH only
     expire_interval_ms: int = 10_000  # cleanResourceInterval

@@ -65,7 +65,8 @@ class Node:
                 self._bind_broker(name)
             if self._namesrv is not None:
                 await self._namesrv.start()
-            await asyncio.gather(*(broker.start(self._namesrvs()) for broker in self.brokers.values()))
+            own = None if self._namesrv is None else self._namesrvs()[0]
+            await asyncio.gather(*(broker.start(self._namesrvs(), own) for broker in self.brokers.values()))
         except BaseException:
             await self.stop()
             raise
@@ -92,7 +93,8 @@ class Node:
         """Start a stopped broker again, on its port."""
         assert name not in self.brokers, f"{name} runs"
         self._bind_broker(name)
-        await self.brokers[name].start(self._namesrvs())
+        own = None if self._namesrv is None else self._namesrvs()[0]
+        await self.brokers[name].start(self._namesrvs(), own)
 
     async def stop(self) -> None:
         """Stop everything that runs, brokers first, and let go of the data folder."""

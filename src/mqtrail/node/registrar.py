@@ -4,7 +4,8 @@ Source: BrokerOuterAPI, BrokerController.registerBrokerAll, apache/rocketmq brok
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import ssl
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,7 +19,10 @@ log = Log()
 
 
 class Registrar:
-    """Registers one broker with every address of `namesrvs`. registration, unregistration: what to send now."""
+    """Registers one broker with every address of `namesrvs`. registration, unregistration: what to send now.
+
+    sign: called with every request before it is encoded. tls: address -> what its connection shakes hands with.
+    """
 
     def __init__(
         self,
@@ -29,6 +33,8 @@ class Registrar:
         *,
         interval_ms: int,
         timeout_ms: int,
+        sign: Callable[[RemotingCommand], None] | None = None,
+        tls: Mapping[str, ssl.SSLContext] | None = None,
     ) -> None:
         self._broker_name = broker_name
         self._namesrvs = tuple(dict.fromkeys(namesrvs))
@@ -36,7 +42,12 @@ class Registrar:
         self._unregistration = unregistration
         self._interval_s = interval_ms / 1000
         self._timeout_ms = timeout_ms
-        self._pool = ConnectionPool(connect_timeout_ms=min(3_000, timeout_ms))
+        self._pools = {
+            address: ConnectionPool(
+                connect_timeout_ms=min(3_000, timeout_ms), sign=sign, tls=None if tls is None else tls.get(address)
+            )
+            for address in self._namesrvs
+        }
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._down: set[str] = set()
@@ -57,13 +68,13 @@ class Registrar:
             await asyncio.gather(self._task, return_exceptions=True)
         await asyncio.gather(
             *(
-                self._pool.request(address, self._unregistration(), UNREGISTER_TIMEOUT_MS)
-                for address in self._namesrvs
-                if self._pool.connected(address)
+                pool.request(address, self._unregistration(), UNREGISTER_TIMEOUT_MS)
+                for address, pool in self._pools.items()
+                if pool.connected(address)
             ),
             return_exceptions=True,
         )
-        await self._pool.close()
+        await asyncio.gather(*(pool.close() for pool in self._pools.values()))
 
     async def _run(self) -> None:
         while True:
@@ -83,7 +94,7 @@ class Registrar:
     async def _register_with(self, address: str, command: RemotingCommand) -> None:
         """Tell each trouble once, and once that it is over."""
         try:
-            reply = await self._pool.request(address, command, self._timeout_ms)
+            reply = await self._pools[address].request(address, command, self._timeout_ms)
             trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
         except NetError as error:
             trouble = str(error)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from mqtrail.client import QueueReader, ReaderConfig, RouteNotFound
+from mqtrail.client import Credentials, QueueReader, ReaderConfig, RouteNotFound, TlsClientConfig
 from mqtrail.wire import MessageQueue, MQError, Refusal
 
 T = TypeVar("T")
@@ -90,11 +90,25 @@ class Retrying:
             wait_s = min(wait_s * 2, RETRY_WAIT_MAX_S)
 
 
-def connect(name_server: str, read_rate_max: float | None = None) -> Cluster:
+def connect(
+    name_server: str,
+    read_rate_max: float | None = None,
+    credentials: Credentials | None = None,
+    tls: TlsClientConfig | None = None,
+) -> Cluster:
     """Return the cluster behind the name servers; nothing is connected before the first request."""
     # One quick retry inside, which also asks for the route anew; Retrying does the waiting.
     return _ReaderCluster(
-        QueueReader(ReaderConfig(namesrv=name_server, retry_count=1, retry_ms=50, rate_max=read_rate_max or 0.0))
+        QueueReader(
+            ReaderConfig(
+                namesrv=name_server,
+                retry_count=1,
+                retry_ms=50,
+                rate_max=read_rate_max or 0.0,
+                credentials=credentials,
+                tls=tls or TlsClientConfig(),
+            )
+        )
     )
 
 

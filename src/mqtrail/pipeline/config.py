@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtrail import trail
+from mqtrail.client import InstanceConfig
 from mqtrail.pipeline.session import SessionConfig
 from mqtrail.wire import TRACE_TOPIC, MQError
 
@@ -24,6 +25,7 @@ class JobConfig:
     trace_topic: str = TRACE_TOPIC
     settings: trail.Settings = field(default_factory=trail.Settings)
     session: SessionConfig = field(default_factory=SessionConfig)
+    instance: InstanceConfig = field(default_factory=InstanceConfig)  # credentials and TLS are taken from it
     read_rate_max: int = 0  # messages a second of each stream; 0: no limit
     fail_on_data_loss: bool = True  # of `once`; `run` records a gap and goes on
     offsets_per_batch_max: int = 200_000  # messages of one micro-batch

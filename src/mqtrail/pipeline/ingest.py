@@ -30,6 +30,7 @@ from mqtrail.pipeline.config import JobConfig, JobFailed
 from mqtrail.pipeline.files import Committer, parquet_files, read_table, row_count, write_hours, write_rows
 from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.offsets import QueueOffsets
+from mqtrail.pipeline.options import security_options
 from mqtrail.pipeline.source import RocketMQDataSource
 
 CHECKPOINTS = "_checkpoints"
@@ -131,6 +132,7 @@ class Ingest:
         }
         if self._config.read_rate_max:
             options["readRateMax"] = str(self._config.read_rate_max)
+        options |= security_options(self._config.instance)
         rows = self._spark.readStream.format(self._sources[name].name()).schema(schema).options(**options).load()
         return (
             rows.writeStream.queryName(name)

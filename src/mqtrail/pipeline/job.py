@@ -85,7 +85,7 @@ class Job:
 
     def sample(self) -> list[str]:
         """Sample who reads what and how far, now; return what could not be asked. MQError: the cluster is not there."""
-        with SyncAdmin(self.config.namesrv) as admin:
+        with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
             found, _ = self._look(admin)
         self._keep(found, self._ingest.offsets())
         return found.problems
@@ -114,7 +114,7 @@ class Job:
     def _cycle(self, as_of_ms: int | None, *, fail_on_data_loss: bool) -> JobReport:
         begun = time.monotonic()
         self._say("asking the cluster who reads what, and how far")
-        with SyncAdmin(self.config.namesrv) as admin:
+        with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
             found, topology = self._look(admin)
         if not topology.trace_topics:
             found.problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced there")

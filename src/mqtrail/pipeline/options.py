@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from mqtrail.client import Credentials, InstanceConfig, TlsClientConfig
 from mqtrail.pipeline.offsets import QueueOffsets, offsets_from_json
 from mqtrail.wire import MQError
 
@@ -31,6 +33,15 @@ OPTIONS: Mapping[str, str] = {
     "onUnreachable": "`fail` (default) or `hold`: what a stream does when a broker does not answer in time",
     "retryTimeoutMs": "how long one request is tried again before the read fails (30000)",
     "readRateMax": "at most so many messages a second, shared evenly by the partitions of a read (no limit)",
+    "accessKey": "what requests are signed with, where the cluster checks who asks (unsigned)",
+    "secretKey": "its secret key",
+    "securityToken": "its security token, with temporary keys",
+    "tls": "`true`: connections are TLS (`false`)",
+    "tlsVerify": "`true` (default): take no server whose certificate no trusted authority signed; `false`: any",
+    "tlsTrustPath": "PEM file of the authorities, at the same path on every executor (the system's)",
+    "tlsCertPath": "PEM file of the client's certificate, where servers ask for one",
+    "tlsKeyPath": "PEM file of its key",
+    "tlsKeyPassword": "what opens that key",
 }
 
 
@@ -53,6 +64,8 @@ class SourceOptions:
     hold_unreachable: bool = False
     retry_timeout_ms: int = 30_000
     read_rate_max: int | None = None
+    credentials: Credentials | None = None
+    tls: TlsClientConfig = field(default_factory=TlsClientConfig)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -75,7 +88,57 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         hold_unreachable=_choice(given, "onUnreachable", {"fail": False, "hold": True}, default="fail"),
         retry_timeout_ms=_positive(given, "retryTimeoutMs") or 30_000,
         read_rate_max=_positive(given, "readRateMax"),
+        credentials=_credentials(given),
+        tls=_tls(given),
     )
+
+
+def security_options(config: InstanceConfig) -> dict[str, str]:
+    """Return the options that have the source sign and encrypt as a client of that config does."""
+    found: dict[str, str] = {}
+    if (credentials := config.credentials) is not None:
+        found |= {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
+        if credentials.security_token:
+            found["securityToken"] = credentials.security_token
+    tls = config.tls
+    if tls.enable:
+        paths = {"tlsTrustPath": tls.trust_path, "tlsCertPath": tls.cert_path, "tlsKeyPath": tls.key_path}
+        found |= {"tls": "true", "tlsVerify": str(tls.verify).lower()}
+        found |= {name: str(path.absolute()) for name, path in paths.items() if path is not None}
+        if tls.key_password:
+            found["tlsKeyPassword"] = tls.key_password
+    return found
+
+
+def _credentials(given: Mapping[str, str]) -> Credentials | None:
+    """Raises SourceOptionError, which shows no secret."""
+    try:
+        found = Credentials(
+            access_key=given.get("accesskey", ""),
+            secret_key=given.get("secretkey", ""),
+            security_token=given.get("securitytoken", ""),
+        )
+    except MQError as error:
+        raise SourceOptionError(f"options accessKey and secretKey: {error}") from error
+    return found if found.access_key else None
+
+
+def _tls(given: Mapping[str, str]) -> TlsClientConfig:
+    def path(name: str) -> Path | None:
+        text = given.get(name.lower(), "")
+        return Path(text) if text else None
+
+    try:
+        return TlsClientConfig(
+            enable=_choice(given, "tls", {"true": True, "false": False}, default="false"),
+            verify=_choice(given, "tlsVerify", {"true": True, "false": False}, default="true"),
+            trust_path=path("tlsTrustPath"),
+            cert_path=path("tlsCertPath"),
+            key_path=path("tlsKeyPath"),
+            key_password=given.get("tlskeypassword", ""),
+        )
+    except MQError as error:
+        raise SourceOptionError(f"options tlsCertPath and tlsKeyPath: {error}") from error
 
 
 def _offsets(given: Mapping[str, str], name: str, default: int) -> QueueOffsets | int:

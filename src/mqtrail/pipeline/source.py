@@ -59,7 +59,7 @@ class RocketMQDataSource(DataSource):
 
     def connect(self, options: SourceOptions, read_rate_max: float | None = None) -> Cluster:
         """Open the cluster, to read at most so many messages a second; the seam that tests replace."""
-        return connect(options.name_server, read_rate_max)
+        return connect(options.name_server, read_rate_max, options.credentials, options.tls)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what lies between startingOffsets and endingOffsets, once."""

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import EXT_ACCESS_KEY, Handler, Peer, Refusal, RemotingCommand, RequestCode
+from mqtrail.wire import EXT_ACCESS_KEY, Credentials, Handler, Peer, Refusal, RemotingCommand, RequestCode
 
 from ..config import BrokerConfig
-from .auth import Auth
+from .auth import Auth, read_json_object
 from .auth_requests import AuthRequests
 from .plain import check_permissions
 from .plain_requests import AclFiles, PlainAcl
@@ -47,6 +47,15 @@ class Access:
         if self._config.migrate_acl:
             self.auth.migrate(self.plain.rules)
         return ignored
+
+    def own_credentials(self) -> Credentials | None:
+        """Return what the broker itself signs with, where it asks others."""
+        text = self._config.inner_credentials
+        if not text.strip():
+            return None
+        told = read_json_object(text, '{"accessKey":"…","secretKey":"…"}')
+        token = str(told.get("securityToken") or "")
+        return Credentials(access_key=str(told["accessKey"]), secret_key=str(told["secretKey"]), security_token=token)
 
     def warnings(self) -> list[str]:
         """Return what an operator should know of these settings."""

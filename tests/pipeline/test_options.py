@@ -1,0 +1,39 @@
+"""Options of the Spark source that sign and encrypt."""
+
+from pathlib import Path
+
+import pytest
+
+from mqtrail.client import Credentials, InstanceConfig, TlsClientConfig
+from mqtrail.pipeline.options import SourceOptionError, parse_options, security_options
+
+WHERE = {"nameServer": "h:1", "topic": "t"}
+
+
+def test_source_signs_and_encrypts_as_a_client_does() -> None:
+    """Options made of a client's config give the same credentials and TLS again; no secret is in a repr."""
+    config = InstanceConfig(
+        credentials=Credentials(access_key="ak", secret_key="sesame", security_token="sts"),
+        tls=TlsClientConfig(
+            enable=True,
+            verify=False,
+            key_password="pass",
+            trust_path=Path("/ca.pem"),
+            cert_path=Path("/c.pem"),
+            key_path=Path("/c.key"),
+        ),
+    )
+    options = parse_options({**WHERE, **security_options(config)})
+    assert options.credentials == config.credentials
+    assert options.tls == config.tls
+    assert "sesame" not in repr(options)
+    assert security_options(InstanceConfig()) == {}
+
+
+def test_half_of_a_pair_is_refused() -> None:
+    """And the error shows no secret."""
+    with pytest.raises(SourceOptionError, match="secret_key without access_key") as error:
+        parse_options({**WHERE, "secretKey": "sesame"})
+    assert "sesame" not in str(error.value)
+    with pytest.raises(SourceOptionError, match="cert_path"):
+        parse_options({**WHERE, "tlsCertPath": "/c.pem"})
