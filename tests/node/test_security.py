@@ -40,6 +40,7 @@ KEYS = {
     "billing": "billing12",
     "root": "rootpass",
     "lateone": "lateone1",
+    "newcomer": "newcomer1",
 }
 
 
