@@ -40,13 +40,16 @@ def test_tables_survive_a_restart() -> None:
     bench = Bench()
     bench.send("orders")
     bench.heartbeat(topics={"orders": "*"})
-    bench.broker.offsets.commit("g", "orders", 2, 7)
+    (queue_id,) = bench.store.queue_ids("orders")
+    bench.broker.offsets.commit("g", "orders", queue_id, 1)
+    bench.broker.offsets.commit("h", "orders", queue_id, 7)
     version = bench.broker.topics.data_version
     bench.restart()
     assert "orders" in bench.broker.topics
     assert "%RETRY%g" in bench.broker.topics
     assert bench.broker.groups.get("g") is not None
-    assert bench.broker.offsets.get("g", "orders", 2) == 7
+    assert bench.broker.offsets.get("g", "orders", queue_id) == 1
+    assert bench.broker.offsets.get("h", "orders", queue_id) == 1, "past the queue's end, new messages would be skipped"
     assert bench.broker.topics.data_version == version
 
 

@@ -3,12 +3,14 @@
 A message with a delay level is stored under SCHEDULE_TOPIC_XXXX, queue level - 1, with its real topic and queue in its
 properties. As all messages of a level wait equally long, a level's queue is in order of delivery, so its head alone
 says when the level is to be looked at: `next_due_ms`. Delivered is: appended again to the real queue. The offset of
-each level is saved every offsets_save_ms; what a crash leaves behind is delivered twice, never lost.
+each level is saved every offsets_save_ms, as far as what was delivered is durable; what a crash leaves behind is
+delivered twice, never lost. Where the clock was set back, a level waits its whole delay once more: late, never early.
 
 Source: ScheduleMessageService, HookUtils.handleScheduleMessage, apache/rocketmq broker/. There a level is looked at
 every 100 ms; here when its head is due.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 from mqtrail.store import ConfigFileStore, MessageStore, PendingRecord
@@ -33,6 +35,7 @@ from .writer import MessageWriter
 BATCH_COUNT = 32  # records delivered with one append
 BATCH_SIZE = 1 << 20
 RETRY_MS = 1_000  # after the store refused a delivery
+UNSAVED_MAX = 16  # offsets that wait for the log to be durable so far
 
 _REAL_TOPIC = PROPERTY_REAL_TOPIC.encode()
 _REAL_QID = PROPERTY_REAL_QID.encode()
@@ -55,7 +58,9 @@ class DelayedMessages:
             self._offsets[level] = min(max(table.offset_table.get(level, 0), first), end)
         self._due_ms: dict[int, int] = {}
         self._unknown = set(self._offsets)  # levels whose head has not been looked at
-        self._dirty = False
+        self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was found to be set back
+        self._saved = dict(self._offsets)
+        self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # log's end, offsets as they were then
         writer.on_scheduled = self._unknown.add
 
     def divert(self, record: PendingRecord, level: int, now_ms: int) -> PendingRecord:
@@ -83,12 +88,22 @@ class DelayedMessages:
     def deliver(self, now_ms: int) -> None:
         """Append what is due to the real queues. A store that refuses is tried again in a second."""
         self._look()
-        for level in [level for level, due_ms in self._due_ms.items() if self._is_due(level, due_ms, now_ms)]:
-            try:
-                while self._deliver_some(level, now_ms):
-                    pass
-            except MQError:
-                self._due_ms[level] = now_ms + RETRY_MS
+        for level, due_ms in list(self._due_ms.items()):
+            latest_ms = now_ms + self.delays_ms[level - 1]
+            if due_ms > latest_ms:  # the clock was set back: what is here waits once more, but no longer
+                self._due_ms[level] = latest_ms
+                self._set_back[level] = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            elif due_ms <= now_ms:
+                self._deliver_level(level, now_ms)
+
+    def _deliver_level(self, level: int, now_ms: int) -> None:
+        try:
+            while self._deliver_some(level, now_ms):
+                pass
+        except MQError:
+            self._due_ms[level] = now_ms + RETRY_MS
+        else:
+            self._set_back.pop(level, None)
 
     def _look(self) -> None:
         """Learn when the heads of levels that were empty are due."""
@@ -105,10 +120,6 @@ class DelayedMessages:
     def _due_of(self, record: Buffer, level: int) -> int:
         return decode_head(record).store_timestamp_ms + self.delays_ms[level - 1]
 
-    def _is_due(self, level: int, due_ms: int, now_ms: int) -> bool:
-        """Tell whether the time has come. Further ahead than the level's delay is a clock set back: now."""
-        return due_ms <= now_ms or due_ms > now_ms + self.delays_ms[level - 1]
-
     def _deliver_some(self, level: int, now_ms: int) -> bool:
         """Deliver the due records at the level's head; return whether there may be more of them."""
         queue_offset = self._offsets[level]
@@ -116,19 +127,18 @@ class DelayedMessages:
         due: list[PendingRecord] = []
         next_offset = found.next_queue_offset
         next_due_ms = None
+        waited_end = self._set_back.get(level, 0)  # records before it have waited long enough
         for record in found.records:
             due_ms = self._due_of(record, level)
-            if not self._is_due(level, due_ms, now_ms):
-                next_offset, next_due_ms = decode_head(record).queue_offset, due_ms
+            if due_ms > now_ms and (place := decode_head(record).queue_offset) >= waited_end:
+                next_offset, next_due_ms = place, due_ms
                 break
             delivered = _real_record(record)
             if delivered is not None:
                 due.append(delivered)
         if due:
             self._writer.write(due, now_ms)
-        if next_offset != queue_offset:
-            self._offsets[level] = next_offset
-            self._dirty = True
+        self._offsets[level] = next_offset
         self._due_ms.pop(level, None)
         if next_due_ms is not None:
             self._due_ms[level] = next_due_ms
@@ -153,10 +163,21 @@ class DelayedMessages:
         return table
 
     def save(self) -> None:
-        """Write the offsets if they changed since they were last written."""
-        if self._dirty:
-            self._dirty = False
-            self._files.save(DELAYS_FILE, self.offsets().members())
+        """Write the offsets as they were when all that was delivered till then is durable, if that is news.
+
+        Saved sooner, they would outlive the copies that were delivered when the power goes.
+        """
+        flushed_offset, found = self._store.flushed_offset, self._saved
+        if not self._unsaved or self._unsaved[-1][1] != self._offsets:
+            self._unsaved.append((self._store.end_offset, dict(self._offsets)))
+        while self._unsaved and self._unsaved[0][0] <= flushed_offset:
+            found = self._unsaved.popleft()[1]
+        while len(self._unsaved) > UNSAVED_MAX:
+            self._unsaved.popleft()
+        if found != self._saved:
+            self._saved = found
+            table = DelayOffsetTable({level: offset for level, offset in found.items() if offset > 0})
+            self._files.save(DELAYS_FILE, table.members())
 
 
 def _real_record(record: Buffer) -> PendingRecord | None:

@@ -5,7 +5,7 @@ Saved every offsets_save_ms when something changed, in Apache's shape: {"topic@g
 Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mqtrail.store import ConfigFileStore
 from mqtrail.wire import ConsumerOffsetTable, DataVersion
@@ -30,6 +30,18 @@ class OffsetTable:
         self._pulled: dict[GroupTopic, dict[int, int]] = {}
         self._resets: dict[GroupTopic, dict[int, int]] = {}
         self._dirty = False
+
+    def cut(self, max_offset: Callable[[str, int], int]) -> None:
+        """Set offsets back that lie past their queue's end, as max_offset tells it: to be called before any request.
+
+        A power cut may take messages that were consumed and never durable. Those that come in their places are others,
+        and would be skipped.
+        """
+        for (_, topic), queues in self._offsets.items():
+            for queue_id, consumer_offset in queues.items():
+                if consumer_offset > (end := max_offset(topic, queue_id)):
+                    queues[queue_id] = end
+                    self._dirty = True
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the committed offset, or None: nothing was ever committed."""

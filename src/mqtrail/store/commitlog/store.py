@@ -23,6 +23,7 @@ from mqtrail.store.base import (
     QueryResult,
     QueueState,
     ReadResult,
+    Retention,
     StoreError,
     StoreFull,
 )
@@ -88,6 +89,8 @@ class CommitLogStore:
         checkpoint = disk.read("checkpoint")
         noted = read_notes(disk, checkpoint)
         lost = self._load_queues(noted, unclean)
+        if unclean and not lost:
+            disk.remove(NOTES_FILE)  # some of what it counts is put again below
         self._index = Index(
             disk, config, _index_clean_ms(checkpoint) if unclean else None, may_drop=not self._log.is_foreign
         )
@@ -203,6 +206,29 @@ class CommitLogStore:
     def fault(self) -> str | None:
         """Why the store takes nothing more until it is opened again, None while all is well."""
         return self._log.fault
+
+    @property
+    def retention(self) -> Retention:
+        """What `expire` goes by."""
+        config = self.config
+        return Retention(
+            retention_ms=config.retention_ms,
+            delete_hours=config.delete_hours,
+            expire_ratio=config.expire_ratio,
+            force_ratio=config.force_ratio,
+            full_ratio=config.full_ratio,
+        )
+
+    @retention.setter
+    def retention(self, retention: Retention) -> None:
+        self.config = replace(
+            self.config,
+            retention_ms=retention.retention_ms,
+            delete_hours=retention.delete_hours,
+            expire_ratio=retention.expire_ratio,
+            force_ratio=retention.force_ratio,
+            full_ratio=retention.full_ratio,
+        )
 
     @property
     def disk_ratio(self) -> float:
@@ -385,6 +411,19 @@ class CommitLogStore:
         """Index at most count_max records that are not yet; return how many were done."""
         return self._indexer.dispatch(count_max) if self.config.index else 0
 
+    def entries(self, topic: str, queue_id: int, queue_offset: int, count_max: int) -> list[tuple[int, int, int]]:
+        """Return a queue's entries from queue_offset on; see the contract."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.first_offset <= queue_offset < queue.next_offset:
+            return []
+        end = min(queue.next_offset, queue_offset + count_max)
+        return [queue.entry(at) for at in range(queue_offset, end)]
+
+    def clean_queues(self) -> None:
+        """Forget queue entries whose records expired, and files that hold nothing else."""
+        for queue in self._queues_list():
+            queue.correct_first(self._log.first_offset)
+
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. Records stay in the log until they expire."""
         self._disk.remove(NOTES_FILE)  # else a crash in between would have them built again
@@ -394,7 +433,7 @@ class CommitLogStore:
         self._disk.remove(f"consumequeue/{topic}")
         self._settle()  # else the next start would read its last records again, and make its queues anew
 
-    def expire(self, now_ms: int) -> int:
+    def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
         """Remove segments that retention and disk limits say may go, never the last; return the bytes freed.
 
         In the hours of delete_hours, or above expire_ratio, those go that were last written retention_ms ago; above
@@ -402,7 +441,8 @@ class CommitLogStore:
         """
         config, segments = self.config, self._log.segments
         usage = self._disk.usage()
-        is_due = datetime.fromtimestamp(now_ms / 1000).hour in config.delete_hours or usage > config.expire_ratio
+        hour = datetime.fromtimestamp(now_ms / 1000).hour
+        is_due = at_any_hour or hour in config.delete_hours or usage > config.expire_ratio
         freed = 0
         for _ in range(EXPIRE_FILES_MAX):
             if not is_due or len(segments.starts) < 2 or segments.starts[1] > self._log.flushed_offset:
@@ -412,11 +452,9 @@ class CommitLogStore:
                 break
             freed += segments.drop_first()
         if freed:
-            first = self._log.first_offset
-            for queue in self._queues_list():
-                queue.correct_first(first)
+            self.clean_queues()
             self._indexer.expire()
-            self.timers.expire(first)
+            self.timers.expire(self._log.first_offset)
             usage = self._disk.usage()
         self._full = usage > config.full_ratio
         self._log.checked_from = max(self._log.checked_from, self._log.end_offset - UNCHECKED_SIZE)

@@ -1,0 +1,206 @@
+"""The checker: what a history says about the promises that were made. It knows nothing but the history.
+
+    problems = check(history)      # [] when every promise was kept
+
+Promises (docs/design/store.md): kill -9 takes nothing that was acknowledged; a power cut takes nothing under SYNC_FLUSH,
+and under ASYNC_FLUSH only what was acknowledged since the last flush that succeeded began.
+After jepsen's checker of Kafka (tests/kafka.clj).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX
+
+from .history import History, Place, Read, Sent
+
+CLOCK_SLACK_MS = 1.0  # clocks show whole ms
+
+
+def check(history: History) -> list[str]:
+    """Return every broken promise, in words."""
+    return [*_Checker(history).problems()]
+
+
+class _Checker:
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._audit = [read for read in history.reads if read.reader == "audit"]
+        self._kept: dict[int, list[Read]] = defaultdict(list)  # number -> copies in its own topic at the end
+        for read in self._audit:
+            if read.number is not None and not read.place.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                self._kept[read.number].append(read)
+
+    def problems(self) -> Iterator[str]:
+        yield from self._only_what_was_sent()
+        yield from self._one_body_a_place()
+        yield from self._nothing_lost()
+        yield from self._in_order()
+        yield from self._transactions()
+        yield from self._all_handled()
+        yield from self._offsets_behind()
+        yield from self._never_early()
+
+    # What may be lost.
+
+    def _safe(self, broker: str, at_ms: float, waits: bool = True) -> bool:
+        """Whether what the broker acknowledged at that time had to survive all that came."""
+        if self._history.sync_flush and waits:
+            return True
+        for cut in self._history.lost:
+            if cut.broker == broker and cut.at_ms >= at_ms:
+                flushed = (f for f in self._history.flushed if f.broker == broker)
+                if not any(at_ms < f.began_ms and f.at_ms <= cut.at_ms for f in flushed):
+                    return False
+        return True
+
+    def _had_to_be_kept(self, sent: Sent) -> bool:
+        return sent.acked_ms is not None and self._safe(sent.acked_by, sent.acked_ms, sent.waits)
+
+    # The promises.
+
+    def _only_what_was_sent(self) -> Iterator[str]:
+        for read in self._history.reads:
+            sent = None if read.number is None else self._history.sent.get(read.number)
+            if sent is None:
+                yield f"{read.reader} read {read.body[:30]!r} at {read.place}, which nobody sent"
+            elif sent.at_ms > read.at_ms:
+                yield f"{read.reader} read {read.number} at {read.place} before it was sent"
+            elif not read.place.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) and read.place.topic != sent.topic:
+                yield f"{read.reader} read {read.number} at {read.place}, sent to {sent.topic}"
+
+    def _one_body_a_place(self) -> Iterator[str]:
+        known: dict[Place, tuple[int | None, float]] = {}
+        bound = [(read.at_ms, read.place, read.number, True) for read in self._history.reads]
+        bound += [
+            (sent.acked_ms, sent.place, sent.number, sent.waits)
+            for sent in self._history.sent.values()
+            if sent.place is not None and sent.acked_ms is not None
+        ]
+        for at_ms, place, number, waits in sorted(bound, key=lambda one: one[0]):
+            before = known.get(place)
+            if before is not None and before[0] != number and self._safe(place.broker, before[1]):
+                yield f"{place} was {before[0]} at {before[1]:.0f} ms and is {number} at {at_ms:.0f} ms"
+            if waits or before is None or before[0] != number:
+                # Under SYNC_FLUSH what did not wait for the flush may still go.
+                if waits or not self._history.sync_flush:
+                    known[place] = (number, at_ms)
+
+    def _nothing_lost(self) -> Iterator[str]:
+        for sent in self._history.sent.values():
+            if sent.in_transaction or not self._had_to_be_kept(sent) or self._kept.get(sent.number):
+                continue
+            kind = f"delayed by {sent.delay_ms} ms, " if sent.delay_ms else ""
+            yield f"{sent.number} is lost: {kind}acknowledged by {sent.acked_by} at {sent.acked_ms:.0f} ms, {sent.place}"
+
+    def _in_order(self) -> Iterator[str]:
+        """What was sent after another was acknowledged stands behind it."""
+        queues: dict[tuple[str, str, int], list[Read]] = defaultdict(list)
+        for read in self._audit:
+            if not read.place.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                queues[read.place[:3]].append(read)
+        for reads in queues.values():
+            first_acked_ms = float("inf")  # of those behind
+            for read in sorted(reads, key=lambda read: -read.place.offset):
+                sent = self._history.sent.get(read.number if read.number is not None else -1)
+                if sent is None or sent.delay_ms or sent.in_transaction:
+                    continue
+                if sent.at_ms > first_acked_ms:
+                    yield f"{sent.number} at {read.place} stands before one acknowledged before it was sent"
+                if sent.place == read.place and sent.acked_ms is not None:
+                    first_acked_ms = min(first_acked_ms, sent.acked_ms)
+
+    def _transactions(self) -> Iterator[str]:
+        for read in self._history.reads:
+            sent = self._history.sent.get(read.number if read.number is not None else -1)
+            if sent is None or not sent.in_transaction:
+                continue
+            if sent.decided != "commit" or sent.decided_ms is None or sent.decided_ms > read.at_ms:
+                yield f"{read.reader} read {sent.number} of a transaction ({sent.decided or 'open'}) at {read.place}"
+        for sent in self._history.sent.values():
+            if sent.in_transaction and sent.decided == "commit" and self._had_to_be_kept(sent):
+                if not self._kept.get(sent.number):
+                    yield f"{sent.number} was committed and is lost, acknowledged at {sent.acked_ms:.0f} ms"
+
+    def _all_handled(self) -> Iterator[str]:
+        """What is in the topic was processed by each group, or is in its retry topic, or among its dead letters."""
+        done = {(one.group, one.number) for one in self._history.handled if one.as_ == "done"}
+        dead = {(read.place.topic.removeprefix(DLQ_PREFIX), read.number) for read in self._audit}
+        for one in self._history.handled:
+            if one.as_ == "sent back" and not self._safe(one.place.broker, one.at_ms):
+                done.add((one.group, one.number))  # its copy could be lost with what was not flushed
+        for number, reads in self._kept.items():
+            for group in self._history.groups.get(reads[0].place.topic, ()):
+                if (group, number) not in done and (group, number) not in dead and not self._reused(group, reads):
+                    yield f"{group} is not done with {number}, which is at {reads[0].place}"
+
+    def _reused(self, group: str, copies: list[Read]) -> bool:
+        """Whether a message got a place that a power cut had freed after the group had read it, or one behind it.
+
+        Under ASYNC_FLUSH alone: a consumer that lives on may then ask for what comes after it. No broker can know.
+        """
+        if self._history.sync_flush:
+            return False
+        return any(
+            read.reader == group
+            and read.place[:3] == copy.place[:3]
+            and read.place.offset >= copy.place.offset
+            and any(cut.broker == read.place.broker and cut.at_ms >= read.at_ms for cut in self._history.lost)
+            and not self._safe(read.place.broker, read.at_ms)
+            for copy in copies
+            for read in self._history.reads
+        )
+
+    def _offsets_behind(self) -> Iterator[str]:
+        handled: dict[tuple[str, Place], float] = {}
+        for one in self._history.handled:
+            if one.as_ == "asked back":
+                continue
+            key = one.group, one.place
+            handled[key] = min(handled.get(key, one.at_ms), one.at_ms)
+        acked = [
+            (sent.place, sent.acked_ms, sent.number)
+            for sent in self._history.sent.values()
+            if sent.place is not None and sent.acked_ms is not None and self._had_to_be_kept(sent)
+        ]
+        for seen in self._history.offsets:
+            for place, acked_ms, number in acked:
+                if (
+                    place[:3] == (seen.broker, seen.topic, seen.queue_id)
+                    and place.offset < seen.offset
+                    and acked_ms < seen.at_ms
+                    and handled.get((seen.group, place), float("inf")) > seen.at_ms
+                ):
+                    yield f"{seen.group} stood at {seen.offset} of {place[:3]} and was not done with {number} at {place}"
+
+    def _never_early(self) -> Iterator[str]:
+        for read in self._history.reads:
+            sent = self._history.sent.get(read.number if read.number is not None else -1)
+            if sent is None or not sent.delay_ms or read.place.topic != sent.topic:
+                continue
+            early_ms = sent.at_ms + sent.delay_ms - read.at_ms
+            if early_ms > self._set_forward(read.place.broker, sent.at_ms, read.at_ms) + CLOCK_SLACK_MS:
+                yield f"{read.reader} read {sent.number} at {read.place} {early_ms:.0f} ms before its delay was over"
+        first: dict[tuple[str, int, int], Read] = {}
+        for read in self._history.reads:
+            if read.place.topic.startswith(RETRY_PREFIX) and read.number is not None and read.reader != "audit":
+                first.setdefault((read.reader, read.number, read.reconsume_times), read)
+        for group, number, times in first:
+            read = first[group, number, times]
+            asked = [
+                one
+                for one in self._history.handled
+                if (one.group, one.number, one.as_) == (group, number, "asked back") and one.at_ms < read.at_ms
+            ]
+            least = min((one.due_ms for one in asked), default=0.0)
+            since = min((one.at_ms for one in asked), default=0.0)
+            if least - read.at_ms > self._set_forward(read.place.broker, since, read.at_ms) + CLOCK_SLACK_MS:
+                yield f"{group} got {number} back at {read.place} {least - read.at_ms:.0f} ms early"
+
+    def _set_forward(self, broker: str, from_ms: float, to_ms: float) -> float:
+        """By how much the broker's clock was set forward meanwhile, and so went faster than time."""
+        return sum(
+            jump.by_ms
+            for jump in self._history.jumps
+            if jump.broker == broker and jump.by_ms > 0 and from_ms <= jump.at_ms <= to_ms
+        )

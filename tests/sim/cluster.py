@@ -1,0 +1,171 @@
+"""One seeded life of a whole cluster: what goes wrong when, until all is calm, and then what is left of it."""
+
+from mqtrail.wire import (
+    Host,
+    Peer,
+    PeerId,
+    PullHeader,
+    PullSysFlag,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    decode_records,
+    dlq_topic,
+    retry_topic,
+)
+from tests.store.hard_disk import Rates
+
+from .clients import Consumer, Producer, note_read
+from .engine import Engine
+from .history import History
+from .network import Network, NetworkRates
+from .servers import Faults, SimBroker, SimNameServer
+
+NAMESRV = "10.0.1.1:9876"
+TOPIC = "orders"
+GROUPS = ("payments", "stock")
+TROUBLE_MS = 14_000.0  # how long things go wrong
+CALM_MS = 45_000.0  # how long the cluster has to come to an end with everything
+AUDITOR = PeerId(1 << 30)
+AUDIT_TRIES = 3  # damage that is found then is named, and mended, one record at a time
+
+
+class Cluster:
+    """A name server, one or two brokers, producers and consumers. Subclasses and arguments plant bugs."""
+
+    BROKER: type[SimBroker] = SimBroker
+    CONSUMER: type[Consumer] = Consumer
+
+    def __init__(self, seed: int, *, tells: bool = False) -> None:
+        self.engine = engine = Engine(seed, tells=tells)
+        chance = engine.chance
+        self.network = Network(engine)
+        self.history = History(sync_flush=chance.random() < 0.6, groups={TOPIC: GROUPS})
+        self.namesrv = SimNameServer(engine, self.network, NAMESRV)
+        self.brokers = [
+            self.BROKER(
+                engine,
+                self.network,
+                self.history,
+                name=f"broker-{letter}",
+                address=Host(f"10.0.2.{number + 1}", 10911),
+                namesrv=NAMESRV,
+                faults=self.faults(),
+            )
+            for number, letter in enumerate("ab"[: chance.choice((1, 1, 2))])
+        ]
+        self.network.rates = NetworkRates(
+            lost=chance.choice((0, 0.005, 0.02)),
+            doubled=chance.choice((0, 0.01)),
+            cut=chance.choice((0, 0.003, 0.01)),
+            late=chance.choice((0, 0.02)),
+            refused=chance.choice((0, 0.05)),
+        )
+        self.producers = [self._producer(number) for number in range(2)]
+        self._members = 0
+        self.consumers = [self._consumer(group) for group in GROUPS for _ in range(chance.choice((1, 2)))]
+        engine.tell(f"seed {seed}: {'SYNC' if self.history.sync_flush else 'ASYNC'}_FLUSH, {len(self.brokers)} brokers")
+
+    def faults(self) -> Faults:
+        """Draw what a machine suffers from: most suffer from little at a time, so that what is wrong is seen."""
+        choice = self.engine.chance.choice
+        return Faults(
+            disk=Rates(
+                power_cut=choice((0, 0.001, 0.005)),
+                full=choice((0, 0, 0.01)),
+                write_error=choice((0, 0, 0.004)),
+                sync_error=choice((0, 0, 0.01)),
+                short_read=choice((0, 0.1)),
+                read_error=choice((0, 0, 0.001)),
+            ),
+            sync_ms_max=choice((2.0, 8.0, 300.0)),
+            rot=choice((0, 0.2)),
+            lane=choice((0.0, 0.5, 1.0)),
+            checkpoint_ms=choice((700.0, 3_000.0, 10_000.0)),
+        )
+
+    def _producer(self, number: int) -> Producer:
+        return Producer(self.engine, self.network, self.history, f"producer-{number}", NAMESRV, TOPIC)
+
+    def _consumer(self, group: str) -> Consumer:
+        self._members += 1
+        name = f"{group}-{self._members}"
+        return self.CONSUMER(self.engine, self.network, self.history, name, NAMESRV, group, TOPIC)
+
+    def live(self) -> History:
+        """Go through it all; return what was seen."""
+        engine = self.engine
+        engine.run_until(1.0)
+        for broker in self.brokers:
+            broker.begin(TOPIC)
+        engine.after(engine.between(500, 2_000), self._trouble)
+        engine.run_until(TROUBLE_MS)
+        self._calm()
+        engine.run_until(TROUBLE_MS + CALM_MS)
+        for broker in self.brokers:
+            self._audit(broker)
+        return self.history
+
+    def _trouble(self) -> None:
+        """Do one bad thing, and plan the next."""
+        engine = self.engine
+        if engine.now_ms > TROUBLE_MS:
+            return
+        chance = engine.chance
+        broker = chance.choice(self.brokers)
+        match chance.choice(("kill", "power", "power", "stop", "consumer", "jump", "namesrv", "nothing")):
+            case "kill":
+                broker.kill(power=False)
+            case "power":
+                broker.kill(power=True)
+            case "stop":
+                broker.stop()
+            case "consumer":
+                place = chance.randrange(len(self.consumers))
+                self.consumers[place].kill()
+                self.consumers[place] = self._consumer(self.consumers[place].group)
+            case "jump":
+                broker.jump(chance.choice((-5_000, -500, 500, 5_000)))
+            case "namesrv":
+                if NAMESRV in self.network.listeners:
+                    self.namesrv.kill()
+        engine.after(engine.between(200, 4_000), self._trouble)
+
+    def _calm(self) -> None:
+        self.engine.tell("calm")
+        self.network.rates = NetworkRates()
+        for broker in self.brokers:
+            broker.settle()
+        for producer in self.producers:
+            producer.stopped = True
+
+    def _audit(self, broker: SimBroker) -> None:
+        """Read every queue of the topics that users see."""
+        assert broker.life is not None, f"{broker.name} did not come up again, seed={self.engine.seed}"
+        for topic in (TOPIC, *(name for group in GROUPS for name in (retry_topic(group), dlq_topic(group)))):
+            for queue_id in range(4):
+                self._audit_queue(broker, topic, queue_id)
+
+    def _audit_queue(self, broker: SimBroker, topic: str, queue_id: int) -> None:
+        life = broker.life
+        assert life is not None
+        offset, tries = 0, AUDIT_TRIES
+        while True:
+            header = PullHeader("audit", topic, queue_id, offset, 32, int(PullSysFlag.SUBSCRIPTION), 0, 0, "*")
+            command = RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext(), opaque=1)
+            (send,) = life.core.handle(Peer(AUDITOR, Host("10.0.0.9", 1)), command, broker.clock_ms())
+            reply = send.command
+            if reply.code == ResponseCode.SYSTEM_ERROR and "damage" in (reply.remark or "") and tries:
+                tries -= 1
+                broker.restore(reply.remark or "")
+                continue
+            if reply.code != ResponseCode.SUCCESS:
+                moved = reply.code in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+                next_offset = int(reply.ext.get("nextBeginOffset", offset)) if moved else offset
+                if next_offset <= offset:
+                    return
+                offset = next_offset
+                continue
+            for message in decode_records(reply.body):
+                note_read(self.history, self.engine.now_ms, "audit", broker.name, message)
+            offset = int(reply.ext["nextBeginOffset"])

@@ -1,0 +1,66 @@
+"""Virtual time: what is to happen when, in an order that the seed alone decides.
+
+    engine = Engine(seed)
+    engine.after(5.0, lambda: ...)      # ms
+    engine.run_until(60_000.0)
+
+Two runs of one seed do the same in the same order: nothing here asks the machine for time, chance or order of sets.
+"""
+
+import heapq
+import random
+from collections.abc import Callable
+
+START_MS = 1_700_000_000_000  # what every wall clock shows at virtual time 0
+
+
+class Timer:
+    """Something that is to happen, and may be called off."""
+
+    __slots__ = ("act",)
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act: Callable[[], None] | None = act
+
+    def cancel(self) -> None:
+        self.act = None
+
+
+class Engine:
+    """The clock, the chance and the agenda of one simulated life."""
+
+    def __init__(self, seed: int, *, tells: bool = False) -> None:
+        """tells: keep every line that is told, for whoever looks at a failing seed."""
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.now_ms = 0.0
+        self.told: list[str] = []
+        self._tells = tells
+        self._agenda: list[tuple[float, int, Timer]] = []
+        self._number = 0
+
+    def after(self, delay_ms: float, act: Callable[[], None]) -> Timer:
+        """Let act happen in delay_ms."""
+        self._number += 1
+        timer = Timer(act)
+        heapq.heappush(self._agenda, (self.now_ms + max(0.0, delay_ms), self._number, timer))
+        return timer
+
+    def run_until(self, end_ms: float) -> None:
+        """Let everything happen that is due before end_ms."""
+        while self._agenda and self._agenda[0][0] < end_ms:
+            self.now_ms, _, timer = heapq.heappop(self._agenda)
+            if timer.act is not None:
+                timer.act()
+        self.now_ms = max(self.now_ms, end_ms)
+
+    def between(self, least: float, most: float) -> float:
+        return self.chance.uniform(least, most)
+
+    def happens(self, rate: float) -> bool:
+        return rate > 0 and self.chance.random() < rate
+
+    def tell(self, text: str) -> None:
+        """Keep a line with its time, if anybody wants to read it."""
+        if self._tells:
+            self.told.append(f"{self.now_ms:10.2f} {text}")
