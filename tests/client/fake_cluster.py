@@ -164,7 +164,7 @@ class FakeBroker(FakeServer):
         match command.code:
             case RequestCode.SEND_MESSAGE_V2 | RequestCode.SEND_BATCH_MESSAGE:
                 return self.send(command)
-            case RequestCode.PULL_MESSAGE:
+            case RequestCode.PULL_MESSAGE | RequestCode.LITE_PULL_MESSAGE:
                 return self.pull(connection, command)
             case RequestCode.HEART_BEAT:
                 beat = HeartbeatData.decode(command.body)
@@ -190,6 +190,13 @@ class FakeBroker(FakeServer):
                 return RemotingCommand.reply_to(command, 0, ext={"offset": str(self.queue(ext).end)})
             case RequestCode.GET_MIN_OFFSET:
                 return RemotingCommand.reply_to(command, 0, ext={"offset": str(self.queue(ext).first)})
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                # Every record is stored at 2 000.
+                kept = self.queue(ext)
+                place = kept.first if int(ext["timestamp"]) <= 2_000 else kept.end
+                return RemotingCommand.reply_to(command, 0, ext={"offset": str(place)})
+            case RequestCode.CHECK_CLIENT_CONFIG:
+                return RemotingCommand.reply_to(command, 0)
             case RequestCode.CONSUMER_SEND_MSG_BACK:
                 return self.send_back(command)
             case RequestCode.LOCK_BATCH_MQ:

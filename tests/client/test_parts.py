@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtrail.client import Averagely, ByCircle, parse_namesrv
+from mqtrail.client import parse_namesrv
 from mqtrail.client.faults import FaultTable, QueueChooser
 from mqtrail.client.process_queue import ProcessQueue
 from mqtrail.client.routes import TopicRoute
@@ -25,29 +25,6 @@ from .helpers import patient
 
 def queues(count: int, *brokers: str) -> list[MessageQueue]:
     return [MessageQueue("orders", broker, number) for broker in brokers or ("broker-a",) for number in range(count)]
-
-
-@patient
-@given(st.integers(0, 40), st.integers(1, 12))
-def test_every_queue_has_exactly_one_member(queue_count: int, member_count: int) -> None:
-    """All members together hold every queue once, their shares differ by one at most, and averagely gives runs."""
-    members = sorted(f"10.0.0.{number}@1" for number in range(member_count))
-    for allocate in (Averagely(), ByCircle()):
-        shares = [allocate(member, queues(queue_count), members) for member in members]
-        assert sorted(queue for share in shares for queue in share) == queues(queue_count)
-        assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    runs = [[queue.queue_id for queue in Averagely()(member, queues(queue_count), members)] for member in members]
-    assert all(run == list(range(run[0], run[0] + len(run))) for run in runs if run)
-
-
-def test_allocation_as_java_gives_it() -> None:
-    """Java's numbers for 8 queues and 3 members, and nothing for a member that is not listed."""
-    members = ["a", "b", "c"]
-    averagely = {member: [q.queue_id for q in Averagely()(member, queues(8), members)] for member in members}
-    assert averagely == {"a": [0, 1, 2], "b": [3, 4, 5], "c": [6, 7]}
-    circle = {member: [q.queue_id for q in ByCircle()(member, queues(8), members)] for member in members}
-    assert circle == {"a": [0, 3, 6], "b": [1, 4, 7], "c": [2, 5]}
-    assert Averagely()("x", queues(8), members) == ByCircle()("x", queues(8), members) == []
 
 
 def test_the_chooser_goes_round_and_avoids_the_last_broker() -> None:

@@ -203,6 +203,9 @@ class HeldQueues:
         """Keep the locks of an ordered consumer; a queue whose lock ran out and is refused is lost."""
         held = [held.process_queue for held in self._held.values()]
         await self._locks.renew(held)
+        gone = [one.queue for one in held if one.dropped and one.queue not in self._held]
+        if gone:  # given up meanwhile, and perhaps locked again just now
+            await self._locks.unlock(gone)
         for process_queue in held:
             if not self._locks.holds(process_queue) and not process_queue.running:
                 self._lose(process_queue)
