@@ -343,11 +343,3 @@ def test_garbage_is_answered(requests: list[tuple[int, dict[str, str], bytes, in
         else:
             assert len(answers) == 1 or (not answers and code in (11, 361))
     FUZZED.advance(1_000)
-
-
-@pytest.mark.parametrize("code", [37, 324])
-def test_later_work_is_refused_in_words(code: int) -> None:
-    """What this broker does not do yet is refused with a remark, never ignored."""
-    reply = Bench(auto_create_topic=True).ask(code)
-    assert reply.code in (ResponseCode.NO_PERMISSION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-    assert reply.remark

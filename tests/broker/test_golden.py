@@ -31,7 +31,7 @@ TAGS = "TagA || TagB || TagC || TagT"
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 # Requests of later work: our broker says that it does not serve them (docs/reference/compatibility.md).
-NOT_SERVED = {25, 37, 306, 307, 309, 314, 316, 321, 324, 325, 329, 354, 907, 908, 1007, 2003, 2004}
+NOT_SERVED = {25, 306, 307, 309, 314, 316, 321, 329, 354, 907, 908, 1007, 2003, 2004}
 NOT_SERVED |= set(range(3001, 3011))
 FLOW_CONTROL = "[TIMEOUT_CLEAN_QUEUE]"  # of a cold JVM; our broker has no queue before its handlers
 
@@ -127,7 +127,7 @@ def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, A
 def test_unserved_codes_say_so() -> None:
     """What is left out above is answered with code 3 in Java's words, not with a guess."""
     bench = Bench()
-    for code in NOT_SERVED - {25, 37, 307, 309}:
+    for code in NOT_SERVED - {25, 307, 309}:
         found: RemotingCommand = bench.ask(code)
         assert (found.code, found.remark) == (3, f" request type {code} not supported")
 

@@ -16,7 +16,6 @@ from mqtrail.store import ConfigFileStore, MemoryDisk, MessageStore, StoreError
 from mqtrail.wire import (
     Handler,
     MQError,
-    NoPermission,
     Peer,
     PeerId,
     Refusal,
@@ -50,12 +49,15 @@ from .pop import HeldPop, Pop
 from .pull import PullMessages
 from .query import QueryMessages
 from .registration import register_command, unregister_command
+from .reply import ReplyMessages
 from .send import SendMessages
 from .send_back import SendBack
 from .stats import Statistics
+from .timer_requests import TimerRequests
 from .timers import Timers
 from .topics import TopicTable
 from .trace import BrokerTrace
+from .transactions import Transactions
 from .writer import MessageWriter
 
 _PAST_ALL: Final = 1 << 62  # a queue offset past any
@@ -93,9 +95,9 @@ class Broker:
         )
         self.writer = MessageWriter(store, self.held, self.stats, self.trace)
         self.delays = DelayedMessages(config, files, store, self.writer)
-        self.timers = Timers(files, store, self.writer, now_ms)
+        self.timers = Timers(config, files, store, self.writer, now_ms)
         self.send = SendMessages(
-            config, self.topics, self.groups, self.locks, self.delays, self.writer, properties, self.trace
+            config, self.topics, self.groups, self.locks, self.delays, self.timers, self.writer, properties, self.trace
         )
         self.pull = PullMessages(
             config,
@@ -129,6 +131,7 @@ class Broker:
             self._serve_held_pop,
             now_ms,
         )
+        self.transactions = Transactions(config, store, self.topics, self.clients, self.offsets, self.writer, now_ms)
         self._boot_ms = now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
         self._next_sweep_ms: int | None = None
@@ -137,6 +140,8 @@ class Broker:
     def _table(self) -> dict[int, Handler]:
         clients = self._client_requests
         offsets = OffsetRequests(self.config, self.store, self.topics, self.groups, self.offsets, self.delays)
+        replies = ReplyMessages(self.config, self.clients, self.send, self._forwards, self.writer)
+        timers = TimerRequests(self.config, self.topics, self.timers, self.writer)
         query = QueryMessages(self.config, self.store)
         topics = TopicRequests(self.topics, self.store, self.offsets, self.stats)
         groups = GroupRequests(
@@ -177,7 +182,13 @@ class Broker:
             RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
             RequestCode.LOCK_BATCH_MQ: clients.lock,
             RequestCode.UNLOCK_BATCH_MQ: clients.unlock,
-            RequestCode.END_TRANSACTION: self._refuse_transaction,
+            RequestCode.END_TRANSACTION: self.transactions.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
+            RequestCode.SEND_REPLY_MESSAGE: replies.handle,
+            RequestCode.SEND_REPLY_MESSAGE_V2: replies.handle,
+            RequestCode.RECALL_MESSAGE: timers.recall,
+            RequestCode.GET_TIMER_CHECK_POINT: timers.checkpoint,
+            RequestCode.GET_TIMER_METRICS: timers.metrics,
             RequestCode.UPDATE_AND_CREATE_TOPIC: topics.update,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.update_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
@@ -245,9 +256,6 @@ class Broker:
                 if send.command.is_response and send.peer == peer.id:
                     send.command.serialize = SerializeType.ROCKETMQ
         return sends
-
-    def _refuse_transaction(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        raise NoPermission("found END_TRANSACTION: half messages are not there yet, none of this broker's is open")
 
     # Held pulls.
 
@@ -317,6 +325,7 @@ class Broker:
             self._next_sweep_ms,
             self.delays.next_due_ms(),
             self.timers.next_due_ms(),
+            self.transactions.next_due_ms(),
             self.pop.next_due_ms(),
             self._client_requests.next_tick_ms(),
             self._forwards.next_deadline_ms(),
@@ -335,7 +344,8 @@ class Broker:
             self.stats.tick(now_ms)
         if now_ms >= self._next_save_ms:
             self.save(now_ms)
-        sends = self._client_requests.tick(now_ms)
+        sends = self.transactions.tick(now_ms)
+        sends += self._client_requests.tick(now_ms)
         sends += self._forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
         sends += self.pop.tick(now_ms)
@@ -344,6 +354,7 @@ class Broker:
     def save(self, now_ms: int) -> None:
         """Write what changed of the tables that are saved now and then."""
         self._next_save_ms = now_ms + self.config.offsets_save_ms
+        self.transactions.save(now_ms)
         self.pop.save(now_ms)
         self.offsets.save(now_ms)
         self.filters.save(now_ms)
@@ -354,6 +365,7 @@ class Broker:
         """Write everything that waits in memory: the last call, before the store is closed."""
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
+        self.transactions.save(now_ms, final=True)
         self.timers.save(now_ms, final=True)
         self.save(now_ms)
 

@@ -70,6 +70,7 @@ class ClientTable:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[PeerId, Client]] = {}
         self._groups_of: dict[PeerId, tuple[set[str], set[str]]] = {}
+        self._producer_ids: dict[str, Client] = {}
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         return self._consumers.get(group)
@@ -79,6 +80,10 @@ class ClientTable:
 
     def producers(self, group: str) -> list[Client]:
         return list(self._producers.get(group, {}).values())
+
+    def producer(self, client_id: str) -> Client | None:
+        """Return the live producer of a client id, whatever its groups."""
+        return self._producer_ids.get(client_id)
 
     def producer_groups(self) -> dict[str, list[Client]]:
         return {group: list(members.values()) for group, members in self._producers.items()}
@@ -93,6 +98,7 @@ class ClientTable:
             self._of(client.peer.id)[1].add(group)
         else:
             known.client_id, known.seen_ms = client.client_id, client.seen_ms
+        self._producer_ids[client.client_id] = client
 
     def register_consumer(self, data: ConsumerData, client: Client, *, subscriptions_known: bool = False) -> bool:
         """Note a heartbeat; return whether the group's members must be told that they share the queues anew.
@@ -122,8 +128,13 @@ class ClientTable:
 
     def unregister_producer(self, group: str, peer: PeerId) -> None:
         members = self._producers.get(group, {})
-        if members.pop(peer, None) is not None:
-            self._groups_of[peer][1].discard(group)
+        member = members.pop(peer, None)
+        if member is not None:
+            producing = self._groups_of[peer][1]
+            producing.discard(group)
+            known = self._producer_ids.get(member.client_id)
+            if not producing and known is not None and known.peer.id == peer:
+                del self._producer_ids[member.client_id]
         if not members:
             self._producers.pop(group, None)
 

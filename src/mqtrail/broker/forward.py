@@ -1,8 +1,9 @@
-"""Requests that the broker hands on to a client and whose answer it hands back: 307, 309.
+"""What the broker asks a client on behalf of another peer: 307, 309 are handed on and back, replies (326) pushed.
 
 Source: AdminBrokerProcessor.callConsumer, Broker2Client, apache/rocketmq broker/.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mqtrail.store import MessageStore
@@ -28,12 +29,17 @@ FORWARDS_MAX = 1_000
 VERSION_ASKABLE = 62  # V3_1_8_SNAPSHOT: older clients do not serve these
 
 
+Finish = Callable[[RemotingCommand | None], list[Send]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Forward:
     asker: Peer
     request: RemotingCommand
     asked: PeerId
     deadline_ms: int
+    finish: Finish | None = None
+    """Makes the answer of the client's, or of None: it gave none. Without it the client's goes back as it is."""
 
 
 class ForwardedRequests:
@@ -64,11 +70,32 @@ class ForwardedRequests:
         self, peer: Peer, request: RemotingCommand, group: str, client_id: str, body: bytes, now_ms: int
     ) -> list[Send]:
         client = self._client(group, client_id)
+        return self._put(peer, request, client.peer.id, RemotingCommand(request.code, dict(request.ext), body), now_ms)
+
+    def ask(
+        self, peer: Peer, request: RemotingCommand, asked: PeerId, command: RemotingCommand, finish: Finish, now_ms: int
+    ) -> list[Send]:
+        """Send a client a command of the broker's; finish makes the answer to the request of the client's answer.
+
+        SystemBusy: too many wait for clients.
+        """
+        return self._put(peer, request, asked, command, now_ms, finish)
+
+    def _put(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        asked: PeerId,
+        command: RemotingCommand,
+        now_ms: int,
+        finish: Finish | None = None,
+    ) -> list[Send]:
         if len(self._waiting) >= FORWARDS_MAX:
             raise SystemBusy(f"found {len(self._waiting)} requests waiting for clients, expected fewer: try later")
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
-        self._waiting[self._opaque] = _Forward(peer, request, client.peer.id, now_ms + self._timeout_ms)
-        return [Send(client.peer.id, RemotingCommand(request.code, dict(request.ext), body, opaque=self._opaque))]
+        command.opaque = self._opaque
+        self._waiting[self._opaque] = _Forward(peer, request, asked, now_ms + self._timeout_ms, finish)
+        return [Send(asked, command)]
 
     def _client(self, group: str, client_id: str) -> Client:
         consumers = self._clients.consumer_group(group)
@@ -88,6 +115,8 @@ class ForwardedRequests:
         if forward is None or forward.asked != peer.id:
             return []
         del self._waiting[reply.opaque]
+        if forward.finish is not None:
+            return forward.finish(reply)
         back = RemotingCommand(reply.code, reply.ext, reply.body, reply.remark, forward.request.opaque, FLAG_RESPONSE)
         return [Send(forward.asker.id, back)]
 
@@ -110,5 +139,8 @@ class ForwardedRequests:
         sends = []
         for opaque in opaques:
             forward = self._waiting.pop(opaque)
+            if forward.finish is not None:
+                sends += forward.finish(None)
+                continue
             sends += answer(forward.asker, forward.request, code=ConsumeMsgTimeout.code, remark=remark)
         return sends

@@ -21,12 +21,12 @@ from mqtrail.wire import (
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_ON,
     PROPERTY_TRAN_MSG,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     MessageIllegal,
-    SystemError_,
     decode_properties,
     encode_properties,
     find_property,
@@ -43,7 +43,10 @@ _TAGS = PROPERTY_TAGS.encode()
 _UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
 _WAIT = PROPERTY_WAIT.encode()
 _TRAN_MSG = PROPERTY_TRAN_MSG.encode()
-_TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+TIMER_PROPERTIES = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+_TIMERS = tuple(name.encode() for name in TIMER_PROPERTIES)
+_TIMER_MARK = b"TIMER_DEL"  # what their names begin with
+_TIMER_OUT_MS = PROPERTY_TIMER_OUT_MS.encode()
 
 
 class StoredProperties(NamedTuple):
@@ -55,6 +58,8 @@ class StoredProperties(NamedTuple):
     delay_level: int
     waits: bool
     """False: the sender does not want to wait for the flush (WAIT=false)."""
+    timed: bool
+    """It asks for a timer (TIMER_DELAY_SEC, …), and for no delay level."""
 
 
 class PropertyRules:
@@ -72,7 +77,7 @@ class PropertyRules:
     def of_message(self, sent: bytes) -> StoredProperties:
         """Return what is stored for a message's properties text.
 
-        MessageIllegal: too long, or DELAY is no number. SystemError_: it asks for a timer, which is not there.
+        MessageIllegal: too long, or DELAY is no number.
         """
         check_size(sent)
         level = delay_level(sent)
@@ -82,26 +87,26 @@ class PropertyRules:
             unique_id = self._unique_id().encode()
             text += b"UNIQ_KEY\x01" + unique_id + b"\x02"
         check_size(text)
-        return StoredProperties(text, unique_id.decode("utf-8", "replace"), tag_hash(text), level, waits(text))
+        timed = level <= 0 and is_timed(text)
+        return StoredProperties(text, unique_id.decode("utf-8", "replace"), tag_hash(text), level, waits(text), timed)
 
     def of_batch_item(self, sent: bytes, batch_wait: bool) -> StoredProperties:
         """Return what is stored for one message of a batch: its own id wins, unlike 5.3.3 (compatibility.md)."""
         stored = self.of_message(sent)
         if stored.delay_level > 0:
             raise MessageIllegal("found a delay level in a batch, expected none: send delayed messages one by one")
+        if stored.timed:
+            raise MessageIllegal("found a timer property in a batch, expected none: send timer messages one by one")
         return stored._replace(waits=batch_wait)
 
     def _with_ours(self, sent: bytes, level: int) -> bytes:
-        timed = any(name.encode() in sent for name in _TIMERS)
-        if not timed and not any(mark in sent for mark in _OURS):
+        untimed = level > 0 and _TIMER_MARK in sent
+        if not untimed and not any(mark in sent for mark in _OURS):
             return (sent if not sent or sent.endswith(b"\x02") else sent + b"\x02") + self._suffix
         properties = decode_properties(sent)
-        for name in _TIMERS:
-            if name in properties and level <= 0:
-                raise SystemError_(
-                    f"found {name}={properties[name]}: timer messages are not there yet; use a delay level (DELAY)"
-                )
-            properties.pop(name, None)
+        if untimed:
+            for name in TIMER_PROPERTIES:
+                properties.pop(name, None)
         properties.pop(PROPERTY_POP_CK, None)
         return encode_properties(properties | self._added).encode()
 
@@ -128,6 +133,15 @@ def delay_level(text: bytes) -> int:
         raise MessageIllegal(
             f"found DELAY={value[:20].decode('utf-8', 'replace')}, expected a level such as 3"
         ) from None
+
+
+def is_timed(text: bytes) -> bool:
+    """Tell whether a properties text asks for a timer. One with TIMER_OUT_MS has been through it."""
+    return (
+        _TIMER_MARK in text
+        and find_property(text, _TIMER_OUT_MS) is None
+        and any(find_property(text, name) is not None for name in _TIMERS)
+    )
 
 
 def waits(text: bytes) -> bool:

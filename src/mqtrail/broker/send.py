@@ -17,6 +17,7 @@ from mqtrail.wire import (
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     RETRY_PREFIX,
+    TIMER_TOPIC,
     TOPIC_LENGTH_MAX,
     UNSENDABLE_TOPICS,
     VERSION_MAX_RECONSUME_TIMES,
@@ -28,6 +29,7 @@ from mqtrail.wire import (
     NoPermission,
     Peer,
     Perm,
+    RecallHandle,
     Refusal,
     RemotingCommand,
     RequestCode,
@@ -62,13 +64,17 @@ from .message_properties import (
     waits,
     with_properties,
 )
+from .timer_records import recall_ms, recalls
+from .timers import Timers
 from .topics import TopicTable
 from .trace import BrokerTrace
+from .transaction_records import half_record
 from .writer import MessageWriter
 
 DLQ_QUEUES = 1
 ADMISSIONS_MAX = 10_000
 _HOST_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6  # the broker's to set
+_OURS = _HOST_BITS | MessageSysFlag.TRANSACTION_MASK
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,7 @@ class SendMessages:
         groups: GroupTable,
         locks: LockTable,
         delays: DelayedMessages,
+        timers: Timers,
         writer: MessageWriter,
         properties: PropertyRules,
         trace: BrokerTrace | None,
@@ -118,6 +125,7 @@ class SendMessages:
         self._groups = groups
         self._locks = locks
         self._delays = delays
+        self._timers = timers
         self._writer = writer
         self.properties = properties
         self._trace = trace
@@ -166,6 +174,11 @@ class SendMessages:
     def accepts_from(self) -> int:
         """Return the time (epoch ms) before which all sends are refused."""
         return self._config.start_accept_ms
+
+    def queue_for(self, header: SendMessageHeader, request: RemotingCommand, now_ms: int) -> tuple[str, int]:
+        """Go through the checks of a send; return where its message goes. Refusal: one of them failed."""
+        destination = self._admit(header, request, now_ms)
+        return destination.topic, destination.queue_id
 
     def _admit(self, header: SendMessageHeader, request: RemotingCommand, now_ms: int) -> _Destination:
         """Go through 5.3.3's checks in its order; return where the messages go. Refusal: one of them failed."""
@@ -244,7 +257,7 @@ class SendMessages:
     def _send_one(self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int) -> list[Send]:
         sent = header.properties.encode()
         destination = self._admit(header, request, now_ms)
-        self._check_transaction(sent, header.sys_flag)
+        is_half = self._is_half(sent, header, destination)
         self._check_body(len(request.body))
         if destination.changes:
             check_size(sent)
@@ -257,17 +270,39 @@ class SendMessages:
             properties=stored.text,
             tags_code=stored.tags_code,
             flag=header.flag,
-            sys_flag=header.sys_flag & ~_HOST_BITS | destination.sys_flag,
+            sys_flag=header.sys_flag & ~_OURS | destination.sys_flag,
             born_timestamp_ms=header.born_timestamp,
             born_host=peer.address.packed(),
             reconsume_times=header.reconsume_times,
         )
-        if stored.delay_level > 0:
-            record = self._delays.divert(record, stored.delay_level, now_ms)
-        (place,) = self._writer.write([record], now_ms)
+        record, kind = self._waiting(record, stored, is_half, now_ms)
+        (place,) = self._writer.write([record], now_ms, kind)
         if self._trace is not None and destination.group is not None:
             self._trace_retry(self._trace, destination, stored, header.reconsume_times, peer, now_ms)
-        return self._answer(peer, request, stored, [place], destination.queue_id)
+        handle = None
+        if record.topic == TIMER_TOPIC and destination.group is None:
+            deliver_ms = recall_ms(record.properties)
+            handle = RecallHandle(destination.topic, self._config.broker_name, deliver_ms, stored.unique_id).encode()
+        return self._answer(peer, request, stored, [place], destination.queue_id, handle)
+
+    def _waiting(
+        self, record: PendingRecord, stored: StoredProperties, is_half: bool, now_ms: int
+    ) -> tuple[PendingRecord, StoredKind | None]:
+        """Return the record as it waits for its transaction, level or time, and as what; as it is, if for nothing."""
+        if is_half:
+            if stored.delay_level > 0 or stored.timed:
+                raise MessageIllegal(
+                    "found a half message with a delay, expected one of both: Apache's broker would drop it when it is "
+                    "due; send it without DELAY and TIMER_ properties"
+                )
+            return half_record(record), StoredKind.HALF
+        if stored.delay_level > 0:
+            return self._delays.divert(record, stored.delay_level, now_ms), None
+        if stored.timed:
+            waiting = self._timers.divert_sent(record, now_ms)
+            if waiting.topic == TIMER_TOPIC:
+                return waiting, StoredKind.RECALL if recalls(waiting.properties) else StoredKind.DELAY
+        return record, None
 
     def _trace_retry(
         self,
@@ -294,12 +329,24 @@ class SendMessages:
             now_ms=now_ms,
         )
 
-    def _check_transaction(self, properties: bytes, sys_flag: int) -> None:
-        if is_transactional(properties) or sys_flag & MessageSysFlag.TRANSACTION_MASK:
+    def _is_half(self, properties: bytes, header: SendMessageHeader, destination: _Destination) -> bool:
+        """Tell whether a message is to wait for its transaction's end. NoPermission: none is taken.
+
+        A group's own copy of a message never is, nor what clients before 4.6.1 send again with a delay.
+        """
+        is_half = is_transactional(properties) and destination.group is None
+        if is_half and header.reconsume_times > 0 and delay_level(properties) > 0:
+            is_half = False
+        if not is_half:
+            if destination.group is None and not is_transactional(properties):
+                _refuse_bits(header.sys_flag)
+            return False
+        if self._config.reject_transactions:
             raise NoPermission(
-                f"the broker[{self._config.address.ip}] sending transaction message is forbidden: half messages are "
-                "not there yet; send without a transaction, or to Apache RocketMQ"
+                f"the broker[{self._config.address.ip}] sending transaction message is forbidden: found TRAN_MSG=true, "
+                "expected none while rejectTransactionMessage=true"
             )
+        return True
 
     def _check_body(self, size: int) -> None:
         if not 0 < size <= self._config.message_size_max:
@@ -319,16 +366,19 @@ class SendMessages:
             )
         destination = self._admit(header, request, now_ms)
         of_batch = header.properties.encode()
-        self._check_transaction(of_batch, header.sys_flag)
+        _refuse_bits(header.sys_flag)
+        _refuse_half(of_batch)
         self._check_body(len(request.body))
         if delay_level(of_batch) > 0:
             raise MessageIllegal("found a delay level on a batch, expected none: send delayed messages one by one")
         batch = self.properties.of_message(of_batch)
+        if batch.timed:
+            raise MessageIllegal("found a timer property on a batch, expected none: send timer messages one by one")
         items = decode_batch(request.body)
         wait = waits(of_batch)
         records = []
         for item in items:
-            self._check_transaction(item.properties, 0)
+            _refuse_half(item.properties)
             stored = self.properties.of_batch_item(item.properties, wait)
             records.append(
                 PendingRecord(
@@ -354,6 +404,7 @@ class SendMessages:
         stored: StoredProperties,
         places: list[Appended],
         queue_id: int,
+        recall_handle: str | None = None,
     ) -> list[Send]:
         address = self._config.address
         header = SendResponseHeader(
@@ -361,6 +412,7 @@ class SendMessages:
             queue_id=queue_id,
             queue_offset=places[0].queue_offset,
             transaction_id=stored.unique_id,
+            recall_handle=recall_handle,
             msg_region=self._config.region_id,
             trace_on=self._config.trace_on,
         )
@@ -370,3 +422,17 @@ class SendMessages:
 
 def _filter_bit(config: TopicConfig) -> int:
     return MessageSysFlag.MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+
+
+def _refuse_bits(sys_flag: int) -> None:
+    """Refuse what the store would keep in no queue: 5.3.3 takes such a message, and nobody ever sees it."""
+    if sys_flag & MessageSysFlag.TRANSACTION_MASK:
+        raise MessageIllegal(
+            f"found transaction bits {sys_flag & MessageSysFlag.TRANSACTION_MASK:#x} in sysFlag without TRAN_MSG=true, "
+            "expected both or none"
+        )
+
+
+def _refuse_half(properties: bytes) -> None:
+    if is_transactional(properties):
+        raise MessageIllegal("found TRAN_MSG=true in a batch, expected none: send half messages one by one")

@@ -31,23 +31,13 @@ from mqtrail.wire import (
     java_string_hash,
 )
 
-from .message_properties import tag_hash, with_real_queue
+from .message_properties import TIMER_PROPERTIES, tag_hash, with_real_queue
 
 ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; longer waits are made of several
-TIMER_PROPERTIES: Final = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 _UNITS_MS: Final = {PROPERTY_TIMER_DELAY_SEC: 1_000, PROPERTY_TIMER_DELAY_MS: 1, PROPERTY_TIMER_DELIVER_MS: 1}
 _OUT_MS: Final = PROPERTY_TIMER_OUT_MS.encode()
 _DEL_UNIQKEY: Final = b"TIMER_DEL_UNIQKEY"
 _NUMBER_DIGITS_MAX: Final = 18  # beyond, no date and no delay
-
-
-def is_timed(text: bytes) -> bool:
-    """Tell whether a properties text asks for a timer. One with TIMER_OUT_MS has been through it."""
-    return (
-        b"TIMER_DEL" in text
-        and find_property(text, _OUT_MS) is None
-        and any(find_property(text, name.encode()) is not None for name in TIMER_PROPERTIES)
-    )
 
 
 def due_ms(text: bytes, now_ms: int) -> int:
@@ -69,6 +59,13 @@ def due_ms(text: bytes, now_ms: int) -> int:
 def recalls(text: bytes) -> bool:
     """Tell whether the message is there to recall another one."""
     return b"TIMER_DEL_UNIQKEY\x01" in text and find_property(text, _DEL_UNIQKEY) is not None
+
+
+def recall_ms(text: bytes) -> int:
+    """Return the delivery time that a waiting record's recall handle names: it falls into the same second."""
+    value = find_property(text, _OUT_MS)
+    assert value is not None, "a record that waits says until when"
+    return int(value) + 1
 
 
 def out_ms(due: int) -> int:

@@ -29,14 +29,16 @@ from mqtrail.wire import (
     MessageIllegal,
     MQError,
     QueryNotFound,
+    SystemError_,
     TimerMetric,
     TimerMetrics,
     decode_head,
     find_property,
 )
 
+from .config import BrokerConfig
 from .files import TIMER_METRICS_FILE, load_table, next_version
-from .timer_records import ROLL_WINDOW_MS, delivered_record, wait_of, waiting_record
+from .timer_records import ROLL_WINDOW_MS, delivered_record, due_ms, out_ms, recalls, wait_of, waiting_record
 from .writer import MessageWriter
 
 READ_COUNT: Final = 64  # messages of the timer topic read at once
@@ -52,12 +54,16 @@ AHEAD_MAX_MS: Final = (
 )  # a slot so far ahead of what is delivered might be another one's place in the wheel
 METRICS_SAVE_MS: Final = 60_000
 _MAGIC_BITS: Final = 4
+_SPREAD, _SPREAD_OF = 389, 1_000  # without a common divisor
 
 
 class Timers:
     """The timers of one broker."""
 
-    def __init__(self, files: ConfigFileStore, store: MessageStore, writer: MessageWriter, now_ms: int) -> None:
+    def __init__(
+        self, config: BrokerConfig, files: ConfigFileStore, store: MessageStore, writer: MessageWriter, now_ms: int
+    ) -> None:
+        self._config = config
         self._files = files
         self._store = store
         self._writer = writer
@@ -66,7 +72,8 @@ class Timers:
         known = store.timers.checkpoint
         self._saved = known or TimerCheckpoint(floor_ms(now_ms), self._log.end, first)
         self._read_ms = self._saved.read_ms
-        self._queue_offset = min(max(self._saved.queue_offset, first), end)
+        self._queue_offset = min(max(self._saved.queue_offset, store.timers.taken_offset, first), end)
+        self._rebuild_read_ms = self._read_ms
         self._rebuild_end = 0  # messages before it were taken in by an earlier life, whose log is lost
         if store.timers.must_rebuild:
             self._rebuild_end = self._queue_offset
@@ -76,6 +83,7 @@ class Timers:
         self._dirty = False
         self._slot: _SlotReader | None = None
         self._retry_ms = 0
+        self._turn = 0
         table = load_table(files, TIMER_METRICS_FILE, TimerMetrics) or TimerMetrics()
         self._counts = {topic: metric.count for topic, metric in table.timing_count.items()}
         self._counted_ms = {topic: metric.time_stamp for topic, metric in table.timing_count.items()}
@@ -89,6 +97,46 @@ class Timers:
         Past times are served at once.
         """
         return waiting_record(record, due_ms)
+
+    def divert_sent(self, record: PendingRecord, now_ms: int) -> PendingRecord:
+        """Return a sent message that asks for a timer as it is to be written: as it is, if its time has come.
+
+        SystemError_: timers are off, or too many messages wait for its second. MessageIllegal: its time is no number or
+        too far ahead, or it comes too late to recall another one.
+        """
+        text = bytes(record.properties)
+        longest_ms = self._config.timer_delay_max_ms
+        if not self._config.timers:
+            raise SystemError_("accurate timer message is not enabled, timerWheelEnable is false")
+        due = due_ms(text, now_ms)
+        if due > now_ms + longest_ms or (due <= now_ms and recalls(text)):
+            raise MessageIllegal(
+                f"timer message illegal, the delay time should not be bigger than the max delay {longest_ms}ms; or if "
+                f"set del msg, the delay time should be bigger than the current time: found {due - now_ms} ms"
+            )
+        if due <= now_ms:
+            return record
+        self._check_room(out_ms(due))
+        return waiting_record(record, due)
+
+    def _check_room(self, slot_ms: int) -> None:
+        """Refuse some messages of a second that more than timer_slot_max wait for, and all from twice as many on."""
+        limit = self._config.timer_slot_max
+        above = self.waiting_count(slot_ms) - limit
+        if above <= 0:
+            return
+        self._turn = (self._turn + _SPREAD) % _SPREAD_OF  # evenly spread, without chance
+        if self._turn * limit < above * _SPREAD_OF:
+            raise SystemError_(
+                f"timer message is under flow control, max num limit is {2 * limit} or the current value is greater "
+                f"than {limit} and less than {2 * limit}, trigger random flow control: choose another second"
+            )
+
+    @property
+    def kept_ms(self) -> int:
+        """What was due before it (epoch ms) is delivered for good; what was due later may come again after a kill."""
+        known = self._store.timers.checkpoint
+        return 0 if known is None else known.read_ms
 
     def waiting_count(self, slot_ms: int) -> int:
         """Return how many messages wait for a second: TIMER_OUT_MS of a waiting record."""
@@ -123,6 +171,12 @@ class Timers:
 
     def _take_in(self) -> bool:
         """Put what the timer topic has got since into the log and the wheel; return whether there is more of it now."""
+        try:
+            return self._take_some()
+        finally:
+            self._store.timers.taken_offset = self._queue_offset
+
+    def _take_some(self) -> bool:
         end = self._store.max_offset(TIMER_TOPIC, 0)
         left = TAKE_IN_MAX
         while self._queue_offset < end and left > 0:
@@ -157,7 +211,7 @@ class Timers:
 
     def _was_delivered(self, queue_offset: int, slot_ms: int) -> bool:
         """Tell whether a message that is gone through again, because the log is lost, has left its slot before."""
-        return queue_offset < self._rebuild_end and slot_ms < self._saved.read_ms
+        return queue_offset < self._rebuild_end and slot_ms < self._rebuild_read_ms
 
     def _count(self, topic: str, change: int, now_ms: int) -> None:
         self._counts[topic] = self._counts.get(topic, 0) + change
@@ -299,7 +353,10 @@ class Timers:
     def save(self, now_ms: int, *, final: bool = False) -> None:
         """Save what is durable of where the timers stand. final: make it durable, nothing follows."""
         if final and self._log.end > 0:
-            self._store.flush()
+            try:
+                self._store.flush()
+            except (MQError, OSError):
+                return  # the next start does again what the last save does not know of
             self._dirty = True
         if self._unsaved is not None and self._unsaved[0] <= self._store.flushed_offset:
             self._save(self._unsaved[1], exact=False)

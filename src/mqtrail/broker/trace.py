@@ -45,6 +45,8 @@ from .topics import TopicTable
 
 HEADS_MAX: Final = 10_000  # queues, and addresses of clients, whose part of a record is kept
 
+_WAITING_KINDS: Final = (StoredKind.DELAY, StoredKind.HALF, StoredKind.RECALL)  # clients' messages in system topics
+
 Write = Callable[[Sequence[PendingRecord]], object]
 TraceRecord = Delivered | SentBack | DeadLettered
 
@@ -119,7 +121,7 @@ class BrokerTrace:
     def _learn_head(self, topic: str, queue_id: int, kind: StoredKind | None) -> tuple[str, str] | None:
         """Return the parts of a Stored that a queue's messages share; None where they are not traced."""
         heads = None
-        if not self._is_own(topic):
+        if not self._is_own(topic) or kind in _WAITING_KINDS:
             whole = encode_record_text(
                 Stored(
                     broker_name=self._config.broker_name,

@@ -43,7 +43,8 @@ class TimerFiles:
     """What the store keeps for timers. The broker's timers decide; one of them at a time.
 
     checkpoint: where they stand; None before there ever were timers, or when what says so is lost. must_rebuild: the
-    log is lost, the checkpoint is not. report: what a start found amiss, for the operator.
+    log is lost, the checkpoint is not. taken_offset: messages of the queue before it are in the log, as this life knows
+    it (0: see the checkpoint). report: what a start found amiss, for the operator.
     """
 
     def __init__(self, disk: Disk, log_file_size: int) -> None:
@@ -52,6 +53,7 @@ class TimerFiles:
         self.log = TimerLog(disk, log_file_size)
         self.wheel = TimerWheel(disk)
         self.checkpoint: TimerCheckpoint | None = None
+        self.taken_offset = 0
         self.must_rebuild = False
         self.report: str | None = None
 
