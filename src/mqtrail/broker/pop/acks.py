@@ -158,9 +158,10 @@ class PopAcks:
         handle = PopHandle.decode(header.extra_info)
         if handle.is_orderly:
             return self._hide_in_order(peer, request, header, handle, now_ms)
+        pop_time_ms = max(now_ms, handle.pop_time_ms + 1)  # another name than the old check point's, which is acked
         point = PopCheckPoint(
             start_offset=header.offset,
-            pop_time_ms=now_ms,
+            pop_time_ms=pop_time_ms,
             invisible_ms=header.invisible_time,
             count=1,
             queue_id=header.queue_id,
@@ -187,7 +188,7 @@ class PopAcks:
         self._count(header.topic, header.consumer_group, 1)
         if self._stats is not None:
             self._stats.check_point(header.topic, header.consumer_group)
-        response = ChangeInvisibleResponseHeader(now_ms, header.invisible_time, handle.revive_queue_id)
+        response = ChangeInvisibleResponseHeader(pop_time_ms, header.invisible_time, handle.revive_queue_id)
         return answer(peer, request, response.to_ext(), after_offset=after_offset)
 
     def _hide_in_order(

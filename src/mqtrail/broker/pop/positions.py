@@ -40,7 +40,7 @@ _TAGS: Final = PROPERTY_TAGS.encode()
 _REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
 _NEXT_OFFSET: Final = NEXT_OFFSET.encode()
 _CHECK_POINT: Final = CHECK_POINT_TAG.encode()
-_TAGS_READ: Final = (_CHECK_POINT, ACK_TAG.encode())
+_ACK: Final = ACK_TAG.encode()
 
 _Key = tuple[str, str, int]  # group, topic, queue id
 
@@ -121,15 +121,17 @@ class Positions:
     def _gather(self, log: str, log_queue_id: int, start: int, found: dict[_Key, tuple[int, int | None]]) -> None:
         """Add to found: (group, topic, queue id) -> (when, where it went on; None: another broker popped)."""
         for body, properties, store_ms in self._records(log, log_queue_id, start):
-            tag = find_property(properties, _TAGS)
-            if tag not in _TAGS_READ or (log == TIMER_TOPIC and find_property(properties, _REAL_TOPIC) != self._revive):
+            waits = log == TIMER_TOPIC  # a check point that has been through it stands in the revive log as well
+            if find_property(properties, _TAGS) != (_CHECK_POINT if waits else _ACK):
+                continue
+            if waits and find_property(properties, _REAL_TOPIC) != self._revive:
                 continue
             try:
                 point = PopCheckPoint.decode(body)  # an ack has the same names for group, topic, queue and pop time
             except BodyError:
                 continue
             text = find_property(properties, _NEXT_OFFSET)
-            if store_ms - point.pop_time_ms > LATE_MS or (text is None and tag != _CHECK_POINT) or text == NO_OFFSET:
+            if store_ms - point.pop_time_ms > LATE_MS or (text is None and not waits) or text == NO_OFFSET:
                 continue
             key = (point.group, point.topic, point.queue_id)
             if store_ms >= found.get(key, (0, None))[0]:

@@ -5,6 +5,9 @@ time, so that every ack of it has been seen; then its messages without an ack ar
 queue's committed offset (of CID_RMQ_SYS_REVIVE_GROUP; the last one done, not the next) moves to it. The offsets are
 saved at once when something was copied: a kill in between repeats the copies of that moment, and loses none.
 
+After a kill the timer store may bring check points once more that were dealt with before it. They are known by what stands
+in the log before the committed offset.
+
 A message whose copy is refused for itself gets a check point of its own and another time, later and later; when the
 store takes nothing at all, everything waits.
 
@@ -60,6 +63,7 @@ PUT_AGAIN_S: Final = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 60
 _TAGS: Final = PROPERTY_TAGS.encode()
 _DELIVER_MS: Final = PROPERTY_TIMER_DELIVER_MS.encode()
 _PointKey = tuple[str, str, int, int, int, str]
+_REPEAT_MS: Final = 600_000  # after a start: what the timer store brings once more has come by then
 
 
 @dataclass(slots=True)
@@ -79,6 +83,7 @@ class _Queue:
     queue_id: int
     next_offset: int
     pending: dict[_PointKey, _Pending] = field(default_factory=dict)
+    done: set[tuple[_PointKey, str | None]] = field(default_factory=set)
     end_ms: int = 0
     look_ms: int | None = None
 
@@ -109,6 +114,7 @@ class Revive:
         self._timers = timers
         self._on_copied = on_copied
         self._born_host = config.address.packed()
+        self._repeats_until_ms = now_ms + _REPEAT_MS
         self._queues = [self._queue(queue_id, now_ms) for queue_id in range(log.queue_nums)]
 
     def _queue(self, queue_id: int, now_ms: int) -> _Queue:
@@ -119,9 +125,25 @@ class Revive:
             self._offsets.commit(REVIVE_GROUP, topic, queue_id, end - 1)
             done = end - 1
         queue = _Queue(queue_id, max(0 if done is None else done + 1, first))
+        self._remember_done(queue, first)
         if end > queue.next_offset:
             queue.look_ms = now_ms
         return queue
+
+    def _remember_done(self, queue: _Queue, first: int) -> None:
+        """Note the check points that an earlier life has dealt with and that may come again."""
+        since_ms = self._timers.kept_ms
+        position = max(first, self._store.offset_by_time(self._log.topic, queue.queue_id, since_ms))
+        while position < queue.next_offset and len(queue.done) < POINTS_MAX:
+            found = self._store.read(self._log.topic, queue.queue_id, position, SCAN_COUNT, SCAN_SIZE)
+            for record in found.records:
+                head = decode_head(record)
+                point = _check_point(head, record)
+                if point is not None and head.queue_offset < queue.next_offset:
+                    queue.done.add((_key(point), point.re_puts))
+            if found.next_queue_offset <= position:
+                return
+            position = found.next_queue_offset
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
         """Note that a queue of the log has grown."""
@@ -145,6 +167,8 @@ class Revive:
         for queue in self._queues:
             if queue.look_ms is None or queue.look_ms > now_ms:
                 continue
+            if now_ms > self._repeats_until_ms:
+                queue.done.clear()
             try:
                 copied |= self._look(queue, now_ms)
             except (MQError, OSError):
@@ -214,9 +238,9 @@ class Revive:
     def _note_check_point(self, queue: _Queue, point: PopCheckPoint, revive_offset: int) -> None:
         if not point.topic or not point.group:
             return
-        key = (point.topic, point.group, point.queue_id, point.start_offset, point.pop_time_ms, point.broker_name or "")
-        queue.pending.pop(key, None)
-        queue.pending[key] = _Pending(point, revive_offset, point.queue_offsets())
+        key = _key(point)
+        if key not in queue.pending and (key, point.re_puts) not in queue.done:
+            queue.pending[key] = _Pending(point, revive_offset, point.queue_offsets())
 
     def _note_ack(self, queue: _Queue, ack: PopAck) -> None:
         broker_name = ack.broker_name or self._config.broker_name
@@ -324,3 +348,19 @@ class Revive:
             re_puts=str(times + 1),
         )
         self._log.write([self._log.check_point(again, queue_id, now_ms)], now_ms)
+
+
+def _key(point: PopCheckPoint) -> _PointKey:
+    """Return what its acks name a check point by."""
+    return (point.topic, point.group, point.queue_id, point.start_offset, point.pop_time_ms, point.broker_name or "")
+
+
+def _check_point(head: RecordHead, record: Buffer) -> PopCheckPoint | None:
+    """Return the check point in a record of the log, None: it is another record."""
+    properties = bytes(record[head.properties_start : head.properties_end])
+    if find_property(properties, _TAGS) != CHECK_POINT_TAG.encode():
+        return None
+    try:
+        return PopCheckPoint.decode(bytes(record[head.body_start : head.body_end]))
+    except BodyError:
+        return None

@@ -11,5 +11,9 @@ class Timing(Protocol):
     def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
         """Return the record as it waits in the timer topic until due_ms. Refusal: it may not wait so long."""
 
+    @property
+    def kept_ms(self) -> int:
+        """What was due before it has been handed on for good; what was due later may come again after a kill."""
+
     def next_due_ms(self) -> int | None:
         """Return when the next record is due, None while none waits."""

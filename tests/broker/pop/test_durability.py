@@ -1,0 +1,261 @@
+"""What outlives a restart, and what a kill: a popped message without an ack comes again, an acknowledged one does not."""
+
+import random
+
+import pytest
+
+from mqtrail.store import PendingRecord, StoreFull
+from mqtrail.wire import PopCheckPoint, encode_properties
+
+from ..helpers import Bench
+from .helpers import INVISIBLE_MS, RETRY, REVIVE_TOPIC, SETTLED_MS, ack, ask_pop, bodies, hide, hold_pop, pop, send
+
+
+def kill(bench: Bench) -> None:
+    """Start another broker on the same store and files, as they are: nothing is saved, nothing says goodbye."""
+    bench.broker = bench._new_broker()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    bench = Bench(offsets_save_ms=3_600_000)
+    send(bench, "first")
+    for one in pop(bench):
+        ack(bench, one)
+    bench.broker.save(bench.now_ms)
+    return bench
+
+
+def test_restart(bench: Bench) -> None:
+    """A stop in good order forgets neither what was popped nor what was acknowledged."""
+    send(bench, "done", "open")
+    done, _ = pop(bench)
+    ack(bench, done)
+    bench.restart()
+    assert pop(bench) == []
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(pop(bench)) == ["open"]
+
+
+def test_kill(bench: Bench) -> None:
+    """After a kill the offsets of the last save are old; the log says where the group went on."""
+    send(bench, "done", "open")
+    done, _ = pop(bench)
+    ack(bench, done)
+    kill(bench)
+    assert bench.broker.pop.recovered_count == 1
+    assert pop(bench) == []
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(pop(bench)) == ["open"]
+
+
+def test_kill_before_the_first_save() -> None:
+    """The first pop ever is noted before it is answered."""
+    bench = Bench(offsets_save_ms=3_600_000)
+    send(bench, "done")
+    for one in pop(bench):
+        ack(bench, one)
+    kill(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert pop(bench) == []
+
+
+def test_kill_after_revive(bench: Bench) -> None:
+    """What was revived, popped again and acknowledged before a kill is not revived once more."""
+    send(bench, "again")
+    pop(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    for one in pop(bench):
+        ack(bench, one)
+    kill(bench)
+    bench.advance(60_000)
+    assert pop(bench) == []
+    assert len(bench.messages(RETRY)) == 1
+
+
+def test_kill_between_copy_and_save(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill in that moment brings the copy twice, and loses none."""
+    send(bench, "again")
+    pop(bench)
+    bench.advance(INVISIBLE_MS - 1_000)
+    monkeypatch.setattr(bench.files, "save", lambda name, value: None)
+    bench.advance(1_000 + SETTLED_MS)
+    monkeypatch.undo()
+    kill(bench)
+    bench.advance(SETTLED_MS)
+    assert bodies(pop(bench)) == ["again", "again"]
+
+
+def test_reset_then_kill(bench: Bench) -> None:
+    """What was popped before a reset does not undo it; what was popped after it counts."""
+    send(bench, "a", "b", "c")
+    pop(bench)
+    bench.broker.offsets.reset("g", "orders", 0, 1)
+    assert bodies(pop(bench, max_msg_nums=1)) == ["a"]
+    kill(bench)
+    assert bodies(pop(bench)) == ["b", "c"]
+
+
+def test_another_broker_in_between(bench: Bench) -> None:
+    """A check point without our mark is another broker's: then the saved offset stands."""
+    send(bench, "a", "b")
+    pop(bench, max_msg_nums=1)
+    point = PopCheckPoint(2, bench.now_ms, 10_000, 0, 1, 0, "orders", "g", diffs=(0,), broker_name="broker-a")
+    properties = encode_properties({"TAGS": "ck", "REAL_TOPIC": REVIVE_TOPIC, "REAL_QID": "0"}).encode()
+    record = PendingRecord("rmq_sys_wheel_timer", 0, point.encode(), properties, 3176, bench.now_ms, b"\0" * 8)
+    bench.store.append([record], bench.now_ms)
+    kill(bench)
+    assert bench.broker.pop.recovered_count == 0
+    assert bodies(pop(bench)) == ["a", "b"]
+
+
+def test_long_stop(bench: Bench) -> None:
+    """After a long stop an ack that comes before its check point was dealt with still counts."""
+    send(bench, "late", "open")
+    late, _ = pop(bench)
+    bench.broker.stop(bench.now_ms)
+    bench.now_ms += 3_600_000
+    kill(bench)
+    assert ack(bench, late).code == 0
+    bench.advance(SETTLED_MS)
+    assert bodies(pop(bench)) == ["open"]
+
+
+def test_hidden_outlives_a_kill(bench: Bench) -> None:
+    send(bench, "later")
+    [one] = pop(bench)
+    hide(bench, one, 60_000)
+    kill(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert pop(bench) == []
+    bench.advance(60_000)
+    assert bodies(pop(bench)) == ["later"]
+
+
+def test_orders_outlive_a_kill(bench: Bench) -> None:
+    """Of messages popped in order, too, an acknowledged one does not come again."""
+    send(bench, "a", "b", queue_id=1)
+    a, _ = pop(bench, order=True, queue_id=1)
+    ack(bench, a)
+    kill(bench)
+    assert bodies(pop(bench, order=True, queue_id=1)) == ["b"]
+
+
+def test_orders_outlive_a_restart(bench: Bench) -> None:
+    """What is closed stays closed over a stop in good order, and opens when its time is up."""
+    send(bench, "a", queue_id=1)
+    pop(bench, order=True, queue_id=1)
+    bench.restart()
+    assert pop(bench, order=True, queue_id=1) == []
+    bench.advance(INVISIBLE_MS)
+    assert bodies(pop(bench, order=True, queue_id=1)) == ["a"]
+
+
+def test_lost_end_of_the_revive_log(bench: Bench) -> None:
+    """A committed offset past the log's end does not make what comes there next invisible."""
+    bench.broker.offsets.commit("CID_RMQ_SYS_REVIVE_GROUP", REVIVE_TOPIC, 0, 99)
+    bench.restart()
+    send(bench, "a")
+    for _ in range(8):
+        pop(bench)
+        bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert len(bench.messages(RETRY)) == 8
+
+
+def test_full_store(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that takes nothing: nothing is handed out that no check point stands for, and nothing is lost."""
+    send(bench, "a", "b")
+    [one] = pop(bench, max_msg_nums=1)
+    monkeypatch.setattr(bench.store, "append", _refuse)
+    assert ask_pop(bench).code == 14
+    assert ack(bench, one).code == 14
+    bench.advance(60_000)
+    monkeypatch.undo()
+    bench.advance(SETTLED_MS)
+    assert sorted(bodies(pop(bench))) == ["a", "b"]
+
+
+def _refuse(*args: object) -> None:
+    raise StoreFull("found a full disk")
+
+
+def test_copy_that_does_not_fit(bench: Bench) -> None:
+    """A message without room for one more property comes again without it."""
+    send(bench, "probe", big="x")
+    [probe] = pop(bench)
+    ack(bench, probe)
+    room = 32_767 - len(encode_properties(probe.message.properties))
+    send(bench, "a", big="x" * (room - 10))
+    [one] = pop(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    [again] = pop(bench)
+    assert again.body == one.body
+    assert "1ST_POP_TIME" not in again.message.properties
+
+
+def test_broken_log_records(bench: Bench) -> None:
+    """What stands in the revive log and makes no sense is passed by."""
+    for tag, body in (("ck", b"no json"), ("ck", b"{}"), ("ack", b"[]"), ("what", b"")):
+        properties = encode_properties({"TAGS": tag}).encode()
+        record = PendingRecord(REVIVE_TOPIC, 0, body, properties, 0, bench.now_ms, b"\0" * 8)
+        bench.broker.writer.write([record], bench.now_ms)
+    bench.advance(SETTLED_MS)
+    assert bench.broker.pop.revive.behind_count() == 0
+
+
+def test_idle_broker_does_nothing(bench: Bench) -> None:
+    """Nothing pending, nothing to look at: no tick is asked for."""
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bench.broker.pop.next_due_ms() is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_lives(seed: int) -> None:
+    """Whatever happens, an acknowledged message never comes again, and every other one comes until it is."""
+    chance = random.Random(seed)
+    bench = Bench(retry_topic_v2=seed % 2 == 1)
+    send(bench, "0")
+    sent = 1
+    open_ = {}
+    acked: set[str] = set()
+    for _ in range(150):
+        match chance.choice(["send", "pop", "pop", "pop", "ack", "ack", "hide", "wait", "wait", "restart", "kill"]):
+            case "send":
+                count = chance.randrange(5)
+                send(bench, *(f"{sent + number}" for number in range(count)), queue_id=chance.randrange(4))
+                sent += count
+            case "pop":
+                for one in pop(bench, max_msg_nums=chance.randint(1, 32), invisible_time=chance.choice([2_000, 9_000])):
+                    assert one.body not in acked, f"{one.body} was acknowledged, {seed=}"
+                    open_[one.body] = one
+            case "ack" if open_:
+                one = open_.pop(chance.choice(sorted(open_)))
+                if bench.now_ms < one.handle.pop_time_ms + one.handle.invisible_ms:
+                    assert ack(bench, one).code == 0
+                    acked.add(one.body)
+            case "hide" if open_:
+                one = open_.pop(chance.choice(sorted(open_)))
+                if bench.now_ms < one.handle.pop_time_ms + one.handle.invisible_ms:
+                    assert hide(bench, one, chance.randrange(20_000)).code == 0
+            case "wait":
+                bench.advance(chance.randrange(6_000))
+            case "restart":
+                bench.restart()
+            case "kill":
+                kill(bench)
+    bench.advance(60_000)
+    for _ in range(200):
+        for one in pop(bench):
+            assert one.body not in acked, f"{one.body} was acknowledged, {seed=}"
+            assert ack(bench, one).code == 0
+            acked.add(one.body)
+    assert acked == {str(number) for number in range(sent)}, f"messages are lost, {seed=}"
+
+
+def test_many_held_and_forgotten(bench: Bench) -> None:
+    """What waited and is over leaves nothing behind."""
+    for _ in range(100):
+        hold_pop(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert len(bench.broker.writer.watched) == 0
+    assert bench.broker.pop.next_due_ms() is None
