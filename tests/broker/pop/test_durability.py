@@ -1,4 +1,4 @@
-"""What outlives a restart, and what a kill: a popped message without an ack comes again, an acknowledged one does not."""
+"""What outlives a restart and a kill: a popped message without an ack comes again, an acknowledged one does not."""
 
 import random
 

@@ -5,8 +5,8 @@ time, so that every ack of it has been seen; then its messages without an ack ar
 queue's committed offset (of CID_RMQ_SYS_REVIVE_GROUP; the last one done, not the next) moves to it. The offsets are
 saved at once when something was copied: a kill in between repeats the copies of that moment, and loses none.
 
-After a kill the timer store may bring check points once more that were dealt with before it. They are known by what stands
-in the log before the committed offset.
+After a kill the timer store may bring check points once more that were dealt with before it. They are known by what
+stands in the log before the committed offset.
 
 A message whose copy is refused for itself gets a check point of its own and another time, later and later; when the
 store takes nothing at all, everything waits.

@@ -1,0 +1,186 @@
+"""Pops in order: closed queues, repeated attempts, counts; and the file that Apache's broker reads too."""
+
+import pytest
+
+from mqtrail.broker.pop.orders import OrderTable
+from mqtrail.store import ConfigFileStore, MemoryDisk
+from mqtrail.wire import (
+    ORDERLY_REVIVE_QUEUE,
+    BatchAck,
+    BatchAckBody,
+    RequestCode,
+    ResponseCode,
+    decode_order_counts,
+)
+
+from ..helpers import OTHER, Bench
+from .helpers import INVISIBLE_MS, ack, ask_pop, bodies, hide, hold_pop, pop, popped_of, send
+
+QUEUE = ("orders", "g", 2)
+START_MS = 1_700_000_000_123
+
+
+@pytest.fixture
+def bench() -> Bench:
+    bench = Bench()
+    send(bench, "a", "b", "c", queue_id=1)
+    return bench
+
+
+def test_counts_and_file_as_apache() -> None:
+    """A life of one queue, with the texts, return values and JSON that ConsumerOrderInfoManager of 5.3.3 gave."""
+    disk = MemoryDisk()
+    orders = OrderTable(ConfigFileStore(disk))
+    assert orders.popped(QUEUE, "att-1", 60_000, [41, 42, 45], START_MS) == ({}, 0)
+    counts, least = orders.popped(QUEUE, "att-2", 60_000, [41, 42, 45], START_MS + 1_000)
+    assert (counts, least) == ({41: 1, 42: 1, 45: 1}, 1)
+    orders.hide(QUEUE, 42, START_MS + 1_000, 1_700_000_099_000)
+    assert orders.ack(QUEUE, 41, START_MS + 1_000) == 42
+    bench = Bench()
+    bench.send()
+    bench.broker.topics.create_own("%RETRY%x", 1, 6, bench.now_ms)
+    bench.broker.groups.find("g", bench.now_ms)
+    orders.save(bench.broker.topics, bench.broker.groups, START_MS + 1_000)
+    assert disk.read("config/consumerOrderInfo.json") == (
+        b'{"table":{"orders@g":{2:{"a":"att-2","cm":1,"i":60000,"l":1700000001123,"o":[41,1,4],'
+        b'"oc":{41:1,42:1,45:1},"ot":{42:1700000099000},"popTime":1700000001123}}}}'
+    )
+    orders = OrderTable(ConfigFileStore(disk))
+    assert orders.popped(QUEUE, None, 60_000, [42, 45, 46], START_MS + 2_000) == ({42: 2, 45: 2}, 0)
+    assert orders.ack(QUEUE, 46, START_MS + 2_000) == 42
+    assert orders.ack(QUEUE, 42, START_MS + 2_000) == 45
+    with pytest.raises(KeyError):
+        orders.ack(QUEUE, 99, START_MS + 2_000)
+    assert orders.ack(QUEUE, 45, 1) is None
+    assert orders.ack(QUEUE, 45, START_MS + 2_000) == 47
+
+
+def test_closed_until_acknowledged(bench: Bench) -> None:
+    """Nobody gets more of the queue before all of it is acknowledged; then it goes on behind."""
+    reply = ask_pop(bench, order=True, max_msg_nums=2)
+    assert reply.ext["reviveQid"] == str(ORDERLY_REVIVE_QUEUE)
+    assert reply.ext["orderCountInfo"] == "0 1 0"
+    a, b = popped_of(reply)
+    assert pop(bench, order=True) == []
+    ack(bench, a)
+    assert pop(bench, order=True) == []
+    assert bench.broker.offsets.get("g", "orders", 1) == 1
+    ack(bench, b)
+    assert bodies(pop(bench, order=True)) == ["c"]
+
+
+def test_other_queues_stay_open(bench: Bench) -> None:
+    pop(bench, order=True, queue_id=1)
+    send(bench, "x", queue_id=0)
+    assert bodies(pop(bench, order=True)) == ["x"]
+
+
+def test_opens_when_its_time_is_up(bench: Bench) -> None:
+    """Then the messages come again from the first without an ack, counted, and no retry topic is there."""
+    a, _, _ = pop(bench, order=True)
+    ack(bench, a)
+    bench.advance(INVISIBLE_MS)
+    reply = ask_pop(bench, order=True)
+    assert bodies(popped_of(reply)) == ["b", "c"]
+    counts = decode_order_counts(reply.ext["orderCountInfo"])
+    assert counts.messages == {("0", 1, 1): 1, ("0", 1, 2): 1}
+    assert counts.queues == {("0", 1): 1}
+    assert "%RETRY%g_orders" not in bench.broker.topics
+
+
+def test_attempt_id(bench: Bench) -> None:
+    """The client whose answer was lost asks again under the same attempt and gets the same, not counted."""
+    for _ in range(2):
+        reply = ask_pop(bench, order=True, attempt_id="one")
+        assert bodies(popped_of(reply)) == ["a", "b", "c"]
+        assert reply.ext["orderCountInfo"] == "0 1 0"
+    assert pop(bench, order=True, attempt_id="two") == []
+
+
+def test_late_and_wrong_acks(bench: Bench) -> None:
+    """An ack of an earlier pop does nothing; one of a message that was not popped is 13; one again is fine."""
+    a, b, _ = pop(bench, order=True)
+    bench.advance(INVISIBLE_MS)
+    again = pop(bench, order=True, max_msg_nums=1)
+    assert ack(bench, b).code == ResponseCode.SUCCESS
+    assert bench.broker.offsets.get("g", "orders", 1) == 0
+    wrong = again[0]
+    wrong.message = b.message
+    assert ack(bench, wrong).code == ResponseCode.MESSAGE_ILLEGAL
+    wrong.message = a.message
+    assert ack(bench, wrong).code == ResponseCode.SUCCESS
+    assert ack(bench, wrong).code == ResponseCode.SUCCESS
+    assert bench.broker.offsets.get("g", "orders", 1) == 1
+
+
+def test_batch_ack(bench: Bench) -> None:
+    a, _, _ = pop(bench, order=True)
+    body = BatchAck("g", "orders", "0", 0, 1, 999, a.handle.pop_time_ms, INVISIBLE_MS, BatchAck.pack([0, 1, 2]))
+    assert bench.ask(RequestCode.BATCH_ACK_MESSAGE, body=BatchAckBody("broker-a", (body,)).encode()).code == 0
+    assert bench.broker.offsets.get("g", "orders", 1) == 3
+
+
+def test_change_invisible(bench: Bench) -> None:
+    """A message may hold its queue for longer, or let it go sooner."""
+    a, b, c = pop(bench, order=True)
+    bench.advance(1_000)
+    reply = hide(bench, a, 500)
+    assert (reply.ext["popTime"], reply.ext["invisibleTime"], reply.ext["reviveQid"]) == (
+        str(a.handle.pop_time_ms),
+        "1500",
+        "999",
+    )
+    hide(bench, b, 500)
+    hide(bench, c, 500)
+    assert pop(bench, order=True) == []
+    bench.advance(500)
+    assert bodies(pop(bench, order=True)) == ["a", "b", "c"]
+
+
+def test_held_pop_is_woken_by_an_ack(bench: Bench) -> None:
+    """Who waits for a closed queue gets it with the ack that opens it, in the same call."""
+    a, b, _ = pop(bench, order=True)
+    ack(bench, a)
+    ack(bench, b)
+    hold_pop(bench, peer=OTHER, order=True)
+    send(bench, "d", queue_id=1)
+    popped = pop(bench, order=True, attempt_id="x")
+    assert popped == []
+    bench.advance(INVISIBLE_MS - 1)
+    assert len(bench.broker.writer.watched) > 0
+    [reply] = bench.advance(1)
+    assert bodies(popped_of(reply.command)) == ["c", "d"]
+
+
+def test_held_pop_is_woken_when_all_is_acknowledged(bench: Bench) -> None:
+    taken = pop(bench, order=True, max_msg_nums=1)
+    hold_pop(bench, peer=OTHER, order=True)
+    replies = bench.tell(
+        RequestCode.ACK_MESSAGE,
+        {
+            "consumerGroup": "g",
+            "topic": "orders",
+            "queueId": "1",
+            "extraInfo": taken[0].handle.encode(),
+            "offset": "0",
+        },
+    )
+    assert [send_.peer for send_ in replies] == [1, OTHER.id]
+    assert bodies(popped_of(replies[1].command)) == ["b", "c"]
+
+
+def test_reset_opens(bench: Bench) -> None:
+    """An administrator's reset counts for a closed queue as well."""
+    pop(bench, order=True)
+    bench.broker.offsets.reset("g", "orders", 1, 1)
+    assert bodies(pop(bench, order=True)) == ["b", "c"]
+
+
+def test_forgotten_after_a_day(bench: Bench) -> None:
+    """What nobody has touched for a day is left out of the file."""
+    pop(bench, order=True)
+    bench.now_ms += 25 * 3_600_000
+    send(bench, "x", queue_id=0)
+    pop(bench, order=True, queue_id=0)
+    bench.broker.save(bench.now_ms)
+    assert list(bench.files.load("consumerOrderInfo.json")["table"]["orders@g"]) == [0]  # type: ignore[index]
