@@ -14,8 +14,10 @@ from typing import Any
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.wire import (
+    HALF_TOPIC,
     BatchItem,
     ConsumerData,
+    EndTransactionHeader,
     HeartbeatData,
     Host,
     LockBatchBody,
@@ -23,11 +25,14 @@ from mqtrail.wire import (
     MessageExt,
     MessageModel,
     MessageQueue,
+    MessageSysFlag,
     Peer,
     PeerId,
     ProducerData,
     PullHeader,
     PullSysFlag,
+    RecallHandle,
+    RecallMessageHeader,
     RemotingCommand,
     RequestCode,
     ResponseCode,
@@ -58,6 +63,8 @@ class World:
         self._asked: dict[tuple[int, int], int] = {}
         self._opaque = 0
         self._waiting: list[Send] = []
+        self._handle = ""  # of the last timer message
+        self._asked_by_broker: dict[int, int] = {}  # peer -> opaque of the last request to it
         self._store.flush()
 
     def _new_broker(self) -> Broker:
@@ -126,6 +133,45 @@ class World:
             args.get("tags", "*"),
         )
         return self._ask(args, RequestCode.PULL_MESSAGE, header.to_ext())
+
+    def _do_end(self, args: Args) -> list[str]:
+        """End the transaction of a half message, told by its queue offset: commit, rollback or unknown."""
+        found = self._store.read(HALF_TOPIC, 0, int(args["half"]), 1, 1)
+        place = decode_records(found.records[0])[0].physical_offset
+        outcome = {
+            "commit": MessageSysFlag.TRANSACTION_COMMIT,
+            "rollback": MessageSysFlag.TRANSACTION_ROLLBACK,
+            "unknown": 0,
+        }[args["as"]]
+        header = EndTransactionHeader(args.get("group", "pg"), int(args["half"]), place, outcome, "ID")
+        header.from_transaction_check = args.get("check") == "true"
+        return self._ask(args, RequestCode.END_TRANSACTION, header.to_ext())
+
+    def _do_recall(self, args: Args) -> list[str]:
+        """Recall the last timer message that was sent."""
+        header = RecallMessageHeader(args["topic"], args.get("handle", self._handle), "pg")
+        return self._ask(args, RequestCode.RECALL_MESSAGE, header.to_ext())
+
+    def _do_reply(self, args: Args) -> list[str]:
+        """Send a reply to a request message."""
+        properties = {"MSG_TYPE": "reply", "CORRELATION_ID": "C1"}
+        if "to" in args:
+            properties["REPLY_TO_CLIENT"] = args["to"]
+        header = SendMessageHeader("pg", "DefaultCluster_REPLY_TOPIC", queue_id=0, born_timestamp=self._now_ms)
+        header.properties = encode_properties(properties)
+        return self._ask(args, RequestCode.SEND_REPLY_MESSAGE_V2, header.to_ext_v2(), args["body"].encode())
+
+    def _do_answer(self, args: Args) -> list[str]:
+        """A client answers the broker's last request to it."""
+        peer = Peer(PeerId(int(args["peer"])), Host("10.0.0.1", 40_000 + int(args["peer"])))
+        code = ResponseCode[args["code"]]
+        reply = RemotingCommand(code, {}, b"", opaque=self._asked_by_broker[peer.id], flag=1)
+        return self._lines(self._broker.handle(peer, reply, self._now_ms))
+
+    def _do_offsets(self, args: Args) -> list[str]:
+        """Show what a group committed."""
+        offsets = self._broker.offsets
+        return [f"{topic} {offsets.queues(args['group'], topic)}" for topic in offsets.topics_of(args["group"])]
 
     def _do_heartbeat(self, args: Args) -> list[str]:
         subscriptions = []
@@ -239,6 +285,8 @@ class World:
         command = send.command
         if not command.is_response:
             kind = "oneway" if command.is_oneway else "request"
+            if not command.is_oneway:
+                self._asked_by_broker[send.peer] = command.opaque
             return f"{kind} to {send.peer}: {RequestCode(command.code).name} {_ext(command.ext)}".rstrip()
         code = self._asked[send.peer, command.opaque]
         parts = [f"reply to {send.peer}: {ResponseCode(command.code).name}"]
@@ -247,6 +295,9 @@ class World:
         if code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
             if command.code == ResponseCode.SUCCESS:
                 parts.append(f"queue={command.ext['queueId']}@{command.ext['queueOffset']}")
+            if "recallHandle" in command.ext:
+                self._handle = command.ext["recallHandle"]
+                parts.append(f"recall at {RecallHandle.decode(self._handle).deliver_ms - START_MS} ms")
         elif code == RequestCode.PULL_MESSAGE:
             if command.ext:
                 names = ("nextBeginOffset", "minOffset", "maxOffset")
@@ -279,13 +330,27 @@ def _ext(ext: Args) -> str:
     return " ".join(f"{name}={text}" for name, text in sorted(ext.items()))
 
 
-_SHOWN = ("DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "UNIQ_KEY", "WAIT")
+_SHOWN = (
+    "DELAY",
+    "REAL_TOPIC",
+    "REAL_QID",
+    "RETRY_TOPIC",
+    "ORIGIN_MESSAGE_ID",
+    "TRANSACTION_CHECK_TIMES",
+    "TRAN_PREPARED_QUEUE_OFFSET",
+    "TIMER_ROLL_TIMES",
+    "TIMER_DEL_UNIQKEY",
+    "UNIQ_KEY",
+    "WAIT",
+)
 
 
 def _message(message: MessageExt, *, properties: bool = False) -> str:
     text = f"{message.topic}/{message.queue_id}@{message.queue_offset} {message.body.decode()!r}"
     if message.reconsume_times:
         text += f" reconsume_times={message.reconsume_times}"
+    if message.sys_flag & MessageSysFlag.TRANSACTION_MASK:
+        text += f" transaction={message.sys_flag & MessageSysFlag.TRANSACTION_MASK:#x}"
     if properties:
         text += "".join(f" {name}={message.properties[name]}" for name in _SHOWN if name in message.properties)
     return text

@@ -18,6 +18,7 @@ from mqtrail.wire import (
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
     IllegalOperation,
+    InvalidParameter,
     MQError,
     NoPermission,
     Peer,
@@ -81,8 +82,8 @@ class TimerRequests:
             raise TopicNotExist(f"recall failed, the topic[{header.topic}] not exist")
         try:
             handle = RecallHandle.decode(header.recall_handle)
-        except MQError as error:
-            raise IllegalOperation(f"recall handle is invalid: {error}") from error
+        except InvalidParameter as error:
+            raise IllegalOperation(f"recall handle is invalid: {error.remark}") from error
         if handle.topic != header.topic:
             raise IllegalOperation(
                 f"recall failed, topic not match: found a handle of {handle.topic}, expected {header.topic}"

@@ -53,6 +53,7 @@ AHEAD_MAX_MS: Final = (
     7 * 86_400_000
 )  # a slot so far ahead of what is delivered might be another one's place in the wheel
 METRICS_SAVE_MS: Final = 60_000
+NO_LIMIT: Final = (1 << 31) - 1  # of timer_slot_max
 _MAGIC_BITS: Final = 4
 _SPREAD, _SPREAD_OF = 389, 1_000  # without a common divisor
 
@@ -122,6 +123,9 @@ class Timers:
     def _check_room(self, slot_ms: int) -> None:
         """Refuse some messages of a second that more than timer_slot_max wait for, and all from twice as many on."""
         limit = self._config.timer_slot_max
+        if limit >= NO_LIMIT:
+            return
+        self._take_in()
         above = self.waiting_count(slot_ms) - limit
         if above <= 0:
             return

@@ -25,6 +25,7 @@ from mqtrail.wire import (
     MQError,
     Peer,
     QueryNotFound,
+    Refusal,
     RemotingCommand,
     ResumeCheckHalfMessageHeader,
     Send,
@@ -145,7 +146,7 @@ class Transactions:
             pending = half_again(record, head, {PROPERTY_TRANSACTION_CHECK_TIMES: "0"})._replace(queue_id=0)
             (place,) = self._writer.write([pending], now_ms, StoredKind.HALF)
         except MQError as error:
-            raise SystemError_(f"{failed} {error}") from error
+            raise SystemError_(f"{failed} {error.remark if isinstance(error, Refusal) else error}") from error
         return answer(peer, request, after_offset=place.end_offset if self._config.sync_flush else 0)
 
     # Op records.

@@ -55,6 +55,7 @@ class TimerFiles:
         self.checkpoint: TimerCheckpoint | None = None
         self.taken_offset = 0
         self.must_rebuild = False
+        self._is_frozen = False  # a sync failed, and the next one would succeed all the same: nothing is noted any more
         self.report: str | None = None
 
     def recover(self, end_offset: int, queue_offset_at: Callable[[int], int | None]) -> None:
@@ -81,13 +82,13 @@ class TimerFiles:
             self.must_rebuild = True
             return
         end = self._find_end(checkpoint.log_position, end_offset)
-        self.log.begin(end)
+        self.log.begin(end, checkpoint.log_position)
         if end > checkpoint.log_position:
             last = self.log.last(end)
             unit = None if last is None else self.log.unit(last)
             found = None if unit is None else queue_offset_at(unit.physical_offset)
             if found is None:
-                self.log.begin(checkpoint.log_position)
+                self.log.begin(checkpoint.log_position, checkpoint.log_position)
             else:
                 self.checkpoint = checkpoint._replace(queue_offset=found + 1)
         if exact and end == checkpoint.log_position:
@@ -145,11 +146,17 @@ class TimerFiles:
 
         The CommitLog must be durable up to what the checkpoint takes for delivered.
         """
+        if self._is_frozen:
+            return
         self.log.write()
-        self.log.sync()
         self.wheel.write(checkpoint.read_ms)
-        if exact:
-            self.wheel.sync()
+        try:
+            self.log.sync()
+            if exact:
+                self.wheel.sync()
+        except BaseException:
+            self._is_frozen = True
+            raise
         data = checkpoint.encode()
         if exact:
             data = data.ljust(EXACT_AT, b"\0") + EXACT.pack(_EXACT_NAME, zlib.crc32(data))

@@ -22,6 +22,7 @@ from mqtrail.store.timers.layout import (
 TIMER_LOG_FOLDER = "timerlog"
 GATHERED_SIZE_MAX = 256 * 1024  # bytes of units kept in memory before they are written
 READ_UNITS = 4_096  # units that a scan reads at once
+READ_SIZE = UNIT.size * READ_UNITS
 MAGIC_MAX = 15
 
 
@@ -49,20 +50,25 @@ class TimerLog:
         """Position after the last file's last byte; 0 without files."""
         return self._segments.end
 
-    def begin(self, end: int) -> None:
-        """Go on at end; what stands behind it is of no account, and zeroed."""
+    def begin(self, end: int, synced_end: int) -> None:
+        """Go on at end; what stands behind it is of no account, and zeroed.
+
+        What stands before it and behind synced_end is written again: an earlier life may have failed to sync it, and
+        the kernel would then show it, call it clean, and lose it.
+        """
         self._gathered.clear()
         self._written = self.end = end
         self._segments.drop_from(self._segments.start_of(end) + self._segments.size)
-        if self._segments.has(end):
-            start = self._segments.start_of(end)
+        for start in self._segments.starts:
             file = self._segments.file(start)
-            for at in range(end - start, self._segments.size, UNIT.size * READ_UNITS):
-                data = file.read_at(at, UNIT.size * READ_UNITS)
-                if not any(data):
-                    break
-                file.write_at(at, bytes(len(data)))
-                self._unsynced[start] = file
+            for at in range(max(start, min(synced_end, end)) - start, self._segments.size, READ_SIZE):
+                data = file.read_at(at, READ_SIZE)
+                kept = data[: max(0, end - start - at)]
+                if not data[len(kept) :].strip(b"\0"):
+                    data = kept
+                if data:
+                    file.write_at(at, kept.ljust(len(data), b"\0"))
+                    self._unsynced[start] = file
 
     def append(
         self, previous: int, magic: int, put_ms: int, slot_ms: int, physical_offset: int, size: int, topic_hash: int
