@@ -322,11 +322,73 @@ def test_oneway_and_unknown_codes() -> None:
 
 
 def test_settings() -> None:
-    """319 shows them; 318 is refused with what to do instead."""
+    """319 shows them, 318 changes them at once."""
     bench = Bench()
+    bench.register()
     assert b"listenPort=9876\n" in bench.ask(RequestCode.GET_NAMESRV_CONFIG).body
-    assert bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG).code == ResponseCode.INVALID_PARAMETER
-    assert bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG, version=409).code == ResponseCode.SYSTEM_ERROR
+    assert bench.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 0
+    changed = b"enableAllTopicList=false\nwaitSecondsForService=3\n"
+    assert bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=changed).code == 0
+    assert bench.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1
+    shown = bench.ask(RequestCode.GET_NAMESRV_CONFIG).body.splitlines()
+    assert set(changed.splitlines()) < set(shown)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        (b"kvConfigPath=/tmp/x", 16, "Can not update config in black list."),
+        (b"configBlackList=", 16, "black list"),
+        (b"clusterTest=true", 29, "found clusterTest, which has no effect here"),
+        (b"listenPort=1", 29, "stands from the start on"),
+        (b"scanNotActiveBrokerInterval=soon", 29, "expected a number"),
+        (b"scanNotActiveBrokerInterval=0", 29, "found scan_ms 0"),
+    ],
+)
+def test_settings_that_cannot_be_changed(line: bytes, code: int, words: str) -> None:
+    """One of them, and nothing is changed; older tools are told 1 where they do not know the code."""
+    bench = Bench()
+    body = b"enableTopicList=false\n" + line + b"\n"
+    reply = bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+    assert reply.code == code
+    assert words in (reply.remark or "")
+    assert b"enableTopicList=true" in bench.ask(RequestCode.GET_NAMESRV_CONFIG).body
+    assert bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=body, version=409).code == (16 if code == 16 else 1)
+
+
+def test_no_routes_before_brokers_had_time() -> None:
+    """needWaitForService: a name server that has just started does not say that a topic is unknown."""
+    bench = Bench(wait_for_service=True)
+    bench.register()
+    reply = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+    assert (reply.code, (reply.remark or "")[:21]) == (1, "name server not ready")
+    bench.now_ms += 45_000
+    assert bench.route() is not None
+
+
+def test_topics_of_units() -> None:
+    """311 to 313 go by the bits that the topic's first broker registered."""
+    bench = Bench()
+    flags = {"plain": 0, "unit": 1, "subscribed": 2, "both": 3}
+    table = {name: TopicConfig(name, 4, 4, topic_sys_flag=flag) for name, flag in flags.items()}
+    body = RegisterBrokerBody(TopicConfigTable(table, DataVersion(1))).encode()
+    bench.ask(RequestCode.REGISTER_BROKER, RegisterBrokerHeader("a", "1.1.1.1:1", "C", "h", 0).to_ext(), body, BROKER)
+    found = {code: TopicList.decode(bench.ask(code).body).topic_list for code in (311, 312, 313)}
+    assert found == {311: ("both", "unit"), 312: ("both", "subscribed"), 313: ("subscribed",)}
+    bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableTopicList=false")
+    assert bench.ask(311).code == 1
+
+
+def test_heartbeats_of_brokers() -> None:
+    """904 keeps a registered broker alive; another one's is answered and changes nothing."""
+    bench = Bench()
+    bench.register()
+    for address in ("1.1.1.1:10911", "9.9.9.9:1"):
+        bench.now_ms += 100_000
+        ext = {"clusterName": "C", "brokerAddr": address, "brokerName": "a"}
+        assert bench.ask(RequestCode.BROKER_HEARTBEAT, ext).code == 0
+        bench.server.tick(bench.now_ms)
+        assert bench.route() is not None
 
 
 def test_brokers_are_bounded() -> None:

@@ -3,7 +3,10 @@
 Source: NamesrvConfig, apache/rocketmq common/.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mqtrail.wire import InvalidParameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +16,23 @@ class NameServerConfig:
     listen_port: int = 9876  # RocketMQ: listenPort; told to those who ask for the configuration
     broker_expire_ms: int = 120_000  # a broker silent for so long is forgotten, where it names no time of its own
     scan_ms: int = 5_000  # RocketMQ: scanNotActiveBrokerInterval
-    topic_list: bool = True  # RocketMQ: enableAllTopicList, enableTopicList
+    topic_list: bool = True  # RocketMQ: enableAllTopicList
+    cluster_topic_list: bool = True  # RocketMQ: enableTopicList; the topics of one cluster, of units
     order_conf_in_route: bool = False  # RocketMQ: orderMessageEnable
     order_conf_to_broker: bool = True  # RocketMQ: returnOrderTopicConfigToBroker
     delete_with_registration: bool = False  # RocketMQ: deleteTopicWithBrokerRegistration
+    wait_for_service: bool = False  # RocketMQ: needWaitForService; no routes before brokers had time to register
+    wait_for_service_ms: int = 45_000  # RocketMQ: waitSecondsForService, there in seconds
     brokers_max: int = 10_000  # registrations kept; further brokers are refused
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work. InvalidParameter names the field."""
+        for name in ("broker_expire_ms", "scan_ms", "brokers_max"):
+            if getattr(self, name) <= 0:
+                raise InvalidParameter(f"found {name} {getattr(self, name)}, expected more than 0")
+
+    def change(self, values: Mapping[str, object]) -> None:
+        """Set fields of the running server: request 318, and the port once it is known. InvalidParameter: none is."""
+        replace(self, **values)  # type: ignore[arg-type]
+        for name, value in values.items():
+            object.__setattr__(self, name, value)

@@ -16,6 +16,7 @@ from mqtrail.wire import (
     VERSION_STRICT_ROUTE_JSON,
     AddWritePermResponseHeader,
     BrokerHeader,
+    BrokerHeartbeatHeader,
     BrokerMemberGroupHeader,
     BrokerNameHeader,
     ClusterHeader,
@@ -55,6 +56,7 @@ from mqtrail.wire import (
 
 from .config import NameServerConfig
 from .routes import RouteTable
+from .settings import change_settings, settings_text
 
 KV_FILE: Final = "kvConfig.json"
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
@@ -73,6 +75,7 @@ class NameServer:
         self._files = ConfigFileStore(MemoryDisk()) if files is None else files
         self._kv = _read_kv(self._files.load(KV_FILE))
         self._next_scan_ms = now_ms + config.scan_ms
+        self._boot_ms = now_ms
         self._handlers: dict[int, Handler] = {
             RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
@@ -85,6 +88,10 @@ class NameServer:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
             RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
             RequestCode.PUT_KV_CONFIG: self._put_kv,
@@ -165,10 +172,22 @@ class NameServer:
         body = b"" if known is None else known.encode()
         return answer(peer, request, DataVersionResponseHeader(changed).to_ext(), body=body)
 
+    def _heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """904: a sign of life of a broker that is registered; of another one it is answered and means nothing."""
+        header = BrokerHeartbeatHeader.from_ext(request.ext)
+        self.routes.seen(header.broker_addr, now_ms)
+        return answer(peer, request)
+
     # Routes.
 
     def _route(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """105, in real JSON for clients from 4.9.4 and those that ask for it, else with bare broker ids."""
+        config = self.config
+        if config.wait_for_service and now_ms - self._boot_ms < config.wait_for_service_ms:
+            raise SystemError_(
+                f"name server not ready: found {now_ms - self._boot_ms} ms since its start, expected "
+                f"{config.wait_for_service_ms} (waitSecondsForService): brokers are still registering"
+            )
         header = RouteHeader.from_ext(request.ext)
         route = self.routes.route(header.topic)
         if route is None:
@@ -205,13 +224,26 @@ class NameServer:
 
     def _topics_of_cluster(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """224."""
-        self._require_topic_list()
+        self._require_cluster_topic_list()
         header = ClusterHeader.from_ext(request.ext)
         return answer(peer, request, body=TopicList(tuple(self.routes.topics_of_cluster(header.cluster))).encode())
 
     def _require_topic_list(self) -> None:
         if not self.config.topic_list:
             raise SystemError_("disable: enableAllTopicList is off on this name server")
+
+    def _require_cluster_topic_list(self) -> None:
+        if not self.config.cluster_topic_list:
+            raise SystemError_("disable: enableTopicList is off on this name server")
+
+    def _unit_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """311: topics of a unit. 312: those that units subscribe to. 313: these without the first."""
+        self._require_cluster_topic_list()
+        unit, subscribed = {
+            RequestCode.GET_UNIT_TOPIC_LIST: (True, None),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (None, True),
+        }.get(RequestCode(request.code), (False, True))
+        return answer(peer, request, body=TopicList(tuple(self.routes.unit_topics(unit, subscribed))).encode())
 
     def _system_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """304."""
@@ -284,20 +316,12 @@ class NameServer:
 
     def _get_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """319."""
-        lines = {
-            "deleteTopicWithBrokerRegistration": self.config.delete_with_registration,
-            "enableAllTopicList": self.config.topic_list,
-            "listenPort": self.config.listen_port,
-            "orderMessageEnable": self.config.order_conf_in_route,
-            "returnOrderTopicConfigToBroker": self.config.order_conf_to_broker,
-            "scanNotActiveBrokerInterval": self.config.scan_ms,
-        }
-        text = "".join(f"{key}={str(value).lower()}\n" for key, value in lines.items())
-        return answer(peer, request, body=text.encode())
+        return answer(peer, request, body=settings_text(self.config).encode())
 
     def _update_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """318. This name server's settings stand from its start on."""
-        raise InvalidParameter("found a change of settings, expected none while it runs: start it with other settings")
+        """318. It lasts until the name server stops. NoPermission, InvalidParameter."""
+        change_settings(self.config, str(request.body, "utf-8", "replace"))
+        return answer(peer, request)
 
 
 def _read_kv(document: dict[str, Any] | None) -> dict[str, dict[str, str]]:

@@ -30,6 +30,7 @@ from mqtrail.wire import (
     SystemError_,
     TopicConfigTable,
     TopicRouteData,
+    TopicSysFlag,
 )
 
 from .config import NameServerConfig
@@ -151,6 +152,12 @@ class RouteTable:
         live.seen_ms = now_ms
         return live.version != version, live.version
 
+    def seen(self, address: str, now_ms: int) -> None:
+        """Note a sign of life; of a broker that is not registered it is none."""
+        live = self._live.get(address)
+        if live is not None:
+            live.seen_ms = now_ms
+
     def unregister(self, address: str, broker_name: str, broker_id: int) -> None:
         """Forget a broker, and the topics that were on it alone."""
         self._live.pop(address, None)
@@ -217,6 +224,18 @@ class RouteTable:
     def topics_of_cluster(self, cluster: str) -> list[str]:
         names = {name for name, group in self._groups.items() if group.cluster == cluster}
         return sorted(topic for topic, queues in self._queues.items() if names & queues.keys())
+
+    def unit_topics(self, unit: bool | None, subscribed: bool | None) -> list[str]:
+        """Return the topics whose UNIT and UNIT_SUB bits, on the first of their brokers, are as asked; None: either."""
+        found = []
+        for topic, queues in sorted(self._queues.items()):
+            flags = next(iter(queues.values())).topic_sys_flag
+            if unit in (None, bool(flags & TopicSysFlag.UNIT)) and subscribed in (
+                None,
+                bool(flags & TopicSysFlag.UNIT_SUB),
+            ):
+                found.append(topic)
+        return found
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Return the names of clusters and brokers, which are topics too, and any broker's address."""

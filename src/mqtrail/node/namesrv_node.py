@@ -1,5 +1,6 @@
 """A name server on a socket."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from mqtrail.namesrv import NameServer, NameServerConfig
@@ -16,7 +17,7 @@ class NameServerNode:
     ) -> None:
         disk = None if folder is None else RealDisk(folder)
         files = None if disk is None else ConfigFileStore(disk)
-        self.core = NameServer(config or NameServerConfig(), files, now_ms=wall_clock_ms())
+        self.core = NameServer(replace(config or NameServerConfig()), files, now_ms=wall_clock_ms())
         self._shell = Shell(self.core)
         self._server = Server(self._shell, server)
 
@@ -31,6 +32,7 @@ class NameServerNode:
     def bind(self, host: str, port: int) -> None:
         """Take the port. BindError."""
         self._server.bind(host, port)
+        self.core.config.change({"listen_port": self.port})
 
     async def start(self) -> None:
         """Serve."""
