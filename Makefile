@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: help demo test check format interop sim browser bench lock clean bootstrap
+.PHONY: help demo test check format interop sim crash fuzz browser bench lock clean bootstrap
 .DEFAULT_GOAL := help
 
 help:  ## Say what each target does
@@ -30,8 +30,14 @@ format: bootstrap  ## Format and mend what the linter can
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(VENV)/python -m pytest tests/interop -m interop
 
-sim: bootstrap  ## Seeded simulation of crashes, thousands of seeds
-	@$(VENV)/python -m pytest tests/sim -m sim
+sim: bootstrap  ## Seeded lives of whole clusters that crash, a minute of seeds of its own; prints how to replay
+	@$(VENV)/python -m tests.sim
+
+crash: bootstrap  ## kill -9 of real brokers under load, and a disk that fills up; some rounds of each
+	@$(VENV)/python -m tests.crash
+
+fuzz: bootstrap  ## Random and mutated frames at both servers and at the net layer, for a minute
+	@$(VENV)/python -m tests.fuzz
 
 bench: bootstrap  ## The figures, beside a real Apache RocketMQ broker (needs cc, JDK 17 and mvn)
 	@$(VENV)/python -m bench

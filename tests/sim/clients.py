@@ -40,7 +40,7 @@ from mqtrail.wire import (
     retry_topic,
 )
 
-from .engine import Engine
+from .engine import START_MS, Engine
 from .history import Handled, History, OffsetSeen, Place, Read, Sent
 from .network import Link, Network
 from .servers import DELAY_LEVELS, first_command
@@ -52,7 +52,7 @@ PAUSE_MS = 300.0
 HEARTBEAT_MS, ROUTE_MS, REBALANCE_MS, COMMIT_MS = 3_000.0, 2_000.0, 2_000.0, 1_000.0
 ATTEMPTS = 3
 RECONSUME_MAX = 2
-KINDS = (12, 3, 0, 2)  # how often each is sent
+KINDS = (12, 3, 3, 2)  # how often each is sent
 ONEWAY_FLAG = 2
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 OnReply = Callable[[RemotingCommand | None], None]
@@ -96,7 +96,9 @@ class Client:
 
     # Requests.
 
-    def request(self, address: str, command: RemotingCommand, on_reply: OnReply, timeout_ms: float = TIMEOUT_MS) -> None:
+    def request(
+        self, address: str, command: RemotingCommand, on_reply: OnReply, timeout_ms: float = TIMEOUT_MS
+    ) -> None:
         """Send a request; on_reply gets the answer, or None once there can be none."""
         self._opaque += 1
         opaque = command.opaque = self._opaque
@@ -219,6 +221,8 @@ class Producer(Client):
         chance = self.engine.chance
         topic, broker, queue_id = chance.choice(self.queues[self.topic])
         message = sent[0]
+        for one in sent:
+            one.attempts += 1
         properties = {"WAIT": "true" if message.waits else "false", "UNIQ_KEY": f"ID{message.number}"}
         sys_flag = 0
         if message.delay_ms:
@@ -231,7 +235,7 @@ class Producer(Client):
             topic,
             queue_id=queue_id,
             sys_flag=int(sys_flag),
-            born_timestamp=int(self.engine.now_ms),
+            born_timestamp=START_MS + int(self.engine.now_ms),
             properties=encode_properties(properties) if len(sent) == 1 else "",
             batch=len(sent) > 1,
         )
@@ -361,9 +365,7 @@ class Consumer(Client):
 
     def _rebalance(self) -> None:
         for broker, address in list(self.addresses.items()):
-            command = RemotingCommand(
-                RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(self.group).to_ext()
-            )
+            command = RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(self.group).to_ext())
             self.request(address, command, partial(self._share, broker))
 
     def _share(self, broker: str, reply: RemotingCommand | None) -> None:

@@ -30,6 +30,7 @@ class Sent:
     decided: str = ""  # commit, rollback
     decided_ms: float | None = None
     waits: bool = True  # whether the answer waits for the flush
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,5 +109,6 @@ class History:
     offsets: list[OffsetSeen] = field(default_factory=list)
     flushed: list[Flushed] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)  # of processes, by broker
     jumps: list[Jump] = field(default_factory=list)
     named: list[str] = field(default_factory=list)  # damage that was told of

@@ -244,6 +244,7 @@ class SimBroker:
         if life is not None:
             life.end()
         self.disk.stop(power=power)
+        self.history.ends[self.name] = self.history.ends.get(self.name, 0) + 1
         if power:
             self.history.lost.append(Lost(self.engine.now_ms, self.name))
         if self.engine.happens(self.faults.rot):
@@ -520,8 +521,6 @@ class Life:
 
     def _register(self) -> None:
         if self._to_namesrv is None or not self._to_namesrv.is_open:
-            self._to_namesrv = self.broker.network.connect(
-                self.broker.namesrv, lambda data: None, lambda: None
-            )
+            self._to_namesrv = self.broker.network.connect(self.broker.namesrv, lambda data: None, lambda: None)
         if self._to_namesrv is not None:
             self._to_namesrv.to_server(encode_command(self.core.registration()))

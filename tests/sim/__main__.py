@@ -1,0 +1,114 @@
+"""`python -m tests.sim`: lives of clusters and of stores, seed after seed, until the time is up.
+
+    python -m tests.sim                             a range of seeds of its own, from the time of day, for a minute
+    python -m tests.sim --first 7000 --count 500    these seeds, however long it takes
+    python -m tests.sim --cluster 7012              one life again, told line by line; --store 7012: of a store alone
+
+A seed's life is the same each time, on every machine: nothing in it asks for time or chance.
+"""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count
+
+from tests.store.hard_life import HardLife
+
+from .checker import check
+from .cluster import Cluster
+
+EPOCH_S = 1_767_225_600  # 2026-01-01
+SEEDS_A_MINUTE = 10_000  # more than can be done in one, so that two runs do not share any
+STORE_STEPS = 60
+
+
+def cluster_life(seed: int) -> list[str]:
+    """Return what one cluster's life broke."""
+    return _problems(lambda: check(Cluster(seed).live()))
+
+
+def store_life(seed: int) -> list[str]:
+    """Return what one store's life broke."""
+    return _problems(lambda: _live(seed))
+
+
+def _live(seed: int) -> list[str]:
+    life = HardLife(seed)
+    life.live(STORE_STEPS)
+    life.check_index()
+    return []
+
+
+def _problems(live: Callable[[], list[str]]) -> list[str]:
+    try:
+        return live()
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}", *traceback.format_tb(error.__traceback__)[-4:]]
+
+
+def run(kind: str, life: Callable[[int], list[str]], seeds: Iterator[int], seconds: float | None, jobs: int) -> bool:
+    """Live seeds until there are none or the time is up; tell the range and what failed. Return whether none did."""
+    first, last, lived, failed = -1, -1, 0, 0
+    deadline_s = None if seconds is None else time.monotonic() + seconds
+    with ProcessPoolExecutor(jobs) as pool:
+        pending: dict[Future[list[str]], int] = {}
+        while True:
+            while len(pending) < 2 * jobs and (deadline_s is None or time.monotonic() < deadline_s):
+                seed = next(seeds, None)
+                if seed is None:
+                    break
+                first, last = seed if first < 0 else first, seed
+                pending[pool.submit(life, seed)] = seed
+            if not pending:
+                break
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                seed, problems = pending.pop(future), future.result()
+                lived += 1
+                if problems:
+                    failed += 1
+                    print(f"{kind} {seed} failed; again: python -m tests.sim --{kind} {seed}", flush=True)
+                    print("".join(f"    {problem}\n" for problem in problems[:5]), end="", flush=True)
+    print(f"{kind}: seeds {first} to {last}, {lived} lives, {failed} failed", flush=True)
+    return not failed
+
+
+def tell(kind: str, seed: int) -> int:
+    """Live one seed again, and tell everything."""
+    if kind == "store":
+        problems = store_life(seed)
+    else:
+        cluster = Cluster(seed, tells=True)
+        problems = _problems(lambda: check(cluster.live()))
+        print("\n".join(cluster.engine.told))
+    print("\n".join(problems) or "every promise was kept")
+    return 1 if problems else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to go on, of both kinds together [60]")
+    parser.add_argument("--first", type=int, help="the first seed [from the time of day]")
+    parser.add_argument("--count", type=int, help="how many seeds of each kind, instead of a time")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes [one a core]")
+    parser.add_argument("--cluster", type=int, metavar="SEED", help="live this cluster again and tell everything")
+    parser.add_argument("--store", type=int, metavar="SEED", help="live this store again")
+    given = parser.parse_args()
+    if given.cluster is not None:
+        return tell("cluster", given.cluster)
+    if given.store is not None:
+        return tell("store", given.store)
+    minutes = (int(time.time()) - EPOCH_S) // 60
+    first = minutes * SEEDS_A_MINUTE if given.first is None else given.first
+    kept = True
+    for kind, life, share in (("cluster", cluster_life, 0.75), ("store", store_life, 0.25)):
+        seeds = count(first) if given.count is None else iter(range(first, first + given.count))
+        kept &= run(kind, life, seeds, None if given.count is not None else given.seconds * share, given.jobs)
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

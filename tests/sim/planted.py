@@ -1,0 +1,112 @@
+"""Bugs planted on purpose: a checker that does not find them could not find others.
+
+Each is a cluster with one part replaced, and what the checker must say of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mqtrail.broker import Broker
+from mqtrail.store import CommitLogStore
+
+from .clients import Consumer, Work
+from .cluster import Cluster
+from .servers import SimBroker
+
+
+class UnsyncedStore(CommitLogStore):
+    """Says that the log is durable, and never syncs it."""
+
+    def begin_flush(self) -> Callable[[], int]:
+        end_offset = self._log.end_offset
+
+        def sync() -> int:
+            self._log.flushed_offset = max(self._log.flushed_offset, end_offset)
+            return self._log.flushed_offset
+
+        return sync
+
+
+class ForgetfulStore(CommitLogStore):
+    """Notes with each flush that queue entries are on the disk too: recovery begins too late."""
+
+    def begin_flush(self) -> Callable[[], int]:
+        return self._log.begin_flush(self._log.end_offset)
+
+
+class HastyBroker(Broker):
+    """Takes delays for half as long as they are."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.delays.delays_ms = [delay_ms // 2 for delay_ms in self.delays.delays_ms]
+
+
+class CarelessBroker(Broker):
+    """Loses every op message: what says that a half message is done with."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.transactions._note = lambda queue_id, queue_offset, now_ms: None  # type: ignore[method-assign]
+
+
+class HastyConsumer(Consumer):
+    """Takes what it was given for processed."""
+
+    def pulled(self, work: Work, next_offset: int) -> None:
+        work.open.clear()
+
+
+class UnsyncedMachine(SimBroker):
+    STORE = UnsyncedStore
+
+
+class ForgetfulMachine(SimBroker):
+    STORE = ForgetfulStore
+
+
+class HastyMachine(SimBroker):
+    CORE = HastyBroker
+
+
+class CarelessMachine(SimBroker):
+    CORE = CarelessBroker
+
+
+class Unsynced(Cluster):
+    BROKER = UnsyncedMachine
+
+
+class Forgetful(Cluster):
+    BROKER = ForgetfulMachine
+
+
+class HastyDelays(Cluster):
+    BROKER = HastyMachine
+
+
+class Careless(Cluster):
+    BROKER = CarelessMachine
+
+
+class HastyOffsets(Cluster):
+    CONSUMER = HastyConsumer
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A bug by name, the cluster that has it, and a word of what is said of it."""
+
+    name: str
+    cluster: type[Cluster]
+    said: str
+
+
+PLANTED = (
+    Planted("skip the sync", Unsynced, "is lost"),
+    Planted("wrong recovery point", Forgetful, "is lost"),
+    Planted("lost op message", Careless, "was committed"),
+    Planted("offset before processing", HastyOffsets, "was not done with"),
+    Planted("early delay", HastyDelays, "before its delay was over"),
+)
