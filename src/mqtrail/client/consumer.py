@@ -258,6 +258,7 @@ class Consumer:
         except (MQError, OSError) as error:
             log.error("consumer.subscription_refused", group=self.group, topic=topic, error=str(error))
         await self._client.heartbeat()
+        self._queues.pull_anew(topic)
         self._wake()
 
     async def _shared_out(self, topic: str, share: Share) -> None:

@@ -153,13 +153,23 @@ class HeldQueues:
         if held is None or not held.task.done():
             return
         log.warning("consumer.queue_taken_again", group=self._group, queue=queue_name(queue))
+        held.process_queue.closing, held.dropping_since = False, 0.0
+        self._pull_anew(held)
+        if self._config.ordered:
+            self._settling.offer_head(held.process_queue)
+
+    def pull_anew(self, topic: str) -> None:
+        """Ask a topic's queues again: what is wanted of it changed, and the pulls that are out ask for what was."""
+        for held in self._held.values():
+            if held.process_queue.queue.topic == topic and not held.process_queue.closing:
+                held.task.cancel()
+                self._pull_anew(held)
+
+    def _pull_anew(self, held: Held) -> None:
         process_queue = held.process_queue
-        process_queue.closing, held.dropping_since = False, 0.0
         held.puller = Puller(self._work, process_queue, process_queue.next_offset)
         process_queue.on_room = held.puller.wake
         held.task = self._client.spawn(held.puller.run())
-        if self._config.ordered:
-            self._settling.offer_head(process_queue)
 
     def _on_moved(self, process_queue: ProcessQueue, offset: int) -> None:
         """The queue keeps other offsets than we asked for: forget what is unsettled and begin anew there."""

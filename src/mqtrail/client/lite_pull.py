@@ -229,6 +229,8 @@ class LitePullConsumer:
         except (MQError, OSError) as error:
             log.error("consumer.subscription_refused", group=self.group, topics=topics, error=str(error))
         await self._client.heartbeat()
+        for topic in topics:
+            self._queues.pull_anew(topic)
         self._rebalancer.wake()
 
     async def assign(self, queues: Iterable[MessageQueue], filters: Mapping[str, Expression] | None = None) -> None:

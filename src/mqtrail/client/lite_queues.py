@@ -107,6 +107,13 @@ class LiteQueues:
         if task.done():
             self.begin(lite)
 
+    def pull_anew(self, topic: str) -> None:
+        """Ask a topic's queues again: what is wanted of it changed, and the pulls that are out ask for what was."""
+        for queue, (lite, task) in list(self._queues.items()):
+            if queue.topic == topic:
+                task.cancel()
+                self._queues[queue] = lite, self._client.spawn(self._run(lite))
+
     async def stop(self) -> None:
         """End all pulls."""
         tasks = [task for _, task in self._queues.values()]
