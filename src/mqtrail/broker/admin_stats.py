@@ -1,4 +1,4 @@
-"""How topics, groups, clients and the broker are doing: 202, 208, 317, 203, 204, 328, 315, 26, 28.
+"""How topics, groups, clients and the broker are doing: 202, 208, 317, 203, 204, 328, 315, 28.
 
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/; BrokerController, StoreStatsService for 28.
 """
@@ -6,7 +6,6 @@ Source: AdminBrokerProcessor, apache/rocketmq broker/processor/; BrokerControlle
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
     MQ_VERSION,
-    BrokerConfigResponseHeader,
     BrokerConsumeStats,
     BrokerConsumeStatsHeader,
     BrokerStatsData,
@@ -16,8 +15,6 @@ from mqtrail.wire import (
     ConsumerNotOnline,
     ConsumeStats,
     ConsumeStatsHeader,
-    DataVersion,
-    InvalidParameter,
     KvTable,
     MessageQueue,
     OffsetWrapper,
@@ -42,7 +39,7 @@ from mqtrail.wire import (
 )
 
 from .clients import Client, ClientTable
-from .config import BrokerConfig, properties_text
+from .config import BrokerConfig
 from .delays import DelayedMessages
 from .groups import GroupTable
 from .offsets import OffsetTable
@@ -199,16 +196,6 @@ class StatsRequests:
         if found is None:
             raise SystemError_(f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
         return answer(peer, request, body=BrokerStatsData(*map(_item, found)).encode())
-
-    def settings(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """26: the settings as lines of a broker.conf."""
-        version = DataVersion(self._boot_ms).encode().decode()
-        ext = BrokerConfigResponseHeader(version).to_ext()
-        return answer(peer, request, ext, body=properties_text(self._config).encode())
-
-    def update_settings(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """25. This broker's settings stand from its start on."""
-        raise InvalidParameter("found a change of settings, expected none while it runs: start it with other settings")
 
     def runtime(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """28."""

@@ -30,7 +30,10 @@ from mqtrail.wire import (
 
 from .access import Access, AclFiles
 from .admin_groups import GroupRequests
+from .admin_offsets import OffsetAdmin
+from .admin_replicas import ReplicaRequests
 from .admin_stats import StatsRequests
+from .admin_store import StoreAdmin
 from .admin_topics import TopicRequests
 from .client_requests import ClientRequests
 from .clients import ClientTable
@@ -52,7 +55,9 @@ from .registration import register_command, unregister_command
 from .reply import ReplyMessages
 from .send import SendMessages
 from .send_back import SendBack
+from .settings import SettingsRequests
 from .stats import Statistics
+from .surveys import ClientSurveys
 from .timer_requests import TimerRequests
 from .timers import Timers
 from .topics import TopicTable
@@ -84,6 +89,7 @@ class Broker:
         self.topics = TopicTable(config, files, now_ms)
         self.groups = GroupTable(config, files, now_ms)
         self.offsets = OffsetTable(files, now_ms)
+        self.offsets.cut(store.max_offset)
         self.clients = ClientTable()
         self.filters = FilterTable(files, now_ms)
         self.locks = LockTable(config.lock_ttl_ms, config.locks_max)
@@ -132,6 +138,7 @@ class Broker:
             now_ms,
         )
         self.transactions = Transactions(config, store, self.topics, self.clients, self.offsets, self.writer, now_ms)
+        self.settings_version = 1  # of settings that request 25 changed: who keeps some asks again
         self._boot_ms = now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
         self._next_sweep_ms: int | None = None
@@ -147,6 +154,12 @@ class Broker:
         groups = GroupRequests(
             self.config.broker_name, self.groups, self.topics, self.clients, self.offsets, self.store
         )
+        name = self.config.broker_name
+        offset_admin = OffsetAdmin(name, self.topics, self.groups, self.clients, self.offsets, self.store)
+        store_admin = StoreAdmin(self.topics, self.clients, self.filters, self.store)
+        replicas = ReplicaRequests(self.config, self.store)
+        surveys = ClientSurveys(name, self.topics, self.clients, self.offsets, self.store, self._forwards)
+        settings = SettingsRequests(self.config, self.store, self._boot_ms, self._settings_changed)
         groups.on_reset = lambda topic, queue_id: self.writer.arrived(topic, queue_id, _PAST_ALL, None)
         stats = StatsRequests(
             self.config,
@@ -203,7 +216,9 @@ class Broker:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: groups.consumers_of_topic,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: groups.topics_of_group,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: groups.subscription,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: groups.reset,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: lambda peer, request, now_ms: (
+                groups.reset if self.config.server_side_reset else surveys.reset
+            )(peer, request, now_ms),
             RequestCode.GET_TOPIC_STATS_INFO: stats.topic,
             RequestCode.GET_CONSUME_STATS: stats.group,
             RequestCode.GET_BROKER_CONSUME_STATS: stats.broker_groups,
@@ -211,14 +226,39 @@ class Broker:
             RequestCode.GET_PRODUCER_CONNECTION_LIST: stats.producers,
             RequestCode.GET_ALL_PRODUCER_INFO: stats.all_producers,
             RequestCode.VIEW_BROKER_STATS_DATA: stats.windows,
-            RequestCode.GET_BROKER_CONFIG: stats.settings,
-            RequestCode.UPDATE_BROKER_CONFIG: stats.update_settings,
+            RequestCode.GET_BROKER_CONFIG: settings.show,
+            RequestCode.UPDATE_BROKER_CONFIG: settings.update,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: offset_admin.time_span,
+            RequestCode.QUERY_CORRECTION_OFFSET: offset_admin.corrections,
+            RequestCode.CLONE_GROUP_OFFSET: offset_admin.clone,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: offset_admin.forbid,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: surveys.positions,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: store_admin.clean_expired_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: store_admin.clean_unused_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: store_admin.delete_expired_log,
+            RequestCode.QUERY_CONSUME_QUEUE: store_admin.queue_entries,
+            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: store_admin.refuse_rocksdb,
+            RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: store_admin.refuse_rocksdb,
+            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: store_admin.set_cold_thresholds,
+            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: store_admin.drop_cold_threshold,
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: store_admin.cold_data,
+            RequestCode.SET_COMMITLOG_READ_MODE: store_admin.set_read_ahead,
+            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: replicas.smallest_id_changed,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: replicas.exchange_places,
+            RequestCode.GET_BROKER_HA_STATUS: replicas.status,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: replicas.reset_flushed,
+            RequestCode.GET_BROKER_EPOCH_CACHE: replicas.epochs,
             RequestCode.GET_BROKER_RUNTIME_INFO: stats.runtime,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._forwards.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._forwards.consume_directly,
             **self.access.handlers(),
             **self.pop.handlers(),
         }
+
+    def _settings_changed(self, names: frozenset[str], now_ms: int) -> None:
+        self.settings_version += 1
+        if names & {"permission", "auto_create_topic"}:
+            self.topics.settings_changed(now_ms)
 
     # Commands.
 
@@ -366,8 +406,11 @@ class Broker:
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms, all_of_it=True)
         self.transactions.save(now_ms, final=True)
-        self.timers.save(now_ms, final=True)
-        self.save(now_ms)
+        try:
+            self.store.flush()  # what was delivered must be durable before it counts as that
+        finally:
+            self.timers.save(now_ms, final=True)
+            self.save(now_ms)
 
 
 def _refuse(refusal: Refusal) -> list[Send]:

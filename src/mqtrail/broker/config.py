@@ -7,7 +7,7 @@ Source: BrokerConfig, MessageStoreConfig, apache/rocketmq common/ and store/, re
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from mqtrail.wire import DELAY_LEVELS_DEFAULT, TRACE_TOPIC, Host, InvalidParameter, Perm
@@ -54,6 +54,22 @@ class BrokerConfig:
     lite_pull: bool = True  # RocketMQ: litePullMessageEnable
     property_filter: bool = False  # RocketMQ: enablePropertyFilter; serve subscriptions by SQL92
     filter_retry: bool = False  # RocketMQ: filterSupportRetry; SQL92 on a retry topic: the real topic's expression
+    server_side_reset: bool = True  # RocketMQ: useServerSideResetOffset; off: 222 goes through live consumers (220)
+    config_black_list: str = "configBlackList;brokerConfigPath"  # RocketMQ: configBlackList; keys 25 may not change
+
+    fast_failure: bool = True  # RocketMQ: brokerFastFailureEnable; refuse what waited too long to be served
+    wait_send_ms: int = 200  # RocketMQ: waitTimeMillsInSendQueue
+    wait_pull_ms: int = 5_000  # RocketMQ: waitTimeMillsInPullQueue
+    wait_lite_pull_ms: int = 5_000  # RocketMQ: waitTimeMillsInLitePullQueue
+    wait_heartbeat_ms: int = 31_000  # RocketMQ: waitTimeMillsInHeartbeatQueue
+    wait_transaction_ms: int = 3_000  # RocketMQ: waitTimeMillsInTransactionQueue
+    wait_ack_ms: int = 3_000  # RocketMQ: waitTimeMillsInAckQueue
+    wait_admin_ms: int = 5_000  # RocketMQ: waitTimeMillsInAdminBrokerQueue
+    protect_broker: bool = False  # RocketMQ: disableConsumeIfConsumerReadSlowly
+    consumer_fall_behind_size: int = 16 * 1024 * MIB  # RocketMQ: consumerFallbehindThreshold
+    topic_send_rate_max: int = 0  # messages a second into one topic; 0: any number
+    group_pull_rate_max: int = 0  # messages a second to one group; 0: any number
+    rate_burst_s: int = 2  # seconds' worth of messages that a topic or group may save up
     query_count_max: int = 64  # RocketMQ: maxMsgsNumBatch
     query_count_default: int = 32  # RocketMQ: defaultQueryMaxNum
 
@@ -125,6 +141,7 @@ class BrokerConfig:
             "pull_size_max",
             "offsets_save_ms",
             "client_expire_ms",
+            "rate_burst_s",
             "transaction_check_ms",
             "transaction_op_size_max",
             "timer_delay_max_ms",
@@ -135,6 +152,12 @@ class BrokerConfig:
             raise InvalidParameter(f"found default_request_mode {self.default_request_mode!r}, expected PULL or POP")
         if self.broker_id != 0:
             raise InvalidParameter(f"found broker_id {self.broker_id}, expected 0: slaves are not there yet")
+
+    def change(self, values: Mapping[str, object]) -> None:
+        """Set fields of the running broker: the one way it ever changes (request 25). InvalidParameter: nothing is."""
+        replace(self, **values)  # type: ignore[arg-type]
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
 
 def _boolean(text: str) -> bool:
@@ -185,12 +208,16 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "brokerName": ConfKey("broker_name"),
     "brokerPermission": _number("permission"),
     "brokerTopicEnable": _switch("broker_topic"),
+    "brokerFastFailureEnable": _switch("fast_failure"),
     "channelExpiredTimeout": _number("client_expire_ms"),
     "clusterTopicEnable": _switch("cluster_topic"),
     "defaultMessageRequestMode": ConfKey("default_request_mode"),
     "defaultPopShareQueueNum": _number("default_pop_share_queue_nums"),
+    "configBlackList": ConfKey("config_black_list"),
+    "consumerFallbehindThreshold": _number("consumer_fall_behind_size"),
     "defaultQueryMaxNum": _number("query_count_default"),
     "defaultTopicQueueNums": _number("default_topic_queue_nums"),
+    "disableConsumeIfConsumerReadSlowly": _switch("protect_broker"),
     "enablePropertyFilter": _switch("property_filter"),
     "enableRetryTopicV2": _switch("retry_topic_v2"),
     "filterSupportRetry": _switch("filter_retry"),
@@ -227,6 +254,14 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "timerWheelEnable": _switch("timers"),
     "traceOn": _switch("trace_on"),
     "traceTopicEnable": _switch("trace_topic_enable"),
+    "useServerSideResetOffset": _switch("server_side_reset"),
+    "waitTimeMillsInAckQueue": _number("wait_ack_ms"),
+    "waitTimeMillsInAdminBrokerQueue": _number("wait_admin_ms"),
+    "waitTimeMillsInHeartbeatQueue": _number("wait_heartbeat_ms"),
+    "waitTimeMillsInLitePullQueue": _number("wait_lite_pull_ms"),
+    "waitTimeMillsInPullQueue": _number("wait_pull_ms"),
+    "waitTimeMillsInSendQueue": _number("wait_send_ms"),
+    "waitTimeMillsInTransactionQueue": _number("wait_transaction_ms"),
     "transactionCheckInterval": _number("transaction_check_ms"),
     "transactionCheckMax": _number("transaction_check_max"),
     "transactionOpBatchInterval": _number("transaction_op_delay_ms"),

@@ -100,6 +100,21 @@ class GroupTable:
         self._changed(now_ms)
         return True
 
+    def forbid(self, group: str, topic: str, is_forbidden: bool, now_ms: int) -> None:
+        """Take a topic from a group for reading, or give it back."""
+        topics = dict(self._forbidden.get(group, {}))
+        bits = topics.get(topic, 0)
+        changed = bits | _FORBIDDEN_READ if is_forbidden else bits & ~_FORBIDDEN_READ
+        if changed == bits:
+            return
+        if changed and len(self._forbidden) >= self._config.groups_max and group not in self._forbidden:
+            raise SystemError_(f"found {len(self._forbidden)} groups with forbidden topics, expected fewer")
+        topics[topic] = changed
+        self._forbidden[group] = {name: kept for name, kept in topics.items() if kept}
+        if not self._forbidden[group]:
+            del self._forbidden[group]
+        self._changed(now_ms)
+
     def _changed(self, now_ms: int) -> None:
         self.data_version = next_version(self.data_version, now_ms)
         self._files.save(GROUPS_FILE, self.table().members())

@@ -121,6 +121,16 @@ class TopicTable:
         if self._topics.get(topic.topic) != topic:
             self._put(topic, now_ms)
 
+    def settings_changed(self, now_ms: int) -> None:
+        """Follow settings that were changed: the template's INHERIT bit, and what name servers are told."""
+        default = self._topics.get(DEFAULT_TOPIC)
+        if default is not None:
+            bit = Perm.INHERIT if self._config.auto_create_topic else 0
+            self._topics[DEFAULT_TOPIC] = replace(default, perm=default.perm & ~Perm.INHERIT | bit)
+        elif self._config.auto_create_topic:
+            self._topics[DEFAULT_TOPIC] = _own_topics(self._config)[DEFAULT_TOPIC]
+        self._changed(now_ms)
+
     def delete(self, topic: str, now_ms: int) -> bool:
         """Forget a topic; return whether it was there."""
         if self._topics.pop(topic, None) is None:

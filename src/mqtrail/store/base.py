@@ -116,6 +116,17 @@ class QueueState:
     next_offset: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long records are kept. Times are ms, ratios shares of the partition; CommitLogConfig tells of each."""
+
+    retention_ms: int
+    delete_hours: tuple[int, ...]
+    expire_ratio: float
+    force_ratio: float
+    full_ratio: float
+
+
 class MessageStore(Protocol):
     """See the module. One thread calls it; what the begin_… methods return may run in another one, one at a time."""
 
@@ -138,6 +149,9 @@ class MessageStore(Protocol):
     @property
     def timers(self) -> TimerFiles:
         """What it keeps for the broker's timers."""
+
+    retention: Retention
+    """What `expire` goes by; may be set while the store is open."""
 
     @property
     def disk_ratio(self) -> float:
@@ -212,11 +226,23 @@ class MessageStore(Protocol):
     def dispatch_index(self, count_max: int) -> int:
         """Index at most count_max records that are not yet; return how many were done."""
 
+    def topics(self) -> list[str]:
+        """Return the topics that have queues, sorted."""
+
+    def entries(self, topic: str, queue_id: int, queue_offset: int, count_max: int) -> list[tuple[int, int, int]]:
+        """Return (physical offset, size, tags code) of entries from queue_offset on; none where it is out of range."""
+
+    def clean_queues(self) -> None:
+        """Forget queue entries whose records expired, and files that hold nothing else."""
+
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. Records stay in the log until they expire."""
 
-    def expire(self, now_ms: int) -> int:
-        """Remove what retention and disk limits say may go; return the bytes freed."""
+    def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
+        """Remove what retention and disk limits say may go; return the bytes freed.
+
+        at_any_hour: as in the hours that are set for it.
+        """
 
     def close(self) -> None:
         """Make everything durable, and give the files back."""

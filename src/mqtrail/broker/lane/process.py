@@ -86,8 +86,7 @@ class Lane:
         self._one = send_template(config, _host_hex(config.address) + b"%016X")
         self._batch = send_template(config, b"%b")
         self._batch_id = _host_hex(config.address) + b"%016X"
-        self._body_size_max = config.message_size_max
-        self._open_ms = config.start_accept_ms
+        self._look_at_settings()
         self._signatures = Signatures(broker.access) if broker.access.on else None
         self._json_headers = JSON_HEADERS if self._signatures is None else SIGNED_HEADERS
         self._reads_binary = self._signatures is None and not config.reply_in_kind
@@ -123,6 +122,9 @@ class Lane:
         born_host = self._born_host
         if self._topics.version != self._topics_version:
             self._look_at_topics()
+        if self._broker.settings_version != self._settings_version:
+            self._look_at_settings()
+            body_size_max, is_open = self._body_size_max, now_ms >= self._open_ms
         position, pulled_size = start, 0
         route: Route | None
         while end - position >= FRAME_HEAD_SIZE:
@@ -335,6 +337,13 @@ class Lane:
         if version != self._topics_version:
             self._topics_version = version
             self._routes.clear()
+
+    def _look_at_settings(self) -> None:
+        """Take over what may change while the broker runs (request 25)."""
+        config = self._broker.config
+        self._settings_version = self._broker.settings_version
+        self._body_size_max = config.message_size_max
+        self._open_ms = config.start_accept_ms
 
     def _learn_time(self, text: str | bytes | int) -> int:
         """Return a born timestamp, remembering it: requests of one millisecond share it. -1: no whole number."""
