@@ -1,4 +1,4 @@
-"""The pages under docs/reference say what the code does: every code served and every setting has its entry."""
+"""The pages under docs/reference say what the code does: every request code and every setting has its entry."""
 
 import re
 from dataclasses import fields
@@ -8,6 +8,7 @@ import pytest
 
 from mqtrail.broker import BROKER_CONF, BrokerConfig
 from mqtrail.namesrv import NameServer, NameServerConfig
+from mqtrail.wire import RequestCode, ResponseCode
 
 from .helpers import Bench
 
@@ -18,16 +19,27 @@ def section(title: str) -> str:
     return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
-def codes(text: str) -> set[int]:
-    """Return the numbers in the first column of the section's table."""
-    rows = re.findall(r"^\| ([\d, ]+) \|", text, re.MULTILINE)
-    return {int(number) for row in rows for number in row.split(",")}
+def request_rows() -> dict[int, tuple[str, set[str], str]]:
+    """Return code -> name, who serves it, what it does."""
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| ([\w, ]+) \| (.+) \|$", section("Requests, code by code"), re.MULTILINE)
+    assert len({row[0] for row in rows}) == len(rows), "a code has two rows"
+    return {int(code): (name, set(served.split(", ")), what) for code, name, served, what in rows}
 
 
-def test_served_codes_are_listed() -> None:
-    """The tables of requests are those of the code; 40 goes the other way."""
-    assert codes(section("Requests the broker serves")) - {40} == set(Bench().broker._handlers)
-    assert codes(section("Requests the name server serves")) == set(NameServer(NameServerConfig())._handlers)
+def test_every_request_code_has_its_row() -> None:
+    """One row a code, under its name, and none for a code that is not there."""
+    assert {code: name for code, (name, _, _) in request_rows().items()} == {int(c): c.name for c in RequestCode}
+
+
+@pytest.mark.parametrize("server", ["broker", "name server"])
+def test_rows_say_who_serves(server: str) -> None:
+    """The table is that of the code, both ways; what is refused in words counts as served by nobody."""
+    handlers = Bench().broker._handlers if server == "broker" else NameServer(NameServerConfig())._handlers
+    refused = {code for code, (_, served, what) in request_rows().items() if what.startswith("refused in words")}
+    assert {code for code, (_, served, _) in request_rows().items() if server in served} == set(handlers) - refused
+    for code in refused & set(handlers):
+        assert request_rows()[code][1] == {"nobody"}
+        assert Bench().ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 @pytest.mark.parametrize(
