@@ -19,6 +19,7 @@ from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.node.config import NodeConfig
 from mqtrail.node.flusher import Flusher
 from mqtrail.node.registrar import Registrar
+from mqtrail.node.route_keeper import RouteKeeper
 from mqtrail.node.shell import wall_clock_ms
 from mqtrail.node.upkeep import Upkeep
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
@@ -52,6 +53,7 @@ class BrokerNode:
         self._shell: BrokerShell | None = None
         self._flusher: Flusher | None = None
         self._registrar: Registrar | None = None
+        self._routes: RouteKeeper | None = None
         self._upkeep: Upkeep | None = None
         self._acl: AclWatch | None = None
         self._advertised = ""
@@ -170,6 +172,9 @@ class BrokerNode:
         self._server.application = self._shell
         await self._server.start()
         await self._registrar.start()
+        if namesrvs:
+            self._routes = RouteKeeper(self.core, self._registrar.ask, wall_clock_ms, self._shell.write)
+            self._routes.start()
         self._shell.start()
         self._upkeep.start()
         if self._acl is not None:
@@ -198,6 +203,8 @@ class BrokerNode:
         assert self.core is not None
         if self.core.topics_changed and self._registrar is not None:
             self._registrar.topics_changed()
+        if self._routes is not None:
+            self._routes.look()
         if self._upkeep is not None:
             self._upkeep.appended()
 
@@ -205,6 +212,8 @@ class BrokerNode:
         """Unregister, answer what waits, close everything durably. What was started halfway is stopped too."""
         if self._acl is not None:
             self._acl.stop()
+        if self._routes is not None:
+            await self._routes.stop()
         if self._registrar is not None:
             await self._registrar.stop()
         if self._upkeep is not None:

@@ -61,6 +61,13 @@ class Registrar:
         """Register again at once."""
         self._changed.set()
 
+    async def ask(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Return what the first name server that can be reached answers, None where none can."""
+        for address in self._namesrvs:
+            with suppress(NetError):
+                return await self._pools[address].request(address, replace(command), self._timeout_ms)
+        return None
+
     async def stop(self) -> None:
         """Unregister, close the connections."""
         if self._task is not None:

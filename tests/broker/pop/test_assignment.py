@@ -10,9 +10,11 @@ from mqtrail.wire import (
     PeerId,
     QueryAssignmentBody,
     QueueAssignments,
+    QueueData,
     RequestCode,
     RequestMode,
     ResponseCode,
+    TopicRouteData,
 )
 
 from ..helpers import NOW_MS, OTHER, Bench
@@ -118,3 +120,40 @@ def test_refused_modes(bench: Bench) -> None:
     bench = Bench(auto_create_group=False)
     bench.broker.topics.create_own("orders", 8, 6, NOW_MS)
     assert set_mode(bench) == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_routes_of_other_brokers(bench: Bench) -> None:
+    """A question waits until the name server has said where else the topic is, and is then about all of it."""
+    routes = bench.broker.pop.assignments.routes
+    routes.follows = True
+    body = QueryAssignmentBody("orders", "g", "c2", "AVG").encode()
+    assert bench.tell(RequestCode.QUERY_ASSIGNMENT, body=body) == []
+    assert routes.wanted(bench.now_ms) == ["orders"]
+    assert routes.wanted(bench.now_ms) == []
+    data = (QueueData("broker-a", 8, 8, 6), QueueData("broker-b", 4, 4, 6), QueueData("broker-c", 4, 4, 2))
+    route = TopicRouteData.decode(TopicRouteData(data).encode())
+    [reply] = bench.broker.pop.assignments.learn_route("orders", route, bench.now_ms)
+    found = QueueAssignments.decode(reply.command.body).assignments
+    assert found is not None
+    assert [(one.queue.broker_name, one.queue.queue_id) for one in found] == [
+        ("broker-a", 6),
+        ("broker-a", 7),
+        *(("broker-b", number) for number in range(4)),
+    ]
+    set_mode(bench)
+    assert assigned(bench, "c1") == [(-1, "POP"), (-1, "POP")]
+    bench.advance(30_000)
+    assert routes.wanted(bench.now_ms) == ["orders"]
+    bench.broker.pop.assignments.learn_route("orders", None, bench.now_ms)
+    assert assigned(bench, "c1") == [(-1, "POP"), (-1, "POP")]
+
+
+def test_name_server_that_says_nothing(bench: Bench) -> None:
+    """After three seconds the answer is about this broker's queues alone; a client that left gets none."""
+    bench.broker.pop.assignments.routes.follows = True
+    body = QueryAssignmentBody("orders", "g", "c1", "AVG").encode()
+    bench.tell(RequestCode.QUERY_ASSIGNMENT, body=body)
+    bench.tell(RequestCode.QUERY_ASSIGNMENT, body=body, peer=_peer(9))
+    bench.broker.disconnected(_peer(9).id)
+    [reply] = bench.advance(3_000)
+    assert len(QueueAssignments.decode(reply.command.body).assignments or ()) == 4

@@ -5,10 +5,12 @@ by PULL. Pulled queues are shared out by the client's strategy, as the client wo
 share of 0, the whole topic for every client; with a share of n each client also pops the queues of the n clients behind
 it.
 
-Source: QueryAssignmentProcessor, MessageRequestModeManager, TopicRouteInfoManager, apache/rocketmq 5.3.3 broker/. There
-the queues are those of all brokers in the name server's route; here this broker's, until a route is handed in.
+A question about a topic whose route is not known yet waits until it is (routes.py), or for ROUTE_WAIT_MS.
+
+Source: QueryAssignmentProcessor, MessageRequestModeManager, apache/rocketmq 5.3.3 broker/.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -19,6 +21,7 @@ from mqtrail.wire import (
     MessageQueue,
     NoPermission,
     Peer,
+    PeerId,
     Perm,
     QueryAssignmentBody,
     QueueAssignment,
@@ -28,7 +31,9 @@ from mqtrail.wire import (
     RequestModeTable,
     Send,
     SubscriptionGroupNotExist,
+    SystemBusy,
     TopicNotExist,
+    TopicRouteData,
     answer,
 )
 
@@ -37,12 +42,15 @@ from ..config import BrokerConfig
 from ..files import load_table
 from ..groups import GroupTable
 from ..topics import TopicTable
+from .routes import RouteBook
 
 MODES_FILE: Final = "messageRequestMode.json"
 PULL: Final = "PULL"
 POP: Final = "POP"
 BROADCASTING: Final = "BROADCASTING"
 ALL_QUEUES: Final = -1
+ROUTE_WAIT_MS: Final = 3_000
+WAITING_MAX: Final = 10_000  # questions that wait for a route at once
 
 Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 
@@ -75,6 +83,8 @@ class Assignments:
         self._groups = groups
         self._clients = clients
         table = load_table(files, MODES_FILE, RequestModeTable) or RequestModeTable()
+        self.routes = RouteBook(config.broker_name)
+        self._waiting: deque[tuple[int, str, Peer, RemotingCommand]] = deque()
         self._modes = {topic: dict(modes) for topic, modes in table.message_request_mode_map.items()}
 
     def mode(self, topic: str, group: str) -> RequestMode:
@@ -113,20 +123,59 @@ class Assignments:
     def query(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """400: the client's queues. The body is empty where the broker cannot tell: the client keeps what it has."""
         body = QueryAssignmentBody.decode(request.body)
+        others = self.routes.others(body.topic, now_ms)
+        if others is None:
+            if len(self._waiting) >= WAITING_MAX:
+                raise SystemBusy(f"found {WAITING_MAX} questions waiting for routes, expected fewer: ask again later")
+            self._waiting.append((now_ms + ROUTE_WAIT_MS, body.topic, peer, request))
+            return []
+        return self._answer(peer, request, body, others)
+
+    def learn_route(self, topic: str, route: TopicRouteData | None, now_ms: int) -> list[Send]:
+        """Take in a route; answer who waited for it. None: no name server knows it."""
+        self.routes.learn(topic, route)
+        return self._answer_waiting(lambda deadline_ms, waited_for: waited_for == topic, now_ms)
+
+    def next_due_ms(self) -> int | None:
+        """Return when the oldest question has waited long enough."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Answer what has waited long enough, with this broker's queues alone."""
+        return self._answer_waiting(lambda deadline_ms, topic: deadline_ms <= now_ms, now_ms)
+
+    def _answer_waiting(self, is_over: Callable[[int, str], bool], now_ms: int) -> list[Send]:
+        waiting, self._waiting = self._waiting, deque()
+        sends: list[Send] = []
+        for deadline_ms, topic, peer, request in waiting:
+            if is_over(deadline_ms, topic):
+                body = QueryAssignmentBody.decode(request.body)
+                sends += self._answer(peer, request, body, self.routes.others(topic, now_ms) or ())
+            else:
+                self._waiting.append((deadline_ms, topic, peer, request))
+        return sends
+
+    def disconnect(self, peer: PeerId) -> None:
+        """Forget a closed connection's questions."""
+        self._waiting = deque(question for question in self._waiting if question[2].id != peer)
+
+    def _answer(
+        self, peer: Peer, request: RemotingCommand, body: QueryAssignmentBody, others: Sequence[MessageQueue]
+    ) -> list[Send]:
         mode = self.mode(body.topic, body.consumer_group)
-        queues = self._share(body, mode)
+        queues = self._share(body, mode, others)
         found = None
         if queues is not None:
             found = tuple(QueueAssignment(queue, mode.mode) for queue in dict.fromkeys(queues))
         return answer(peer, request, body=QueueAssignments(found).encode())
 
-    def _share(self, body: QueryAssignmentBody, mode: RequestMode) -> list[MessageQueue] | None:
-        """Return the queues for the client, none where it has none. None: unknown topic, group, client or strategy."""
-        topic = self._topics.get(body.topic)
-        if topic is None or not topic.perm & Perm.READ:
+    def _share(
+        self, body: QueryAssignmentBody, mode: RequestMode, others: Sequence[MessageQueue]
+    ) -> list[MessageQueue] | None:
+        """Return the queues for the client, none where it has none. None: unknown topic, group or strategy."""
+        queues = sorted([*self._own_queues(body.topic), *others])
+        if not queues:
             return None
-        name = self._config.broker_name
-        queues = [MessageQueue(body.topic, name, number) for number in range(topic.read_queue_nums)]
         if body.message_model == BROADCASTING or not self._config.server_load_balance:
             return queues
         group = self._clients.consumer_group(body.consumer_group)
@@ -137,6 +186,12 @@ class Assignments:
         if mode.mode == POP:
             return _share_pops(strategy, body.client_id, queues, client_ids, mode.pop_share_queue_num)
         return strategy(body.client_id, queues, client_ids) if body.client_id in client_ids else []
+
+    def _own_queues(self, topic: str) -> list[MessageQueue]:
+        config = self._topics.get(topic)
+        if config is None or not config.perm & Perm.READ:
+            return []
+        return [MessageQueue(topic, self._config.broker_name, number) for number in range(config.read_queue_nums)]
 
 
 def _share_pops(

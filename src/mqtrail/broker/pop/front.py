@@ -134,6 +134,7 @@ class Pop:
         """Forget what a closed connection waited for."""
         self._pops.disconnect(peer)
         self._notices.disconnect(peer)
+        self.assignments.disconnect(peer)
 
     # The clock.
 
@@ -146,6 +147,7 @@ class Pop:
                 self._notices.next_due_ms(),
                 self.orders.next_open_ms(),
                 self.revive.next_due_ms(),
+                self.assignments.next_due_ms(),
             )
             if time_ms is not None
         ]
@@ -155,7 +157,7 @@ class Pop:
         """Revive what is due, wake who waits for a queue that is open again, end what waited long enough."""
         self.revive.tick(now_ms)
         self._opened += self.orders.take_open(now_ms)
-        sends: list[Send] = []
+        sends = [] if self.assignments.next_due_ms() is None else self.assignments.tick(now_ms)
         for held, handler in ((self._pops, self._messages.handle), (self._notices, self._notice.notify)):
             for pop in held.take_due(now_ms):
                 sends += self._serve(pop, handler, now_ms)

@@ -1,0 +1,75 @@
+"""Asks the name servers for the routes that a broker wants, which shares out other brokers' queues too (request 400).
+
+Source: TopicRouteInfoManager, apache/rocketmq broker/topic/.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from mqtrail.broker import Broker
+from mqtrail.net import Log
+from mqtrail.wire import BodyError, RemotingCommand, RequestCode, ResponseCode, RouteHeader, Send, TopicRouteData
+
+LOOK_S = 5.0  # how often what is known is looked through for what has grown old
+
+log = Log()
+
+
+class RouteKeeper:
+    """Serves one core. ask: puts a request to the first name server that answers, None when none does."""
+
+    def __init__(
+        self,
+        core: Broker,
+        ask: Callable[[RemotingCommand], Awaitable[RemotingCommand | None]],
+        clock: Callable[[], int],
+        write: Callable[[list[Send]], None],
+    ) -> None:
+        self._routes = core.pop.assignments.routes
+        self._learn = core.pop.assignments.learn_route
+        self._ask = ask
+        self._clock = clock
+        self._write = write
+        self._looked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """From now on the core may want routes."""
+        self._routes.follows = True
+        self._task = asyncio.create_task(self._run())
+
+    def look(self) -> None:
+        """Ask at once for what is wanted. Cheap where nothing is."""
+        if self._routes.has_new:
+            self._looked.set()
+
+    async def stop(self) -> None:
+        self._routes.follows = False
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._looked.wait()
+            self._looked.clear()
+            for topic in self._routes.wanted(self._clock()):
+                try:
+                    route = await self._route(topic)
+                    self._write(self._learn(topic, route, self._clock()))
+                except Exception:
+                    log.exception("broker.route_failed", topic=topic)
+
+    async def _route(self, topic: str) -> TopicRouteData | None:
+        header = RouteHeader(topic, accept_standard_json_only=True)
+        reply = await self._ask(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.to_ext()))
+        if reply is None or reply.code != ResponseCode.SUCCESS:
+            return None
+        try:
+            return TopicRouteData.decode(reply.body)
+        except BodyError as error:
+            log.warning("broker.route_unreadable", topic=topic, found=str(error))
+            return None
