@@ -237,7 +237,7 @@ def test_a_failed_sync_is_the_last_word() -> None:
     file.sync = fail  # type: ignore[method-assign]
     with pytest.raises(OSError, match="gone"):
         files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
-    del file.sync  # type: ignore[method-assign]
+    del file.sync
     files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
     assert disk.read("config/timercheck") == before
 
