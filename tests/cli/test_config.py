@@ -155,3 +155,14 @@ def test_moments() -> None:
             moment_ms(wrong, now, "--from")
         with pytest.raises(UsageError, match="--interval: found"):
             duration_ms(wrong, "--interval")
+
+
+def test_name_servers_by_an_end_point(tmp_path: Path) -> None:
+    """A URL with a path is asked for the name servers; a domain in the settings makes it unnecessary to name any."""
+    assert load(None, {"NAMESRV_ADDR": "http://ns.local/rocketmq/nsaddr"}).namesrv(None).endswith("/nsaddr")
+    file = tmp_path / "m.toml"
+    file.write_text('[client]\nnamesrv_domain = "jmenv.tbsite.net"\n')
+    assert load(file, {}).namesrv(None) == ""
+    assert load(file, {}).namesrv("10.0.0.5:9876") == "10.0.0.5:9876"
+    with pytest.raises(UsageError, match="host:port"):
+        load(None, {"NAMESRV_ADDR": "http://ns.local"}).namesrv(None)

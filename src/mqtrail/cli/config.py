@@ -95,9 +95,13 @@ class Config:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def namesrv(self, flag: str | None, *, is_default_used: bool = True) -> str:
-        """The name servers' addresses; '' when nothing names them and is_default_used is False. UsageError."""
-        text = self._top("namesrv", flag) or (NAMESRV_DEFAULT if is_default_used else "")
-        if text:
+        """The name servers' addresses, or the HTTP end point that names them; '' when nothing does and
+        is_default_used is False, or where [client] namesrv_domain is set. UsageError."""
+        text = self._top("namesrv", flag)
+        if not text and self._table("client").get("namesrv_domain"):
+            return ""
+        text = text or (NAMESRV_DEFAULT if is_default_used else "")
+        if text and not re.match(r"https?://[^/]+/.", text):
             namesrv_addresses(text)
         return text
 

@@ -1,4 +1,4 @@
-"""`topic`, `send`, `consume`: the queue from a shell."""
+"""`send`, `consume`: the queue from a shell."""
 
 from __future__ import annotations
 
@@ -10,123 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtrail.cli.config import Config, Layer, assignments, load
-from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.exits import Exit
 from mqtrail.cli.options import ConfigFile, Json, Namesrv
-from mqtrail.cli.output import show, show_json, warn
+from mqtrail.cli.output import show_json
 
 if TYPE_CHECKING:
-    from mqtrail.client import ConsumerConfig, Delivery, SyncAdmin
-
-PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
-
-
-def _admin(settings: Config, namesrv: str | None) -> SyncAdmin:
-    from mqtrail.client import SyncAdmin
-
-    return SyncAdmin(settings.namesrv(namesrv), config=settings.room("client"))
-
-
-def topic_list(
-    namesrv: Namesrv = None,
-    everything: Annotated[bool, typer.Option("--all", help="System, retry and dead-letter topics too.")] = False,
-    config: ConfigFile = None,
-    json: Json = False,
-) -> int:
-    """List the topics that the name server knows."""
-    from mqtrail.wire import group_of, is_system_topic
-
-    with _admin(load(config), namesrv) as admin:
-        known = admin.cluster()
-        # Brokers register their own and their cluster's name as topics.
-        own = {*known.cluster_addr_table, *known.broker_addr_table}
-        own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
-        names = [
-            name
-            for name in admin.topics()
-            if everything or not (is_system_topic(name) or group_of(name) is not None or name in own)
-        ]
-    if json:
-        show_json({"topics": names})
-    else:
-        sys.stdout.writelines(f"{name}\n" for name in names)
-    return Exit.OK
-
-
-def topic_create(
-    topic: Annotated[str, typer.Argument(help="Its name: letters, digits, % | - _ and at most 127 of them.")],
-    queues: Annotated[int, typer.Option(min=1, max=16_384, help="Queues on each broker.")] = 8,
-    perm: Annotated[str, typer.Option(help="r, w or rw.")] = "rw",
-    ordered: Annotated[bool, typer.Option("--ordered", help="Mark it as ordered.")] = False,
-    cluster: Annotated[str | None, typer.Option(help="Only on the brokers of this cluster.")] = None,
-    namesrv: Namesrv = None,
-    config: ConfigFile = None,
-    json: Json = False,
-) -> int:
-    """Create a topic on every broker, or change it."""
-    from mqtrail.wire import TopicConfig, validate_topic
-
-    validate_topic(topic)
-    if perm not in PERMISSIONS:
-        raise UsageError(f"--perm: found {perm!r}, expected r, w or rw")
-    wanted = TopicConfig(topic, queues, queues, PERMISSIONS[perm], order=ordered)
-    with _admin(load(config), namesrv) as admin:
-        done = admin.create_topic(wanted, cluster=cluster)
-    if json:
-        failures = {name: str(error) for name, error in done.failures.items()}
-        show_json({"topic": topic, "brokers": sorted(done.found), "failures": failures})
-    else:
-        for name in sorted(done.found):
-            typer.echo(f"{topic}: {queues} queues on {name}")
-    for name, error in done.failures.items():
-        warn(f"broker {name} did not create {topic!r}: {error}")
-    return Exit.OK if done.complete else Exit.FAILED
-
-
-def topic_show(
-    topic: Annotated[str, typer.Argument(help="Its name.")],
-    namesrv: Namesrv = None,
-    config: ConfigFile = None,
-    json: Json = False,
-) -> int:
-    """Show a topic's queues, their ranges, and the groups that read it."""
-    with _admin(load(config), namesrv) as admin:
-        stats = admin.topic_stats(topic)
-        groups = admin.groups_of_topic(topic)
-    rows = [
-        {
-            "broker": queue.broker_name or name,
-            "queue": queue.queue_id,
-            "min_offset": reach.min_offset,
-            "max_offset": reach.max_offset,
-            "last_stored_ms": reach.last_update_timestamp or None,
-        }
-        for name, table in sorted(stats.found.items())
-        for queue, reach in sorted(table.offset_table.items())
-    ]
-    names = sorted({group for found in groups.values() for group in found.group_list})
-    failures = {name: str(error) for name, error in {**groups.failures, **stats.failures}.items()}
-    if json:
-        show_json({"topic": topic, "queues": rows, "groups": names, "failures": failures})
-    else:
-        _show_topic(topic, rows, names)
-    for name, text in failures.items():
-        warn(f"broker {name} could not be asked: {text}")
-    return Exit.OK if not failures else Exit.CANNOT_LOOK
-
-
-def _show_topic(topic: str, rows: list[dict[str, Any]], groups: list[str]) -> None:
-    from rich.table import Table
-
-    from mqtrail.cli.draw import day_clock
-
-    table = Table(title=topic, title_justify="left", box=None, pad_edge=False)
-    for heading in ("broker", "queue", "first", "next", "last stored (UTC)"):
-        table.add_column(heading, justify="left" if heading == "broker" else "right")
-    for row in rows:
-        last = "-" if row["last_stored_ms"] is None else day_clock(row["last_stored_ms"])
-        table.add_row(row["broker"], *(f"{row[name]}" for name in ("queue", "min_offset", "max_offset")), last)
-    show(table)
-    typer.echo(f"read by: {', '.join(groups) or 'no group'}")
+    from mqtrail.client import ConsumerConfig, Delivery
 
 
 def send(

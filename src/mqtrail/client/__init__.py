@@ -6,6 +6,7 @@ connections begin with the first use.
 """
 
 from mqtrail.client.admin import (
+    END_MS_MAX,
     AclVersion,
     Admin,
     BrokerInfo,
@@ -74,6 +75,7 @@ from mqtrail.net import TlsClientConfig
 from mqtrail.wire import CompressionType, ConsumeFromWhere, Credentials, Message, MessageModel
 
 __all__ = [
+    "END_MS_MAX",
     "AclVersion",
     "Admin",
     "Allocation",

@@ -1,0 +1,299 @@
+"""`acl`: users and policies of 5.x brokers, and the accounts of 4.9's ACL files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from mqtrail.cli.config import load
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told
+from mqtrail.cli.options import ConfigFile, Json, Namesrv
+
+PASSWORD_VARIABLE = "MQTRAIL_PASSWORD"
+ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")
+
+User = Annotated[str, typer.Argument(help="User name.")]
+Subject = Annotated[str, typer.Argument(help="A user's name, or User:name.")]
+PasswordFile = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input. [else MQTRAIL_PASSWORD]")
+]
+Resource = Annotated[
+    list[str], typer.Option("--resource", help="Topic:name, Group:name or Cluster:name, * at its end; repeatable.")
+]
+Action = Annotated[
+    list[str], typer.Option("--action", help="Pub, Sub, Create, Update, Delete, Get, List, All; repeatable.")
+]
+
+
+def _password(from_stdin: bool) -> str:
+    """A password that stands in no command line: of standard input, the environment, or asked for."""
+    if from_stdin:
+        text = sys.stdin.readline().rstrip("\n")
+    else:
+        text = os.environ.get(PASSWORD_VARIABLE, "")
+        if not text and sys.stdin.isatty():
+            text = str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    if not text:
+        raise UsageError(f"found no password: expected it in {PASSWORD_VARIABLE}, or --password-stdin")
+    return text
+
+
+def user_list(
+    part: Annotated[str | None, typer.Argument(help="Part of the names.")] = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """List the users that brokers have."""
+    with admin_of(load(config), namesrv) as admin:
+        found = admin.users(part, broker=broker)
+    rows = [
+        {"broker": name, "user": user.username, "type": user.user_type, "status": user.user_status}
+        for name, users in sorted(found.found.items())
+        for user in users
+    ]
+    if not json:
+        table(("broker", "user", "type", "status"), [list(row.values()) for row in rows])
+    return asked({"users": rows}, failures_of(found), json)
+
+
+def user_create(
+    user: User,
+    superuser: Annotated[bool, typer.Option("--super", help="It may do everything.")] = False,
+    password_stdin: PasswordFile = False,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Create a user on every broker."""
+    password = _password(password_stdin)
+    with admin_of(load(config), namesrv) as admin:
+        kind = "Super" if superuser else "Normal"
+        done = admin.create_user(user, password, user_type=kind, cluster=cluster, broker=broker)
+    return told(done, f"user {user}", f"did not create {user!r}", json, user=user)
+
+
+def user_update(
+    user: User,
+    password: Annotated[
+        bool, typer.Option("--password", help="Another password, from MQTRAIL_PASSWORD or asked for.")
+    ] = False,
+    password_stdin: PasswordFile = False,
+    status: Annotated[str | None, typer.Option(help="enable or disable.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="Normal or Super.")] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Change a user's password, type or status on every broker."""
+    if status not in (None, "enable", "disable"):
+        raise UsageError(f"--status: found {status!r}, expected enable or disable")
+    if kind not in (None, "Normal", "Super"):
+        raise UsageError(f"--type: found {kind!r}, expected Normal or Super")
+    secret = _password(password_stdin) if password or password_stdin else None
+    if secret is None and status is None and kind is None:
+        raise UsageError("found nothing to change: expected --password, --status or --type")
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.update_user(
+            user, password=secret, user_type=kind, user_status=status, cluster=cluster, broker=broker
+        )
+    return told(done, f"changed {user}", f"did not change {user!r}", json, user=user)
+
+
+def user_delete(
+    user: User,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Delete a user on every broker."""
+    ask_before(f"delete user {user!r}", yes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.delete_user(user, cluster=cluster, broker=broker)
+    return told(done, f"{user} is gone", f"did not delete {user!r}", json, user=user)
+
+
+def policy_list(
+    subject: Annotated[str | None, typer.Argument(help="Part of the subjects' names.")] = None,
+    resource: Annotated[str | None, typer.Option("--resource", help="Part of the resources' names.")] = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """List the policies that brokers have: who may do what with which topics, groups and clusters."""
+    with admin_of(load(config), namesrv) as admin:
+        found = admin.acls(subject, resource, broker=broker)
+    rows: list[dict[str, Any]] = [
+        {
+            "broker": name,
+            "subject": acl.subject,
+            "policy": policy.policy_type,
+            "resource": entry.resource,
+            "actions": list(entry.actions),
+            "from": list(entry.source_ips or ()),
+            "decision": entry.decision,
+        }
+        for name, acls in sorted(found.found.items())
+        for acl in acls
+        for policy in acl.policies
+        for entry in policy.entries
+    ]
+    if not json:
+        cells = [[", ".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in rows]
+        table(("broker", "subject", "policy", "resource", "actions", "from", "decision"), cells)
+    return asked({"policies": rows}, failures_of(found), json)
+
+
+def policy_set(
+    subject: Subject,
+    resource: Resource,
+    action: Action,
+    deny: Annotated[bool, typer.Option("--deny", help="They are denied, not allowed.")] = False,
+    source: Annotated[
+        list[str] | None, typer.Option("--from", help="Only from this address or net; repeatable.")
+    ] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Allow a user actions on resources, or deny them; entries of the same resources are replaced."""
+    from mqtrail.client import Gathered
+
+    actions = [_action(text) for text in action]
+    for text in resource:
+        if text != "*" and text.partition(":")[0] not in ("Topic", "Group", "Cluster"):
+            raise UsageError(f"--resource: found {text!r}, expected Topic:name, Group:name, Cluster:name, or *")
+    who = _subject(subject)
+    decision, sources = "Deny" if deny else "Allow", source or ()
+    with admin_of(load(config), namesrv) as admin:
+        found: dict[str, str] = {}
+        failures: dict[str, Exception] = {}
+        for name, address in admin.targets(cluster, broker).items():
+            there = admin.acl(who, broker=address)
+            change = admin.update_acl if any(there.values()) else admin.create_acl
+            done = change(who, resource, actions, decision=decision, source_ips=sources, broker=address)
+            if done.complete:
+                found[name] = address
+            for error in done.failures.values():
+                failures[name] = error
+    said = f"{who} {'must not' if deny else 'may'} {', '.join(actions)} {', '.join(resource)}"
+    return told(Gathered(found, failures), said, "did not change it", json, subject=who)
+
+
+def _action(text: str) -> str:
+    for action in ACTIONS:
+        if text.lower() == action.lower():
+            return action
+    raise UsageError(f"--action: found {text!r}, expected one of {', '.join(ACTIONS)}")
+
+
+def _subject(text: str) -> str:
+    return text if ":" in text else f"User:{text}"
+
+
+def policy_delete(
+    subject: Subject,
+    resource: Annotated[str | None, typer.Option("--resource", help="This resource's entry alone.")] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Delete a user's policies, or the entry of one resource."""
+    who = _subject(subject)
+    ask_before(f"delete {f'the entry of {resource}' if resource else 'all policies'} of {who}", yes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.delete_acl(who, resource=resource, cluster=cluster, broker=broker)
+    return told(done, f"deleted of {who}", f"did not delete of {who}", json, subject=who)
+
+
+def account_set(
+    access_key: Annotated[str, typer.Argument(metavar="KEY", help="Access key, 7 characters and more.")],
+    admin_account: Annotated[bool, typer.Option("--admin", help="It may do everything.")] = False,
+    topics: Annotated[str | None, typer.Option(help="As orders=PUB|SUB,bills=DENY.")] = None,
+    groups: Annotated[str | None, typer.Option(help="As billing=SUB.")] = None,
+    topic_default: Annotated[str | None, typer.Option(help="For other topics: DENY, PUB, SUB or PUB|SUB.")] = None,
+    group_default: Annotated[str | None, typer.Option(help="For other groups: DENY or SUB.")] = None,
+    white: Annotated[str | None, typer.Option(help="Addresses that need no signature, as 10.0.0.*.")] = None,
+    password_stdin: PasswordFile = False,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Create or change an account of 4.9's ACL files; its secret key is asked for as passwords are."""
+    from mqtrail.wire import AclAccountHeader
+
+    account = AclAccountHeader(
+        access_key, _password(password_stdin), white, admin_account, topic_default, group_default, topics, groups
+    )
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.set_acl_account(account, cluster=cluster, broker=broker)
+    return told(done, f"account {access_key}", f"did not set {access_key!r}", json, account=access_key)
+
+
+def account_delete(
+    access_key: Annotated[str, typer.Argument(metavar="KEY", help="Access key.")],
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Delete an account of 4.9's ACL files."""
+    ask_before(f"delete account {access_key!r}", yes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.delete_acl_account(access_key, cluster=cluster, broker=broker)
+    return told(done, f"{access_key} is gone", f"did not delete {access_key!r}", json, account=access_key)
+
+
+def account_white(
+    addresses: Annotated[list[str], typer.Argument(help="As 10.0.0.* or 192.168.1.10-20.")],
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Set the addresses that need no signature at all (4.9's ACL files)."""
+    ask_before(f"let {', '.join(addresses)} in without a signature, and no others", yes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.set_white_addresses(addresses, cluster=cluster, broker=broker)
+    return told(done, f"lets {', '.join(addresses)} in", "did not change it", json, addresses=addresses)
+
+
+def account_version(
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show which state of its ACL files each broker has."""
+    with admin_of(load(config), namesrv) as admin:
+        found = admin.acl_versions(cluster=cluster, broker=broker)
+    rows = [{"broker": name, "versions": one.versions} for name, one in sorted(found.found.items())]
+    if not json:
+        table(("broker", "versions"), [list(row.values()) for row in rows])
+    code = asked({"brokers": rows}, failures_of(found), json)
+    return code if code != Exit.OK or rows else Exit.FAILED

@@ -1,0 +1,227 @@
+"""`cluster`: its brokers and name servers, their settings, their counters, their upkeep."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mqtrail.cli.config import assignments, load
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told
+from mqtrail.cli.options import ConfigFile, Json, Namesrv
+from mqtrail.cli.output import progress, show_json
+
+BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="The broker's name.")]
+
+
+def cluster_list(
+    cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False
+) -> int:
+    """List clusters and brokers, with versions and rates. Exit code 3 when one did not answer."""
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+        found = admin.brokers(cluster)
+    rows = [
+        {
+            "cluster": one.cluster,
+            "broker": one.name,
+            "id": one.broker_id,
+            "address": one.address,
+            "version": one.version,
+            "in_tps": _rate(one.runtime or {}, "putTps"),
+            "out_tps": _rate(one.runtime or {}, "getTransferredTps" if one.runtime else ""),
+        }
+        for one in found
+    ]
+    failures = {one.address: str(one.error) for one in found if one.error is not None}
+    if not json:
+        headings = ("cluster", "broker", "id", "address", "version", "in/s", "out/s")
+        table(headings, [list(row.values()) for row in rows])
+    code = asked({"brokers": rows}, failures, json)
+    return code if code != Exit.OK or rows else Exit.FAILED
+
+
+def _rate(runtime: dict[str, str] | object, key: str) -> float | None:
+    """The latest of a broker's "10s 60s 600s" rates."""
+    text = runtime.get(key, "") if isinstance(runtime, dict) else ""
+    try:
+        return round(float(text.split()[0]), 1) if text else None
+    except (ValueError, IndexError):
+        return None
+
+
+def cluster_show(
+    broker: Annotated[str, typer.Argument(help="A broker's name, or host:port.")],
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show a broker's counters: rates, files, queues of its threads, what it is behind with."""
+    with admin_of(load(config), namesrv) as admin:
+        (address,) = admin.targets(None, broker).values()
+        runtime = admin.runtime_info(address)
+    if json:
+        show_json({"broker": broker, "address": address, "runtime": runtime})
+    else:
+        table(("counter", "value"), sorted(runtime.items()), f"{broker} ({address})")
+    return Exit.OK
+
+
+def cluster_config(
+    setting: Annotated[
+        list[str] | None, typer.Argument(help="NAME… to show, or NAME=VALUE… to set. None: all are shown.")
+    ] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show brokers' settings, or change them while they run."""
+    names, values = _parted(setting or [])
+    with admin_of(load(config), namesrv) as admin:
+        if values:
+            ask_before(f"change {', '.join(values)} of running brokers", yes)
+            done = admin.set_broker_config(values, cluster=cluster, broker=broker)
+            said = ", ".join(f"{name}={value}" for name, value in values.items())
+            return told(done, said, "did not change its settings", json, settings=values)
+        failures: dict[str, str] = {}
+        found: dict[str, dict[str, str | None]] = {}
+        for name, address in admin.targets(cluster, broker).items():
+            known = admin.broker_config(address)
+            found[name] = {one: known.get(one) for one in names or known}
+    if not json:
+        for name, shown in found.items():
+            table(("setting", "value"), sorted(shown.items()), name)
+    return asked({"brokers": found}, failures, json)
+
+
+def _parted(texts: list[str]) -> tuple[list[str], dict[str, str]]:
+    values = {name: str(value) for name, value in assignments([one for one in texts if "=" in one], "setting").items()}
+    names = [one for one in texts if "=" not in one]
+    if names and values:
+        raise UsageError(f"found {names[0]!r} to show beside values to set: expected NAME… or NAME=VALUE…")
+    return names, values
+
+
+def cluster_stats(
+    broker: Annotated[str, typer.Argument(help="A broker's name, or host:port.")],
+    name: Annotated[str, typer.Argument(help="As TOPIC_PUT_NUMS, GROUP_GET_NUMS, SNDBCK_PUT_NUMS.")],
+    key: Annotated[str, typer.Argument(help="A topic, or TOPIC@GROUP.")],
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show one of a broker's statistics: of the last minute, hour and day."""
+    with admin_of(load(config), namesrv) as admin:
+        (address,) = admin.targets(None, broker).values()
+        found = admin.broker_stats(address, name, key)
+    spans = {"minute": found.stats_minute, "hour": found.stats_hour, "day": found.stats_day}
+    if json:
+        show_json({span: item.members() for span, item in spans.items()})
+    else:
+        table(
+            ("last", "sum", "a second", "average"),
+            [(span, item.sum, round(item.tps, 2), round(item.avgpt, 2)) for span, item in spans.items()],
+            f"{name} {key}",
+        )
+    return Exit.OK
+
+
+def cluster_wipe(
+    broker: BrokerName, yes: Yes = False, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False
+) -> int:
+    """Take a broker out of the routes of senders, on every name server, so that it can be stopped."""
+    ask_before(f"have nobody send to broker {broker!r} any more", yes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.wipe_write_perm(broker)
+    counts = sum(done.values())
+    return told(done, f"{counts} topics can no longer be written on {broker}", "did not change it", json, broker=broker)
+
+
+def cluster_unwipe(broker: BrokerName, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
+    """Take a broker back into the routes of senders."""
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.add_write_perm(broker)
+    counts = sum(done.values())
+    return told(done, f"{counts} topics can be written on {broker}", "did not change it", json, broker=broker)
+
+
+def cluster_clean(
+    what: Annotated[str, typer.Argument(help="queues: ConsumeQueue files without messages; logs: expired CommitLogs.")],
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Have brokers delete files that are due, now."""
+    if what not in ("queues", "logs"):
+        raise UsageError(f"found {what!r}, expected queues or logs")
+    ask_before(f"delete the expired {what} of brokers", yes)
+    with admin_of(load(config), namesrv) as admin:
+        clean = admin.clean_expired_queues if what == "queues" else admin.delete_expired_logs
+        done = clean(cluster=cluster, broker=broker)
+    return told(done, f"cleaned its {what}", "did not clean", json)
+
+
+def cluster_namesrv(
+    setting: Annotated[
+        list[str] | None, typer.Argument(help="NAME… to show, or NAME=VALUE… to set. None: all are shown.")
+    ] = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show name servers' settings, or change them while they run."""
+    names, values = _parted(setting or [])
+    with admin_of(load(config), namesrv) as admin:
+        if values:
+            ask_before(f"change {', '.join(values)} of running name servers", yes)
+            said = ", ".join(f"{name}={value}" for name, value in values.items())
+            return told(admin.set_namesrv_config(values), said, "did not change", json, settings=values)
+        found = admin.namesrv_config()
+    shown = {
+        address: {one: known.get(one) for one in names} if names else known
+        for address, known in sorted(found.found.items())
+    }
+    if not json:
+        for address, known in shown.items():
+            table(("setting", "value"), sorted(known.items()), address)
+    return asked({"name_servers": shown}, failures_of(found), json)
+
+
+def cluster_kv(
+    namespace: Annotated[str, typer.Argument(help="As ORDER_TOPIC_CONFIG.")],
+    setting: Annotated[
+        list[str] | None, typer.Argument(help="KEY… to show, or KEY=VALUE… to set. None: all are shown.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete these keys.")] = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show, set or delete values that the name servers keep. Exit code 1 when a key is not there."""
+    keys, values = _parted(setting or [])
+    if delete and (values or not keys):
+        raise UsageError("--delete: found no key alone, expected KEY…")
+    with admin_of(load(config), namesrv) as admin:
+        if delete or values:
+            ask_before(f"{'delete' if delete else 'set'} {', '.join(keys or values)} in {namespace!r}", yes)
+            codes = [
+                told(admin.kv_delete(namespace, key), f"{key} is gone", f"kept {key}", json, key=key) for key in keys
+            ] + [
+                told(admin.kv_put(namespace, key, value), f"{key}={value}", f"did not set {key}", json, key=key)
+                for key, value in values.items()
+            ]
+            return max(codes)
+        found = {key: admin.kv_get(namespace, key) for key in keys} if keys else admin.kv_list(namespace)
+    if json:
+        show_json({"namespace": namespace, "values": found})
+    else:
+        table(("key", "value"), sorted((key, value) for key, value in found.items()), namespace)
+    return Exit.OK if found and None not in found.values() else Exit.FAILED

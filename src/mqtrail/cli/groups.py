@@ -1,0 +1,300 @@
+"""`group`: which groups there are, how far they are, who is in them, how they are set up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtrail.cli.config import load
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
+from mqtrail.cli.options import ConfigFile, Json, Namesrv
+from mqtrail.cli.output import progress, show_json
+
+if TYPE_CHECKING:
+    from mqtrail.client import SyncAdmin
+    from mqtrail.wire import OffsetWrapper
+
+Group = Annotated[str, typer.Argument(help="Its name.")]
+
+
+def group_list(
+    everything: Annotated[bool, typer.Option("--all", help="RocketMQ's own groups too.")] = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """List the consumer groups that brokers know, with their backlog and live members."""
+    from mqtrail.wire import MQError, is_system_group
+
+    rows: list[dict[str, Any]] = []
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json) as shown:
+        names: set[str] = set()
+        failures: dict[str, str] = {}
+        for name, address in admin.masters().items():
+            try:
+                names.update(admin.groups(address).subscription_group_table)
+            except MQError as error:
+                failures[name] = str(error)
+        for group in sorted(names):
+            if is_system_group(group) and not everything:
+                continue
+            if shown is not None:
+                shown.update(shown.task_ids[0], description=f"asking the brokers of {group}")
+            stats, members = admin.consume_stats(group), admin.group_connections(group)
+            failures |= {f"{name} ({group})": text for name, text in failures_of(stats, members).items()}
+            reaches = [reach for found in stats.values() for reach in found.offset_table.values()]
+            clients = {one.client_id for found in members.values() for one in found.connection_set}
+            rows.append({"group": group, "members": len(clients), "behind": sum(map(_behind, reaches))})
+    if not json:
+        table(("group", "members", "behind"), [tuple(row.values()) for row in rows])
+    return asked({"groups": rows}, failures, json)
+
+
+def _behind(reach: OffsetWrapper) -> int:
+    return max(0, reach.broker_offset - max(0, reach.consumer_offset))
+
+
+def group_show(
+    group: Group,
+    topic: Annotated[str | None, typer.Option(help="Of this topic alone.")] = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show how far a group is on each queue, and who is in it. Exit code 1 when it has consumed nothing."""
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+        stats = admin.consume_stats(group, topic)
+        members = admin.group_connections(group)
+    rows = [
+        {
+            "topic": queue.topic,
+            "broker": queue.broker_name or name,
+            "queue": queue.queue_id,
+            "end": reach.broker_offset,
+            "consumed": reach.consumer_offset,
+            "behind": _behind(reach),
+            "last_consumed_ms": reach.last_timestamp or None,
+        }
+        for name, found in sorted(stats.found.items())
+        for queue, reach in sorted(found.offset_table.items())
+    ]
+    clients = {
+        one.client_id: {"client_id": one.client_id, "address": one.client_addr, "language": one.language}
+        for found in members.values()
+        for one in found.connection_set
+    }
+    behind = sum(row["behind"] for row in rows)  # type: ignore[misc]
+    if not json:
+        _draw_progress(group, rows)
+        typer.echo(f"behind: {behind} messages; members: {', '.join(sorted(clients)) or 'none is online'}")
+    value = {"group": group, "queues": rows, "behind": behind, "members": list(clients.values())}
+    code = asked(value, failures_of(stats, members), json)
+    return code if code != Exit.OK or rows or clients else Exit.FAILED
+
+
+def _draw_progress(group: str, rows: list[dict[str, Any]]) -> None:
+    from mqtrail.cli.draw import day_clock
+
+    headings = ("topic", "broker", "queue", "end", "consumed", "behind", "last consumed (UTC)")
+    cells = [
+        (*list(row.values())[:-1], None if row["last_consumed_ms"] is None else day_clock(row["last_consumed_ms"]))
+        for row in rows
+    ]
+    table(headings, cells, group)
+
+
+def group_create(
+    group: Annotated[str, typer.Argument(help="Its name: letters, digits, % | - _ and at most 120 of them.")],
+    attempts: Annotated[
+        int, typer.Option("--attempts", min=0, help="Deliveries after the first, before it is a dead letter.")
+    ] = 16,
+    retry_queues: Annotated[int, typer.Option("--retry-queues", min=0, help="Queues of its retry topic.")] = 1,
+    enabled: Annotated[bool, typer.Option("--enable/--disable", help="Whether it may consume.")] = True,
+    broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="Whether it may broadcast.")] = True,
+    ordered: Annotated[bool, typer.Option("--ordered", help="It consumes in order.")] = False,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Create a consumer group on every broker, or change it."""
+    from mqtrail.wire import SubscriptionGroupConfig, validate_group
+
+    validate_group(group)
+    wanted = SubscriptionGroupConfig(
+        group,
+        consume_enable=enabled,
+        consume_broadcast_enable=broadcast,
+        consume_message_orderly=ordered,
+        retry_queue_nums=retry_queues,
+        retry_max_times=attempts,
+    )
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.create_group(wanted, cluster=cluster, broker=broker)
+    return told(done, f"group {group}", f"did not create {group!r}", json, group=group)
+
+
+def group_config(group: Group, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
+    """Show how each broker has a group set up. Exit code 1 when none knows it."""
+    with admin_of(load(config), namesrv) as admin:
+        found = admin.group_config(group)
+    known = {name: one.members() for name, one in sorted(found.found.items()) if one is not None}
+    if not json:
+        for name, members in known.items():
+            table(("setting", "value"), list(members.items()), f"{group} on {name}")
+    code = asked({"group": group, "brokers": known}, failures_of(found), json)
+    return code if code != Exit.OK or known else Exit.FAILED
+
+
+def group_delete(
+    group: Group,
+    offsets: Annotated[bool, typer.Option("--offsets", help="Its offsets too.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Its retry and dead-letter topics too.")] = False,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Delete a consumer group; with its offsets, its retry topic and its dead letters if told."""
+    too = [text for text, told_so in (("its offsets", offsets), ("the messages of its retries", topics)) if told_so]
+    ask_before(f"delete group {group!r}{' with ' + ' and '.join(too) if too else ''}", yes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.delete_group(group, cluster=cluster, broker=broker, clean_offsets=offsets)
+        gone = _delete_topics(admin, group, cluster) if topics else {}
+    failures = failures_of(done) | {name: text for texts in gone.values() for name, text in texts.items()}
+    if json:
+        show_json({"group": group, "done": sorted(done.found), "topics": sorted(gone), "failures": failures})
+    else:
+        for name in sorted(done.found):
+            typer.echo(f"{name}: {group} is gone")
+        for topic, texts in gone.items():
+            if not texts:
+                typer.echo(f"{topic}: is gone")
+    warn_of(failures, f"did not delete {group!r}")
+    return Exit.OK if not failures else Exit.FAILED
+
+
+def _delete_topics(admin: SyncAdmin, group: str, cluster: str | None) -> dict[str, dict[str, str]]:
+    """Topic -> its failures."""
+    done = admin.delete_group_topics(group, cluster=cluster)
+    return {topic: failures_of(one.brokers, one.name_servers) for topic, one in done.items()}
+
+
+def group_members(
+    group: Group,
+    stacks: Annotated[bool, typer.Option("--stacks", help="With the stacks of their threads (Java clients).")] = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show what a group's live members say of themselves: subscriptions, queues, what waits in them."""
+    with admin_of(load(config), namesrv) as admin, progress("asking the members", enabled=not json):
+        found = admin.members(group, jstack=stacks)
+    failures = failures_of(found)
+    rows: dict[str, dict[str, Any]] = {}
+    for members in found.values():
+        for member in members:
+            row = rows.setdefault(
+                member.client_id,
+                {
+                    "client_id": member.client_id,
+                    "address": member.address,
+                    "language": member.language,
+                    "running": None,
+                    "error": None if member.error is None else str(member.error),
+                },
+            )
+            if member.running is not None:
+                row |= {"running": member.running.members(), "error": None}
+    if json:
+        for row in rows.values():
+            row["running"] = _plain(row["running"])
+    else:
+        for row in rows.values():
+            _draw_member(row)
+        if not rows:
+            typer.echo(f"no member of {group} is online")
+    code = asked({"group": group, "members": list(rows.values())}, failures, json)
+    return code if code != Exit.OK or rows else Exit.FAILED
+
+
+def _plain(running: Any) -> Any:
+    """Names of queues as texts, for JSON has no others."""
+    if isinstance(running, dict):
+        return {_name(key): _plain(value) for key, value in running.items()}
+    return [_plain(one) for one in running] if isinstance(running, list) else running
+
+
+def _name(key: Any) -> str:
+    members = getattr(key, "members", None)
+    if members is None:
+        return str(key)
+    queue = members()
+    return f"{queue['topic']}/{queue['brokerName']}/{queue['queueId']}"
+
+
+def _draw_member(row: dict[str, Any]) -> None:
+    typer.echo(f"{row['client_id']}  {row['address']}  {row['language']}")
+    running = row["running"]
+    if running is None:
+        typer.echo(f"  did not answer: {row['error']}")
+        return
+    for subscription in running["subscriptionSet"]:
+        typer.echo(f"  subscribes to {subscription['topic']}: {subscription['subString']}")
+    cells = [
+        (_name(queue), held["commitOffset"], held["cachedMsgCount"], "yes" if held["locked"] else "no")
+        for queue, held in running["mqTable"].items()
+    ]
+    if cells:
+        table(("  queue", "commits", "waiting", "locked"), [("  " + cell[0], *cell[1:]) for cell in cells])
+    if running.get("jstack"):
+        typer.echo(running["jstack"])
+
+
+def group_mode(
+    group: Group,
+    topic: Annotated[str, typer.Argument(help="Topic.")],
+    mode: Annotated[str, typer.Argument(help="PULL or POP.")],
+    share: Annotated[int, typer.Option("--share", min=0, help="Queues that each member pops; 0: all of them.")] = 0,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Have a group take a topic's messages by PULL or by POP (brokers of 5.x)."""
+    if mode.upper() not in ("PULL", "POP"):
+        raise UsageError(f"mode: found {mode!r}, expected PULL or POP")
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.set_consume_mode(
+            group, topic, mode.upper(), pop_share_queue_num=share, cluster=cluster, broker=broker
+        )
+    said = f"{group} takes {topic} by {mode.upper()}"
+    return told(done, said, "did not change it", json, group=group, topic=topic, mode=mode.upper())
+
+
+def producer_list(namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
+    """List the live producers by group."""
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+        found = admin.producers()
+    rows = {
+        (group, one.client_id): {
+            "group": group,
+            "client_id": one.client_id,
+            "address": one.remote_ip,
+            "language": one.language,
+            "last_heartbeat_ms": one.last_update_timestamp,
+        }
+        for producers in found.values()
+        for group, infos in producers.data.items()
+        for one in infos
+    }
+    if not json:
+        cells = [list(row.values())[:4] for _, row in sorted(rows.items())]
+        table(("group", "client", "address", "language"), cells)
+    return asked({"producers": [row for _, row in sorted(rows.items())]}, failures_of(found), json)

@@ -1,0 +1,291 @@
+"""`message`: found by id, key, place or time; given to a consumer by hand; dead letters put back."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtrail.cli.config import load
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.operate import Yes, admin_of, ask_before, asked, table, warn_of
+from mqtrail.cli.options import ConfigFile, Json, Namesrv, moment_ms
+from mqtrail.cli.output import progress, show_json, warn
+
+if TYPE_CHECKING:
+    from mqtrail.client import SyncAdmin
+    from mqtrail.wire import MessageExt, MessageQueue
+
+Topic = Annotated[str, typer.Argument(help="Topic.")]
+TopicOfId = Annotated[str | None, typer.Option("--topic", help="Its topic: needed for a client's id.")]
+Body = Annotated[bool, typer.Option("--body/--no-body", help="With its body.")]
+Begin = Annotated[str | None, typer.Option("--from", help="Stored from: a moment (UTC), or an age as in 2h.")]
+End = Annotated[str | None, typer.Option("--to", help="Stored before.")]
+
+TEXT_WIDTH = 200  # characters of a body that is drawn
+
+
+def message_show(
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The broker's id, or with --topic the client's.")],
+    topic: TopicOfId = None,
+    tracks: Annotated[bool, typer.Option("--groups", help="With what became of it at each group.")] = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show a message as it is stored: its place, its times, its properties, its body."""
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+        found, failures = _by_id(admin, msg_id, topic)
+        groups = {one.msg_id + one.offset_msg_id: admin.message_tracks(one) for one in found} if tracks else {}
+    rows = []
+    for message in found:
+        row = _row(message, body=True)
+        if tracks:
+            fates = groups[message.msg_id + message.offset_msg_id]
+            row["groups"] = {one.group: one.status.value for one in fates}
+            failures |= {one.group: str(one.error) for one in fates if one.status == "UNKNOWN" and one.error}
+        rows.append(row)
+        if not json:
+            _draw(row)
+    if not rows and not json:
+        warn(f"found no message {msg_id} in topic {topic}")
+    code = asked({"messages": rows}, failures, json)
+    return code if code != Exit.OK or rows else Exit.FAILED
+
+
+def _by_id(admin: SyncAdmin, msg_id: str, topic: str | None) -> tuple[tuple[MessageExt, ...], dict[str, str]]:
+    """Messages of an id, and the brokers that could not be asked: first as the broker's own, then by the index."""
+    from mqtrail.wire import IdError, MQError
+
+    try:
+        return (admin.message_at(msg_id),), {}
+    except IdError as error:
+        if topic is None:
+            raise UsageError(f"{error}: is it a client's id? Then --topic is needed") from error
+    except MQError as error:
+        if topic is None:
+            raise UsageError(
+                f"the broker's id {msg_id} was not found ({error}): is it a client's id? Then --topic is needed"
+            ) from error
+    assert topic is not None
+    result = admin.message_by_id(topic, msg_id)
+    return result.messages, {name: str(error) for name, error in result.failures.items()}
+
+
+def message_find(
+    topic: Topic,
+    key: Annotated[str, typer.Argument(help="A token of KEYS.")],
+    begin: Begin = None,
+    end: End = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=64, help="At most so many of each broker.")] = 64,
+    body: Body = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Find the messages of a topic by a key, through the brokers' index. Exit code 1 when there is none."""
+    begin_ms, end_ms = _range(begin, end)
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+        result = admin.query(topic, key, begin_ms, end_ms, count_max=limit)
+    rows = [_row(message, body=body) for message in result.messages]
+    if not json:
+        _list(rows)
+    if result.cut_off:
+        warn(f"there may be more: brokers give at most {limit} each, the newest; narrow --from and --to")
+    failures = {name: str(error) for name, error in result.failures.items()}
+    code = asked({"messages": rows, "cut_off": result.cut_off}, failures, json)
+    return code if code != Exit.OK or rows else Exit.FAILED
+
+
+def message_print(
+    topic: Topic,
+    begin: Begin = None,
+    end: End = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="BROKER/QUEUE", help="This queue alone, as broker-a/0.")
+    ] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="The one at this offset of --queue.")] = None,
+    tags: Annotated[str | None, typer.Option(help="Only these tags, as in 'PAID || REFUNDED'.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0: no bound.")] = 100,
+    body: Body = True,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Print the messages of a topic, queue by queue; no group's offset moves. Exit code 1 when there is none."""
+    from mqtrail.wire import SubscriptionData
+
+    begin_ms, end_ms = _range(begin, end)
+    place = _queue(topic, queue)
+    if offset is not None and place is None:
+        raise UsageError("found --offset without --queue: expected --queue BROKER/QUEUE beside it")
+    wanted = SubscriptionData.build(topic, tags)
+    count = 0
+    with admin_of(load(config), namesrv) as admin:
+        if offset is not None:
+            assert place is not None
+            _print(_row(admin.message_at_offset(place, offset), body=body), json)
+            return Exit.OK
+        found = (one for one in admin.messages(topic, begin_ms, end_ms, queue=place) if wanted.matches_tag(one.tags))
+        for message in itertools.islice(found, limit or None):
+            _print(_row(message, body=body), json)
+            count += 1
+    if limit and count == limit:
+        warn(f"ended after {limit} messages: --limit 0 prints all")
+    return Exit.OK if count else Exit.FAILED
+
+
+def message_consume(
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The broker's id, or with --topic the client's.")],
+    group: Annotated[str, typer.Argument(help="Consumer group.")],
+    client: Annotated[str | None, typer.Option(help="This member alone, by its client id.")] = None,
+    topic: TopicOfId = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Have a group's live members consume a stored message now; no offset moves. Exit code 1 when one failed."""
+    with admin_of(load(config), namesrv) as admin:
+        found, failures = _by_id(admin, msg_id, topic)
+        if len(found) != 1:
+            raise UsageError(f"found {len(found)} messages with id {msg_id}, expected one: name it by the broker's id")
+        ask_before(f"have {client or f'each member of {group}'} consume message {msg_id} once more", yes)
+        with progress("waiting for the consumers", enabled=not json):
+            done = admin.consume_directly(found[0], group, client_id=client)
+    failures |= {name: str(error) for name, error in done.failures.items()}
+    rows = [{"client_id": name, **result.members()} for name, result in sorted(done.found.items())]
+    if json:
+        show_json({"msg_id": msg_id, "group": group, "results": rows, "failures": failures})
+    else:
+        for row in rows:
+            remark = f": {row['remark']}" if row.get("remark") else ""
+            typer.echo(f"{row['client_id']}: {row['consumeResult']} in {row['spentTimeMills']} ms{remark}")
+    warn_of(failures, "did not consume it")
+    good = rows and all(row["consumeResult"] == "CR_SUCCESS" for row in rows)
+    return Exit.OK if good and not failures else Exit.FAILED
+
+
+def message_resend(
+    group: Annotated[str, typer.Argument(help="The group whose dead letters are put back.")],
+    msg_id: Annotated[
+        list[str] | None, typer.Option("--id", help="This one alone, by the client's id; repeatable.")
+    ] = None,
+    to_topic: Annotated[
+        bool, typer.Option("--to-topic", help="To the topic they came from, for all of its groups.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0: all.")] = 0,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Put dead letters back under their ids, for their group alone unless told; the letters themselves stay."""
+    which = f"{len(msg_id)} dead letters" if msg_id else "the dead letters"
+    ask_before(f"send {which} of group {group!r} {'to their topics' if to_topic else 'to it'} again", yes)
+    wanted = frozenset(msg_id) if msg_id else None
+    count = failed = 0
+    with admin_of(load(config), namesrv) as admin, progress("sending dead letters", enabled=not json) as shown:
+        for one in admin.resend_dead_letters(group, msg_ids=wanted, to_topic=to_topic, count_max=limit or None):
+            count += 1
+            failed += one.result is None
+            if shown is not None:
+                shown.update(shown.task_ids[0], description=f"sent {count - failed} dead letters")
+            row = {
+                "msg_id": one.message.msg_id,
+                "done": one.result is not None,
+                "error": None if one.error is None else str(one.error),
+            }
+            if json:
+                show_json(row)
+            elif one.error is not None:
+                warn(f"{one.message.msg_id} was not sent: {one.error}")
+            else:
+                typer.echo(f"{one.message.msg_id}: sent again")
+    if not count:
+        warn(f"found no dead letter of group {group!r}{' with these ids' if msg_id else ''}")
+    return Exit.OK if count and not failed else Exit.FAILED
+
+
+# -- how they are shown ------------------------------------------------------------------------------------------------
+
+
+def _range(begin: str | None, end: str | None) -> tuple[int, int]:
+    from mqtrail.client import END_MS_MAX
+    from mqtrail.client.identity import now_ms
+
+    now = now_ms()
+    begin_ms = moment_ms(begin, now, "--from") if begin else 0
+    end_ms = moment_ms(end, now, "--to") if end else END_MS_MAX
+    if begin_ms >= end_ms:
+        raise UsageError("found --from at or after --to: expected a moment before it")
+    return begin_ms, end_ms
+
+
+def _queue(topic: str, text: str | None) -> MessageQueue | None:
+    from mqtrail.wire import MessageQueue
+
+    if text is None:
+        return None
+    broker, _, number = text.rpartition("/")
+    if not broker or not number.isdigit():
+        raise UsageError(f"--queue: found {text!r}, expected BROKER/QUEUE, as in broker-a/0")
+    return MessageQueue(topic, broker, int(number))
+
+
+def _row(message: MessageExt, *, body: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "msg_id": message.msg_id,
+        "offset_msg_id": message.offset_msg_id,
+        "topic": message.topic,
+        "broker": message.broker_name or str(message.store_host),
+        "queue": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "born_ms": message.born_timestamp_ms,
+        "born_host": str(message.born_host),
+        "store_ms": message.store_timestamp_ms,
+        "attempt": message.reconsume_times + 1,
+        "size": message.store_size,
+        "properties": message.properties,
+    }
+    if body:
+        try:
+            row["body"] = message.body.decode()
+        except UnicodeDecodeError:
+            row["body_base64"] = base64.b64encode(message.body).decode()
+    return row
+
+
+def _print(row: dict[str, Any], json: bool) -> None:
+    if json:
+        show_json(row)
+        return
+    keys = f"  keys {' '.join(row['keys'])}" if row["keys"] else ""
+    place = f"{row['broker']}/{row['queue']}@{row['queue_offset']}"
+    body = row.get("body") or (f"base64 {row['body_base64']}" if "body_base64" in row else "")
+    typer.echo(f"{row['msg_id']}  {place}  tag {row['tags'] or '-'}{keys}  {body[:TEXT_WIDTH]}".rstrip())
+
+
+def _list(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        _print(row, json=False)
+
+
+def _draw(row: dict[str, Any]) -> None:
+    from mqtrail.cli.draw import day_clock
+
+    shown = {name: value for name, value in row.items() if name not in ("properties", "body", "body_base64", "groups")}
+    shown |= {
+        "keys": " ".join(row["keys"]),
+        "born_ms": day_clock(row["born_ms"]),
+        "store_ms": day_clock(row["store_ms"]),
+    }
+    table(("what", "value"), list(shown.items()), row["msg_id"])
+    table(("property", "value"), sorted(row["properties"].items()))
+    if row.get("groups"):
+        table(("group", "by its offset"), sorted(row["groups"].items()))
+    typer.echo(row["body"] if "body" in row else f"base64 {row['body_base64']}")

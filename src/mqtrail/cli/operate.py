@@ -1,0 +1,81 @@
+"""What the operators' commands share: the admin, asking before what cannot be undone, and results item by item."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.output import show, show_json, warn
+
+if TYPE_CHECKING:
+    from mqtrail.cli.config import Config
+    from mqtrail.client import Gathered, SyncAdmin
+
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Only the brokers of this cluster.")]
+Broker = Annotated[str | None, typer.Option("--broker", help="Only this broker: its name, or host:port.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask whether to do it.")]
+
+
+def admin_of(settings: Config, namesrv: str | None) -> SyncAdmin:
+    """An admin of the cluster that the settings name."""
+    from mqtrail.client import SyncAdmin
+
+    return SyncAdmin(settings.namesrv(namesrv), config=settings.room("client"))
+
+
+def ask_before(what: str, yes: bool) -> None:
+    """Have the operator confirm what cannot be undone. typer.Abort: no; UsageError: nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"this would {what}: found nobody to ask, expected --yes")
+    typer.confirm(f"This will {what}. Go on?", abort=True, err=True)
+
+
+def failures_of(*gathered: Gathered[Any]) -> dict[str, str]:
+    """The failures of answers, as texts by broker or name server."""
+    return {name: str(error) for one in gathered for name, error in one.failures.items()}
+
+
+def warn_of(failures: Mapping[str, str], what: str) -> None:
+    """A line for each that failed."""
+    for name, text in failures.items():
+        warn(f"{name} {what}: {text}")
+
+
+def told(done: Gathered[Any], said: str, failed: str, json: bool, **more: Any) -> int:
+    """Tell a change item by item, `NAME: said`; exit code 1 when one failed."""
+    failures = failures_of(done)
+    if json:
+        show_json({**more, "done": sorted(done.found), "failures": failures})
+    else:
+        for name in sorted(done.found):
+            typer.echo(f"{name}: {said}")
+    warn_of(failures, failed)
+    return Exit.OK if done.complete else Exit.FAILED
+
+
+def asked(value: Mapping[str, Any], failures: Mapping[str, str], json: bool) -> int:
+    """End a question: its JSON if wanted, its failures; exit code 3 when some could not be asked."""
+    if json:
+        show_json({**value, "failures": dict(failures)})
+    warn_of(failures, "could not be asked")
+    return Exit.OK if not failures else Exit.CANNOT_LOOK
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
+    """Draw rows; numbers to the right. None is a dash."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for at, heading in enumerate(headings):
+        numeric = bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
+        drawn.add_column(heading, justify="right" if numeric else "left")
+    for row in rows:
+        drawn.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    show(drawn)

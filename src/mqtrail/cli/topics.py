@@ -1,0 +1,250 @@
+"""`topic`: which topics there are, what they hold, how they are set up."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from mqtrail.cli.config import load
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
+from mqtrail.cli.options import ConfigFile, Json, Namesrv
+from mqtrail.cli.output import progress, show_json
+
+PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
+_LETTERS = {bits: letters for letters, bits in PERMISSIONS.items()}
+
+Topic = Annotated[str, typer.Argument(help="Its name.")]
+
+
+def topic_list(
+    namesrv: Namesrv = None,
+    everything: Annotated[bool, typer.Option("--all", help="System, retry and dead-letter topics too.")] = False,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """List the topics that the name server knows."""
+    from mqtrail.wire import group_of, is_system_topic
+
+    with admin_of(load(config), namesrv) as admin:
+        known = admin.cluster()
+        # Brokers register their own and their cluster's name as topics.
+        own = {*known.cluster_addr_table, *known.broker_addr_table}
+        own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
+        names = [
+            name
+            for name in admin.topics()
+            if everything or not (is_system_topic(name) or group_of(name) is not None or name in own)
+        ]
+    if json:
+        show_json({"topics": names})
+    else:
+        sys.stdout.writelines(f"{name}\n" for name in names)
+    return Exit.OK
+
+
+def topic_create(
+    topic: Annotated[str, typer.Argument(help="Its name: letters, digits, % | - _ and at most 127 of them.")],
+    queues: Annotated[int, typer.Option(min=1, max=16_384, help="Queues on each broker.")] = 8,
+    perm: Annotated[str, typer.Option(help="r, w or rw.")] = "rw",
+    ordered: Annotated[bool, typer.Option("--ordered", help="Mark it as ordered.")] = False,
+    attribute: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An attribute, as message.type=FIFO; repeatable.")
+    ] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Create a topic on every broker, or change it."""
+    from mqtrail.cli.config import assignments
+    from mqtrail.wire import TopicConfig, validate_topic
+
+    validate_topic(topic)
+    attributes = {name: str(value) for name, value in assignments(attribute or [], "--attribute").items()}
+    wanted = TopicConfig(topic, queues, queues, _bits(perm), order=ordered, attributes=attributes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.create_topic(wanted, cluster=cluster, broker=broker)
+    failures = failures_of(done)
+    if json:
+        show_json({"topic": topic, "brokers": sorted(done.found), "failures": failures})
+    else:
+        for name in sorted(done.found):
+            typer.echo(f"{topic}: {queues} queues on {name}")
+    warn_of(failures, f"did not create {topic!r}")
+    return Exit.OK if done.complete else Exit.FAILED
+
+
+def _bits(perm: str) -> int:
+    if perm not in PERMISSIONS:
+        raise UsageError(f"--perm: found {perm!r}, expected r, w or rw")
+    return PERMISSIONS[perm]
+
+
+def topic_show(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
+    """Show a topic's queues, their ranges, and the groups that read it."""
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+        stats = admin.topic_stats(topic)
+        groups = admin.groups_of_topic(topic)
+    rows = [
+        {
+            "broker": queue.broker_name or name,
+            "queue": queue.queue_id,
+            "min_offset": reach.min_offset,
+            "max_offset": reach.max_offset,
+            "last_stored_ms": reach.last_update_timestamp or None,
+        }
+        for name, found in sorted(stats.found.items())
+        for queue, reach in sorted(found.offset_table.items())
+    ]
+    names = sorted({group for found in groups.values() for group in found.group_list})
+    if not json:
+        _draw_queues(topic, rows, names)
+    return asked({"topic": topic, "queues": rows, "groups": names}, failures_of(groups, stats), json)
+
+
+def _draw_queues(topic: str, rows: list[dict[str, Any]], groups: list[str]) -> None:
+    from mqtrail.cli.draw import day_clock
+
+    cells = [
+        (
+            row["broker"],
+            row["queue"],
+            row["min_offset"],
+            row["max_offset"],
+            None if row["last_stored_ms"] is None else day_clock(row["last_stored_ms"]),
+        )
+        for row in rows
+    ]
+    table(("broker", "queue", "first", "next", "last stored (UTC)"), cells, topic)
+    typer.echo(f"read by: {', '.join(groups) or 'no group'}")
+
+
+def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
+    """Show where a topic is: its brokers, their addresses, its queues and permission on each."""
+    with admin_of(load(config), namesrv) as admin:
+        route = admin.route(topic)
+    addresses = {broker.broker_name: broker for broker in route.broker_datas}
+    rows = [
+        {
+            "cluster": addresses[data.broker_name].cluster if data.broker_name in addresses else "",
+            "broker": data.broker_name,
+            "read_queues": data.read_queue_nums,
+            "write_queues": data.write_queue_nums,
+            "perm": _LETTERS.get(data.perm & 6, "-"),
+            "addresses": {
+                str(broker_id): address
+                for broker_id, address in sorted(addresses[data.broker_name].broker_addrs.items())
+            }
+            if data.broker_name in addresses
+            else {},
+        }
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+    ]
+    if json:
+        show_json({"topic": topic, "brokers": rows, "order": route.order_topic_conf})
+        return Exit.OK
+    cells = [
+        (
+            row["cluster"],
+            row["broker"],
+            row["read_queues"],
+            row["write_queues"],
+            row["perm"],
+            " ".join(f"{number}:{address}" for number, address in dict(row["addresses"]).items()),  # type: ignore[call-overload]
+        )
+        for row in rows
+    ]
+    table(("cluster", "broker", "read", "write", "perm", "addresses"), cells, topic)
+    if route.order_topic_conf:
+        typer.echo(f"order: {route.order_topic_conf}")
+    return Exit.OK
+
+
+def topic_perm(
+    topic: Topic,
+    perm: Annotated[str, typer.Argument(help="r, w or rw.")],
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Set whether a topic can be read and written, on each of its brokers."""
+    bits = _bits(perm)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.set_topic_perm(topic, bits, broker=broker)
+    return told(done, f"{topic} is {perm} now", f"did not change {topic!r}", json, topic=topic, perm=perm)
+
+
+def topic_delete(
+    topic: Topic,
+    cluster: Cluster = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Delete a topic with its messages, on every broker and name server."""
+    where = f"of cluster {cluster}" if cluster else "of every cluster"
+    ask_before(f"delete topic {topic!r} with its messages on the brokers {where}", yes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.delete_topic(topic, cluster=cluster)
+    failures = failures_of(done.brokers, done.name_servers)
+    gone = [*sorted(done.brokers.found), *sorted(done.name_servers.found)]
+    if json:
+        show_json({"topic": topic, "done": gone, "failures": failures})
+    else:
+        for name in gone:
+            typer.echo(f"{name}: {topic} is gone")
+    warn_of(failures, f"did not delete {topic!r}")
+    return Exit.OK if done.complete else Exit.FAILED
+
+
+def topic_order(
+    topic: Topic,
+    value: Annotated[str | None, typer.Argument(help="As broker-a:4;broker-b:4. None: show it.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Take it away.")] = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show, set or delete an ordered topic's configuration: so many queues on these brokers, whatever is up."""
+    if value and delete:
+        raise UsageError("found a value and --delete: expected one of them")
+    with admin_of(load(config), namesrv) as admin:
+        if delete:
+            return told(admin.delete_order_config(topic), "deleted", "did not delete it", json, topic=topic)
+        if value:
+            _check_order(value)
+            return told(admin.set_order_config(topic, value), f"set to {value}", "did not set it", json, topic=topic)
+        found = admin.order_config(topic)
+    if json:
+        show_json({"topic": topic, "order": found})
+    else:
+        typer.echo(found or f"{topic} has no order configuration")
+    return Exit.OK if found else Exit.FAILED
+
+
+def _check_order(value: str) -> None:
+    for part in value.split(";"):
+        name, _, count = part.rpartition(":")
+        if not name or not count.isdigit():
+            raise UsageError(f"order configuration: found {part!r}, expected BROKER:QUEUES;BROKER:QUEUES")
+
+
+def topic_clean(
+    cluster: Cluster = None,
+    broker: Broker = None,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Have brokers drop the queues of topics that they no longer know."""
+    ask_before("drop what is left of deleted topics", yes)
+    with admin_of(load(config), namesrv) as admin:
+        done = admin.clean_unused_topics(cluster=cluster, broker=broker)
+    return told(done, "cleaned", "did not clean", json)

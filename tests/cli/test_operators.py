@@ -1,0 +1,300 @@
+"""The operators' commands against our own brokers: what they print, how they end, and that they ask first."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mqtrail.cli import run
+from mqtrail.client import ConsumeFromWhere, ConsumerConfig, SyncAdmin, SyncConsumer, SyncProducer
+from mqtrail.testing import Embedded, embedded
+from mqtrail.wire import Message, TopicConfig
+
+QUICK = ConsumerConfig(
+    consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=200
+)
+
+
+class Said(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Embedded]:
+    """Two brokers, a topic of two queues each with six messages, and a group that read them."""
+    with embedded(brokers=2) as running:
+        with SyncAdmin(running.namesrv_address) as admin:
+            admin.create_topic(TopicConfig("orders", 2, 2))
+        with SyncProducer("PG", running.namesrv_address) as producer:
+            for number in range(6):
+                producer.send(Message("orders", b"body-%d" % number, keys=f"k{number}", tags="AB"[number % 2]))
+        with SyncConsumer("CG", running.namesrv_address, {"orders": "*"}, config=QUICK) as consumer:
+            for _ in range(6):
+                delivery = consumer.receive(20_000)
+                assert delivery is not None
+                delivery.ack()
+        yield running
+
+
+@pytest.fixture
+def mqtrail(
+    server: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """Runs one command line against the cluster, away from any settings of this machine; nobody can be asked."""
+    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv_address)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+
+    def said(*arguments: str) -> Said:
+        code = run(arguments)
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return Said(code, printed.out, printed.err)
+
+    return said
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for what a broker tells the name server when it can."""
+    end = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_topics_life(mqtrail: Command) -> None:
+    """Created with an attribute, routed, closed for writing, ordered, deleted: broker by broker."""
+    assert mqtrail("topic", "create", "life", "--queues", "1", "--attribute", "message.type=FIFO").code == 0
+    until(lambda: len(mqtrail("topic", "route", "life", "--json").json.get("brokers", ())) == 2)
+    route = mqtrail("topic", "route", "life", "--json").json
+    assert [(row["broker"], row["perm"]) for row in route["brokers"]] == [("broker-a", "rw"), ("broker-b", "rw")]
+    assert "broker-a" in mqtrail("topic", "route", "life").out
+    closed = mqtrail("topic", "perm", "life", "r", "--broker", "broker-a", "--json")
+    assert (closed.code, closed.json["done"]) == (0, ["broker-a"])
+    assert mqtrail("topic", "perm", "life", "x").code == 2
+    assert mqtrail("topic", "order", "life").code == 1
+    assert mqtrail("topic", "order", "life", "broker-a:1").code == 0
+    assert mqtrail("topic", "order", "life", "--json").json["order"] == "broker-a:1"
+    assert mqtrail("topic", "order", "life", "nonsense").code == 2
+    assert mqtrail("topic", "order", "life", "--delete").code == 0
+    asked = mqtrail("topic", "delete", "life")
+    assert (asked.code, "expected --yes" in asked.err) == (2, True)
+    gone = mqtrail("topic", "delete", "life", "--yes", "--json").json
+    assert {"broker-a", "broker-b"} <= set(gone["done"])
+    until(lambda: "life" not in mqtrail("topic", "list").out.split())
+
+
+def test_an_operator_may_say_no(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a terminal the question is asked; no is 130, and nothing is done."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    said = mqtrail("topic", "delete", "orders")
+    assert (said.code, "Go on?" in said.err) == (130, True)
+    assert "orders" in mqtrail("topic", "list").out.split()
+
+
+def test_groups(mqtrail: Command) -> None:
+    """Made, listed with their backlog, shown, deleted."""
+    made = mqtrail("group", "create", "young", "--attempts", "3", "--json")
+    assert (made.code, made.json["done"]) == (0, ["broker-a", "broker-b"])
+    assert mqtrail("group", "create", "no spaces").code == 1
+    listed = {row["group"]: row for row in mqtrail("group", "list", "--json").json["groups"]}
+    assert listed["CG"]["behind"] == 0
+    assert "TOOLS_CONSUMER" not in listed
+    assert "young" in mqtrail("group", "list").out
+    config = mqtrail("group", "config", "young", "--json").json["brokers"]
+    assert {name: one["retryMaxTimes"] for name, one in config.items()} == {"broker-a": 3, "broker-b": 3}
+    shown = mqtrail("group", "show", "CG", "--topic", "orders", "--json").json
+    assert (len(shown["queues"]), shown["behind"], shown["members"]) == (4, 0, [])
+    assert "none is online" in mqtrail("group", "show", "CG").out
+    assert mqtrail("group", "config", "nobody").code == 1
+    assert mqtrail("group", "mode", "young", "orders", "pop").code == 0
+    assert mqtrail("group", "mode", "young", "orders", "push").code == 2
+    assert mqtrail("group", "delete", "young").code == 2
+    assert mqtrail("group", "delete", "young", "--offsets", "--topics", "--yes").code == 0
+    assert mqtrail("group", "config", "young").code == 1
+
+
+def test_who_is_online(mqtrail: Command, server: Embedded) -> None:
+    """Members with what they say of themselves, producers by group."""
+    assert mqtrail("group", "members", "CG").code == 1
+    with (
+        SyncProducer("PG-online", server.namesrv_address) as producer,
+        SyncConsumer("CG-online", server.namesrv_address, {"orders": "A"}, config=QUICK) as consumer,
+    ):
+        producer.send(Message("orders", b"x", tags="A"))
+        assert consumer.receive(20_000) is not None
+        members = mqtrail("group", "members", "CG-online", "--json").json["members"]
+        assert [member["error"] for member in members] == [None]
+        assert any(name.startswith("orders/") for name in members[0]["running"]["mqTable"])
+        assert "subscribes to orders: A" in mqtrail("group", "members", "CG-online").out
+        producers = mqtrail("group", "producers", "--json").json["producers"]
+        assert "PG-online" in {row["group"] for row in producers}
+
+
+def test_offsets(mqtrail: Command) -> None:
+    """Shown, set, cloned, reset, skipped; nothing is moved without --yes."""
+    rows = mqtrail("offset", "show", "CG", "orders", "--json").json["queues"]
+    assert len(rows) == 4
+    assert mqtrail("group", "create", "walker").code == 0
+    assert {row["committed"] for row in mqtrail("offset", "show", "walker", "orders", "--json").json["queues"]} == {
+        None
+    }
+    assert mqtrail("offset", "set", "walker", "orders", "broker-a/0=1").code == 2
+    assert mqtrail("offset", "set", "walker", "orders", "broker-a/0", "--yes").code == 2
+    assert mqtrail("offset", "set", "walker", "orders", "broker-a/0=1", "broker-b/1=0", "--yes").code == 0
+    failed = mqtrail("offset", "set", "walker", "orders", "nowhere/0=1", "--yes", "--json")
+    assert (failed.code, list(failed.json["failures"])) == (1, ["nowhere/0"])
+    cloned = mqtrail("offset", "clone", "walker", "runner", "orders", "--yes", "--json")
+    assert [row["offset"] for row in cloned.json["queues"]] == [1, 0] or cloned.code == 1
+    reset = mqtrail("offset", "reset", "CG", "orders", "--to", "first", "--yes", "--json")
+    assert (reset.code, {row["offset"] for row in reset.json["queues"]}) == (0, {0})
+    assert mqtrail("offset", "reset", "CG", "orders", "--to", "soon", "--yes").code == 2
+    assert mqtrail("offset", "reset", "CG", "orders", "--to", "1h", "--yes").code == 0
+    skipped = mqtrail("offset", "skip", "CG", "orders", "--yes", "--json")
+    assert len(skipped.json["queues"]) == 4
+
+
+def test_the_cluster(mqtrail: Command) -> None:
+    """Brokers, counters, settings, statistics, and what name servers keep."""
+    listed = mqtrail("cluster", "list", "--json").json["brokers"]
+    assert {(row["broker"], row["id"], row["version"]) for row in listed} == {
+        ("broker-a", 0, "V5_3_3"),
+        ("broker-b", 0, "V5_3_3"),
+    }
+    assert "broker-b" in mqtrail("cluster", "list").out
+    assert mqtrail("cluster", "list", "--cluster", "nowhere").code == 1
+    assert mqtrail("cluster", "show", "broker-a", "--json").json["runtime"]["brokerVersionDesc"] == "V5_3_3"
+    unknown = mqtrail("cluster", "show", "broker-x")
+    assert (unknown.code, "broker-a, broker-b" in unknown.err) == (1, True)
+    settings = mqtrail("cluster", "config", "brokerName", "--json").json["brokers"]
+    assert settings == {"broker-a": {"brokerName": "broker-a"}, "broker-b": {"brokerName": "broker-b"}}
+    assert mqtrail("cluster", "config", "brokerName", "a=b").code == 2
+    assert mqtrail("cluster", "config", "a=b").code == 2  # asks
+    assert "sum" in mqtrail("cluster", "stats", "broker-a", "TOPIC_PUT_NUMS", "orders").out
+    assert mqtrail("cluster", "wipe", "broker-a").code == 2
+    assert mqtrail("cluster", "wipe", "broker-a", "--yes").code == 0
+    assert mqtrail("cluster", "unwipe", "broker-a").code == 0
+    assert mqtrail("cluster", "clean", "everything").code == 2
+    assert "listenPort" in mqtrail("cluster", "namesrv").out
+    assert mqtrail("cluster", "kv", "N").code == 1
+    assert mqtrail("cluster", "kv", "N", "k=v", "--yes").code == 0
+    assert mqtrail("cluster", "kv", "N", "k", "--json").json["values"] == {"k": "v"}
+    assert mqtrail("cluster", "kv", "N", "k", "--delete", "--yes").code == 0
+    assert mqtrail("cluster", "kv", "N", "--delete", "--yes").code == 2
+
+
+def test_messages(mqtrail: Command) -> None:
+    """By key, by place, by either id; printed by queue, tag and time."""
+    (found,) = mqtrail("message", "find", "orders", "k3", "--body", "--json").json["messages"]
+    assert (found["body"], found["tags"]) == ("body-3", "B")
+    assert mqtrail("message", "find", "orders", "nothing").code == 1
+    assert "k3" in mqtrail("message", "find", "orders", "k3").out
+    shown = mqtrail("message", "show", found["msg_id"], "--topic", "orders", "--groups", "--json").json["messages"]
+    assert [one["offset_msg_id"] for one in shown] == [found["offset_msg_id"]]
+    assert shown[0]["groups"]["CG"] == "NOT_ONLINE"
+    by_place = mqtrail("message", "show", found["offset_msg_id"])
+    assert (by_place.code, "body-3" in by_place.out) == (0, True)
+    nameless = mqtrail("message", "show", found["msg_id"])
+    assert (nameless.code, "--topic" in nameless.err) == (2, True)
+    assert mqtrail("message", "show", "7F" * 16, "--topic", "orders").code == 1
+    printed = mqtrail("message", "print", "orders", "--json").rows
+    assert {"body-0", "body-5"} <= {row["body"] for row in printed}
+    assert {row["tags"] for row in mqtrail("message", "print", "orders", "--tags", "B", "--json").rows} == {"B"}
+    place = f"{found['broker']}/{found['queue']}"
+    (one,) = mqtrail(
+        "message", "print", "orders", "--queue", place, "--offset", str(found["queue_offset"]), "--json"
+    ).rows
+    assert one["msg_id"] == found["msg_id"]
+    assert mqtrail("message", "print", "orders", "--offset", "1").code == 2
+    assert mqtrail("message", "print", "orders", "--queue", "nonsense").code == 2
+    assert mqtrail("message", "print", "orders", "--from", "2100-01-01").code == 1
+    limited = mqtrail("message", "print", "orders", "--limit", "2", "--no-body")
+    assert (len(limited.out.splitlines()), "--limit 0" in limited.err, "body-" in limited.out) == (2, True, False)
+
+
+def test_dead_letters_and_consuming_by_hand(mqtrail: Command, server: Embedded) -> None:
+    """A dead letter is put back; a live consumer is given a message, and its word is shown."""
+    assert mqtrail("message", "resend", "CG-dead", "--yes").code == 1
+    with SyncAdmin(server.namesrv_address) as admin:
+        admin.create_topic(TopicConfig("letters", 1, 1))
+        until(lambda: "letters" in admin.topics())
+    with (
+        SyncProducer("PG", server.namesrv_address) as producer,
+        SyncConsumer("CG-dead", server.namesrv_address, {"letters": "*"}, config=QUICK) as consumer,
+    ):
+        sent = producer.send(Message("letters", b"letter"))
+        delivery = consumer.receive(20_000)
+        assert delivery is not None
+        delivery.retry(-1)
+        assert mqtrail("message", "resend", "CG-dead").code == 2
+        (row,) = mqtrail("message", "resend", "CG-dead", "--id", sent.msg_id, "--yes", "--json").rows
+        assert (row["msg_id"], row["done"]) == (sent.msg_id, True)
+        delivery = consumer.receive(20_000)
+        assert delivery is not None
+        assert delivery.msg_id == sent.msg_id
+        delivery.ack()
+        refused = mqtrail("message", "consume", sent.offset_msg_id, "CG-dead", "--yes")
+        assert (refused.code, "no handler" in refused.err) == (1, True)
+
+
+def test_access_control(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users and policies; a password is never an argument."""
+    bare = mqtrail("acl", "user", "create", "ann")
+    assert (bare.code, "MQTRAIL_PASSWORD" in bare.err) == (2, True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("secret-1\n"))
+    assert mqtrail("acl", "user", "create", "ann", "--password-stdin").code == 0
+    monkeypatch.setenv("MQTRAIL_PASSWORD", "secret-2")
+    assert mqtrail("acl", "user", "update", "ann", "--password", "--status", "disable").code == 0
+    assert mqtrail("acl", "user", "update", "ann").code == 2
+    assert mqtrail("acl", "user", "update", "ann", "--status", "off").code == 2
+    users = mqtrail("acl", "user", "list", "--json").json["users"]
+    assert {(row["user"], row["status"]) for row in users} == {("ann", "disable")}
+    allow = ("acl", "policy", "set", "ann", "--resource", "Topic:orders")
+    assert mqtrail(*allow, "--action", "pub", "--action", "Sub", "--from", "10.0.0.0/8").code == 0
+    assert mqtrail(*allow, "--action", "Pub", "--deny").code == 0
+    assert mqtrail(*allow, "--action", "fly").code == 2
+    assert mqtrail("acl", "policy", "set", "ann", "--resource", "orders", "--action", "Pub").code == 2
+    policies = mqtrail("acl", "policy", "list", "--json").json["policies"]
+    assert [(row["subject"], row["actions"], row["decision"]) for row in policies] == [
+        ("User:ann", ["Pub"], "Deny")
+    ] * 2
+    assert "Topic:orders" in mqtrail("acl", "policy", "list").out
+    assert mqtrail("acl", "policy", "delete", "ann").code == 2
+    assert mqtrail("acl", "policy", "delete", "ann", "--yes").code == 0
+    assert mqtrail("acl", "user", "delete", "ann", "--yes").code == 0
+    assert mqtrail("acl", "user", "list", "--json").json["users"] == []
+    assert mqtrail("acl", "account", "version").code in (0, 3)
+
+
+def test_a_cluster_that_is_not_there(mqtrail: Command) -> None:
+    """Every command says so in one line."""
+    for words in (("group", "list"), ("cluster", "list"), ("offset", "show", "g", "t"), ("message", "print", "t")):
+        said = mqtrail(*words, "--namesrv", "127.0.0.1:1")
+        assert (said.code, "no name server answered" in said.err) == (1, True), words
