@@ -84,8 +84,10 @@ class LitePullConsumer:
         self._subscriptions = Subscriptions(self.names)
         self._filters = Subscriptions(self.names)  # of topics that are assigned
         self._assigns = False
+        self._subscribed = asyncio.Event()  # queues are shared out, not assigned
         for topic, expression in (subscriptions or {}).items():
             self._subscriptions.put(topic, expression)
+            self._subscribed.set()
         self._tracer = ClientTracer(self._client, group, config.trace, "CONSUME") if trace else None
         self._hooks = (*((self._tracer,) if self._tracer is not None else ()), *hooks)
         self._offsets = open_offsets(self._client, self.group, self._hooks, config)
@@ -170,7 +172,7 @@ class LitePullConsumer:
             self._tracer.start()
         every = self._client.every
         work: list[Any] = [
-            self._rebalancer.run(),
+            self._rebalance(),
             every(self.config.offset_persist_ms, self._persist),
             every(self.config.metadata_check_ms, self._look_at_watched),
             every(SAMPLE_MS, self._sample),
@@ -202,6 +204,10 @@ class LitePullConsumer:
             if self._own_client:
                 await self._client.close()
 
+    async def _rebalance(self) -> None:
+        await self._subscribed.wait()
+        await self._rebalancer.run()
+
     async def _persist(self) -> None:
         await self._offsets.persist(self._queues.queues)
 
@@ -215,6 +221,7 @@ class LitePullConsumer:
         if self._assigns:
             raise ClientError("subscribe and assign exclude each other: this consumer's queues are assigned")
         self._subscriptions.put(topic, expression)
+        self._subscribed.set()
         if self._running:
             self._client.spawn(self._resubscribed([self.names.topic(topic)]))
 
@@ -243,6 +250,7 @@ class LitePullConsumer:
         if self._subscriptions:
             raise ClientError("assign and subscribe exclude each other: this consumer has subscriptions")
         self._assigns = True
+        self._filters = Subscriptions(self.names)
         for topic, expression in (filters or {}).items():
             self._filters.put(topic, expression)
         wanted = {MessageQueue(self.names.topic(one.topic), one.broker_name, one.queue_id) for one in queues}
@@ -385,6 +393,7 @@ class LitePullConsumer:
         for queue in wanted:
             self._queues.get(queue)
         await self._offsets.store(wanted)
+        self._queues.committed(wanted)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's committed offset, what is noted here first; None when there is none. MQError."""

@@ -4,7 +4,7 @@ Source: DefaultLitePullConsumerImpl.PullTaskImpl, PullAPIWrapper, RocketMQ clien
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -140,9 +140,10 @@ class LiteQueues:
                 return ()
 
     def _taken(self, lite: LiteQueue, count_max: int) -> Sequence[MessageExt]:
-        lite.last_taken_ms = now_ms()
         self._last = lite
-        return [self._names.restored(message) for message in lite.take(count_max)]
+        messages = [self._names.restored(message) for message in lite.take(count_max)]
+        lite.last_taken_ms = now_ms()
+        return messages
 
     def wake(self) -> None:
         """Have `take` return."""
@@ -179,6 +180,12 @@ class LiteQueues:
         for queue, (lite, _) in self._queues.items():
             if lite.settled is not None:
                 self._offsets.update(queue, lite.settled, only_up=False)
+
+    def committed(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Note what was committed by hand: auto-commit goes on from there."""
+        for queue, offset in offsets.items():
+            if queue in self._queues:
+                self._queues[queue][0].settled = offset
 
     def positions(self) -> dict[MessageQueue, int]:
         """Behind what the application has taken, queue by queue; queues of which it took nothing are left out."""
