@@ -288,7 +288,7 @@ class Timers:
     def _deliver_batch(self, reader: "_SlotReader", now_ms: int) -> int:
         """Append the oldest messages of the slot; return how many left it."""
         batch: list[PendingRecord] = []
-        gone: list[str] = []
+        gone: list[tuple[str, int]] = []
         size = taken = 0
         for entry in reader.oldest(BATCH_COUNT):
             taken += 1
@@ -308,15 +308,15 @@ class Timers:
             if delivered is None:
                 continue
             batch.append(delivered)
-            gone.append(topic.decode("utf-8", "replace"))
+            gone.append((topic.decode("utf-8", "replace"), 1 if entry & UnitMagic.DELETE else -1))
             size += head.size
             if size >= BATCH_SIZE:
                 break
         if batch:
             self._write(batch, now_ms)
         reader.forget(taken)
-        for name in gone:
-            self._count(name, -1, now_ms)
+        for name, change in gone:
+            self._count(name, change, now_ms)
         return taken
 
     def _write(self, batch: list[PendingRecord], now_ms: int) -> None:
