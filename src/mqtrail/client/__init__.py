@@ -59,9 +59,9 @@ from mqtrail.client.replies import make_reply
 from mqtrail.client.selectors import Selector, by_hash, by_machine_room, by_random
 from mqtrail.client.splitting import BatchOutcome, split_batches
 from mqtrail.client.subscriptions import Sql
-from mqtrail.client.sync import SyncProducer
 from mqtrail.client.sync_admin import SyncAdmin
 from mqtrail.client.sync_consumers import SyncBatch, SyncConsumer, SyncDelivery, SyncLitePullConsumer
+from mqtrail.client.sync_producer import SyncProducer, SyncTransaction, SyncTransactionProducer
 from mqtrail.client.trace import TraceCounts
 from mqtrail.client.transactions import (
     CheckHandler,
@@ -138,6 +138,8 @@ __all__ = [
     "SyncDelivery",
     "SyncLitePullConsumer",
     "SyncProducer",
+    "SyncTransaction",
+    "SyncTransactionProducer",
     "TlsClientConfig",
     "TooManyInFlight",
     "TraceConfig",

@@ -8,19 +8,17 @@ no such thread: its first call starts one, and facades that were made before the
 import asyncio
 import atexit
 import concurrent.futures
+import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
 from mqtrail.client.errors import ClientClosed, ClientError
-from mqtrail.client.outgoing import SendResult
-from mqtrail.client.producer import Producer
-from mqtrail.wire import Message, MessageQueue
 
+P = ParamSpec("P")
 T = TypeVar("T")
-C = TypeVar("C", bound="Startable")
+C = TypeVar("C", bound="Startable", covariant=True)
 
 
 class Startable(Protocol):
@@ -132,31 +130,40 @@ class Facade(Generic[C]):
         return self._client
 
 
-class SyncProducer(Facade[Producer]):
-    """Producer for code without asyncio. Thread safe; see Producer for what each call means and raises."""
+def waiting(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Facade[C], P], T]:
+    """Return a client's method as one of its facade: same arguments, same result, same words; it waits."""
 
-    def __init__(
-        self,
-        group: str,
-        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
-        *,
-        trace: bool = False,
-        config: ProducerConfig | None = None,
-    ) -> None:
-        super().__init__(lambda: Producer(group, namesrv, trace=trace, config=config))
+    @functools.wraps(method)
+    def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return background().run(method(self._get(), *args, **kwargs))
 
-    def send(
-        self,
-        message: Message | Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        order_key: str | None = None,
-        timeout_ms: int | None = None,
-    ) -> SendResult:
-        """Send a message or a batch, wait for the broker's answer."""
-        producer = self._get()
-        return background().run(producer.send(message, queue=queue, order_key=order_key, timeout_ms=timeout_ms))
+    return call
 
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, order_key: str | None = None) -> str:
-        """Hand a message to the socket, return its id."""
-        return background().run(self._get().send_oneway(message, queue=queue, order_key=order_key))
+
+def iterating(
+    method: Callable[Concatenate[C, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Facade[C], P], Iterator[T]]:
+    """Return a client's asynchronous iterator as a plain one of its facade."""
+
+    @functools.wraps(method)
+    def iterate(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items = method(self._get(), *args, **kwargs)
+        try:
+            while (item := background().run(_next(items))) is not None:
+                yield item
+        finally:
+            background().run(_close(items))
+
+    return iterate
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)
+
+
+async def _close(items: AsyncIterator[Any]) -> None:
+    close = getattr(items, "aclose", None)
+    if close is not None:
+        await close()
