@@ -18,7 +18,7 @@ from mqtrail.cli.app import app
 from mqtrail.cli.broker_conf import OTHERS
 from mqtrail.cli.config import COMPOSED, ENVIRONMENT, ROOMS, TOP_KEYS
 from mqtrail.cli.exits import Exit
-from mqtrail.client import ReaderConfig
+from mqtrail.client import LitePullConfig, ReaderConfig
 from mqtrail.pipeline import OPTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +112,7 @@ def test_every_setting_has_its_entry(room: str) -> None:
 def test_settings_of_readers_and_of_the_spark_source() -> None:
     """Those without a table in the file."""
     check_table(sections(SETTINGS)["ReaderConfig"], ReaderConfig)
+    check_table(sections(SETTINGS)["LitePullConfig"], LitePullConfig)
     assert set(rows(sections(SETTINGS)["Spark source `rocketmq`"])) == set(OPTIONS)
 
 
