@@ -40,7 +40,7 @@ from mqtrail.wire import (
     retry_topic,
 )
 
-from .engine import START_MS, Engine
+from .engine import Engine
 from .history import Handled, History, OffsetSeen, Place, Read, Sent
 from .network import Link, Network
 from .servers import DELAY_LEVELS, first_command
@@ -183,6 +183,8 @@ class Client:
 class Producer(Client):
     """Sends messages one after the other until it is told to stop."""
 
+    PACE_MS = (1.0, 60.0)  # between an acknowledgement and the next send
+
     def __init__(self, engine: Engine, network: Network, history: History, name: str, namesrv: str, topic: str) -> None:
         super().__init__(engine, network, history, name, namesrv)
         self.topics = [topic]
@@ -235,7 +237,7 @@ class Producer(Client):
             topic,
             queue_id=queue_id,
             sys_flag=int(sys_flag),
-            born_timestamp=START_MS + int(self.engine.now_ms),
+            born_timestamp=self.engine.start_ms + int(self.engine.now_ms),
             properties=encode_properties(properties) if len(sent) == 1 else "",
             batch=len(sent) > 1,
         )
@@ -269,7 +271,7 @@ class Producer(Client):
             elif one.in_transaction:
                 physical = parse_offset_msg_id(offset_id)[1]
                 self._decide(one, broker, reply, physical, offset_id)
-        self.later(self.engine.between(1, 60), self._next)
+        self.later(self.engine.between(*self.PACE_MS), self._next)
 
     # Transactions.
 

@@ -32,6 +32,7 @@ class Engine:
     def __init__(self, seed: int, *, tells: bool = False) -> None:
         """tells: keep every line that is told, for whoever looks at a failing seed."""
         self.seed = seed
+        self.start_ms = START_MS
         self.chance = random.Random(seed)
         self.now_ms = 0.0
         self.told: list[str] = []

@@ -59,6 +59,7 @@ class Link:
         self._last_ms = {"up": 0.0, "down": 0.0}
 
     def to_server(self, data: bytes) -> None:
+        """Send a frame of the client's."""
         self._network.carry(self, "up", lambda: self._server.received(self, data))
 
     def to_client(self, data: bytes) -> None:

@@ -438,6 +438,7 @@ class Life:
             self._write(self.core.tick(self.broker.clock_ms()))
         except (OSError, MQError) as error:
             self.engine.tell(f"{self.broker.name}: a tick failed: {error}")
+            self._name(str(error))
         self.engine.after(1, self._look_at_timer)
 
     # The disk's thread, as Flusher.
@@ -461,7 +462,7 @@ class Life:
         self._put(job, self._flushed)
 
     def _flush(self) -> None:
-        if self.store.end_offset > self.store.flushed_offset:
+        if self.store.end_offset > self.store.flushed_offset or self.store.fault is not None:
             self._ask()
 
     def _checkpoint(self) -> None:

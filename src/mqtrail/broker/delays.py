@@ -13,7 +13,7 @@ every 100 ms; here when its head is due.
 from collections import deque
 from collections.abc import Sequence
 
-from mqtrail.store import ConfigFileStore, MessageStore, PendingRecord
+from mqtrail.store import ConfigFileStore, MessageStore, PendingRecord, StoreError
 from mqtrail.wire import (
     HALF_TOPIC,
     PROPERTY_REAL_QID,
@@ -58,6 +58,8 @@ class DelayedMessages:
             self._offsets[level] = min(max(table.offset_table.get(level, 0), first), end)
         self._due_ms: dict[int, int] = {}
         self._unknown = set(self._offsets)  # levels whose head has not been looked at
+        self._retry_ms = 0  # when those are looked at again that could not be read
+        self._trouble: StoreError | None = None
         self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was found to be set back
         self._saved = dict(self._offsets)
         self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # log's end, offsets as they were then
@@ -83,39 +85,64 @@ class DelayedMessages:
     def next_due_ms(self) -> int | None:
         """Return when deliver is to be called next, None while nothing waits."""
         self._look()
-        return min(self._due_ms.values(), default=None)
+        due_ms = min(self._due_ms.values(), default=None)
+        if not self._unknown:
+            return due_ms
+        return self._retry_ms if due_ms is None else min(self._retry_ms, due_ms)
 
     def deliver(self, now_ms: int) -> None:
-        """Append what is due to the real queues. A store that refuses is tried again in a second."""
-        self._look()
+        """Append what is due to the real queues. A store or disk that refuses is tried again in a second.
+
+        StoreError: a message that waits is damaged, and those behind it wait with it.
+        """
+        if not now_ms < self._retry_ms <= now_ms + RETRY_MS:
+            self._look()
         for level, due_ms in list(self._due_ms.items()):
-            latest_ms = now_ms + self.delays_ms[level - 1]
+            latest_ms = now_ms + max(self.delays_ms[level - 1], RETRY_MS)
             if due_ms > latest_ms:  # the clock was set back: what is here waits once more, but no longer
                 self._due_ms[level] = latest_ms
                 self._set_back[level] = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             elif due_ms <= now_ms:
                 self._deliver_level(level, now_ms)
+        if self._unknown:
+            self._retry_ms = now_ms + RETRY_MS
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
 
     def _deliver_level(self, level: int, now_ms: int) -> None:
         try:
             while self._deliver_some(level, now_ms):
                 pass
-        except MQError:
+        except (MQError, OSError) as error:
             self._due_ms[level] = now_ms + RETRY_MS
+            self._note(error)
         else:
             self._set_back.pop(level, None)
 
+    def _note(self, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            self._trouble = error
+
     def _look(self) -> None:
-        """Learn when the heads of levels that were empty are due."""
-        while self._unknown:
-            level = self._unknown.pop()
-            if level in self._offsets and level not in self._due_ms:
-                found = self._store.read(SCHEDULE_TOPIC, level - 1, self._offsets[level], 1, BATCH_SIZE)
-                if found.records:
-                    self._due_ms[level] = self._due_of(found.records[0], level)
-                elif found.next_queue_offset > self._offsets[level]:
-                    self._offsets[level] = found.next_queue_offset  # the store has expired what was there
-                    self._unknown.add(level)
+        """Learn when the heads of levels that were empty are due, as far as they can be read."""
+        for level in list(self._unknown):
+            try:
+                self._look_at(level)
+            except (MQError, OSError) as error:
+                self._note(error)
+                return
+
+    def _look_at(self, level: int) -> None:
+        while level in self._offsets and level not in self._due_ms:
+            found = self._store.read(SCHEDULE_TOPIC, level - 1, self._offsets[level], 1, BATCH_SIZE)
+            if found.records:
+                self._due_ms[level] = self._due_of(found.records[0], level)
+            elif found.next_queue_offset > self._offsets[level]:
+                self._offsets[level] = found.next_queue_offset  # the store has expired what was there
+            else:
+                break
+        self._unknown.discard(level)
 
     def _due_of(self, record: Buffer, level: int) -> int:
         return decode_head(record).store_timestamp_ms + self.delays_ms[level - 1]

@@ -124,8 +124,8 @@ class Upkeep:
         return True
 
     def _flush(self) -> None:
-        if self._store.end_offset > self._store.flushed_offset:
-            self._flusher.ask()
+        if self._store.end_offset > self._store.flushed_offset or self._store.fault is not None:
+            self._flusher.ask()  # which says so where nothing can be flushed any more: the node stops
         if self._store.end_offset - self._checkpointed > CHECKPOINT_SIZE:
             self._checkpoint(index=False)
 

@@ -135,33 +135,45 @@ class Reader:
         return low
 
     def read_at(self, physical_offset: int) -> bytes:
-        """Return the record that starts there. QueryNotFound when none does."""
+        """Return the record that starts there. QueryNotFound when none does, StoreError when it is damaged."""
         log = self._log
-        if log.first_offset <= physical_offset < log.end_offset:
-            start = log.segments.start_of(physical_offset)
-            room = min(start + log.segments.size, log.end_offset) - physical_offset
-            view = log.read(physical_offset, room)
+        record = self._find(physical_offset)
+        if record is None:
+            raise QueryNotFound(
+                f"found no record at physical offset {physical_offset}, expected one in [{log.first_offset}, "
+                f"{log.end_offset}): it expired, or the id is another broker's"
+            )
+        if physical_offset < log.checked_from:
             try:
-                head = check_record(view, crc=physical_offset < log.checked_from)
-            except RecordError:
-                pass
-            else:
-                if head.physical_offset == physical_offset:
-                    return bytes(view[: head.size])
-        raise QueryNotFound(
-            f"found no record at physical offset {physical_offset}, expected one in [{log.first_offset}, "
-            f"{log.end_offset}): it expired, or the id is another broker's"
-        )
+                check_record(record)
+            except RecordError as error:
+                raise StoreError(
+                    f"found damage in the CommitLog at physical offset {physical_offset} ({error}): restore "
+                    f"{log.segments.path(log.segments.start_of(physical_offset))} from a copy, or {SKIP_REMEDY}"
+                ) from error
+        return bytes(record)
+
+    def _find(self, physical_offset: int) -> memoryview | None:
+        """Return the record that starts there, its body not looked at; None when none does."""
+        log = self._log
+        if not log.first_offset <= physical_offset < log.end_offset:
+            return None
+        start = log.segments.start_of(physical_offset)
+        room = min(start + log.segments.size, log.end_offset) - physical_offset
+        view = log.read(physical_offset, room)
+        try:
+            head = check_record(view, crc=False)
+        except RecordError:
+            return None
+        return view[: head.size] if head.physical_offset == physical_offset else None
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time of a queue's record, -1 when it is not there."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.first_offset <= queue_offset < queue.next_offset:
             return -1
-        try:
-            return check_record(self.read_at(queue.entry(queue_offset)[0]), crc=False).store_timestamp_ms
-        except QueryNotFound:
-            return -1
+        record = self._find(queue.entry(queue_offset)[0])
+        return -1 if record is None else check_record(record, crc=False).store_timestamp_ms
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
         """Return the first queue offset stored at or after timestamp_ms (upper: the last at or before)."""

@@ -116,7 +116,10 @@ class CommitLogStore:
         self.timers.recover(self._log.end_offset, self._queue_offset_at)
         disk.replace("abort", b"")
         if unclean or lost or self.recovery.damage or self._dispatched < self._log.end_offset:
-            self._settle()
+            try:
+                self._settle()
+            except StoreFull:
+                self._full = True  # serve what there is; the next start reads as much as this one
 
     def _queue_offset_at(self, physical_offset: int) -> int | None:
         try:

@@ -1,0 +1,104 @@
+"""A disk that fills up: a small tmpfs in a mount namespace of its own, so that no privilege is needed.
+
+Sends are refused in words, nothing acknowledged is lost, also by kill -9 and a start on the full disk, and sends
+succeed again once there is room.
+"""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from mqtrail.net import ConnectionPool
+from mqtrail.wire import RemotingCommand, RequestCode, ResponseCode, SendMessageHeader
+from tests.node.helpers import read_all
+
+from .rounds import QUEUES, KilledNode, create_topic
+
+DISK_SIZE = 96 << 20
+BODY_SIZE = 64 << 10
+TOPIC = "full"
+REQUEST_MS = 10_000
+ROOM_S_MAX = 20.0
+
+
+def run_full_disk(folder: Path) -> int:
+    """Run the scenario in a process tree of its own that sees a small disk at folder; return its exit code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "tests.crash", "--inside", str(folder)]
+    mount = f'mount -t tmpfs -o size={DISK_SIZE} tmpfs "$0" && exec "$@"'
+    return subprocess.run(["unshare", "-Urm", "sh", "-c", mount, str(folder), *command], check=False).returncode
+
+
+async def fill_disk(folder: Path, *, sync_flush: bool) -> None:
+    """Fill the disk under a broker, kill it, start it, make room."""
+    ballast = folder / "ballast"
+    async with KilledNode(folder / "data", folder.parent / "full.log", sync_flush=sync_flush) as node:
+        await node.start()
+        await create_topic(node.broker, TOPIC)
+        pool = ConnectionPool()
+        acknowledged: list[bytes] = []
+        refusal = await _send_until_refused(pool, node.broker, acknowledged)
+        assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE, (refusal.code, refusal.remark)
+        assert "free space" in (refusal.remark or ""), refusal.remark
+        await _all_there(pool, node.broker, acknowledged)  # also makes the reader's group, while there is room for that
+        _fill(ballast)
+        await _all_there(pool, node.broker, acknowledged)
+        await node.end(signal.SIGKILL)
+        await pool.close()
+        recovery = await node.start()  # on a disk without a free byte
+        pool = ConnectionPool()
+        await _all_there(pool, node.broker, acknowledged)
+        refusal = await _send_until_refused(pool, node.broker, acknowledged)
+        assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE, (refusal.code, refusal.remark)
+        ballast.unlink()
+        _free(folder)
+        for _ in range(int(ROOM_S_MAX / 0.2)):
+            if (await _send(pool, node.broker, 999_999)).code == ResponseCode.SUCCESS:
+                break
+            await asyncio.sleep(0.2)
+        else:
+            raise AssertionError("sends were refused although there was room again")
+        await _all_there(pool, node.broker, acknowledged)
+        await pool.close()
+        assert await node.end(signal.SIGTERM) == 0
+    print(f"full disk: {len(acknowledged)} messages acknowledged and kept; {recovery}", flush=True)
+
+
+async def _send(pool: ConnectionPool, broker: str, number: int) -> RemotingCommand:
+    header = SendMessageHeader("pg", TOPIC, queue_id=number % QUEUES, born_timestamp=1, properties="WAIT\x01true\x02")
+    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), _body(number))
+    return await pool.request(broker, command, REQUEST_MS)
+
+
+def _body(number: int) -> bytes:
+    return (b"%d:" % number).ljust(BODY_SIZE, b".")
+
+
+async def _send_until_refused(pool: ConnectionPool, broker: str, acknowledged: list[bytes]) -> RemotingCommand:
+    while True:
+        number = len(acknowledged)
+        reply = await _send(pool, broker, number)
+        if reply.code != ResponseCode.SUCCESS:
+            return reply
+        acknowledged.append(_body(number))
+
+
+async def _all_there(pool: ConnectionPool, broker: str, acknowledged: list[bytes]) -> None:
+    found = {message.body for message in await read_all(pool, broker, TOPIC, range(QUEUES))}
+    lost = [body.split(b":")[0] for body in acknowledged if body not in found]
+    assert not lost, f"acknowledged and lost: {lost[:10]}"
+
+
+def _fill(ballast: Path) -> None:
+    """Take what room is left."""
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 16)):
+            pass
+
+
+def _free(folder: Path) -> None:
+    """Make the disk larger, as an operator does."""
+    subprocess.run(["mount", "-o", f"remount,size={2 * DISK_SIZE}", str(folder)], check=True)

@@ -1,0 +1,210 @@
+"""kill -9 under load, round after round on one folder, and the simulator's checker on what clients saw."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from mqtrail.net import ConnectionPool
+from mqtrail.wire import (
+    CreateTopicHeader,
+    Perm,
+    PullHeader,
+    PullSysFlag,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    decode_records,
+    dlq_topic,
+    retry_topic,
+)
+from tests.sim.checker import check
+from tests.sim.clients import Consumer, Producer, note_read
+from tests.sim.cluster import GROUPS, TOPIC
+from tests.sim.history import History
+from tests.sim.network import Network
+from tests.sim.servers import DELAY_LEVELS
+
+from .real import RealEngine, RealNetwork
+
+BROKER = "broker-a"
+SEGMENT_SIZE = 16 << 20
+QUEUES = 4
+PRODUCERS = 16
+LOAD_S = (0.15, 0.8)  # between two kills
+CALM_S_MAX = 90.0
+QUIET_S = 12.0  # longer than the longest delay: nothing happened for so long, so nothing will
+REQUEST_MS = 5_000
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from mqtrail.broker import BrokerConfig
+from mqtrail.node import NodeConfig, run_up
+from mqtrail.store import CommitLogConfig
+
+given = json.loads(sys.argv[1])
+config = NodeConfig(
+    data=Path(given["data"]),
+    namesrv_port=given["namesrv_port"],
+    broker_port=given["broker_port"],
+    broker=BrokerConfig(**given["broker"]),
+    store=CommitLogConfig(**given["store"]),
+    expire_interval_ms=500,
+)
+
+def ready(node):
+    recovery = node.brokers["broker-a"].store.recovery
+    print(json.dumps({"recovery": str(recovery)}), flush=True)
+
+sys.exit(run_up(config, on_ready=ready))
+"""
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class KilledNode:
+    """A name server and a broker in one process, on fixed ports, to be killed and started again."""
+
+    def __init__(self, data: Path, log: Path, *, sync_flush: bool, store: dict[str, Any] | None = None) -> None:
+        """log: where it writes what it has to say."""
+        self.data, self.log = data, log
+        self.namesrv_port, self.broker_port = free_port(), free_port()
+        self.namesrv, self.broker = f"127.0.0.1:{self.namesrv_port}", f"127.0.0.1:{self.broker_port}"
+        self._settings = {
+            "data": str(data),
+            "namesrv_port": self.namesrv_port,
+            "broker_port": self.broker_port,
+            "store": {"segment_size": SEGMENT_SIZE, **(store or {})},
+            "broker": {
+                "sync_flush": sync_flush,
+                "message_delay_level": DELAY_LEVELS,
+                "offsets_save_ms": 500,
+                "transaction_timeout_ms": 2_000,
+                "transaction_check_ms": 2_000,
+            },
+        }
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> str:
+        """Start; return what the store's recovery says once clients may come."""
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            PROGRAM,
+            json.dumps(self._settings),
+            stdout=subprocess.PIPE,
+            stderr=self.log.open("ab"),
+        )
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            log = self.log.read_text()
+            raise AssertionError(f"the node ended with {await self.process.wait()}; its log ends in\n{log[-2000:]}")
+        return str(json.loads(line)["recovery"])
+
+    async def end(self, number: signal.Signals) -> int:
+        """Send a signal, wait for the end; return the exit code."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            os.kill(self.process.pid, number)
+        return await self.process.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process is not None:
+            await self.end(signal.SIGKILL)
+
+
+class FastProducer(Producer):
+    PACE_MS = (0.0, 2.0)
+
+
+async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int) -> tuple[History, list[str]]:
+    """Kill a broker under load so many times; return what clients saw, and the promises that were broken.
+
+    The folder is then left as a clean stop leaves it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    engine, network = RealEngine(seed), cast(Network, RealNetwork())
+    history = History(sync_flush=sync_flush, groups={TOPIC: GROUPS})
+    async with KilledNode(folder / "data", folder / "node.log", sync_flush=sync_flush) as node:
+        await node.start()
+        await create_topic(node.broker, TOPIC)
+        producers = [
+            FastProducer(engine, network, history, f"producer-{number}", node.namesrv, TOPIC)
+            for number in range(PRODUCERS)
+        ]
+        consumers = [
+            Consumer(engine, network, history, f"{group}-{number}", node.namesrv, group, TOPIC)
+            for group in GROUPS
+            for number in range(2)
+        ]
+        for _ in range(rounds):
+            before = len(history.sent)
+            while len(history.sent) < before + PRODUCERS:  # the clients have found it
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(engine.between(*LOAD_S))
+            await node.end(signal.SIGKILL)
+            history.ends[BROKER] = history.ends.get(BROKER, 0) + 1
+            await node.start()
+        for producer in producers:
+            producer.stopped = True
+        await _calm(history)
+        await _audit(node.broker, history, engine)
+        for client in (*producers, *consumers):
+            client.kill()
+        assert await node.end(signal.SIGTERM) == 0, (folder / "node.log").read_text()[-2000:]
+    return history, check(history)
+
+
+async def _calm(history: History) -> None:
+    """Wait until clients have nothing more to do."""
+    seen, quiet_s, waited_s = (0, 0), 0.0, 0.0
+    while quiet_s < QUIET_S and waited_s < CALM_S_MAX:
+        await asyncio.sleep(0.5)
+        waited_s += 0.5
+        now = len(history.reads), len(history.handled)
+        quiet_s = quiet_s + 0.5 if now == seen else 0.0
+        seen = now
+
+
+async def create_topic(broker: str, topic: str) -> None:
+    """Make a topic at a broker."""
+    ext = CreateTopicHeader(topic, QUEUES, QUEUES, int(Perm.READ | Perm.WRITE)).to_ext()
+    pool = ConnectionPool()
+    reply = await pool.request(broker, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext), REQUEST_MS)
+    assert reply.code == ResponseCode.SUCCESS, reply.remark
+    await pool.close()
+
+
+async def _audit(broker: str, history: History, engine: RealEngine) -> None:
+    pool = ConnectionPool()
+    for topic in (TOPIC, *(name for group in GROUPS for name in (retry_topic(group), dlq_topic(group)))):
+        for queue_id in range(QUEUES):
+            offset = 0
+            while True:
+                header = PullHeader("audit", topic, queue_id, offset, 32, int(PullSysFlag.SUBSCRIPTION), 0, 0, "*")
+                command = RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext())
+                reply = await pool.request(broker, command, REQUEST_MS)
+                if reply.code != ResponseCode.SUCCESS:
+                    break
+                for message in decode_records(reply.body):
+                    note_read(history, engine.now_ms, "audit", BROKER, message)
+                offset = int(reply.ext["nextBeginOffset"])
+    await pool.close()
