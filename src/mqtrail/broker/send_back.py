@@ -9,11 +9,14 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack, apache/rocketmq broker
 
 from mqtrail.store import MessageStore, PendingRecord
 from mqtrail.wire import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
     PROPERTY_DELAY,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    SCHEDULE_TOPIC,
     VERSION_MAX_RECONSUME_TIMES,
     DeadLetterCause,
     Host,
@@ -46,6 +49,8 @@ from .topics import TopicTable
 from .trace import BrokerTrace
 from .writer import MessageWriter
 
+# Nobody consumes from them: whoever names a record there means one that was in its place before.
+NEVER_CONSUMED = frozenset({HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC})
 FIRST_LEVEL = 3  # of a message that is sent back for the first time, when the client leaves the delay to the broker
 
 
@@ -94,6 +99,11 @@ class SendBack:
             original = self._store.read_at(header.offset)
         except QueryNotFound as error:
             raise SystemError_(f"look message by offset failed, {header.offset}: {error.remark}") from error
+        if decode_head(original).topic in NEVER_CONSUMED:
+            raise SystemError_(
+                f"look message by offset failed, {header.offset}: found a message that no group was given, as the one that "
+                "was there is gone: a power cut took it"
+            )
 
         retry_max = group.retry_max_times
         if request.version >= VERSION_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
