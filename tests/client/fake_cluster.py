@@ -58,12 +58,16 @@ def on_code(code: int, then: Script | RemotingCommand) -> Script:
 class FakeServer:
     """An Application: reads commands, asks the script, then `serve`."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.script: Script = lambda command: None
         self.seen: list[RemotingCommand] = []
         self.connections: list[ServerConnection] = []
+        self.bind(port)
+
+    def bind(self, port: int) -> None:
+        """Listen at a port from the server's next start on; 0: at any."""
         self.server = Server(self)
-        self.server.bind("127.0.0.1", 0)
+        self.server.bind("127.0.0.1", port)
 
     @property
     def address(self) -> str:
@@ -104,8 +108,8 @@ class FakeServer:
 class FakeNameServer(FakeServer):
     """Routes for `topics`: topic -> queue count on each broker, or TBW102 alone."""
 
-    def __init__(self, brokers: "list[FakeBroker]") -> None:
-        super().__init__()
+    def __init__(self, brokers: "list[FakeBroker]", port: int = 0) -> None:
+        super().__init__(port)
         self.brokers = brokers
         self.topics: dict[str, int] = {}
 

@@ -69,6 +69,7 @@ COMPOSED: Mapping[str, frozenset[str]] = {
     "InstanceConfig": frozenset({"credentials", "tls"}),
     "ProducerConfig": frozenset({"instance", "trace"}),
     "ConsumerConfig": frozenset({"instance", "trace"}),
+    "LitePullConfig": frozenset({"instance", "trace"}),
     "JobConfig": frozenset({"namesrv", "lake", "settings", "session", "instance"}),
     "ReaderConfig": frozenset({"credentials", "tls"}),
     "SessionConfig": frozenset({"spark_conf"}),

@@ -122,6 +122,7 @@ class Settling:
         if all(outcome.result == "SUCCESS" for outcome in outcomes):
             self._done(queue, [delivery.message.queue_offset for delivery in deliveries])
         else:
+            queue.out += self._config.ordered  # nothing of the queue is handed out until this is decided
             await self._hands.finish(self._failed(queue, deliveries, outcomes))
 
     def abandon(self, deliveries: Sequence[Delivery]) -> None:
@@ -143,7 +144,6 @@ class Settling:
 
     async def _failed(self, queue: ProcessQueue, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
         if self._config.ordered:
-            queue.out += 1  # nothing of the queue is handed out until this is decided
             await self._retry_in_place(queue, deliveries, outcomes)
             return
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
