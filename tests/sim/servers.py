@@ -46,9 +46,10 @@ STORE = CommitLogConfig(
     index_entries=200,
     message_size_max=16 * 1024,
     timer_log_file_size=52 * 64 + 16,
+    delete_hours=(),
     message_delay_level=DELAY_LEVELS,
 )
-FLUSH_MS, QUEUES_MS, INDEX_MS, REGISTER_MS = 500.0, 1_000.0, 200.0, 5_000.0
+FLUSH_MS, QUEUES_MS, INDEX_MS, REGISTER_MS, EXPIRE_MS = 500.0, 1_000.0, 200.0, 5_000.0, 2_000.0
 QUEUES = 2  # of the topic on each broker
 POWER_SHARE = 0.6  # of the ends of a broker's process that take the machine's power along
 
@@ -316,6 +317,7 @@ class Life:
         self._every(INDEX_MS, lambda: self.store.dispatch_index(50))
         self._every(broker.faults.checkpoint_ms, self._checkpoint)
         self._every(REGISTER_MS, self._register)
+        self._every(EXPIRE_MS, lambda: self.store.expire(broker.clock_ms()))  # looks whether there is room again
         self.engine.after(0, lambda: self._guarded(self._register))
         self._look_at_timer()
         broker.network.listeners[str(broker.address)] = self

@@ -35,7 +35,7 @@ class LockTable:
         """Give back what client_id holds; queues of other owners stay theirs."""
         locks = self._locks.get(group, {})
         for queue in queues:
-            if locks.get(queue, ("", 0))[0] == client_id:
+            if queue in locks and locks[queue][0] == client_id:
                 del locks[queue]
         if not locks:
             self._locks.pop(group, None)

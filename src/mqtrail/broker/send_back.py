@@ -101,8 +101,8 @@ class SendBack:
             raise SystemError_(f"look message by offset failed, {header.offset}: {error.remark}") from error
         if decode_head(original).topic in NEVER_CONSUMED:
             raise SystemError_(
-                f"look message by offset failed, {header.offset}: found a message that no group was given; the one that "
-                "was there is gone, a power cut took it"
+                f"look message by offset failed, {header.offset}: found a message that no group was given; the one "
+                "that was there is gone, a power cut took it"
             )
 
         retry_max = group.retry_max_times
