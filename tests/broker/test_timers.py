@@ -2,6 +2,7 @@
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -53,7 +54,7 @@ def stored(pending: PendingRecord, store_ms: int) -> bytes:
     )
 
 
-def timed(bench: Bench, body: bytes, **properties: str) -> RemotingCommand:
+def timed(bench: Bench, body: bytes, **properties: Any) -> RemotingCommand:
     reply = bench.send(body=body, UNIQ_KEY=f"ID{body.decode()}", **properties)
     assert reply.code == ResponseCode.SUCCESS, reply.remark
     return reply

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from mqtrail.trail.columns import Column
 from mqtrail.trail.hours import publish_hour_select
-from mqtrail.trail.kinds import SCHEDULE_TOPIC, retry_group
+from mqtrail.trail.kinds import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, quoted, retry_group
 from mqtrail.trail.results import ATTEMPTS
 
 _COMMON = {
@@ -31,6 +31,8 @@ _COMMON = {
 _POSITION = {"broker_name": "store_broker_name", "queue_id": "store_queue_id", "queue_offset": "store_queue_offset"}
 _PLACE = "store_broker_name || '/' || cast(store_queue_id AS string) || '/' || cast(store_queue_offset AS string)"
 _BIT = "CASE WHEN {} THEN 1 ELSE 0 END"
+_WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
+_WAITS = f"topic IN ({quoted(_WAITING_TOPICS)})"
 
 RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
     "Pub": {
@@ -125,12 +127,13 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
         "kind": "'STORED'",
         "attempt_key": "store_broker_name || ':' || cast(physical_offset AS string)",
         "group_name": retry_group("topic"),
-        "topic": f"CASE WHEN {retry_group('topic')} = '' AND topic <> '{SCHEDULE_TOPIC}' THEN topic ELSE '' END",
+        "topic": f"CASE WHEN {retry_group('topic')} = '' AND NOT {_WAITS} THEN topic ELSE '' END",
         "stored_topic": "topic",
         "start_ms": "store_ms",
         "end_ms": "store_ms",
         "stored_kind": f"""CASE WHEN topic = '{SCHEDULE_TOPIC}' AND stored_kind = 'RETRY' THEN 'RETRY_WAIT'
-            WHEN topic = '{SCHEDULE_TOPIC}' THEN 'DELAY_WAIT'
+            WHEN topic = '{HALF_TOPIC}' THEN 'HALF' WHEN stored_kind = 'RECALL' THEN 'RECALL'
+            WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN 'DELAY_WAIT'
             WHEN {retry_group("topic")} <> '' THEN CASE WHEN substr(topic, 1, 5) = '%DLQ%' THEN 'DLQ' ELSE 'RETRY' END
             WHEN stored_kind = 'BATCH' THEN 'BATCH' WHEN stored_kind = 'DELAY' THEN 'DELAYED' ELSE 'NORMAL' END""",
         "physical_offset": "physical_offset",

@@ -74,7 +74,7 @@ TRACE_EVENTS = Relation(
         number("born_ms", "bornTimestamp of Stored"),
         text("born_host", "bornHost of Stored"),
         number("store_ms", "storeTimestamp of Stored"),
-        text("stored_kind", "kind of Stored: NORMAL, BATCH, DELAY, RETRY, DLQ"),
+        text("stored_kind", "kind of Stored: NORMAL, BATCH, DELAY, RETRY, DLQ, HALF, COMMIT, RECALL"),
         text("origin_msg_id", "originMsgId of SentBack and DeadLettered"),
         number("reconsume_times", "reconsumeTimes of SentBack and DeadLettered"),
         number("delay_level", "delayLevel of SentBack"),
