@@ -1,0 +1,1 @@
+"""Frames that nobody should send, at the servers' cores and at the net layer. `python -m tests.fuzz`."""

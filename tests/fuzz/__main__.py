@@ -1,0 +1,77 @@
+"""`python -m tests.fuzz`: frames at each target in turn, until the time is up; the first bug ends it.
+
+python -m tests.fuzz --seconds 45            a seed from the time of day
+python -m tests.fuzz --count 10000000        so many frames, however long it takes
+python -m tests.fuzz --seed 7 --target BrokerCore
+"""
+
+import argparse
+import asyncio
+import logging
+import random
+import sys
+import time
+from pathlib import Path
+
+import structlog
+
+from .targets import TARGETS, Bug, Target
+
+STROKE = 1_000  # frames between two looks at the clock
+RENEW = 20  # strokes between two new lives of a target, whose store is in memory
+WARM = 3  # lives after which memory must not grow any more
+GROWTH_MAX = 96 << 20  # bytes
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def fuzz(kinds: list[type[Target]], seed: int, seconds: float, count: int | None) -> int:
+    """Throw frames; return how many. Bug."""
+    done, lives, warm = 0, 0, 0
+    began_s = time.monotonic()
+    while count is None or done < count:
+        kind = kinds[lives % len(kinds)]
+        target = kind(random.Random(seed + lives))
+        for _ in range(RENEW):
+            try:
+                target.run(STROKE)
+            except Bug as bug:
+                raise Bug(f"seed {seed + lives} of {kind.__name__}, within {done + STROKE} frames: {bug}") from bug
+            done += STROKE
+            await asyncio.sleep(0)
+            if count is None and time.monotonic() - began_s > seconds:
+                return done
+        lives += 1
+        if lives == WARM * len(kinds):
+            warm = resident()
+        if warm and resident() > warm + GROWTH_MAX:
+            raise Bug(f"memory grew from {warm >> 20} to {resident() >> 20} MiB in {done} frames, seed {seed}")
+    return done
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=45.0, help="how long [45]")
+    parser.add_argument("--count", type=int, help="how many frames, instead of a time")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="[from the time of day]")
+    parser.add_argument("--target", choices=[kind.__name__ for kind in TARGETS], help="[each in turn]")
+    given = parser.parse_args()
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL + 1)  # refusals of every kind are what this is about
+    structlog.configure(wrapper_class=quiet)
+    kinds = [kind for kind in TARGETS if given.target in (None, kind.__name__)]
+    began_s = time.monotonic()
+    try:
+        done = asyncio.run(fuzz(kinds, given.seed, given.seconds, given.count))
+    except Bug as bug:
+        print(bug)
+        return 1
+    took_s = time.monotonic() - began_s
+    print(f"fuzz: seed {given.seed}, {done} frames in {took_s:.0f} s, {resident() >> 20} MiB, nothing broke")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

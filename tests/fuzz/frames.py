@@ -1,0 +1,125 @@
+"""Frames: those that Apache's peers really wrote, and what chance makes of them.
+
+A mutation keeps most of a frame right, else every one would end at the first check: a field's value becomes another
+field's, the edge of a number, too long, not a number, JSON; a code becomes another; a body loses its end, or some of
+its bytes change; now and then the frame's own bytes do, or all of it is noise.
+"""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from mqtrail.wire import RequestCode
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "frames.jsonl"
+EDGES = (
+    "", "0", "-1", "1", "00", "+1", " 1", "1.5", "1e3", "2147483647", "2147483648", "-2147483649",
+    "9223372036854775807", "9223372036854775808", "-9223372036854775809", "9" * 400, "true", "TRUE", "null", "NaN",
+    "*", "TagA || TagB", "a > 1 AND", "%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer",
+    "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102", "..", "../../etc", "a/b", "a\x00b", "\x01", "\x02", "A\x01B\x02",
+    "DELAY\x0199\x02", "TRAN_MSG\x01true\x02", "TIMER_DELIVER_MS\x01" + "9" * 30 + "\x02", "é", "\U0001f600", "\ud800",
+    "x" * 300, "y" * 70_000, "[]", "{}", '{"a":', "0 0 0 0 0 0 0 0",
+)  # fmt: skip
+CODES = [int(code) for code in RequestCode]
+
+
+def _frame(header: bytes, body: bytes, kind: int) -> bytes:
+    return (
+        (4 + len(header) + len(body)).to_bytes(4, "big")
+        + bytes((kind,))
+        + len(header).to_bytes(3, "big")
+        + header
+        + body
+    )
+
+
+class FrameMaker:
+    """Makes frames for one kind of server."""
+
+    def __init__(self, chance: random.Random, to: str) -> None:
+        """to: "broker" or "namesrv"."""
+        self._chance = chance
+        self._json: list[tuple[dict[str, Any], bytes]] = []
+        self._binary: list[tuple[bytes, bytes]] = []
+        for line in GOLDEN.read_text().splitlines():
+            sample = json.loads(line)
+            if not sample["direction"].endswith(f">{to}"):
+                continue
+            body = bytes.fromhex(sample["body_hex"])
+            if sample["serialize"] == "JSON":
+                self._json.append((json.loads(sample["header"]), body))
+            else:
+                self._binary.append((bytes.fromhex(sample["header_hex"]), body))
+        self._values = sorted({str(v) for header, _ in self._json for v in (header.get("extFields") or {}).values()})
+        self._names = sorted({name for header, _ in self._json for name in header.get("extFields") or {}})
+
+    def next(self) -> bytes:
+        """Return one frame, whole by its own lengths most of the time."""
+        chance = self._chance
+        drawn = chance.random()
+        if drawn < 0.02:
+            return chance.randbytes(chance.randrange(64))
+        if drawn < 0.04:
+            return _frame(chance.randbytes(chance.randrange(64)), b"", chance.choice((0, 0, 1, 2, 255)))
+        if drawn < 0.25 and self._binary:
+            header, body = chance.choice(self._binary)
+            frame = _frame(self._bytes(header) if chance.random() < 0.5 else header, self._body(body), 1)
+        else:
+            header_json, body = chance.choice(self._json)
+            frame = _frame(self._header(header_json), self._body(body), 0)
+        return self._bytes(frame) if chance.random() < 0.03 else frame
+
+    def _header(self, header: dict[str, Any]) -> bytes:
+        chance = self._chance
+        header = dict(header)
+        ext = dict(header.get("extFields") or {})
+        for _ in range(chance.choice((0, 1, 1, 1, 2, 4))):
+            name = chance.choice(list(ext) or ["x"])
+            match chance.randrange(8):
+                case 0:
+                    ext.pop(name, None)
+                case 1:
+                    ext[chance.choice(self._names)] = chance.choice(self._values)
+                case 2:
+                    ext[name] = chance.choice(self._values)
+                case 3:
+                    header["code"] = chance.choice(CODES) if chance.random() < 0.9 else chance.randrange(-5, 70_000)
+                case 4:
+                    field = chance.choice(
+                        ("flag", "opaque", "version", "language", "remark", "serializeTypeCurrentRPC")
+                    )
+                    header[field] = chance.choice((0, 1, 2, 3, -1, 2**31 - 1, 2**31, "JAVA", "GO", "x", None, [], {}))
+                case _:
+                    ext[name] = chance.choice(EDGES)
+        header["extFields"] = ext if chance.random() < 0.99 else chance.choice((None, [], "x", {"a": 1}))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=chance.random() < 0.5)
+        return text.encode("utf-8", "surrogatepass")
+
+    def _body(self, body: bytes) -> bytes:
+        chance = self._chance
+        match chance.randrange(10):
+            case 0:
+                return body[: chance.randrange(len(body) + 1)]
+            case 1:
+                return self._bytes(body)
+            case 2:
+                return chance.randbytes(chance.randrange(40))
+            case 3:
+                return chance.choice((b"", b"{}", b"[]", b"null", b"[" * 5_000, b'{"a":' * 3_000, b"\xff\xfe", b"0"))
+            case _:
+                return body
+
+    def _bytes(self, data: bytes) -> bytes:
+        """Change, drop or add some bytes."""
+        chance, changed = self._chance, bytearray(data)
+        for _ in range(chance.choice((1, 1, 2, 8))):
+            at = chance.randrange(len(changed) + 1)
+            match chance.randrange(3):
+                case 0 if at < len(changed):
+                    changed[at] = chance.randrange(256)
+                case 1:
+                    del changed[at : at + chance.randrange(1, 9)]
+                case _:
+                    changed[at:at] = chance.randbytes(chance.randrange(1, 9))
+        return bytes(changed)
