@@ -125,7 +125,7 @@ def _kill_the_living() -> None:
 def serve(settings: dict[str, Any]) -> int:
     """Be the process: run a node with the settings that OurServer writes, on free ports."""
     from mqtrail.broker import BrokerConfig
-    from mqtrail.node import Node, NodeConfig, run_up
+    from mqtrail.node import AnyNode, NodeConfig, run_up
     from mqtrail.store import CommitLogConfig
 
     config = NodeConfig(
@@ -136,7 +136,7 @@ def serve(settings: dict[str, Any]) -> int:
         store=CommitLogConfig(**settings["store"]),
     )
 
-    def tell(node: Node) -> None:
+    def tell(node: AnyNode) -> None:
         print(json.dumps({"namesrv": node.namesrv_address, "broker": node.broker_addresses[0]}), flush=True)
 
     return run_up(config, on_ready=tell)

@@ -10,7 +10,8 @@ from mqtrail.cli.broker_conf import read_broker_conf
 from mqtrail.cli.config import ROOMS, Config, Layer, convert, load, namesrv_addresses
 from mqtrail.cli.exits import UsageError
 from mqtrail.cli.options import duration_ms, moment_ms
-from mqtrail.wire import Host
+from mqtrail.net import TlsClientConfig
+from mqtrail.wire import Credentials, Host
 
 FILE = """
 namesrv = "10.0.0.5:9876"
@@ -133,13 +134,87 @@ def test_a_broker_conf_is_read(tmp_path: Path) -> None:
     assert told.values["broker"] == {"broker_name": "b1", "sync_flush": True}
     assert told.values["store"] == {"retention_ms": 172_800_000, "queue_entries": 300_000, "delete_hours": "04"}
     assert told.values["node"] == {"broker_port": 1234}
-    assert told.unknown == ("useEpollNativeSelector",)
+    assert told.notes == ("useEpollNativeSelector has no effect here",)
     for text, expected in (("listenPort=x", "expected a number"), ("nonsense", "expected key=value")):
         path.write_text(text)
         with pytest.raises(UsageError, match=expected):
             read_broker_conf(path)
     with pytest.raises(UsageError, match="cannot be read"):
         read_broker_conf(tmp_path)
+
+
+DISTRIBUTED = """
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+"""  # conf/broker.conf of every release
+
+
+def test_apaches_own_broker_conf_says_nothing_strange(tmp_path: Path) -> None:
+    """The file that comes with Apache's server is taken as it is, without a word."""
+    path = tmp_path / "broker.conf"
+    path.write_text(DISTRIBUTED)
+    assert read_broker_conf(path).notes == ()
+
+
+def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
+    """Keys of ACL, users, TLS and metrics are taken; others are named with what to do, a mistyped one with its like."""
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "aclEnable=true\nauthenticationEnabled:true\nauthorizationEnabled true\n"
+        'initAuthenticationUser={"username":"root",\\\n   "password":"sesame"}\n'
+        "authenticationWhitelist=34,105\nmigrateAuthFromV1Enabled=true\ntls.server.mode=permissive\n"
+        "tls.server.certPath=/s.pem\ntls.server.keyPath=/s.key\ntls.test.mode.enable=true\nrocketmqHome=/opt/mq\n"
+        "metricsPromExporterPort=5557\nmetricsExporterType=PROM\nbindAddress=0.0.0.0\n"
+        "serverChannelMaxIdleTimeSeconds=60\nstorePathRootDir=/store\nbrokerRole=SYNC_MASTER\nlistenPorts=1\n"
+    )
+    told = read_broker_conf(path)
+    assert told.values["broker"] == {
+        "acl": True,
+        "authentication": True,
+        "authorization": True,
+        "init_user": '{"username":"root","password":"sesame"}',
+        "authentication_whitelist": "34,105",
+        "migrate_acl": True,
+    }
+    assert told.values["tls_server"] == {"mode": "permissive", "cert_path": "/s.pem", "key_path": "/s.key"}
+    assert told.values["node"] == {"acl_home": "/opt/mq", "metrics_port": 5557, "host": "0.0.0.0"}
+    assert told.values["server"] == {"idle_timeout_ms": 60_000}
+    assert [note.partition(" ")[0] for note in told.notes] == [
+        "storePathRootDir",
+        "brokerRole=SYNC_MASTER",
+        "listenPorts",
+        "tls.test.mode.enable=true:",
+    ]
+    assert "--data" in told.notes[0]
+    assert "is listenPort meant?" in told.notes[2]
+
+
+def test_credentials_and_tls_of_clients(tmp_path: Path) -> None:
+    """A client's config has [credentials], outweighed by the environment, and [tls] over a tls.properties."""
+    (tmp_path / "tls.properties").write_text("tls.enable=true\ntls.client.trustCertPath=/ca.pem\n")
+    text = (
+        f'tls_config = "{tmp_path}/tls.properties"\n[credentials]\naccess_key = "ak"\nsecret_key = "sesame"\n'
+        "[tls]\nverify = false\n"
+    )
+    config = read(tmp_path, text)
+    client = config.room("client")
+    assert client.credentials == Credentials(access_key="ak", secret_key="sesame")
+    assert client.tls == TlsClientConfig(enable=True, verify=False, trust_path=Path("/ca.pem"))
+    assert config.client("producer").instance == client
+    assert "sesame" not in repr(config) + repr(client)
+    environment = {"MQTRAIL_ACCESS_KEY": "other", "MQTRAIL_SECRET_KEY": "secret", "MQTRAIL_SECURITY_TOKEN": "t"}
+    outweighed = load(config.path, environment).room("client")
+    assert outweighed.credentials == Credentials(access_key="other", secret_key="secret", security_token="t")
+    assert read(tmp_path, "").room("client").credentials is None
+    with pytest.raises(UsageError, match="access_key without secret_key"):
+        read(tmp_path, '[credentials]\naccess_key = "ak"\n').room("client")
+    with pytest.raises(UsageError, match=r"tls\.properties .* cannot be read"):
+        read(tmp_path, 'tls_config = "/nowhere.properties"\n').room("client")
 
 
 def test_moments() -> None:

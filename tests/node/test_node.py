@@ -273,7 +273,7 @@ def test_opening_to_others_is_warned_of() -> None:
         (warning,) = [line for line in logs if line["log_level"] == "warning"]
         assert warning["event"] == "node.open_to_others"
         assert "--host 127.0.0.1" in warning["remedy"]
-        assert "firewall" in warning["remedy"]
+        assert "access control" in warning["remedy"]
 
     asyncio.run(main())
 

@@ -11,15 +11,21 @@ from .access import AclFiles
 from .broker import Broker
 from .config import BROKER_CONF, BrokerConfig, properties_text
 from .lane import Lane
+from .metrics import ABSENT, METRICS, Metric, Sample, samples
 
 __all__ = [
+    "ABSENT",
     "BROKER_CONF",
+    "METRICS",
     "AclFiles",
     "Broker",
     "BrokerConfig",
     "Lane",
+    "Metric",
     "Peer",
     "PeerId",
+    "Sample",
     "Send",
     "properties_text",
+    "samples",
 ]

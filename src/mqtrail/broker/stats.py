@@ -194,6 +194,22 @@ class Statistics:
         item = self._items.get(("GROUP_GET_NUMS", f"{topic}@{group}"))
         return _window(item.minute).tps if item else 0.0
 
+    def puts_by_topic(self) -> dict[str, tuple[int, int]]:
+        """Return (messages, bytes) stored since the broker started, by topic."""
+        found: dict[str, tuple[int, int]] = {}
+        for (topic, _), counter in self._puts.items():
+            count, size = found.get(topic, (0, 0))
+            found[topic] = (count + counter.count, size + counter.size)
+        return found
+
+    def gets_by_topic_group(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return (messages, bytes) handed out since the broker started, by topic and group."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for (topic, _, group), counter in self._gets.items():
+            count, size = found.get((topic, group), (0, 0))
+            found[topic, group] = (count + counter.count, size + counter.size)
+        return found
+
     def put_total(self) -> int:
         """Messages stored since the broker started."""
         return sum(counter.count for counter in self._puts.values())

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from mqtrail.broker import BROKER_CONF
 from mqtrail.cli.exits import UsageError
+from mqtrail.net import read_properties, tls_settings
 
 HOUR_MS = 3_600_000
 QUEUE_ENTRY_SIZE = 20
 
 OTHERS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
+    "bindAddress": ("node", "host", str),
+    "rocketmqHome": ("node", "acl_home", str),
+    "metricsPromExporterPort": ("node", "metrics_port", int),
+    "initAuthenticationUser": ("broker", "init_user", str),
+    "innerClientAuthenticationCredentials": ("broker", "inner_credentials", str),
+    "serverChannelMaxIdleTimeSeconds": ("server", "idle_timeout_ms", lambda text: int(text) * 1_000),
     "namesrvAddr": ("node", "namesrv_addresses", lambda text: text.replace(";", ",")),
     "brokerIP1": ("node", "advertise", str),
     "listenPort": ("node", "broker_port", int),
@@ -25,44 +33,77 @@ OTHERS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "fileReservedTime": ("store", "retention_ms", lambda text: int(text) * HOUR_MS),
     "deleteWhen": ("store", "delete_hours", lambda text: text.replace(";", ",")),
     "diskMaxUsedSpaceRatio": ("store", "expire_ratio", lambda text: int(text) / 100),
+    "diskSpaceCleanForciblyRatio": ("store", "force_ratio", lambda text: int(text) / 100),
+    "diskSpaceWarningLevelRatio": ("store", "full_ratio", lambda text: int(text) / 100),
     "checkCRCOnRecover": ("store", "check_crc", str),
     "flushIntervalCommitLog": ("node", "flush_interval_ms", int),
     "cleanResourceInterval": ("node", "expire_interval_ms", int),
 }
-"""Key -> table, field and reader, of the keys that BROKER_CONF has not: of store and node."""
+"""Key -> table, field and reader, of the keys that BROKER_CONF has not: of store, node and server, and secrets."""
+
+AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "brokerRole": (("ASYNC_MASTER",), "a broker is a master that waits for no slave: there are none yet"),
+    "fileReservedTimeUnit": (("hour",), "it is hours"),
+    "metricsExporterType": (("PROM", "DISABLE", "0", "3"), "metrics are for Prometheus to ask for"),
+    "storeType": (("default", "defaultRocksDB"), "the store is files"),
+    "timerWheelEnable": (("true",), "timer messages are always there"),
+}
+"""Key -> the values that are as things are here, and what is so; any other value has no effect, and that is said."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "storePathRootDir": "the store is <data>/<brokerName>: name the data folder with --data",
+    "storePathCommitLog": "the CommitLog is <data>/<brokerName>/commitlog: name the data folder with --data",
+    "storePathConsumeQueue": "it lies in <data>/<brokerName>",
+    "storePathIndex": "it lies in <data>/<brokerName>",
+    "brokerIP2": "there are no slaves yet, nothing is copied",
+    "haListenPort": "there are no slaves yet, nothing is copied",
+}
+"""Key -> what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConf:
-    """What a broker.conf says: table -> field -> value; and the keys that have no effect here."""
+    """What a broker.conf says: table -> field -> value; and, in words, the keys that have no effect here."""
 
     values: Mapping[str, Mapping[str, object]]
-    unknown: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
-    """Read a file of key=value lines. UsageError when it cannot be read or a value is not what its key takes."""
+    """Read a .properties file. UsageError when it cannot be read or a value is not what its key takes."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_properties(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"broker.conf {path} cannot be read: {error}") from error
-    values: dict[str, dict[str, object]] = {"broker": {}, "store": {}, "node": {}}
-    unknown: list[str] = []
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text[0] in "#!":
-            continue
-        key, equals, value = (part.strip() for part in text.partition("="))
-        if not equals:
-            raise UsageError(f"{path}:{number}: found {text!r}, expected key=value")
+    values: dict[str, dict[str, object]] = {"broker": {}, "store": {}, "node": {}, "server": {}, "tls_server": {}}
+    notes: list[str] = []
+    tls: dict[str, str] = {}
+    for number, key, value in lines:
+        if not value and key not in BROKER_CONF and key not in OTHERS:
+            raise UsageError(f"{path}:{number}: found {key!r}, expected key=value")
         try:
             if (known := BROKER_CONF.get(key)) is not None:
                 values["broker"][known.field] = known.read(value)
             elif (other := OTHERS.get(key)) is not None:
                 table, field, read = other
                 values[table][field] = read(value)
+            elif key.startswith("tls."):
+                tls[key] = value
             else:
-                unknown.append(key)
+                notes += _note(key, value)
         except ValueError:
             raise UsageError(f"{path}:{number}: found {key}={value}, expected a number") from None
-    return BrokerConf(values, tuple(unknown))
+    told = tls_settings(tls)
+    values["tls_server"] |= told.server
+    return BrokerConf(values, (*notes, *told.notes))
+
+
+def _note(key: str, value: str) -> list[str]:
+    """Return what is to be said of a key that changes nothing; none where it says what is so anyway."""
+    if key in AS_IT_IS:
+        same, so = AS_IT_IS[key]
+        return [] if value in same else [f"{key}={value} has no effect here: {so}"]
+    if key in ELSEWHERE:
+        return [f"{key} has no effect here: {ELSEWHERE[key]}"]
+    near = difflib.get_close_matches(key, [*BROKER_CONF, *OTHERS], n=1, cutoff=0.85)
+    return [f"{key} has no effect here" + (f"; is {near[0]} meant?" if near else "")]

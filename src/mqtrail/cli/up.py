@@ -16,9 +16,9 @@ from mqtrail.cli.options import ConfigFile, Json
 from mqtrail.cli.output import show_json, warn
 
 if TYPE_CHECKING:
-    from mqtrail.node import Node, NodeConfig
+    from mqtrail.node import AnyNode, NodeConfig
 
-TABLES = ("broker", "store", "node", "server", "namesrv_server")
+TABLES = ("broker", "store", "node", "server", "tls_server", "namesrv_server")
 DURABILITY = {
     False: "ASYNC_FLUSH: an acknowledged message survives kill -9, not a power cut (--flush sync: both)",
     True: "SYNC_FLUSH: an acknowledged message survives kill -9 and a power cut",
@@ -76,7 +76,17 @@ def up(
             "--set", metavar="[TABLE.]FIELD=VALUE", help="Any setting, of the broker unless told; repeatable."
         ),
     ] = None,
-    conf: Annotated[Path | None, typer.Option(help="A RocketMQ broker.conf; what has no effect here is said.")] = None,
+    conf: Annotated[
+        Path | None,
+        typer.Option("--broker-conf", "--conf", help="A RocketMQ broker.conf; what has no effect here is said."),
+    ] = None,
+    tls_config: Annotated[
+        Path | None, typer.Option(help="A RocketMQ tls.properties. [MQTRAIL_TLS_CONFIG, default: no TLS]")
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port that Prometheus asks; the next broker has the next one. 0: free."),
+    ] = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -92,14 +102,20 @@ def up(
             "trace_topic_enable": trace_topic,
         },
         "store": {"segment_size": segment_size, "skip_damaged": skip_damaged},
-        "node": {"host": host, "advertise": advertise, "namesrv_port": namesrv_port, "broker_port": broker_port},
+        "node": {
+            "host": host,
+            "advertise": advertise,
+            "namesrv_port": namesrv_port,
+            "broker_port": broker_port,
+            "metrics_port": metrics_port,
+        },
     }
     layers = [*_conf_layers(conf), *_set_layers(assign or []), {t: _given("flag", v) for t, v in flags.items()}]
-    node_config = _node_config(settings, layers, data, broker_names(broker_name, brokers), join)
+    node_config = _node_config(settings, layers, data, broker_names(broker_name, brokers), join, tls_config)
 
     from mqtrail.node import run_up
 
-    def ready(node: Node) -> None:
+    def ready(node: AnyNode) -> None:
         if json:
             show_json(_ready_json(node))
         else:
@@ -128,8 +144,8 @@ def _conf_layers(conf: Path | None) -> list[dict[str, Layer]]:
     from mqtrail.cli.broker_conf import read_broker_conf
 
     told = read_broker_conf(conf)
-    for key in told.unknown:
-        warn(f"{conf}: {key} has no effect here")
+    for note in told.notes:
+        warn(f"{conf}: {note}")
     return [{table: Layer(str(conf), values) for table, values in told.values.items()}]
 
 
@@ -150,16 +166,15 @@ def _node_config(
     data: Path | None,
     names: tuple[str, ...] | None,
     join: str | None,
+    tls_config: Path | None,
 ) -> NodeConfig:
     """Put the settings of all rooms together. UsageError."""
-    trace_topic_on = Layer("default", {"trace_topic_enable": True})
+    ours = Layer("default", {"trace_topic_enable": True, "property_filter": True})
+    told = {table: [layer[table] for layer in layers if table in layer] for table in TABLES}
     rooms = {
-        table: settings.room(
-            table,
-            *(layer[table] for layer in layers if table in layer),
-            below=trace_topic_on if table == "broker" else None,
-        )
+        table: settings.room(table, *told[table], below=ours if table == "broker" else None)
         for table in TABLES
+        if table != "tls_server"
     }
     node: NodeConfig = rooms["node"]
     if names is None:
@@ -171,7 +186,8 @@ def _node_config(
         broker_names=names,
         broker=rooms["broker"],
         store=rooms["store"],
-        server=rooms["server"],
+        server=dataclasses.replace(rooms["server"], tls=settings.tls("server", *told["tls_server"], file=tls_config)),
+        tls=settings.tls("client", file=tls_config),
         namesrv=rooms["namesrv_server"],
     )
     if join:
@@ -184,31 +200,30 @@ def _one_name(node: NodeConfig, broker_name: str) -> str:
     return broker_name if node.broker_names == (default,) else node.broker_names[0]
 
 
-def _ready_json(node: Node) -> dict[str, object]:
+def _ready_json(node: AnyNode) -> dict[str, object]:
     config = node.config
     return {
         "event": "ready",
         "namesrv": node.namesrv_address,
-        "brokers": {name: broker.address for name, broker in node.brokers.items()},
+        "brokers": {name: report.address for name, report in node.reports.items()},
         "data": None if config.data is None else str(config.data.absolute()),
         "flush": "SYNC_FLUSH" if config.broker.sync_flush else "ASYNC_FLUSH",
-        "recovery": {
-            name: dataclasses.asdict(broker.store.recovery)
-            for name, broker in node.brokers.items()
-            if broker.store is not None
-        },
+        "recovery": {name: report.figures for name, report in node.reports.items() if report.figures},
         "open_to_others": node.is_open_to_others,
+        "metrics": {name: report.metrics for name, report in node.reports.items() if report.metrics},
     }
 
 
-def _ready_text(node: Node, took_s: float) -> None:
+def _ready_text(node: AnyNode, took_s: float) -> None:
     config = node.config
     lines = [f"mqtrail is ready after {took_s:.2f} s; Ctrl-C ends it"]
     lines.append(f"  name server  {node.namesrv_address}{' (joined)' if config.namesrv_port is None else ''}")
-    for name, broker in node.brokers.items():
-        lines.append(f"  broker       {broker.address}  {name}")
-        if broker.store is not None:
-            lines.append(f"               {broker.store.recovery}")
+    for name, report in node.reports.items():
+        lines.append(f"  broker       {report.address}  {name}")
+        if report.recovery:
+            lines.append(f"               {report.recovery}")
+        if report.metrics:
+            lines.append(f"               metrics at {report.metrics}")
     lines.append(f"  data         {config.data}")
     lines.append(f"  flush        {DURABILITY[config.broker.sync_flush]}")
     trace = f"topic {config.broker.trace_topic}" if config.broker.trace_topic_enable else "no topic is made for it"
@@ -216,9 +231,26 @@ def _ready_text(node: Node, took_s: float) -> None:
         f"  trace        {trace}; the broker's own records are {'on' if config.broker.broker_trace else 'off'}"
     )
     typer.echo("\n".join(lines))
+    lines = [f"  access       {text}" for text in _guards(config)]
+    if lines:
+        typer.echo("\n".join(lines))
     if node.is_open_to_others:
         warn(
-            f"{config.host} is open to other machines and there are no users or passwords (ACL) in this version: "
-            "whoever reaches these ports may read and write every message. Either listen on --host 127.0.0.1, or let "
-            "a firewall admit your own machines alone"
+            f"{config.host} is open to other machines and nobody is asked who they are: whoever reaches these ports "
+            "may read and write every message. Either listen on --host 127.0.0.1, or switch access control on: --set "
+            "acl=true with accounts in conf/plain_acl.yml, or users (docs/how-to/acl.md)"
         )
+
+
+def _guards(config: NodeConfig) -> list[str]:
+    """Return what keeps others out, in words."""
+    broker, tls = config.broker, config.server.tls
+    found = []
+    if broker.acl:
+        found.append("accounts of ACL files")
+    if broker.authentication or broker.authorization:
+        names = [name for name, on in (("who", broker.authentication), ("may they", broker.authorization)) if on]
+        found.append(f"users and policies ({', '.join(names)})")
+    if tls.cert_path is not None and tls.mode.name != "DISABLED":
+        found.append(f"TLS, {tls.mode.name.lower()}, client certificates: {tls.client_auth.name.lower()}")
+    return found

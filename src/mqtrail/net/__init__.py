@@ -7,6 +7,7 @@ and back; what a command means is decided elsewhere. Errors say whether the requ
 from mqtrail.net.address import join_address, split_address
 from mqtrail.net.client import Connection
 from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
+from mqtrail.net.java_properties import read_properties
 from mqtrail.net.log import Log
 from mqtrail.net.pool import ConnectionPool
 from mqtrail.net.server import Application, BindError, Server, ServerConfig, ServerConnection, next_command
@@ -43,6 +44,7 @@ __all__ = [
     "TlsServerConfig",
     "join_address",
     "next_command",
+    "read_properties",
     "read_tls_properties",
     "split_address",
     "tls_failure",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from mqtrail.net.certificates import validity
+from mqtrail.net.java_properties import read_properties
 from mqtrail.wire import MQError
 
 Stamp = tuple[int, int]
@@ -221,18 +222,10 @@ class TlsProperties:
 
 def read_tls_properties(text: str) -> TlsProperties:
     """Return what a file of `key=value` or `key: value` lines says. TlsError names a line that is none."""
-    told: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        key, separator, value = line.partition("=")
-        if not separator:
-            key, separator, value = line.partition(":")
-        if not separator:
-            raise TlsError(f"line {number} of tls.properties: found no key=value")
-        told[key.strip()] = value.strip()
-    return tls_settings(told)
+    for number, key, value in read_properties(text):
+        if not value and not key.startswith("tls."):
+            raise TlsError(f"line {number} of tls.properties: found {key!r}, expected key=value")
+    return tls_settings({key: value for _, key, value in read_properties(text)})
 
 
 def tls_settings(told: Mapping[str, str]) -> TlsProperties:

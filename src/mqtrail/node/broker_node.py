@@ -23,7 +23,7 @@ from mqtrail.node.route_keeper import RouteKeeper
 from mqtrail.node.shell import wall_clock_ms
 from mqtrail.node.upkeep import Upkeep
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
-from mqtrail.wire import Host, UniqueIdFactory, sign
+from mqtrail.wire import BodyError, Host, RemotingCommand, UniqueIdFactory, sign
 
 # A store in memory is for tests: small files, because they are made of memory.
 MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
@@ -165,11 +165,13 @@ class BrokerNode:
             timeout_ms=config.register_timeout_ms,
             sign=None if credentials is None else partial(sign, credentials=credentials),
             tls=self._namesrv_tls(namesrvs, own_namesrv),
+            on_registered=self._registered,
         )
         self._shell = BrokerShell(
             self.core, hold=self._flusher.after, on_change=self._changed, on_stored=self._upkeep.appended
         )
         self._server.application = self._shell
+        await self._registrar.check_name(self.address)
         await self._server.start()
         await self._registrar.start()
         if namesrvs:
@@ -198,6 +200,15 @@ class BrokerNode:
         )
         context = mutual.context()
         return {} if context is None else {own: context}
+
+    def _registered(self, reply: RemotingCommand) -> None:
+        assert self.core is not None
+        try:
+            self.core.registered(reply.body, wall_clock_ms())
+        except BodyError as error:
+            log.warning("broker.registration_unreadable", broker=self.name, found=str(error))
+        if self.core.topics_changed and self._registrar is not None:
+            self._registrar.topics_changed()
 
     def _changed(self) -> None:
         assert self.core is not None

@@ -1,6 +1,6 @@
 """What a node may be told. One frozen value, made by `cli` or `testing`, handed down, read nowhere else."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mqtrail.broker import BrokerConfig
@@ -39,3 +39,8 @@ class NodeConfig:
     index_interval_ms: int = 5  # pause between two strokes of index building while there is something to index
     index_stroke_ms: int = 5  # how long a stroke may keep requests waiting; it does as many records as that allows
     register_timeout_ms: int = 6_000  # registerBrokerTimeoutMills is 24 000 there
+    metrics_port: int | None = None  # RocketMQ: metricsPromExporterPort; None: nowhere
+
+    def of_broker(self, index: int) -> "NodeConfig":
+        """Return the settings of one broker that has a process of its own: the next has the next metrics port."""
+        return replace(self, metrics_port=self.metrics_port + index if self.metrics_port else self.metrics_port)

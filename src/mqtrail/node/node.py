@@ -4,11 +4,13 @@ import asyncio
 import ipaddress
 import socket
 
-from mqtrail.net import Log, join_address
+from mqtrail.net import ClientAuth, Log, TlsMode, join_address
 from mqtrail.node.broker_node import BrokerNode
 from mqtrail.node.config import BROKER_PORT_STEP, NodeConfig
 from mqtrail.node.data_folder import DataFolder
+from mqtrail.node.metrics_door import MetricsDoor
 from mqtrail.node.namesrv_node import NameServerNode
+from mqtrail.node.report import BrokerReport
 from mqtrail.wire import InvalidParameter
 
 NAMESRV_ROOM = "namesrv"
@@ -29,6 +31,7 @@ class Node:
         self.failed = asyncio.Event()
         self._folder: DataFolder | None = None
         self._namesrv: NameServerNode | None = None
+        self._metrics: MetricsDoor | None = None
         self._ports: dict[str, int] = {}
         self._advertised = ""
 
@@ -43,9 +46,15 @@ class Node:
         return tuple(broker.address for broker in self.brokers.values())
 
     @property
+    def reports(self) -> dict[str, BrokerReport]:
+        """What each broker that runs tells."""
+        metrics = "" if self._metrics is None else f"http://{self._metrics.address}/metrics"
+        return {name: BrokerReport.of(broker.address, broker.store, metrics) for name, broker in self.brokers.items()}
+
+    @property
     def is_open_to_others(self) -> bool:
-        """Whether other machines can connect: there are no users and passwords yet, so whoever can may."""
-        return not _is_loopback(self.config.host)
+        """Whether other machines can connect and nobody asks who they are."""
+        return is_open_to_all(self.config)
 
     async def start(self) -> None:
         """Open the data folder, then serve. Ready when it returns: brokers are registered."""
@@ -67,16 +76,13 @@ class Node:
                 await self._namesrv.start()
             own = None if self._namesrv is None else self._namesrvs()[0]
             await asyncio.gather(*(broker.start(self._namesrvs(), own) for broker in self.brokers.values()))
+            if config.metrics_port is not None:
+                self._metrics = MetricsDoor(lambda: [one.core for one in self.brokers.values() if one.core is not None])
+                await self._metrics.start(config.host, config.metrics_port)
         except BaseException:
             await self.stop()
             raise
-        if self.is_open_to_others:
-            log.warning(
-                "node.open_to_others",
-                host=config.host,
-                remedy="anyone who reaches these ports may read and write: bind --host 127.0.0.1, or let a firewall "
-                "admit known clients only",
-            )
+        warn_if_open(config)
 
     def _bind_broker(self, name: str) -> None:
         room = None if self._folder is None else self._folder.room(name)
@@ -98,6 +104,9 @@ class Node:
 
     async def stop(self) -> None:
         """Stop everything that runs, brokers first, and let go of the data folder."""
+        if self._metrics is not None:
+            await self._metrics.stop()
+            self._metrics = None
         brokers, self.brokers = list(self.brokers.values()), {}
         results: list[BaseException | None] = []
         for broker in brokers:
@@ -155,7 +164,28 @@ def advertised_ip(host: str, advertise: str | None) -> str:
             return "::1" if family == socket.AF_INET6 else "127.0.0.1"
 
 
-def _is_loopback(host: str) -> bool:
+def is_open_to_all(config: NodeConfig) -> bool:
+    """Tell whether other machines can connect and nobody asks who they are."""
+    if is_loopback(config.host):
+        return False
+    broker, tls = config.broker, config.server.tls
+    is_mutual = tls.mode is TlsMode.ENFORCING and tls.client_auth is ClientAuth.REQUIRE
+    return not (broker.acl or broker.authentication or is_mutual)
+
+
+def warn_if_open(config: NodeConfig) -> None:
+    """Tell an operator what being open to all means, and both remedies."""
+    if is_open_to_all(config):
+        log.warning(
+            "node.open_to_others",
+            host=config.host,
+            remedy="whoever reaches these ports may read and write every message: listen on --host 127.0.0.1, or "
+            "switch access control on (aclEnable, or authenticationEnabled and authorizationEnabled)",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address is this machine's own alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

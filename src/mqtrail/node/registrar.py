@@ -10,10 +10,19 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mqtrail.net import ConnectionPool, Log, NetError
-from mqtrail.wire import RemotingCommand, ResponseCode
+from mqtrail.wire import (
+    MASTER_ID,
+    BodyError,
+    ClusterInfo,
+    InvalidParameter,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+)
 
 RETRY_S = 2.0  # after a name server did not answer
 UNREGISTER_TIMEOUT_MS = 1_000
+NAME_TIMEOUT_MS = 1_000  # for a name server, and a broker of our name, to answer
 
 log = Log()
 
@@ -35,17 +44,21 @@ class Registrar:
         timeout_ms: int,
         sign: Callable[[RemotingCommand], None] | None = None,
         tls: Mapping[str, ssl.SSLContext] | None = None,
+        on_registered: Callable[[RemotingCommand], None] | None = None,
     ) -> None:
+        """on_registered: told what a name server answered to a registration."""
         self._broker_name = broker_name
         self._namesrvs = tuple(dict.fromkeys(namesrvs))
         self._registration = registration
         self._unregistration = unregistration
         self._interval_s = interval_ms / 1000
         self._timeout_ms = timeout_ms
+        self._sign = sign
+        self._tls = tls or {}
+        self._on_registered = on_registered
+        self._is_known = False  # to any name server: else there is nothing to take back
         self._pools = {
-            address: ConnectionPool(
-                connect_timeout_ms=min(3_000, timeout_ms), sign=sign, tls=None if tls is None else tls.get(address)
-            )
+            address: ConnectionPool(connect_timeout_ms=min(3_000, timeout_ms), sign=sign, tls=self._tls.get(address))
             for address in self._namesrvs
         }
         self._changed = asyncio.Event()
@@ -54,8 +67,47 @@ class Registrar:
 
     async def start(self) -> None:
         """Register once with all, then go on in the background. A name server that is down is tried again."""
+        self._is_known = True
         await self._register()
         self._task = asyncio.create_task(self._run())
+
+    async def check_name(self, own_address: str) -> None:
+        """Return unless another broker that lives has our name at one of the name servers. InvalidParameter.
+
+        Two brokers of one name would take each other's place in the routes at every registration: messages in the one
+        that is not named just then are not found.
+        """
+        for namesrv, pool in self._pools.items():
+            held = await self._holder(namesrv, pool)
+            if held and held != own_address and await self._lives(held, self._tls.get(namesrv)):
+                raise InvalidParameter(
+                    f"found broker name {self._broker_name!r} in use by {held} at name server {namesrv}, expected "
+                    "one of its own: choose another (--broker-name, brokerName), or stop that broker"
+                )
+
+    async def _holder(self, namesrv: str, pool: ConnectionPool) -> str:
+        """Return the address that a name server has for our name, '' where it has none or does not tell."""
+        try:
+            command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+            reply = await pool.request(namesrv, command, NAME_TIMEOUT_MS)
+            if reply.code != ResponseCode.SUCCESS:
+                return ""
+            data = ClusterInfo.decode(reply.body).broker_addr_table.get(self._broker_name)
+        except (NetError, BodyError):
+            return ""
+        return "" if data is None else data.broker_addrs.get(MASTER_ID, "")
+
+    async def _lives(self, address: str, tls: ssl.SSLContext | None) -> bool:
+        """Tell whether a broker of our name answers there: a name server remembers a dead one for a while."""
+        pool = ConnectionPool(connect_timeout_ms=NAME_TIMEOUT_MS, sign=self._sign, tls=tls)
+        try:
+            reply = await pool.request(address, RemotingCommand(RequestCode.GET_BROKER_CONFIG), NAME_TIMEOUT_MS)
+        except NetError:
+            return False
+        finally:
+            await pool.close()
+        lines = reply.body.decode("utf-8", "replace").splitlines()
+        return reply.code != ResponseCode.SUCCESS or f"brokerName={self._broker_name}" in lines
 
     def topics_changed(self) -> None:
         """Register again at once."""
@@ -77,7 +129,7 @@ class Registrar:
             *(
                 pool.request(address, self._unregistration(), UNREGISTER_TIMEOUT_MS)
                 for address, pool in self._pools.items()
-                if pool.connected(address)
+                if self._is_known and pool.connected(address)
             ),
             return_exceptions=True,
         )
@@ -103,6 +155,8 @@ class Registrar:
         try:
             reply = await self._pools[address].request(address, command, self._timeout_ms)
             trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
+            if trouble is None and self._on_registered is not None:
+                self._on_registered(reply)
         except NetError as error:
             trouble = str(error)
         if trouble is not None and address not in self._down:

@@ -1,4 +1,4 @@
-"""A node as a process of its own: `mqtrail up`."""
+"""A node as a process of its own: `mqtrail up`. Several brokers get a process each."""
 
 import asyncio
 import gc
@@ -7,29 +7,33 @@ import signal
 from collections.abc import Callable
 
 from mqtrail.node.config import NodeConfig
+from mqtrail.node.loop import GC_THRESHOLD, loop_factory
 from mqtrail.node.node import Node
+from mqtrail.node.processes import ProcessNode
 
-GC_THRESHOLD = 50_000  # allocations between two looks for garbage; the path makes none that is cyclic
 OPEN_FILES_WANTED = 65_536
 
+AnyNode = Node | ProcessNode
 
-def run_up(config: NodeConfig, *, on_ready: Callable[[Node], None], use_uvloop: bool = True) -> int:
+
+def run_up(config: NodeConfig, *, on_ready: Callable[[AnyNode], None], use_uvloop: bool = True) -> int:
     """Run a node until SIGINT or SIGTERM; return the exit code: 0, or 1 when the disk failed.
 
     on_ready is called once clients may come. Errors of the start are raised, see Node. use_uvloop: where it is
     installed.
     """
     _raise_open_files()
-    with asyncio.Runner(loop_factory=_loop_factory() if use_uvloop else None) as runner:
-        return runner.run(_run(config, on_ready))
+    with asyncio.Runner(loop_factory=loop_factory() if use_uvloop else None) as runner:
+        return runner.run(_run(config, on_ready, use_uvloop))
 
 
-async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> int:
+async def _run(config: NodeConfig, on_ready: Callable[[AnyNode], None], use_uvloop: bool) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    node = Node(config)
+    several = len(config.broker_names) > 1
+    node: AnyNode = ProcessNode(config, use_uvloop=use_uvloop) if several else Node(config)
     await node.start()
     try:
         # What is alive now stays: the collector need not walk it again.
@@ -44,14 +48,6 @@ async def _run(config: NodeConfig, on_ready: Callable[[Node], None]) -> int:
     finally:
         await node.stop()
     return 0 if node.failure is None else 1
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _raise_open_files() -> None:

@@ -25,6 +25,7 @@ class Access:
     def __init__(self, config: BrokerConfig, files: ConfigFileStore, acl_files: AclFiles | None = None) -> None:
         self._config = config
         self.version = 0
+        self.refused = 0  # requests since the start
         self.plain = PlainAcl(config, acl_files, self._changed)
         self.auth = Auth(config, files, self._changed)
 
@@ -84,6 +85,7 @@ class Access:
             if self.auth.on:
                 self.auth.check(peer.address.ip, command)
         except Refusal as refusal:
+            self.refused += 1
             return refusal
         return None
 

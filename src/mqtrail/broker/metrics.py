@@ -1,0 +1,207 @@
+"""What Prometheus may ask of a broker: RocketMQ 5's own names and labels, and a few of ours.
+
+Nothing is counted for it: each sample is read, when it is asked for, from what the broker keeps anyway. METRICS says
+what each one means; docs/reference/metrics.md prints it. Every sample also carries cluster, node_type and node_id.
+
+Source: BrokerMetricsConstant, BrokerMetricsManager, ConsumerLagCalculator, DefaultStoreMetricsConstant,
+apache/rocketmq broker/ and store/ of 5.3.3.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from mqtrail.store import CommitLogStore, StoreError
+from mqtrail.wire import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    Perm,
+    RecordError,
+    decode_head,
+    is_system_group,
+    version_text,
+)
+
+from .broker import Broker
+from .clients import Client
+
+LAGS_MAX: Final = 50_000  # pairs of group and topic that are looked at in one answer
+
+
+class Metric(NamedTuple):
+    """kind: counter or gauge. labels: besides those that all have. meaning: with its unit."""
+
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+class Sample(NamedTuple):
+    """One value of a metric; labels in the metric's order."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
+
+
+_LAG: Final = ("consumer_group", "topic", "is_retry", "is_system")
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "rocketmq_broker_permission": Metric("gauge", (), "bits: 4 read, 2 write"),
+    "rocketmq_topic_number": Metric("gauge", (), "topics there are"),
+    "rocketmq_consumer_group_number": Metric("gauge", (), "consumer groups there are"),
+    "rocketmq_messages_in_total": Metric("counter", ("topic", "is_system"), "messages stored since the start"),
+    "rocketmq_throughput_in_total": Metric("counter", ("topic", "is_system"), "bytes of these messages' records"),
+    "rocketmq_messages_out_total": Metric(
+        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "messages handed to consumers since the start"
+    ),
+    "rocketmq_throughput_out_total": Metric(
+        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "bytes of these messages' records"
+    ),
+    "rocketmq_send_to_dlq_messages_total": Metric(
+        "counter", ("consumer_group",), "messages that became dead letters since the start"
+    ),
+    "rocketmq_producer_connections": Metric(
+        "gauge", ("language", "version", "protocol_type"), "producers connected now, once for each of their groups"
+    ),
+    "rocketmq_consumer_connections": Metric(
+        "gauge",
+        ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
+        "consumers connected now",
+    ),
+    "rocketmq_consumer_lag_messages": Metric("gauge", _LAG, "messages that the group has not confirmed yet"),
+    "rocketmq_consumer_lag_latency": Metric("gauge", _LAG, "ms since the oldest of them was stored"),
+    "rocketmq_consumer_inflight_messages": Metric("gauge", _LAG, "messages handed to the group and not confirmed yet"),
+    "rocketmq_consumer_ready_messages": Metric("gauge", _LAG, "messages that the group could have now"),
+    "rocketmq_storage_size": Metric(
+        "gauge", ("storage_type", "storage_medium"), "bytes between the first and the last message of the CommitLog"
+    ),
+    "rocketmq_storage_flush_behind_bytes": Metric(
+        "gauge", ("storage_type", "storage_medium"), "bytes stored and not yet on the disk for sure"
+    ),
+    "rocketmq_storage_dispatch_behind_bytes": Metric(
+        "gauge", ("storage_type", "storage_medium"), "bytes stored and not yet in the index"
+    ),
+    "rocketmq_storage_message_reserve_time": Metric(
+        "gauge", ("storage_type", "storage_medium"), "ms since the oldest message was stored"
+    ),
+    "mqtrail_held_pulls": Metric("gauge", (), "pulls that wait for a message"),
+    "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
+    "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found none"),
+    "mqtrail_disk_ratio": Metric("gauge", (), "share of the disk that is in use, 0 to 1"),
+    "mqtrail_access_refused_total": Metric("counter", (), "requests that access control refused"),
+}
+"""Name -> what it is."""
+
+ABSENT: Final[Mapping[str, str]] = {
+    "rocketmq_processor_watermark": "there are no queues between the socket and the handlers",
+    "rocketmq_message_size": "a histogram of every message costs the path more than it tells: throughput by messages",
+    "rocketmq_rpc_latency": "as rocketmq_message_size; clients' traces have it for each message",
+    "rocketmq_topic_create_execution_time": "topics are made within the request",
+    "rocketmq_consumer_group_create_execution_time": "groups are made within the request",
+    "rocketmq_consumer_queueing_latency": "it is rocketmq_consumer_lag_latency of what was not pulled yet",
+}
+"""Name of RocketMQ's -> why it is not among METRICS."""
+
+_STORAGE: Final = ("local", "disk")
+
+
+def samples(broker: Broker, now_ms: int) -> Iterator[Sample]:
+    """Yield every sample as of now."""
+    yield Sample("rocketmq_broker_permission", (), broker.config.permission)
+    yield Sample("rocketmq_topic_number", (), len(broker.topics))
+    yield Sample("rocketmq_consumer_group_number", (), len(broker.groups.all()))
+    yield Sample("mqtrail_held_pulls", (), len(broker.held))
+    yield Sample("mqtrail_access_refused_total", (), broker.access.refused)
+    yield from _traffic(broker)
+    yield from _connections(broker)
+    yield from _lags(broker, now_ms)
+    yield from _storage(broker, now_ms)
+
+
+def _traffic(broker: Broker) -> Iterator[Sample]:
+    stats = broker.stats
+    if stats is None:
+        return
+    for topic, (count, size) in stats.puts_by_topic().items():
+        labels = (topic, _text(broker.topics.is_system(topic)))
+        yield Sample("rocketmq_messages_in_total", labels, count)
+        yield Sample("rocketmq_throughput_in_total", labels, size)
+        if topic.startswith(DLQ_PREFIX):
+            yield Sample("rocketmq_send_to_dlq_messages_total", (topic.removeprefix(DLQ_PREFIX),), count)
+    for (topic, group), (count, size) in stats.gets_by_topic_group().items():
+        is_system = _text(broker.topics.is_system(topic) or is_system_group(group))
+        out = (topic, group, _text(topic.startswith(RETRY_PREFIX)), is_system)
+        yield Sample("rocketmq_messages_out_total", out, count)
+        yield Sample("rocketmq_throughput_out_total", out, size)
+    yield Sample("mqtrail_pull_hits_total", (), stats.pull_hits)
+    yield Sample("mqtrail_pull_misses_total", (), stats.pull_misses)
+
+
+def _connections(broker: Broker) -> Iterator[Sample]:
+    producers = Counter(_kind(client) for group in broker.clients.producer_groups().values() for client in group)
+    for (language, version), count in producers.items():
+        yield Sample("rocketmq_producer_connections", (language, version, "remoting"), count)
+    for group in broker.clients.consumer_groups():
+        mode = group.consume_type.removeprefix("CONSUME_").lower()
+        for (language, version), count in Counter(map(_kind, group.members.values())).items():
+            labels = (group.name, language, version, mode, "remoting", _text(is_system_group(group.name)))
+            yield Sample("rocketmq_consumer_connections", labels, count)
+
+
+def _kind(client: Client) -> tuple[str, str]:
+    return client.language.lower(), version_text(client.version).lower()
+
+
+def _lags(broker: Broker, now_ms: int) -> Iterator[Sample]:
+    """How far each group is behind, per topic. Topics that nobody may read are left out."""
+    store = broker.store
+    for seen, (group, topic) in enumerate(broker.offsets):
+        if seen >= LAGS_MAX:
+            return
+        config = broker.topics.get(topic)
+        if config is None or not config.perm & Perm.READ:
+            continue
+        lag = ready = in_flight = 0
+        oldest_ms = 0
+        for queue_id in range(config.read_queue_nums):
+            end = store.max_offset(topic, queue_id)
+            committed = broker.offsets.get(group, topic, queue_id)
+            if committed is None or committed > end:
+                continue
+            committed = max(committed, store.min_offset(topic, queue_id))
+            pulled = min(end, max(committed, broker.offsets.pulled(group, topic, queue_id) or 0))
+            lag += end - committed
+            ready += end - pulled
+            in_flight += pulled - committed
+            if end > committed:
+                stored_ms = store.store_time(topic, queue_id, committed)
+                if stored_ms > 0:
+                    oldest_ms = min(oldest_ms or stored_ms, stored_ms)
+        is_system = _text(broker.topics.is_system(topic) or is_system_group(group))
+        labels = (group, topic, _text(topic.startswith(RETRY_PREFIX)), is_system)
+        yield Sample("rocketmq_consumer_lag_messages", labels, lag)
+        yield Sample("rocketmq_consumer_lag_latency", labels, now_ms - oldest_ms if oldest_ms else 0)
+        yield Sample("rocketmq_consumer_inflight_messages", labels, in_flight)
+        yield Sample("rocketmq_consumer_ready_messages", labels, ready)
+
+
+def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
+    store = broker.store
+    if not isinstance(store, CommitLogStore):
+        return
+    first, end = store.min_physical_offset, store.end_offset
+    yield Sample("rocketmq_storage_size", _STORAGE, max(0, end - first))
+    yield Sample("rocketmq_storage_flush_behind_bytes", _STORAGE, max(0, end - store.flushed_offset))
+    yield Sample("rocketmq_storage_dispatch_behind_bytes", _STORAGE, store.behind_size)
+    oldest_ms = now_ms
+    if end > first:
+        with suppress(StoreError, RecordError):  # a segment that has just gone, or a damaged record
+            oldest_ms = decode_head(store.read_at(first)).store_timestamp_ms
+    yield Sample("rocketmq_storage_message_reserve_time", _STORAGE, max(0, now_ms - oldest_ms))
+    yield Sample("mqtrail_disk_ratio", (), store.disk_ratio)
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,45 @@
+"""Java's .properties files, which broker.conf and tls.properties are.
+
+    # or ! begins a comment          a line that ends with \\ goes on in the next one
+    key=value  key: value  key value     \\t \\n \\r \\f \\uXXXX, and \\ before any other character, are escapes
+
+Source: java.util.Properties.load.
+"""
+
+import re
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_KEY = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*", re.DOTALL)
+
+
+def read_properties(text: str) -> list[tuple[int, str, str]]:
+    """Return (line number, key, value) in the file's order; of keys that come twice, both."""
+    found = []
+    lines = text.splitlines()
+    number = 0
+    while number < len(lines):
+        first = number
+        line = lines[number].lstrip()
+        number += 1
+        if not line or line[0] in "#!":
+            continue
+        while _goes_on(line) and number < len(lines):
+            line = line[:-1] + lines[number].lstrip()
+            number += 1
+        match = _KEY.match(line)
+        assert match is not None  # it matches nothing at least
+        found.append((first + 1, _plain(match[1]), _plain(line[match.end() :]).rstrip()))
+    return found
+
+
+def _goes_on(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _plain(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        escaped = match[1]
+        return chr(int(escaped[1:], 16)) if len(escaped) == 5 else _NAMED.get(escaped, escaped)
+
+    return _ESCAPE.sub(one, text) if "\\" in text else text

@@ -1,0 +1,112 @@
+"""One broker as a process of its own, for a `ProcessNode`: `main` of this module in an interpreter of its own.
+
+    stdin    8 bytes size, then a pickled Task; its end is the parent's end, and ends the broker cleanly
+    stdout   one line of JSON: {"event": "ready", …} or {"event": "failed", "error": …}
+    SIGTERM  ends the broker cleanly; exit code 0, or 1 when the disk failed
+
+The task comes through a pipe, because other users of a machine see arguments and there are passwords in it.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import pickle
+import signal
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mqtrail.node.broker_node import BrokerNode
+from mqtrail.node.config import NodeConfig
+from mqtrail.node.loop import GC_THRESHOLD, loop_factory
+from mqtrail.node.metrics_door import MetricsDoor
+from mqtrail.node.report import BrokerReport
+from mqtrail.wire import MQError
+
+SIZE_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a worker is to run. room: the broker's folder; None: in memory. own_namesrv: see BrokerNode.start."""
+
+    name: str
+    port: int
+    advertised: str
+    room: Path | None
+    namesrvs: tuple[str, ...]
+    own_namesrv: str | None
+    config: NodeConfig
+    use_uvloop: bool = True
+
+
+def pack(task: Task) -> bytes:
+    """Return what goes into a worker's stdin."""
+    data = pickle.dumps(task)
+    return len(data).to_bytes(SIZE_BYTES) + data
+
+
+def main() -> int:
+    """Run the task of stdin."""
+    size = int.from_bytes(sys.stdin.buffer.read(SIZE_BYTES))
+    data = sys.stdin.buffer.read(size)
+    if not size or len(data) < size:
+        return 1  # the parent has gone already
+    task = pickle.loads(data)
+    assert isinstance(task, Task)
+    try:
+        with asyncio.Runner(loop_factory=loop_factory() if task.use_uvloop else None) as runner:
+            return runner.run(_run(task))
+    except MQError as error:
+        _say({"event": "failed", "error": str(error)})
+        return 1
+
+
+async def _run(task: Task) -> int:
+    loop = asyncio.get_running_loop()
+    ending = asyncio.Event()
+    failures: list[BaseException] = []
+
+    def fail(error: BaseException) -> None:
+        failures.append(error)
+        ending.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    broker = BrokerNode(task.name, task.room, task.config, fail)
+    metrics = MetricsDoor(lambda: [] if broker.core is None else [broker.core])
+    broker.bind(task.config.host, task.port, task.advertised)
+    try:
+        await broker.start(task.namesrvs, task.own_namesrv)
+        if task.config.metrics_port is not None:
+            await metrics.start(task.config.host, task.config.metrics_port)
+        told = f"http://{metrics.address}/metrics" if metrics.address else ""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 20)
+        _say({"event": "ready", **asdict(BrokerReport.of(broker.address, broker.store, told))})
+        os.set_blocking(0, False)
+        loop.add_reader(0, _look_at_parent, ending)
+        await ending.wait()
+    finally:
+        loop.remove_reader(0)
+        await metrics.stop()
+        await broker.stop()
+    return 1 if failures else 0
+
+
+def _look_at_parent(ending: asyncio.Event) -> None:
+    """The parent writes nothing more: what can be read is its end."""
+    try:
+        if not os.read(0, 1):
+            ending.set()
+    except BlockingIOError:
+        pass
+    except OSError:
+        ending.set()
+
+
+def _say(told: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(told, default=str) + "\n")
+    sys.stdout.flush()

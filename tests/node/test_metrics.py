@@ -1,0 +1,159 @@
+"""What Prometheus reads: RocketMQ's names, what is counted under them, and a door that bears strangers."""
+
+import asyncio
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from mqtrail.broker import ABSENT, METRICS, BrokerConfig
+from mqtrail.net import BindError
+from mqtrail.node import Node
+from mqtrail.wire import ConsumerData, HeartbeatData, ProducerData, RemotingCommand, SubscriptionData
+
+from .helpers import read_all, send_command
+from .test_node import running
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+
+def read(node: Node) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """Return sample name -> labels -> value."""
+    assert node._metrics is not None
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families(node._metrics.text().decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def labels(**given: str) -> tuple[tuple[str, str], ...]:
+    common = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+    return tuple(sorted({**common, **given}.items()))
+
+
+def test_counts_are_what_happened() -> None:
+    """Messages in and out, lag, connections and storage after some traffic."""
+
+    async def main() -> None:
+        async with running(metrics_port=0) as (node, pool):
+            broker = node.broker_addresses[0]
+            for number in range(5):
+                await pool.request(broker, send_command("orders", b"%d" % number), 5_000)
+            data = HeartbeatData(
+                client_id="c@1",
+                producer_data_set=(ProducerData("pg"),),
+                consumer_data_set=(
+                    ConsumerData(group_name="reader", subscription_data_set=(SubscriptionData.build("orders", "*"),)),
+                ),
+            )
+            await pool.request(broker, RemotingCommand(34, {}, data.encode()), 5_000)
+            assert len(await read_all(pool, broker, "orders", [0])) == 5
+            commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "3"}
+            await pool.request(broker, RemotingCommand(15, commit), 5_000)
+            found = read(node)
+            assert set(found) <= set(METRICS)
+            assert found["rocketmq_messages_in_total"][labels(topic="orders", is_system="false")] == 5
+            size = found["rocketmq_throughput_in_total"][labels(topic="orders", is_system="false")]
+            group = {"topic": "orders", "consumer_group": "reader", "is_retry": "false", "is_system": "false"}
+            assert found["rocketmq_messages_out_total"][labels(**group)] == 5
+            assert found["rocketmq_throughput_out_total"][labels(**group)] == size
+            assert found["rocketmq_consumer_lag_messages"][labels(**group)] == 2
+            assert found["rocketmq_consumer_inflight_messages"][labels(**group)] == 2
+            assert found["rocketmq_consumer_ready_messages"][labels(**group)] == 0
+            assert 0 <= found["rocketmq_consumer_lag_latency"][labels(**group)] < 60_000
+            client = {"language": "python", "version": "v5_3_3", "protocol_type": "remoting"}
+            assert found["rocketmq_producer_connections"][labels(**client)] == 1
+            consumer = {**client, "consumer_group": "reader", "consume_mode": "passively", "is_system": "false"}
+            assert found["rocketmq_consumer_connections"][labels(**consumer)] == 1
+            storage = {"storage_type": "local", "storage_medium": "disk"}
+            assert found["rocketmq_storage_size"][labels(**storage)] >= size
+            assert found["rocketmq_broker_permission"][labels()] == 6
+            assert found["mqtrail_access_refused_total"][labels()] == 0
+
+    asyncio.run(main())
+
+
+def test_every_metric_can_be_seen() -> None:
+    """After traffic and a dead letter each declared metric has a sample, and is of its kind."""
+
+    async def main() -> None:
+        async with running(metrics_port=0, broker=BrokerConfig(acl=False)) as (node, pool):
+            broker = node.broker_addresses[0]
+            await pool.request(broker, send_command("orders", b"x"), 5_000)
+            await pool.request(broker, send_command("%DLQ%reader", b"x"), 5_000)
+            beat = HeartbeatData(
+                client_id="c@1",
+                producer_data_set=(ProducerData("pg"),),
+                consumer_data_set=(
+                    ConsumerData(group_name="reader", subscription_data_set=(SubscriptionData.build("orders", "*"),)),
+                ),
+            )
+            await pool.request(broker, RemotingCommand(34, {}, beat.encode()), 5_000)
+            await read_all(pool, broker, "orders", [0])
+            commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "0"}
+            await pool.request(broker, RemotingCommand(15, commit), 5_000)
+            core = node.brokers["broker-a"].core
+            assert core is not None
+            core.stats.put_counter("%DLQ%reader", 0).count += 1  # type: ignore[union-attr]
+            assert set(read(node)) == set(METRICS)
+            assert node._metrics is not None
+            kinds = {
+                family.name: family.type for family in text_string_to_metric_families(node._metrics.text().decode())
+            }
+            for name, metric in METRICS.items():
+                assert kinds[name.removesuffix("_total") if metric.kind == "counter" else name] == metric.kind
+
+    asyncio.run(main())
+
+
+def test_the_door_bears_strangers() -> None:
+    """Only GET /metrics is served; garbage, silence and a taken port harm nobody."""
+
+    async def main() -> None:
+        async with running(metrics_port=0) as (node, _):
+            (report,) = node.reports.values()
+
+            def get(url: str, **fields: object) -> int:
+                try:
+                    with urllib.request.urlopen(urllib.request.Request(url, **fields), timeout=10) as reply:  # type: ignore[arg-type]
+                        assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                        return int(reply.status)
+                except urllib.error.HTTPError as error:
+                    error.close()
+                    return error.code
+
+            assert await asyncio.to_thread(get, report.metrics) == 200
+            assert await asyncio.to_thread(get, report.metrics + "/more") == 404
+            assert await asyncio.to_thread(lambda: get(report.metrics, data=b"x", method="POST")) == 405
+            host, _, port = report.metrics.removeprefix("http://").removesuffix("/metrics").rpartition(":")
+            for garbage in (b"", b"\x16\x03\x01" + bytes(20_000), b"\r\n\r\n", b"GET /metrics\r\n\r\n"):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(garbage)
+                writer.write_eof()
+                async with asyncio.timeout(10):
+                    try:
+                        while await reader.read(65_536):
+                            pass
+                    except ConnectionError:
+                        pass
+                writer.close()
+            assert await asyncio.to_thread(get, report.metrics) == 200
+            with pytest.raises(BindError, match="--metrics-port"):
+                async with running(metrics_port=int(port)):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_every_metric_has_its_entry() -> None:
+    """The page lists what METRICS declares, with its kind, labels and meaning, and what is absent, with the reason."""
+    text = PAGE.read_text()
+    for name, metric in METRICS.items():
+        told = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        assert f"| `{name}` | {metric.kind} | {told} | {metric.meaning} |" in text, name
+    for name, why in ABSENT.items():
+        assert f"| `{name}` | {why} |" in text, name
+    assert text.count("\n| `") == len(METRICS) + len(ABSENT)

@@ -1,0 +1,192 @@
+"""Brokers in processes of their own: ports, crashes, ends, names and folders."""
+
+import asyncio
+import json
+import os
+import signal
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from mqtrail.broker import BrokerConfig
+from mqtrail.net import ConnectionPool
+from mqtrail.node import BrokerEnded, DataFolderError, Node, NodeConfig, ProcessNode
+from mqtrail.store import CommitLogConfig
+from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode
+
+from .helpers import NodeProcess, read_all, send_command, wait_until
+from .test_node import running
+
+TWO = {"broker_names": ("broker-a", "broker-b"), "namesrv_port": 0, "broker_port": 0}
+SMALL = CommitLogConfig(segment_size=1 << 24)
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return b") Z " not in Path(f"/proc/{process_id}/stat").read_bytes()
+
+
+def children(process_id: int) -> list[int]:
+    text = Path(f"/proc/{process_id}/task/{process_id}/children").read_text()
+    return [int(part) for part in text.split()]
+
+
+def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
+    """It is told; the name server forgets it; the other goes on; after a new start its messages are there."""
+    config = NodeConfig(data=tmp_path, store=SMALL, **TWO)
+
+    async def names(pool: ConnectionPool, node: ProcessNode) -> set[str]:
+        reply = await pool.request(node.namesrv_address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), 5_000)
+        return {name for name in node.reports if name.encode() in reply.body}
+
+    async def main() -> None:
+        node, pool = ProcessNode(config), ConnectionPool()
+        await node.start()
+        try:
+            first, second = node.broker_addresses
+            assert (await pool.request(first, send_command("orders", b"kept"), 5_000)).code == 0
+            assert len(set(node.process_ids.values()) | {os.getpid()}) == 3
+            with capture_logs() as logs:
+                os.kill(node.process_ids["broker-a"], signal.SIGKILL)
+                async with asyncio.timeout(20):
+                    while await names(pool, node) != {"broker-b"} or "broker-a" in node.process_ids:
+                        await asyncio.sleep(0.02)
+            (told,) = [entry for entry in logs if entry["event"] == "broker.ended"]
+            assert (told["broker"], told["found"]) == ("broker-a", "was killed by signal 9")
+            assert (await pool.request(second, send_command("orders", b"x"), 5_000)).code == 0
+            assert isinstance(node.failure, BrokerEnded)
+            assert not node.failed.is_set()
+        finally:
+            await pool.close()
+            await node.stop()
+
+    async def again() -> None:
+        node, pool = ProcessNode(config), ConnectionPool()
+        await node.start()
+        try:
+            [message] = await read_all(pool, node.broker_addresses[0], "orders", [0])
+            assert message.body == b"kept"
+        finally:
+            await pool.close()
+            await node.stop()
+        assert node.failure is None
+
+    asyncio.run(main())
+    asyncio.run(again())
+
+
+def test_the_last_crash_ends_the_node() -> None:
+    """With no broker left, the node ends by itself and says so in its exit code."""
+
+    async def main() -> None:
+        node = ProcessNode(NodeConfig(**TWO))
+        await node.start()
+        try:
+            for process_id in node.process_ids.values():
+                os.kill(process_id, signal.SIGKILL)
+            async with asyncio.timeout(20):
+                await node.failed.wait()
+        finally:
+            await node.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_brokers_end_with_their_node(tmp_path: Path, number: int) -> None:
+    """Cleanly, also when the node itself is killed: nobody is left behind holding a port."""
+    with NodeProcess(tmp_path, broker_names=["broker-a", "broker-b"]) as process:
+        workers = children(process.process.pid)
+        assert len(workers) == 2
+        assert all(map(is_alive, workers))
+        process.end(number)
+        wait_until(lambda: not any(map(is_alive, workers)), 20)
+    for name in ("broker-a", "broker-b"):
+        assert not (tmp_path / name / "abort").exists()
+
+
+def test_a_broker_that_cannot_start_stops_the_start(tmp_path: Path) -> None:
+    """What it said is the error; the others are stopped, the folder is free."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text("accounts: 3")
+    data = tmp_path / "data"
+    broken = NodeConfig(data=data, acl_home=tmp_path, broker=BrokerConfig(acl=True), store=SMALL, **TWO)
+    with pytest.raises(BrokerEnded, match=r"broker broker-[ab]: .*plain_acl.yml"):
+        asyncio.run(ProcessNode(broken).start())
+
+    async def main() -> None:
+        node = ProcessNode(NodeConfig(data=data, store=SMALL, **TWO))
+        await node.start()
+        await node.stop()
+
+    asyncio.run(main())
+
+
+def test_two_brokers_of_one_name_are_refused() -> None:
+    """In one node by its settings; at one name server by asking who has the name, if that one lives."""
+    with pytest.raises(InvalidParameter, match="expected each once"):
+        asyncio.run(ProcessNode(NodeConfig(broker_names=("a", "a"))).start())
+
+    async def main() -> None:
+        async with running() as (node, pool):
+            joined: dict[str, Any] = {"namesrv_port": None, "namesrv_addresses": (node.namesrv_address,)}
+            with pytest.raises(InvalidParameter, match=f"'broker-a' in use by {node.broker_addresses[0]}"):
+                async with running(**joined):
+                    pass
+            # The one that was refused took nothing from the routes.
+            command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+            reply = await pool.request(node.namesrv_address, command, 5_000)
+            assert node.broker_addresses[0].encode() in reply.body
+            async with running(**joined, broker_names=("broker-x",)):
+                pass
+            # One that is remembered and does not live keeps nobody out.
+            body = json.dumps({"topicConfigSerializeWrapper": {}, "filterServerList": []}).encode()
+            ghost = {"brokerName": "ghost", "brokerAddr": "127.0.0.1:1", "clusterName": "DefaultCluster",
+                     "haServerAddr": "127.0.0.1:2", "brokerId": "0"}  # fmt: skip
+            await pool.request(node.namesrv_address, RemotingCommand(RequestCode.REGISTER_BROKER, ghost, body), 5_000)
+            async with running(**joined, broker_names=("ghost",)) as (second, _):
+                assert second.broker_addresses
+
+    asyncio.run(main())
+
+
+def test_two_nodes_on_one_folder_are_refused(tmp_path: Path) -> None:
+    """The second names the first's process; also where only one broker's own folder is taken."""
+
+    async def main() -> None:
+        node = ProcessNode(NodeConfig(data=tmp_path, store=SMALL, **TWO))
+        await node.start()
+        try:
+            with pytest.raises(DataFolderError, match=f"in use by process {os.getpid()}"):
+                await Node(NodeConfig(data=tmp_path, store=SMALL, namesrv_port=0, broker_port=0)).start()
+        finally:
+            await node.stop()
+
+    asyncio.run(main())
+
+
+def test_each_process_has_its_metrics() -> None:
+    """Every broker's port is told; each answers for itself."""
+
+    async def main() -> None:
+        node = ProcessNode(NodeConfig(metrics_port=0, **TWO))
+        await node.start()
+        try:
+            urls = [report.metrics for report in node.reports.values()]
+            texts = await asyncio.gather(*(asyncio.to_thread(fetch, url) for url in urls))
+            assert ['node_id="broker-a"' in text for text in texts] == [True, False]
+        finally:
+            await node.stop()
+
+    asyncio.run(main())
+
+
+def fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        return reply.read().decode()
