@@ -15,6 +15,7 @@ from typing import Final
 from mqtrail.store import ConfigFileStore, MemoryDisk, MessageStore, StoreError
 from mqtrail.wire import (
     Handler,
+    KvTable,
     MQError,
     Peer,
     PeerId,
@@ -35,6 +36,7 @@ from .admin_replicas import ReplicaRequests
 from .admin_stats import StatsRequests
 from .admin_store import StoreAdmin
 from .admin_topics import TopicRequests
+from .broadcasts import BroadcastOffsets
 from .client_requests import ClientRequests
 from .clients import ClientTable
 from .config import BrokerConfig
@@ -44,11 +46,13 @@ from .filter import FilterTable
 from .forward import ForwardedRequests
 from .groups import GroupTable
 from .held import HeldPull, HeldPulls
+from .limits import RateLimits
 from .locks import LockTable
 from .message_properties import PropertyRules
 from .offset_requests import OffsetRequests
 from .offsets import OffsetTable
 from .pop import HeldPop, Pop
+from .protection import FastFailure, SlowGroups
 from .pull import PullMessages
 from .query import QueryMessages
 from .registration import register_command, unregister_command
@@ -102,9 +106,22 @@ class Broker:
         self.writer = MessageWriter(store, self.held, self.stats, self.trace)
         self.delays = DelayedMessages(config, files, store, self.writer)
         self.timers = Timers(config, files, store, self.writer, now_ms)
+        limits = RateLimits(config)
+        self.fast_failure = FastFailure(config)
+        self._slow_groups = SlowGroups(config, self.groups, self.offsets, store, now_ms)
         self.send = SendMessages(
-            config, self.topics, self.groups, self.locks, self.delays, self.timers, self.writer, properties, self.trace
+            config,
+            self.topics,
+            self.groups,
+            self.locks,
+            self.delays,
+            self.timers,
+            self.writer,
+            properties,
+            self.trace,
+            limits,
         )
+        self.broadcasts = BroadcastOffsets(config, store, self.clients, self.offsets)
         self.pull = PullMessages(
             config,
             store,
@@ -116,6 +133,8 @@ class Broker:
             self.held,
             self.stats,
             self.trace,
+            self.broadcasts,
+            limits,
         )
         self._send_back = SendBack(
             config, store, self.topics, self.groups, self.delays, self.writer, self.stats, self.trace
@@ -345,6 +364,11 @@ class Broker:
         self.topics.changed = False
         return register_command(self.config, self.topics)
 
+    def registered(self, body: bytes, now_ms: int) -> None:
+        """Take in what a name server answered to a registration: the topics with a static order. BodyError."""
+        if body:
+            self.topics.mark_ordered(KvTable.decode(body).table, now_ms)
+
     def unregistration(self) -> RemotingCommand:
         """Return what to send to every name server before the broker stops."""
         return unregister_command(self.config)
@@ -368,6 +392,7 @@ class Broker:
             self.transactions.next_due_ms(),
             self.pop.next_due_ms(),
             self._client_requests.next_tick_ms(),
+            self._slow_groups.next_tick_ms(),
             self._forwards.next_deadline_ms(),
             None if self.stats is None else self.stats.next_tick_ms(),
             None if self.trace is None else self.trace.next_due_ms(),
@@ -385,6 +410,7 @@ class Broker:
         if now_ms >= self._next_save_ms:
             self.save(now_ms)
         sends = self.transactions.tick(now_ms)
+        self._slow_groups.tick(now_ms)
         sends += self._client_requests.tick(now_ms)
         sends += self._forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
@@ -396,6 +422,7 @@ class Broker:
         self._next_save_ms = now_ms + self.config.offsets_save_ms
         self.transactions.save(now_ms)
         self.pop.save(now_ms)
+        self.broadcasts.commit(now_ms)
         self.offsets.save(now_ms)
         self.filters.save(now_ms)
         self.delays.save()

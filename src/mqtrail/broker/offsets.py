@@ -65,11 +65,18 @@ class OffsetTable:
         queues = self._pulled.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
+    def pulled_positions(self) -> Iterator[tuple[str, str, int, int]]:
+        """Return (group, topic, queue id, queue offset) of everything that was pulled since the start."""
+        for (group, topic), queues in list(self._pulled.items()):
+            for queue_id, queue_offset in list(queues.items()):
+                yield group, topic, queue_id, queue_offset
+
     def topics_of(self, group: str) -> list[str]:
         return sorted(topic for known, topic in self._offsets if known == group)
 
     def groups_of(self, topic: str) -> list[str]:
-        return sorted(group for group, known in self._offsets if known == topic)
+        """Return the groups with offsets in the topic, without what broadcasting ones have in common."""
+        return sorted(group for group, known in self._offsets if known == topic and "@" not in group)
 
     def __iter__(self) -> Iterator[GroupTopic]:
         return iter(self._offsets)

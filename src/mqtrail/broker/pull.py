@@ -38,11 +38,13 @@ from mqtrail.wire import (
     find_property,
 )
 
+from .broadcasts import BroadcastOffsets
 from .clients import ClientTable
 from .config import BrokerConfig
 from .filter import FilterTable, MessageFilter, SqlExpression, SqlFilter, compile_filter, is_tag_type
 from .groups import GroupTable
 from .held import HeldPull, HeldPulls
+from .limits import RateLimits
 from .offsets import OffsetTable
 from .stats import Statistics
 from .topics import TopicTable
@@ -82,6 +84,8 @@ class PullMessages:
         held: HeldPulls,
         stats: Statistics | None,
         trace: BrokerTrace | None,
+        broadcasts: BroadcastOffsets,
+        limits: RateLimits,
     ) -> None:
         self._config = config
         self._store = store
@@ -93,6 +97,8 @@ class PullMessages:
         self._held = held
         self._stats = stats
         self._trace = trace
+        self._broadcasts = broadcasts
+        self._limits = limits
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Answer a pull, or hold it. Refusal: it may not be served."""
@@ -110,15 +116,23 @@ class PullMessages:
         reset = self._offsets.take_reset(name, header.topic, queue_id)
         if reset is not None:
             return self._answer_reset(peer, request, header, topic, group, reset)
+        client_id = self._broadcasts.client_of(peer, header)
+        if client_id is not None:
+            start = self._broadcasts.start(client_id, header, now_ms)
+            if start is not None:
+                self._broadcasts.note(client_id, header, start, now_ms)
+                return self._answer_reset(peer, request, header, topic, group, start)
+        left = self._limits.pulls_left(group, now_ms)
         found = self._store.read(
             header.topic,
             queue_id,
             header.queue_offset,
-            max(1, min(header.max_msg_nums, self._config.pull_count_max)),
+            max(1, min(header.max_msg_nums, self._config.pull_count_max, left or self._config.pull_count_max)),
             max(1, min(self._config.pull_size_max, header.max_msg_bytes or self._config.pull_size_max)),
             None if wanted is None else wanted.tags_codes,
             accepts=None if wanted is None else wanted.accepts,
         )
+        self._limits.take_pulls(group, len(found.records), now_ms)
         if may_hold and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(name, header.topic, queue_id, header.commit_offset)
         code = pull_code(found.status, header.queue_offset)
@@ -129,6 +143,9 @@ class PullMessages:
                 queue = (header.topic, queue_id)
                 self._held.hold(HeldPull(peer, request, queue, header.queue_offset, wanted, deadline_ms))
                 return []
+        if client_id is not None:
+            moved = code == ResponseCode.PULL_OFFSET_MOVED
+            self._broadcasts.note(client_id, header, found.next_queue_offset if moved else header.queue_offset, now_ms)
         return self._answer(peer, request, header, topic, group, found, code, now_ms)
 
     # Checks, in 5.3.3's order.

@@ -54,6 +54,7 @@ from .config import BrokerConfig
 from .delays import DelayedMessages
 from .errors import response_code
 from .groups import GroupTable
+from .limits import RateLimits
 from .locks import LockTable
 from .message_properties import (
     PropertyRules,
@@ -119,6 +120,7 @@ class SendMessages:
         writer: MessageWriter,
         properties: PropertyRules,
         trace: BrokerTrace | None,
+        limits: RateLimits,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -129,6 +131,7 @@ class SendMessages:
         self._writer = writer
         self.properties = properties
         self._trace = trace
+        self._limits = limits
         self._admissions: dict[str, Admission] = {}
         self._turn = 0
         self._ext = {EXT_MSG_REGION: config.region_id, EXT_TRACE_ON: "true" if config.trace_on else "false"}
@@ -157,6 +160,7 @@ class SendMessages:
             or topic in UNSENDABLE_TOPICS
             or topic.startswith(RETRY_PREFIX)
             or not self._config.permission & Perm.WRITE
+            or self._limited(topic) is not None
         ):
             return None
         if len(self._admissions) >= ADMISSIONS_MAX:
@@ -170,6 +174,13 @@ class SendMessages:
         )
         self._admissions[topic] = made
         return made
+
+    def _limited(self, topic: str) -> TopicConfig | None:
+        """Return the topic where it takes no more than so many messages a second; the broker's own take any number."""
+        config = self._topics.get(topic)
+        if config is None or topic.startswith(RETRY_PREFIX) or not self._limits.send_rate(config):
+            return None
+        return None if self._topics.is_system(topic) else config
 
     def accepts_from(self) -> int:
         """Return the time (epoch ms) before which all sends are refused."""
@@ -195,6 +206,8 @@ class SendMessages:
                 f"request queueId[{header.queue_id}] is illegal, {header.topic} has queues 0 to "
                 f"{admission.queue_limit - 1}: refresh the route"
             )
+        if (limited := self._limited(header.topic)) is not None:
+            self._limits.take_send(limited, now_ms)
         destination = _Destination(header.topic, self._queue_of(header.queue_id, admission), admission.sys_flag)
         if header.topic.startswith(RETRY_PREFIX):
             return self._check_retry(destination, header, request, now_ms)
@@ -394,6 +407,8 @@ class SendMessages:
                     reconsume_times=header.reconsume_times,
                 )
             )
+        if (limited := self._limited(destination.topic)) is not None:
+            self._limits.add_sends(limited, len(records) - 1, now_ms)
         places = self._writer.write(records, now_ms, StoredKind.BATCH)
         return self._answer(peer, request, batch._replace(waits=wait), places, destination.queue_id)
 

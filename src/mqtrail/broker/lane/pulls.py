@@ -54,7 +54,12 @@ class LanePulls:
         group, topic_config = broker.groups.get(name), broker.topics.get(topic)
         if group is None or not group.consume_enable or topic_config is None or not topic_config.perm & Perm.READ:
             return None
+        if group.attributes or config.group_pull_rate_max:
+            return None  # its rate may have a limit
         if queue_id >= topic_config.read_queue_nums or broker.offsets.is_reset(name, topic, queue_id):
+            return None
+        consumers = broker.clients.consumer_group(name)
+        if consumers is not None and consumers.broadcasts:
             return None
         if sys_flag & PullSysFlag.SUBSCRIPTION:
             key = (topic, ext.subscription or "", ext.expression_type)
@@ -62,8 +67,7 @@ class LanePulls:
                 return None
             wanted = self._filters[key]
         else:
-            consumers = broker.clients.consumer_group(name)
-            if consumers is None or consumers.broadcasts or broker.groups.is_forbidden(name, topic):
+            if consumers is None or broker.groups.is_forbidden(name, topic):
                 return None
             subscription = consumers.subscriptions.get(topic)
             if subscription is None or subscription.sub_version < sub_version:
