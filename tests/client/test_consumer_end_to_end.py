@@ -77,7 +77,7 @@ def test_ordered_members_come_and_go(tmp_path: Path) -> None:
                 await until(lambda: all(len(seen[key]) >= 40 for key in ("k0", "k1", "k2")), 30)
             await asyncio.gather(*tasks)
             assert seen == {key: list(range(40)) for key in ("k0", "k1", "k2")}
-            assert poison == 2
+            assert poison >= 2, "more when its queue changed hands meanwhile: attempts in place are counted in memory"
             async with Admin(namesrv) as admin:
                 queue = (await admin.queues(dlq_topic("CG")))[0]
                 (dead,) = (await admin.pull(queue, 0)).messages()
