@@ -18,14 +18,14 @@ test: bootstrap  ## The fast suite, under five minutes on two cores
 	@$(VENV)/python -m pytest tests -n 2 --dist loadgroup
 
 check: bootstrap  ## Lint, types, import rules
-	@$(VENV)/ruff format --check src tests bench interop
-	@$(VENV)/ruff check src tests bench interop
+	@$(VENV)/ruff format --check src tests bench interop examples
+	@$(VENV)/ruff check src tests bench interop examples
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports
 
 format: bootstrap  ## Format and mend what the linter can
-	@$(VENV)/ruff format src tests bench interop
-	@$(VENV)/ruff check --fix src tests bench interop
+	@$(VENV)/ruff format src tests bench interop examples
+	@$(VENV)/ruff check --fix src tests bench interop examples
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(VENV)/python -m pytest tests/interop -m interop

@@ -72,7 +72,16 @@ from mqtrail.client.transactions import (
     TransactionState,
 )
 from mqtrail.net import TlsClientConfig
-from mqtrail.wire import CompressionType, ConsumeFromWhere, Credentials, Message, MessageModel
+from mqtrail.wire import (
+    CompressionType,
+    ConsumeFromWhere,
+    Credentials,
+    Message,
+    MessageExt,
+    MessageModel,
+    MessageQueue,
+    SendStatus,
+)
 
 __all__ = [
     "END_MS_MAX",
@@ -110,7 +119,9 @@ __all__ = [
     "MachineRoomNearby",
     "Member",
     "Message",
+    "MessageExt",
     "MessageModel",
+    "MessageQueue",
     "NoNameServer",
     "NoReply",
     "NotARequest",
@@ -131,6 +142,7 @@ __all__ = [
     "SendFailed",
     "SendHook",
     "SendResult",
+    "SendStatus",
     "Sql",
     "SyncAdmin",
     "SyncBatch",

@@ -1,0 +1,87 @@
+"""An asyncio service: takes orders from one topic, and writes a bill for each to another, until it is told to stop.
+
+python examples/asyncio_service.py
+
+The bill is sent before the order is settled: killed at any moment, the service bills an order again rather than never,
+so bills carry the order's id as their key, and whoever reads them drops the second one.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+
+from mqtrail.client import (
+    ConsumeFromWhere,
+    Consumer,
+    ConsumerConfig,
+    Delivery,
+    InvalidMessage,
+    Message,
+    Producer,
+    RetryLater,
+    SendFailed,
+)
+
+
+class Billing:
+    """Bills orders. `run` serves until `stop`."""
+
+    def __init__(self, namesrv: str, *, config: ConsumerConfig | None = None) -> None:
+        self._namesrv = namesrv
+        self._config = config or ConsumerConfig(
+            consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,  # a new group begins with the oldest order
+            concurrency=50,  # handlers at once
+            attempts_max=5,  # then the order is a dead letter, for a person to look at
+        )
+        self._stopping = asyncio.Event()
+        self.billed_count = 0
+
+    def stop(self) -> None:
+        """Have `run` finish what it has begun and return."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve. Orders that came while nobody served are billed first."""
+        async with (
+            Producer("billing", self._namesrv, trace=True) as producer,
+            Consumer("billing", self._namesrv, {"orders": "placed"}, trace=True, config=self._config) as consumer,
+        ):
+
+            async def bill(delivery: Delivery) -> None:
+                await self._bill(producer, delivery)
+
+            serving = asyncio.create_task(consumer.run(bill))
+            await self._stopping.wait()
+            await consumer.close()  # pulls no more, waits for running handlers, commits
+            await serving
+
+    async def _bill(self, producer: Producer, delivery: Delivery) -> None:
+        try:
+            order = json.loads(delivery.body)
+            amount = sum(item["price"] * item["count"] for item in order["items"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RetryLater(-1, f"no order: {error}") from error  # a dead letter at once: it will never be one
+        bill = json.dumps({"order": order["id"], "amount": amount}).encode()
+        try:
+            await producer.send(Message("bills", bill, keys=str(order["id"])), order_key=str(order["id"]))
+        except InvalidMessage:
+            raise
+        except SendFailed as error:
+            raise RetryLater(detail=str(error)) from error  # later, after the broker's delay
+        self.billed_count += 1
+
+
+async def main(namesrv: str = "127.0.0.1:9876") -> None:
+    """The program: SIGINT and SIGTERM stop it in good order."""
+    billing = Billing(namesrv)
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_number, billing.stop)
+    await billing.run()
+    print(f"billed {billing.billed_count} orders")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())

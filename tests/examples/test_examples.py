@@ -1,0 +1,194 @@
+"""The examples run, and each one's page shows it as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+import time
+import types
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtrail.client import (
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    Producer,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+)
+from mqtrail.testing import Embedded
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+QUICK = ConsumerConfig(
+    consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=500
+)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_has_its_page(example: Path) -> None:
+    """The page of the same name shows the whole file, and says how to run it."""
+    page = (ROOT / "docs/how-to/examples" / f"{example.stem.replace('_', '-')}.md").read_text("utf-8")
+    assert f"```python\n{example.read_text('utf-8')}```" in page
+    assert f"examples/{example.name}" in page or f"examples.{example.stem}" in page
+
+
+def test_the_plain_script(mqtrail_broker: Embedded, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines go in and come out."""
+    script = importlib.import_module("examples.plain_script")
+    namesrv = mqtrail_broker.namesrv_address
+    (tmp_path / "notes.txt").write_text("one\ntwo\nthree\n")
+    script.main(["put", "letters", str(tmp_path / "notes.txt")], namesrv)
+    assert "3 lines stored" in capsys.readouterr().out
+    with SyncAdmin(namesrv) as admin:  # a topic that made itself is in the route a moment later
+        end = time.monotonic() + 15
+        while "letters" not in admin.topics():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    assert sorted(script.take(namesrv, "letters", 1.0)) == ["one", "three", "two"]
+    with pytest.raises(SystemExit):
+        script.main([], namesrv)
+
+
+def test_the_asyncio_service(mqtrail_broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders are billed, nonsense is a dead letter at once, and a stop finishes what was begun."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    service = importlib.import_module("examples.asyncio_service")
+    namesrv = mqtrail_broker.namesrv_address
+
+    async def main() -> None:
+        async with Producer("shop", namesrv) as producer:
+            for number in range(3):
+                order = {"id": number, "items": [{"price": 5, "count": number}]}
+                await producer.send(Message("orders", json.dumps(order).encode(), tags="placed"))
+            await producer.send(Message("orders", b"nonsense", tags="placed"))
+            await producer.send(Message("orders", b"not for us", tags="cancelled"))
+        billing = service.Billing(namesrv, config=QUICK)
+        running = asyncio.create_task(billing.run())
+        async with asyncio.timeout(30):
+            while billing.billed_count < 3:
+                await asyncio.sleep(0.01)
+        billing.stop()
+        await running
+
+    asyncio.run(main())
+    for topic, count in (("bills", 3), ("%DLQ%billing", 1)):
+        with SyncConsumer(f"reader-of-{count}", namesrv, {topic: "*"}, config=QUICK) as consumer:
+            bodies = []
+            for _ in range(count):
+                delivery = consumer.receive(15_000)
+                assert delivery is not None
+                delivery.ack()
+                bodies.append(delivery.body)
+        if topic == "bills":
+            assert sorted(json.loads(body)["amount"] for body in bodies) == [0, 5, 10]
+        else:
+            assert bodies == [b"nonsense"]
+
+
+class FakeFastAPI:
+    """As much of FastAPI as the example uses: it is no dependency of this project."""
+
+    def __init__(self, lifespan: Callable[[Any], Any]) -> None:
+        self.lifespan = lifespan
+        self.state = types.SimpleNamespace()
+        self.routes: dict[str, Callable[..., Any]] = {}
+
+    def post(self, path: str, **_: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        return self._route(f"POST {path}")
+
+    def get(self, path: str, **_: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        return self._route(f"GET {path}")
+
+    def _route(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        return lambda handler: self.routes.setdefault(name, handler)
+
+
+class FakeHTTPException(Exception):
+    """fastapi.HTTPException."""
+
+    def __init__(self, status_code: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status_code = status_code
+
+
+class FakeRequest:
+    """fastapi.Request: an application and a body."""
+
+    def __init__(self, app: FakeFastAPI, body: bytes = b"") -> None:
+        self.app = app
+        self._body = body
+
+    async def body(self) -> bytes:
+        return self._body
+
+    async def json(self) -> Any:
+        return json.loads(self._body)
+
+
+@pytest.fixture
+def fastapi_app(mqtrail_broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The example's module, over a stand-in for FastAPI."""
+    stand_in = types.ModuleType("fastapi")
+    stand_in.FastAPI = FakeFastAPI  # type: ignore[attr-defined]
+    stand_in.HTTPException = FakeHTTPException  # type: ignore[attr-defined]
+    stand_in.Request = FakeRequest  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fastapi", stand_in)
+    monkeypatch.setenv("NAMESRV", mqtrail_broker.namesrv_address)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    yield importlib.import_module("examples.fastapi_app")
+    del sys.modules["examples.fastapi_app"]
+
+
+async def found_or_none(answer: Awaitable[Any]) -> Any:
+    """The answer; None for a 404."""
+    try:
+        return await answer
+    except FakeHTTPException as error:
+        if error.status_code != 404:
+            raise
+        return None
+
+
+def test_the_fastapi_app(fastapi_app: Any, mqtrail_broker: Embedded) -> None:
+    """An order is stored and found; what goes wrong is a status that says whether to try again."""
+    app = fastapi_app.app
+
+    async def main() -> None:
+        async with app.lifespan(app):
+            place, find = app.routes["POST /orders"], app.routes["GET /orders/{order_id}"]
+            with pytest.raises(FakeHTTPException) as wrong:
+                await place(FakeRequest(app, b"[]"))
+            assert wrong.value.status_code == 422
+            with pytest.raises(FakeHTTPException) as missing:
+                await find("7", FakeRequest(app))
+            assert missing.value.status_code == 404
+            placed = await place(FakeRequest(app, b'{"id": 7}'))
+            async with asyncio.timeout(15):
+                while (found := await found_or_none(find("7", FakeRequest(app)))) is None:
+                    await asyncio.sleep(0.02)  # the index and the route come a moment later
+            assert found == {"messages": [placed["message"]]}
+            await asyncio.to_thread(mqtrail_broker.stop_broker)
+            with pytest.raises(FakeHTTPException) as down:
+                await place(FakeRequest(app, b'{"id": 8}'))
+            assert down.value.status_code in (503, 504)
+
+    asyncio.run(main())
+
+
+def test_the_pytest_example(mqtrail_broker: Embedded) -> None:
+    """Its tests, run as pytest would."""
+    example = importlib.import_module("examples.test_with_a_broker")
+    example.test_an_order_is_billed(mqtrail_broker)
+    with example.embedded(brokers=2) as brokers:
+        example.test_a_topic_on_two_brokers(brokers)
+    with SyncProducer("shop", mqtrail_broker.namesrv_address) as producer:
+        producer.send(Message("orders", b"x"))
+    example.test_a_broker_that_goes_away(mqtrail_broker)
