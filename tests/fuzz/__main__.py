@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="[from the time of day]")
     parser.add_argument("--target", choices=[kind.__name__ for kind in TARGETS], help="[each in turn]")
     given = parser.parse_args()
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL + 1)  # refusals of every kind are what this is about
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)  # refusals of every kind are what this is about
     structlog.configure(wrapper_class=quiet)
     kinds = [kind for kind in TARGETS if given.target in (None, kind.__name__)]
     began_s = time.monotonic()

@@ -52,6 +52,11 @@ class CommitLog:
         return self._durable.is_new
 
     @property
+    def has_lost_mark(self) -> bool:
+        """Whether there was a mark that cannot be read any more."""
+        return self._durable.is_damaged
+
+    @property
     def first_offset(self) -> int:
         """Physical offset of the first kept byte."""
         return self.segments.first

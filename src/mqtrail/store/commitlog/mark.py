@@ -33,7 +33,8 @@ class Mark:
 
 
 class DurableMark:
-    """The mark's file. `mark`: the last note, None when none can be read. is_new: there was no file."""
+    """The mark's file. `mark`: the last note, None when none can be read. is_new: there was no file. is_damaged: there
+    were notes, and none can be read."""
 
     def __init__(self, disk: Disk) -> None:
         self.is_new = disk.size(MARK_FILE) is None
@@ -41,11 +42,14 @@ class DurableMark:
         self.mark: Mark | None = None
         self._number = 0
         self._slot = 0
+        self.is_damaged = False
         for slot in (0, 1):
             data = self._file.read_at(slot * SLOT_SIZE, FIELDS.size + CRC.size)
             number, *fields = FIELDS.unpack_from(data)
             if number > self._number and CRC.unpack_from(data, FIELDS.size)[0] == crc32(data[: FIELDS.size]):
                 self._number, self._slot, self.mark = number, slot, Mark(*fields)
+            self.is_damaged |= any(data)
+        self.is_damaged &= self.mark is None
         self.sync()  # the note just read may never have reached the disk
 
     def note(self, mark: Mark) -> None:

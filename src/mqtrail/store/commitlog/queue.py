@@ -161,12 +161,12 @@ class ConsumeQueue(QueueState):
         physical_offset, size, _ = self.entry(self.next_offset - 1)
         return physical_offset + size
 
-    def keep_proven(self, physical_end: int, is_right: Callable[[ConsumeQueue, int], bool]) -> None:
+    def keep_proven(self, physical_end: int, is_right: Callable[[ConsumeQueue, int], bool]) -> int:
         """Keep the entries whose records end at or below physical_end, drop and wipe those behind: they are put again.
 
         Entries are synced in order, so all of the former are right when they were durable. What stands behind may be
         torn, missing between others that survived, or in the page cache alone; a torn one may name any place, so the
-        end that the search finds is held against its record.
+        end that the search finds is held against its record. Returns how many entries did not stand that.
         """
         low, high = self.first_offset, self.next_offset
         while low < high:
@@ -176,9 +176,11 @@ class ConsumeQueue(QueueState):
                 low = middle + 1
             else:
                 high = middle
-        while low > self.first_offset and not is_right(self, low - 1):
-            low -= 1
-        self.keep(low)
+        end = low
+        while end > self.first_offset and not is_right(self, end - 1):
+            end -= 1
+        self.keep(end)
+        return low - end
 
     def blank(self, physical_first: int, physical_end: int) -> None:
         """Make the entries blank whose records lie in [physical_first, physical_end): they are gone."""

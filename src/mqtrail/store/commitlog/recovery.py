@@ -21,6 +21,7 @@ from mqtrail.store.commitlog.config import CommitLogConfig
 from mqtrail.store.commitlog.damage import Damage, damaged, step_over
 from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.store.commitlog.mark import Mark
+from mqtrail.store.commitlog.notes import Noted
 from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.store.commitlog.scan import LogScan, PutEntry
 from mqtrail.store.disk import Disk
@@ -30,6 +31,10 @@ from mqtrail.wire import (
     parse_delay_levels,
 )
 
+MARK_LOST = (
+    "mqtrail-durable: found no note that can be read: the whole CommitLog was read, and taken to end at the first "
+    "bytes that are no record"
+)
 CHECKPOINT_SLACK_MS = 3_000  # what Apache takes off the checkpoint's times
 
 
@@ -75,24 +80,27 @@ def recover(
     config: CommitLogConfig,
     unclean: bool,
     rebuilt: Sequence[str] = (),
+    noted: Noted | None = None,
 ) -> Recovery:
     """Find the log's end, complete the queues, and begin writing there. StoreError: see the module.
 
     queues: all there are; put_entry makes those that are not yet. rebuilt: what was found of damaged queues, which are
-    empty now: the whole log is read.
+    empty now: the whole log is read. noted: what each queue had at the last checkpoint.
     """
+    noted = noted or {}
     mark = _trusted(log, log.mark)
     known = list(queues.values())
     start = log.first_offset if rebuilt else _scan_start(log, known, mark, disk, unclean)
     ends = {key: queue.next_offset for key, queue in queues.items()}
     dangling = 0
     if unclean or rebuilt:
+        dangling = sum(_pointing_past(queue, log) for queue in known)
         # Without a mark that can be read nothing says what was synced: entries of Apache's count, none of ours.
         trusted_end = min(start, mark.dispatched_offset) if mark is not None else start
-        log.distrust_queues(trusted_end)
-        for queue in known:
-            dangling += _pointing_past(queue, log)
-            queue.keep_proven(trusted_end, lambda of, at: _is_right(of, at, log, trusted_end))
+        found = _keep_proven(log, known, trusted_end, noted)
+        if found:  # what was durable is not there: nothing that was derived is to be trusted
+            rebuilt, start = [*rebuilt, *found], log.first_offset
+            _keep_proven(log, known, start, {})
     scan = LogScan(
         log,
         queues,
@@ -132,8 +140,22 @@ def recover(
         rebuilt_entries=scan.rebuilt,
         last_store_ms=last_store_ms,
         damage=damage,
-        rebuilt=tuple(rebuilt),
+        rebuilt=(*rebuilt, MARK_LOST) if log.has_lost_mark else tuple(rebuilt),
     )
+
+
+def _keep_proven(log: CommitLog, queues: Sequence[ConsumeQueue], trusted_end: int, noted: Noted) -> list[str]:
+    """Let queues keep the entries of records below trusted_end; return what was found of those that lack some."""
+    log.distrust_queues(trusted_end)
+    found = []
+    for queue in queues:
+        wrong = queue.keep_proven(trusted_end, lambda of, at: _is_right(of, at, log, trusted_end))
+        if wrong and queue.next_offset < noted.get((queue.topic, queue.queue_id), 0):
+            found.append(
+                f"consumequeue/{queue.topic}/{queue.queue_id}: found {wrong} entries at its end that name other "
+                "records: built again from the CommitLog"
+            )
+    return found
 
 
 def _read_all(

@@ -100,8 +100,8 @@ class CommitLogStore:
         self._unsynced_files: list[File] = []  # of queues, on their way to the disk
         self._index_ms = _index_clean_ms(checkpoint)  # store time up to which the index is on disk
         self._is_frozen = False  # a derived file could not be synced: nothing is noted of any in this life
-        recovery = recover(self._log, self._queues, self.put_entry, disk, config, unclean, lost)
-        if lost:
+        recovery = recover(self._log, self._queues, self.put_entry, disk, config, unclean, lost, noted)
+        if recovery.rebuilt:
             self._restore_ends(noted)
         self._store_ms = recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)

@@ -1,0 +1,215 @@
+"""Files that were damaged while nobody looked: what a start makes of each, and what it says."""
+
+from collections.abc import Callable
+
+import pytest
+
+from mqtrail.store import CommitLogStore, ConfigFileStore, MemoryDisk, StoreError
+from mqtrail.wire import decode_record
+from tests.store.hard_life import CONFIG, number_of, pending
+
+COUNT = 300  # records: two segments, and several files of each queue
+SKIPPING = {"skip_damaged": True}
+LOG = "commitlog/" + "0" * 20
+QUEUE = "consumequeue/orders/0/"
+
+
+def filled(*, killed: bool = False) -> tuple[MemoryDisk, list[int]]:
+    """A disk with a store of COUNT messages, flushed and closed; where each record begins."""
+    disk = MemoryDisk()
+    store = CommitLogStore(disk, CONFIG)
+    places = [store.append([pending(n, "orders", n % 2, 200)], 1_000 + n)[0].physical_offset for n in range(COUNT)]
+    if killed:
+        store.flush()
+        store.abandon()
+    else:
+        store.close()
+    return disk, places
+
+
+def opened(disk: MemoryDisk, **settings: bool) -> CommitLogStore:
+    return CommitLogStore(disk, type(CONFIG)(**{**_settings(), **settings}))
+
+
+def _settings() -> dict[str, object]:
+    return {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__}
+
+
+def numbers(store: CommitLogStore, queue_id: int) -> list[int]:
+    """What a reader of the queue gets, who goes on behind what is gone."""
+    found: list[int] = []
+    at = 0
+    while at < store.max_offset("orders", queue_id):
+        result = store.read("orders", queue_id, at, 32, 1 << 20)
+        assert result.next_queue_offset > at, result.status
+        found += [number_of(decode_record(record)[0].body) for record in result.records]
+        at = result.next_queue_offset
+    return found
+
+
+def everything(store: CommitLogStore) -> list[int]:
+    return sorted(numbers(store, 0) + numbers(store, 1))
+
+
+DAMAGE: dict[str, Callable[[bytearray, int], None]] = {
+    "a bit of a body": lambda data, at: data.__setitem__(at + 90, data[at + 90] ^ 1),
+    "a record's size": lambda data, at: data.__setitem__(at + 2, 0x7F),
+    "a magic": lambda data, at: data.__setitem__(at + 4, 0x11),
+    "a sector of zeros": lambda data, at: data.__setitem__(slice(at + 10, at + 522), bytes(512)),
+    "noise over several records": lambda data, at: data.__setitem__(slice(at, at + 900), bytes(range(150)) * 6),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_in_the_log_is_named_and_stepped_over_when_told(name: str) -> None:
+    """Without the option the start is refused, and names place, file and option; with it the rest is there."""
+    disk, places = filled(killed=True)
+    DAMAGE[name](disk.files[LOG].data, places[60])
+    with pytest.raises(StoreError, match=rf"physical offset {places[60]}") as refusal:
+        opened(disk)
+    assert LOG in str(refusal.value)
+    store = opened(disk, **SKIPPING)
+    assert [damage.first for damage in store.recovery.damage] == [places[60]]
+    assert str(places[60]) in str(store.recovery)
+    end = store.recovery.damage[0].end
+    gone = {n for n in range(COUNT) if places[60] <= places[n] < end}
+    assert 1 <= len(gone) <= 6
+    assert everything(store) == sorted(set(range(COUNT)) - gone)
+    store.append([pending(COUNT, "orders", 0, 10)], 9_000)
+    store.close()
+    again = opened(disk)  # the log can be walked again, also from its start
+    assert everything(again) == sorted(set(range(COUNT + 1)) - gone)
+    again.abandon()
+    disk.close()
+    del disk.small["mqtrail-queues"]
+    disk.remove("consumequeue")
+    disk.remove("mqtrail-durable")
+    rebuilt = opened(disk)
+    assert everything(rebuilt) == sorted(set(range(COUNT + 1)) - gone)
+    rebuilt.abandon()
+
+
+def test_damage_that_a_start_does_not_read_is_named_by_who_reads_it() -> None:
+    """After a clean stop no start reads the log: a read of the record says what is wrong, or leaves it out if told."""
+    disk, places = filled()
+    disk.files[LOG].data[places[60] + 90] ^= 1
+    store = opened(disk)
+    assert store.read("orders", 0, 20, 32, 1 << 20).next_queue_offset == 30, "those before it are good"
+    with pytest.raises(StoreError, match=rf"damage in the CommitLog at physical offset {places[60]}.*orders/0"):
+        store.read("orders", 0, 30, 32, 1 << 20)
+    with pytest.raises(StoreError, match="damage in the CommitLog"):
+        store.read_at(places[60])
+    store.abandon()
+    disk.close()
+    store = opened(disk, **SKIPPING)
+    assert everything(store) == [n for n in range(COUNT) if n != 60]
+    store.abandon()
+
+
+QUEUE_DAMAGE: dict[str, Callable[[MemoryDisk], None]] = {
+    "a file cut short": lambda disk: disk.files[QUEUE + f"{1000:020}"].__init__(500),  # type: ignore[misc]
+    "a file of zeros": lambda disk: disk.files[QUEUE + f"{2000:020}"].write_at(0, bytes(1000)),
+    "the last file gone": lambda disk: disk.remove(QUEUE + f"{2000:020}"),
+    "a file between gone": lambda disk: disk.remove(QUEUE + f"{1000:020}"),
+    "the queue gone": lambda disk: disk.remove("consumequeue/orders/0"),
+    "all queues gone": lambda disk: disk.remove("consumequeue"),
+    "an end that names other records": lambda disk: disk.files[QUEUE + f"{2000:020}"].write_at(
+        980, disk.files[QUEUE + f"{2000:020}"].read_at(0, 20)
+    ),
+}
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["clean stop", "killed"])
+@pytest.mark.parametrize("name", QUEUE_DAMAGE)
+def test_damaged_queues_are_built_again(name: str, killed: bool) -> None:
+    """All messages are there at their offsets, new ones get new offsets, and the start says what it found."""
+    disk, _ = filled()
+    if killed:
+        disk.replace("abort", b"")
+    QUEUE_DAMAGE[name](disk)
+    store = opened(disk)
+    assert numbers(store, 0) == list(range(0, COUNT, 2))
+    assert numbers(store, 1) == list(range(1, COUNT, 2))
+    assert any(text.startswith("consumequeue/orders/0: found") for text in store.recovery.rebuilt)
+    assert "built again from the CommitLog" in str(store.recovery)
+    assert store.append([pending(COUNT, "orders", 0, 10)], 9_000)[0].queue_offset == COUNT // 2
+    store.close()
+    again = opened(disk)
+    assert again.recovery.rebuilt == ()
+    assert numbers(again, 0) == [*range(0, COUNT, 2), COUNT]
+    again.abandon()
+
+
+def test_a_damaged_entry_is_named_by_who_reads_it() -> None:
+    """An entry that names another record, or none, never leads to a wrong message; its remedy works."""
+    for entry in (bytes(20), (10**15).to_bytes(8, "big") + bytes(3) + b"\x50" + bytes(8)):
+        disk, _ = filled()
+        disk.files[QUEUE + "0" * 20].write_at(5 * 20, entry)
+        store = opened(disk)
+        with pytest.raises(StoreError, match=r"remove consumequeue/orders/0: it is built again"):
+            store.read("orders", 0, 5, 1, 1 << 20)
+        store.close()
+        disk.remove("consumequeue/orders/0")
+        store = opened(disk)
+        assert numbers(store, 0) == list(range(0, COUNT, 2))
+        store.abandon()
+
+
+INDEX_DAMAGE: dict[str, Callable[[MemoryDisk, str], None]] = {
+    "cut short": lambda disk, path: disk.files[path].__init__(100),  # type: ignore[misc]
+    "of noise": lambda disk, path: disk.files[path].write_at(0, bytes(range(200, 240))),
+    "with a number past its end": lambda disk, path: disk.files[path].write_at(36, (1 << 20).to_bytes(4, "big")),
+}
+
+
+@pytest.mark.parametrize("name", INDEX_DAMAGE)
+def test_a_damaged_index_is_built_again(name: str) -> None:
+    """Every message is found by its key, and the start says what it found."""
+    disk, _ = filled()
+    INDEX_DAMAGE[name](disk, sorted(path for path in disk.files if path.startswith("index/"))[1])
+    store = opened(disk)
+    assert any(text.startswith("index/") for text in store.recovery.rebuilt)
+    for number in range(0, COUNT, 7):
+        found = store.query("orders", f"key{number}", 64, 0, 1 << 60).records
+        assert number in [number_of(decode_record(record)[0].body) for record in found]
+    store.abandon()
+
+
+def test_an_unreadable_mark_is_told() -> None:
+    """Nothing says what was durable then: the whole log is read, and the start says so."""
+    disk, _ = filled(killed=True)
+    mark = disk.files["mqtrail-durable"]
+    mark.data[:] = bytes(b ^ 0x55 if b else 0 for b in mark.data)
+    store = opened(disk)
+    assert everything(store) == list(range(COUNT))
+    assert "mqtrail-durable: found no note that can be read" in str(store.recovery)
+    store.abandon()
+
+
+def test_what_was_never_finished_is_made_anew() -> None:
+    """The power went while files were made: short and empty ones are no damage."""
+    disk, _ = filled(killed=True)
+    end = max(int(path.split("/")[1]) for path in disk.files if path.startswith("commitlog/"))
+    for path, size in (
+        (f"commitlog/{end + CONFIG.segment_size:020}", CONFIG.segment_size // 2),
+        (QUEUE + f"{100_000 * 20:020}", 0),
+        ("index/99991231235959999", 0),
+    ):
+        disk.open(path, size)
+    store = opened(disk)
+    assert everything(store) == list(range(COUNT))
+    store.close()
+
+
+def test_a_damaged_table_is_taken_from_its_bak() -> None:
+    """A broken table is replaced by the one saved before, and that is told; with neither the start is refused."""
+    disk = MemoryDisk()
+    files = ConfigFileStore(disk)
+    files.save("consumerOffset.json", {"offsetTable": {"T@g": {0: 1}}})
+    files.save("consumerOffset.json", {"offsetTable": {"T@g": {0: 2}}})
+    disk.replace("config/consumerOffset.json", b'{"offsetTab')
+    assert files.load("consumerOffset.json") == {"offsetTable": {"T@g": {0: 1}}}
+    assert "config/consumerOffset.json.bak is taken" in files.report[0]
+    disk.replace("config/consumerOffset.json.bak", b"\0" * 40)
+    with pytest.raises(StoreError, match="repair one of them by hand, or remove both"):
+        files.load("consumerOffset.json")
