@@ -41,6 +41,7 @@ class BrokerConfig:
     trace_on: bool = True  # RocketMQ: traceOn; the TRACE_ON that clients are told
 
     sync_flush: bool = False  # RocketMQ: flushDiskType=SYNC_FLUSH
+    sync_flush_timeout_ms: int = 5_000  # RocketMQ: syncFlushTimeout; then a send is told FLUSH_DISK_TIMEOUT
     start_accept_ms: int = 0  # RocketMQ: startAcceptSendRequestTimeStamp
     message_size_max: int = 4 * MIB  # RocketMQ: maxMessageSize; of a body, and of a batch's
     message_delay_level: str = DELAY_LEVELS_DEFAULT  # RocketMQ: messageDelayLevel
@@ -84,6 +85,10 @@ class BrokerConfig:
     default_request_mode: str = "PULL"  # RocketMQ: defaultMessageRequestMode; PULL or POP, for groups without their own
     default_pop_share_queue_nums: int = -1  # RocketMQ: defaultPopShareQueueNum
     server_load_balance: bool = True  # RocketMQ: serverLoadBalancerEnable; share queues out for clients that ask (400)
+
+    broadcast_offsets: bool = True  # RocketMQ: enableBroadcastOffsetStore; where broadcasting clients are
+    broadcast_expire_ms: int = 2 * MINUTE_MS  # RocketMQ: broadcastOffsetExpireSecond (s); of a client that left
+    broadcast_expire_max_ms: int = 5 * MINUTE_MS  # RocketMQ: broadcastOffsetExpireMaxSecond (s); of a silent one
 
     client_expire_ms: int = 2 * MINUTE_MS  # RocketMQ: channelExpiredTimeout
     client_scan_ms: int = 10_000  # how often silent clients are looked for
@@ -142,6 +147,7 @@ class BrokerConfig:
             "offsets_save_ms",
             "client_expire_ms",
             "rate_burst_s",
+            "sync_flush_timeout_ms",
             "transaction_check_ms",
             "transaction_op_size_max",
             "timer_delay_max_ms",
@@ -203,21 +209,24 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "authorizationWhitelist": ConfKey("authorization_whitelist"),
     "autoCreateSubscriptionGroup": _switch("auto_create_group"),
     "autoCreateTopicEnable": _switch("auto_create_topic"),
+    "broadcastOffsetExpireMaxSecond": ConfKey("broadcast_expire_max_ms", _milliseconds, _write_seconds),
+    "broadcastOffsetExpireSecond": ConfKey("broadcast_expire_ms", _milliseconds, _write_seconds),
     "brokerClusterName": ConfKey("cluster_name"),
+    "brokerFastFailureEnable": _switch("fast_failure"),
     "brokerId": _number("broker_id"),
     "brokerName": ConfKey("broker_name"),
     "brokerPermission": _number("permission"),
     "brokerTopicEnable": _switch("broker_topic"),
-    "brokerFastFailureEnable": _switch("fast_failure"),
     "channelExpiredTimeout": _number("client_expire_ms"),
     "clusterTopicEnable": _switch("cluster_topic"),
-    "defaultMessageRequestMode": ConfKey("default_request_mode"),
-    "defaultPopShareQueueNum": _number("default_pop_share_queue_nums"),
     "configBlackList": ConfKey("config_black_list"),
     "consumerFallbehindThreshold": _number("consumer_fall_behind_size"),
+    "defaultMessageRequestMode": ConfKey("default_request_mode"),
+    "defaultPopShareQueueNum": _number("default_pop_share_queue_nums"),
     "defaultQueryMaxNum": _number("query_count_default"),
     "defaultTopicQueueNums": _number("default_topic_queue_nums"),
     "disableConsumeIfConsumerReadSlowly": _switch("protect_broker"),
+    "enableBroadcastOffsetStore": _switch("broadcast_offsets"),
     "enablePropertyFilter": _switch("property_filter"),
     "enableRetryTopicV2": _switch("retry_topic_v2"),
     "filterSupportRetry": _switch("filter_retry"),
@@ -252,8 +261,14 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "timerCongestNumEachSlot": _number("timer_slot_max"),
     "timerMaxDelaySec": ConfKey("timer_delay_max_ms", _milliseconds, _write_seconds),
     "timerWheelEnable": _switch("timers"),
+    "syncFlushTimeout": _number("sync_flush_timeout_ms"),
     "traceOn": _switch("trace_on"),
     "traceTopicEnable": _switch("trace_topic_enable"),
+    "transactionCheckInterval": _number("transaction_check_ms"),
+    "transactionCheckMax": _number("transaction_check_max"),
+    "transactionOpBatchInterval": _number("transaction_op_delay_ms"),
+    "transactionOpMsgMaxSize": _number("transaction_op_size_max"),
+    "transactionTimeOut": _number("transaction_timeout_ms"),
     "useServerSideResetOffset": _switch("server_side_reset"),
     "waitTimeMillsInAckQueue": _number("wait_ack_ms"),
     "waitTimeMillsInAdminBrokerQueue": _number("wait_admin_ms"),
@@ -262,11 +277,6 @@ BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "waitTimeMillsInPullQueue": _number("wait_pull_ms"),
     "waitTimeMillsInSendQueue": _number("wait_send_ms"),
     "waitTimeMillsInTransactionQueue": _number("wait_transaction_ms"),
-    "transactionCheckInterval": _number("transaction_check_ms"),
-    "transactionCheckMax": _number("transaction_check_max"),
-    "transactionOpBatchInterval": _number("transaction_op_delay_ms"),
-    "transactionOpMsgMaxSize": _number("transaction_op_size_max"),
-    "transactionTimeOut": _number("transaction_timeout_ms"),
 }
 
 

@@ -6,7 +6,7 @@ name servers compare, and `changed`, upon which the node registers anew.
 Source: TopicConfigManager, TopicValidator, apache/rocketmq broker/topic/ and common/topic/.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -130,6 +130,13 @@ class TopicTable:
         elif self._config.auto_create_topic:
             self._topics[DEFAULT_TOPIC] = _own_topics(self._config)[DEFAULT_TOPIC]
         self._changed(now_ms)
+
+    def mark_ordered(self, names: Iterable[str], now_ms: int) -> None:
+        """Mark topics as ordered: those that a name server has a static order for (ORDER_TOPIC_CONFIG)."""
+        for name in names:
+            topic = self._topics.get(name)
+            if topic is not None and not topic.order:
+                self._put(replace(topic, order=True), now_ms)
 
     def delete(self, topic: str, now_ms: int) -> bool:
         """Forget a topic; return whether it was there."""

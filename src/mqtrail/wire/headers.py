@@ -101,7 +101,10 @@ class SendResponseHeader(Header):
 
 @dataclass(slots=True)
 class PullHeader(Header):
-    """11, 361. sys_flag: PullSysFlag. Times in ms; suspend_timeout_millis is how long the broker may hold the pull."""
+    """11, 361. sys_flag: PullSysFlag. Times in ms; suspend_timeout_millis is how long the broker may hold the pull.
+
+    request_source: 0 to 2 from a proxy, which names its client with it (a field that Java spells so).
+    """
 
     consumer_group: str
     topic: str
@@ -116,6 +119,7 @@ class PullHeader(Header):
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
     request_source: Int32 | None = None
+    proxy_froward_client_id: str | None = None
 
 
 @dataclass(slots=True)
