@@ -92,6 +92,7 @@ class ServerConnection(asyncio.BaseProtocol):
         "data",
         "host",
         "id",
+        "kept_s",
         "silent_sweeps",
     )
 
@@ -111,6 +112,7 @@ class ServerConnection(asyncio.BaseProtocol):
         self.host = Host("0.0.0.0", 0)
         self.active = True
         self.silent_sweeps = 0
+        self.kept_s = 0.0  # loop time since when whole frames wait here, because the peer does not read; 0: none do
         self.data: object = None  # the application's own, for as long as the connection lives
 
     # What applications use
@@ -264,6 +266,8 @@ class ServerConnection(asyncio.BaseProtocol):
         finally:
             self._receiving = False
             self._flush()
+            if self.kept_s and not self._partial:
+                self.kept_s = 0.0
 
     def _flush(self) -> None:
         outgoing = self._outgoing
@@ -292,6 +296,8 @@ class ServerConnection(asyncio.BaseProtocol):
         self._partial_size = len(data)
         self._server.partial_size += len(data)
         self._needed = needed if len(data) >= 4 else 4
+        if not needed and not self.kept_s:
+            self.kept_s = asyncio.get_running_loop().time()
 
     def _take_partial(self) -> bytes:
         data = b"".join(self._partial)

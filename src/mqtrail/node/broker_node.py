@@ -145,7 +145,7 @@ class BrokerNode:
         assert self.core is not None
         assert self.store is not None
         config = self._config
-        self._flusher = Flusher(self.store, self._on_failure)
+        self._flusher = Flusher(self.store, self._on_failure, late_ms=self.core.config.sync_flush_timeout_ms)
         self._upkeep = Upkeep(
             self.store,
             self._flusher,

@@ -4,9 +4,12 @@ from collections.abc import Callable
 from typing import cast
 
 from mqtrail.broker import Broker, Lane
-from mqtrail.net import ServerConnection
-from mqtrail.node.shell import Shell, wall_clock_ms
+from mqtrail.net import ServerConnection, next_command
+from mqtrail.node.shell import Hold, Shell, wall_clock_ms
 from mqtrail.wire import Peer
+
+BUSY_FROM_MS = 5  # a piece that takes as long keeps others waiting
+LARGE_PIECE_SIZE = 16 * 1024  # smaller ones do not, unless they are more than sends and pulls
 
 
 class BrokerShell(Shell):
@@ -17,20 +20,30 @@ class BrokerShell(Shell):
         core: Broker,
         *,
         clock: Callable[[], int] = wall_clock_ms,
-        hold: Callable[[int, Callable[[], None]], None] | None = None,
+        hold: Hold | None = None,
         on_change: Callable[[], None] | None = None,
         on_stored: Callable[[], None] | None = None,
     ) -> None:
         """on_stored: called after pieces that may have stored messages."""
         super().__init__(core, clock=clock, hold=hold, on_change=on_change)
         self._on_stored = on_stored
+        self._fast_failure = core.fast_failure
+        self._busy_since_ms = 0  # since when pieces that were ready together are served; 0: none took long
         self._lane = Lane(core, self.decide)
 
     def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
         """Serve a piece. RemotingError: its first frame makes no sense."""
+        now_ms = self._clock()
+        if self._busy_since_ms or connection.kept_s:
+            waited_ms = self._waited_ms(connection, now_ms)
+            shortest_ms = self._fast_failure.shortest_ms
+            if shortest_ms is not None and waited_ms >= shortest_ms:
+                return self._process_late(connection, buffer, start, end, now_ms, waited_ms)
         position, replies, after_offset, sends, handled = self._lane.process(
-            cast(Peer, connection.data), buffer, start, end, self._clock()
+            cast(Peer, connection.data), buffer, start, end, now_ms
         )
+        if end - start > LARGE_PIECE_SIZE or handled:
+            self._look_at_clock(now_ms)
         if replies:
             if after_offset and self._hold is not None:
                 self.write_bytes(connection, replies, after_offset)
@@ -43,3 +56,42 @@ class BrokerShell(Shell):
         if handled:
             self.look_at_timer()
         return position
+
+    # Fast failure. What was ready to be read when the loop last looked, and is read only now, has waited since then; so
+    # has what a peer left here because it did not read its replies. More is not known: how long bytes lay in the
+    # kernel before that is nobody's to say.
+
+    def _waited_ms(self, connection: ServerConnection, now_ms: int) -> int:
+        """Return how long the first request of a piece surely waited."""
+        waited_ms = now_ms - self._busy_since_ms if self._busy_since_ms else 0
+        if connection.kept_s:
+            waited_ms = max(waited_ms, int((self._loop.time() - connection.kept_s) * 1000))
+        return waited_ms
+
+    def _look_at_clock(self, began_ms: int) -> None:
+        """After a piece that may have taken long: note when it began, for those that were ready with it."""
+        if not self._busy_since_ms and self._clock() - began_ms >= BUSY_FROM_MS:
+            self._busy_since_ms = began_ms
+            self._loop.call_soon(self._caught_up)
+
+    def _caught_up(self) -> None:
+        """All that was ready has been served: the loop looks again."""
+        self._busy_since_ms = 0
+
+    def _process_late(
+        self, connection: ServerConnection, buffer: bytes, start: int, end: int, now_ms: int, waited_ms: int
+    ) -> int:
+        """Serve a piece that waited long, one command after another: refuse what waited too long."""
+        peer = cast(Peer, connection.data)
+        try:
+            while start < end and not connection.write_paused:
+                command, start = next_command(buffer, start, end)
+                if command is None:
+                    break
+                sends = self._fast_failure.refuse(peer, command, waited_ms, end - start)
+                self.write(self.decide(peer, command, now_ms) if sends is None else sends)
+        finally:
+            if self._on_stored is not None:
+                self._on_stored()
+            self.look_at_timer()
+        return start

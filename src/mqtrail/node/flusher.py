@@ -10,11 +10,15 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
 from mqtrail.net import Log
 from mqtrail.store import StoreBroken
+
+LATE_MS = 5_000  # syncFlushTimeout
+Late = Callable[[], Callable[[], None] | None]
 
 log = Log()
 
@@ -35,19 +39,35 @@ class Flushable(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """A reply that waits for a flush."""
+
+    physical_offset: int
+    release: Callable[[], None]
+    late: Late | None
+    deadline_s: float
+
+
 class Flusher:
     """Runs the store's flushes, and other jobs that wait for the disk, in one thread, one after another.
 
     on_failure is called in the loop's thread when the log cannot be synced, by whichever of them: what was appended may
     never be durable, nothing that waits is released, and no later flush is tried (the kernel may have dropped the dirty
     pages).
+
+    late_ms: how long a reply may wait before `after`'s late is asked.
     """
 
-    def __init__(self, store: Flushable, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, store: Flushable, on_failure: Callable[[BaseException], None], *, late_ms: int = LATE_MS
+    ) -> None:
         self._store = store
         self._on_failure = on_failure
+        self._late_s = late_ms / 1000
+        self._late_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._running = False
         self._failed = False
         self._jobs: SimpleQueue[tuple[Callable[[], object], Callable[[], None]] | None] = SimpleQueue()
@@ -59,12 +79,17 @@ class Flusher:
         """Replies that wait for a flush."""
         return len(self._waiting)
 
-    def after(self, physical_offset: int, release: Callable[[], None]) -> None:
-        """Call release once the log is durable up to physical_offset; at once when it is. Starts a flush if needed."""
+    def after(self, physical_offset: int, release: Callable[[], None], late: Late | None = None) -> None:
+        """Call release once the log is durable up to physical_offset; at once when it is. Starts a flush if needed.
+
+        late is called when that takes too long; what it returns is called in release's place then, None: nothing is.
+        """
         if physical_offset <= self._store.flushed_offset:
             release()
             return
-        self._waiting.append((physical_offset, release))
+        self._waiting.append(_Waiting(physical_offset, release, late, self._loop.time() + self._late_s))
+        if self._late_timer is None and late is not None:
+            self._late_timer = self._loop.call_later(self._late_s, self._look_at_late)
         if not self._running:
             self.ask()
 
@@ -88,6 +113,8 @@ class Flusher:
         if not self._failed and self._store.fault is None and self._thread.is_alive():
             self._jobs.put((self._store.begin_flush(), self._flushed))
         self._jobs.put(None)
+        if self._late_timer is not None:
+            self._late_timer.cancel()
         await self._loop.run_in_executor(None, self._thread.join)
         await asyncio.sleep(0)  # the last release was asked for before the thread ended
 
@@ -108,10 +135,23 @@ class Flusher:
         self._running = False
         flushed_offset, waiting = self._store.flushed_offset, self._waiting
         # Offsets are handed out in rising order; one that is not waits for those before it, which are due soon.
-        while waiting and waiting[0][0] <= flushed_offset:
-            waiting.popleft()[1]()
+        while waiting and waiting[0].physical_offset <= flushed_offset:
+            waiting.popleft().release()
         if waiting:
             self.ask()
+
+    def _look_at_late(self) -> None:
+        """Tell those that waited too long; come again when the next one has."""
+        self._late_timer = None
+        now_s = self._loop.time()
+        for one in self._waiting:
+            if one.late is None:
+                continue
+            if one.deadline_s > now_s:
+                self._late_timer = self._loop.call_later(one.deadline_s - now_s, self._look_at_late)
+                break
+            late, one.late = one.late, None
+            one.release = late() or _nothing
 
     def _fail(self, error: BaseException) -> None:
         if self._failed:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from mqtrail.net import Log, ServerConnection, next_command
+from mqtrail.node.late import late_replies
 from mqtrail.wire import (
     Peer,
     PeerId,
@@ -44,6 +45,14 @@ class Core(Protocol):
     def disconnected(self, peer: PeerId) -> list[Send]: ...
 
 
+class Hold(Protocol):
+    """`Flusher.after`."""
+
+    def __call__(
+        self, physical_offset: int, release: Callable[[], None], late: Callable[[], Callable[[], None] | None] | None
+    ) -> None: ...
+
+
 class Shell:
     """Serves one core to the connections of one server: a `net.Application`.
 
@@ -56,7 +65,7 @@ class Shell:
         core: Core,
         *,
         clock: Callable[[], int] = wall_clock_ms,
-        hold: Callable[[int, Callable[[], None]], None] | None = None,
+        hold: Hold | None = None,
         on_change: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
@@ -138,7 +147,7 @@ class Shell:
     def write_bytes(self, connection: ServerConnection, data: bytes, after_offset: int) -> None:
         """Write an encoded reply, now or when the log is durable up to after_offset."""
         if after_offset and self._hold is not None:
-            self._hold(after_offset, lambda: connection.write(data))
+            self._hold(after_offset, lambda: connection.write(data), lambda: _write_late(connection, data))
         else:
             connection.write(data)
 
@@ -170,3 +179,11 @@ class Shell:
         except Exception:
             log.exception("core.tick_failed")
         self.look_at_timer(now_ms + TICK_PAUSE_MS)
+
+
+def _write_late(connection: ServerConnection, data: bytes) -> Callable[[], None] | None:
+    """Write what is told of replies whose flush takes too long; return what writes the rest once it is durable."""
+    told, waiting = late_replies(data)
+    if told:
+        connection.write(told)
+    return (lambda: connection.write(waiting)) if waiting else None
