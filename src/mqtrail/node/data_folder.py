@@ -110,7 +110,7 @@ def _could_be_ours(entry: Path) -> bool:
     if entry.name in (LOCK_FILE, FORMAT_FILE + ".tmp"):
         return True
     return entry.is_dir() and (
-        entry.name in ("namesrv", "lake") or any((entry / part).is_dir() for part in ("commitlog", "config"))
+        entry.name in ("namesrv", "lake") or any((entry / part).is_dir() for part in ("commitlog", "config", "conf"))
     )
 
 
