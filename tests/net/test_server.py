@@ -145,11 +145,14 @@ def test_a_slow_reader_is_not_read_from(run: Run) -> None:
                 served = len(application.seen)
                 await asyncio.sleep(0.05)
             assert served < count
+            (connection,) = application.connections
+            assert 0 < connection.kept_s <= asyncio.get_running_loop().time()
             reply_size = len(encode_command(RemotingCommand(0, body=bytes(20000), flag=1)))
             received = 0
             while received < count * reply_size:
                 received += len(await reader.read(1 << 20))
             assert len(application.seen) == count
+            assert connection.kept_s == 0, "nothing is left lying"
             await hang_up(writer)
 
     run(main())
