@@ -1,11 +1,12 @@
 """What operators' tools ask a master: settings at run time, offsets, the store, replicas, live consumers."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mqtrail.broker.lane import Lane
-from mqtrail.broker.settings import CHANGEABLE, read_properties
+from mqtrail.broker.settings import CHANGEABLE, RETENTION_CONF, read_properties
 from mqtrail.store import Retention
 from mqtrail.wire import (
     ColdDataInfo,
@@ -357,3 +358,13 @@ def test_a_master_without_slaves() -> None:
     assert bench.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": "0"}).code == 0
     reply = bench.ask(RequestCode.GET_BROKER_EPOCH_CACHE)
     assert (reply.code, reply.remark) == (1, "this request only for controllerMode ")
+
+
+def test_the_page_names_what_can_be_changed() -> None:
+    """The reference lists the settings of request 25."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md").read_text()
+    told = page.split("Request 25 changes these")[1].split("\n\n")[0]
+    for name in CHANGEABLE:
+        assert f"`{name}`" in told or (name.startswith("wait_") and "`wait_…_ms`" in told), name
+    for key in RETENTION_CONF:
+        assert f"`{key}`" in told, key
