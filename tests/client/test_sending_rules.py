@@ -1,6 +1,8 @@
 """What a failed attempt means: for the next attempt, and for the broker it went to."""
 
 import asyncio
+import contextlib
+import threading
 
 import pytest
 
@@ -11,6 +13,7 @@ from mqtrail.wire import Message, MessageQueue, RemotingCommand, RequestCode, Re
 
 from .fake_cluster import HANG_UP, SILENT, FakeBroker, fake_cluster, on_code, refuse
 from .helpers import run, until
+from .test_sync import cluster_in_a_thread
 
 SEND = RequestCode.SEND_MESSAGE_V2
 NOW = 1_000_000
@@ -174,3 +177,42 @@ def test_a_route_that_changes_in_flight_is_followed() -> None:
             assert not gone.of(SEND)
 
     run(main())
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_send_may_be_cancelled_anywhere(turns: int) -> None:
+    """However far it came: permits come home, and the producer goes on sending."""
+
+    async def main() -> None:
+        config = ProducerConfig(in_flight_max=1)
+        async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+            sending = asyncio.create_task(producer.send(Message("orders", b"cancelled")))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sending
+            result = await producer.send(Message("orders", b"after it"))
+            assert result.queue_offset in (0, 1)
+            permits = producer._sender.permits
+            assert (permits.count, permits.waiting_count) == (0, 0)
+            assert cluster.bodies("orders")[-1] == b"after it"
+
+    run(main())
+
+
+def test_every_loop_has_its_own_producer() -> None:
+    """Event loops in several threads at once, each with a producer of one group."""
+    with cluster_in_a_thread({"orders": 2}) as cluster:
+
+        async def work(name: int) -> None:
+            async with Producer("PG", cluster.namesrv) as producer:
+                sends = [producer.send(Message("orders", b"%d-%d" % (name, number))) for number in range(20)]
+                assert len({result.msg_id for result in await asyncio.gather(*sends)}) == 20
+
+        threads = [threading.Thread(target=asyncio.run, args=(work(name),)) for name in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(cluster.bodies("orders"))) == 60

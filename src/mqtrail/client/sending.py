@@ -104,11 +104,88 @@ class Sender:
 
     async def send(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> SendResult:
         """Send it within deadline (the loop's clock), to fixed alone where that is given. Raises as Producer.send."""
+        loop = asyncio.get_running_loop()
+        config = self._config
+        out.attempt_max = 1 if fixed is not None else 1 + config.retry_count
+        failures: list[AttemptFailure] = []
+        stored: SendResult | None = None
+        last_broker: str | None = None
         size = out.body_size
         if not self.permits.take_now(size):
             await self._wait_for_turn(out, deadline)
         try:
-            return await self._attempts(out, route, fixed, deadline)
+            while True:
+                begun = loop.time()
+                queue = fixed or self._choose(route, last_broker)
+                self._begin(out, queue)
+                until = deadline
+                if config.attempt_timeout_ms >= 0 and out.attempt < out.attempt_max:
+                    until = min(deadline, begun + config.attempt_timeout_ms / 1000)
+                cause: MQError
+                try:
+                    address = out.address = self._client.master(queue.broker_name, route)
+                    connection = self._client.pool.connection(address)
+                    if connection is None:
+                        async with asyncio.timeout_at(max(until, begun + 0.001)):
+                            connection = await self._client.pool.connect(address)
+                    left_ms = max(1, math.ceil((until - loop.time()) * 1000))
+                    if self._by_template:
+                        frame = partial(self.composer.frame, out, queue, out.started_ms)
+                        reply = await connection.request_frame(frame, left_ms)
+                    else:
+                        command = self.composer.command(out, queue, out.started_ms)
+                        if self._prepare is not None:
+                            self._prepare(command)
+                        reply = await connection.request(command, left_ms)
+                except asyncio.CancelledError:
+                    cost_ms = int((loop.time() - begun) * 1000)
+                    text = "cancelled by the caller"
+                    failure = AttemptFailure(queue.broker_name, out.address, "TIMEOUT", None, text, cost_ms)
+                    self._failed(out, failure, final=True)
+                    self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
+                    raise
+                except TimeoutError:
+                    cause = ConnectError(f"no connection to {out.address} within the time left")
+                except MQError as error:
+                    cause = error
+                else:
+                    cost_ms = int((loop.time() - begun) * 1000)
+                    result = send_result(out, queue, reply)
+                    if result is not None:
+                        done = (
+                            result.status is SendStatus.SEND_OK
+                            or not config.retry_not_stored_ok
+                            or out.attempt >= out.attempt_max
+                            or loop.time() >= deadline
+                        )
+                        if done:
+                            out.body = b""
+                        for hook in self._hooks:
+                            hook.send_complete(out, result, cost_ms)
+                        if self.faults is not None:
+                            self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
+                        if done:
+                            return result
+                        stored, last_broker = result, queue.broker_name
+                        continue
+                    cause = refusal_for(reply.code, reply.remark)
+                failure = failure_of(out, cause, int((loop.time() - begun) * 1000))
+                failures.append(failure)
+                hopeless = isinstance(cause, Refusal) and cause.response_code not in self._retry_codes
+                final = hopeless or out.attempt >= out.attempt_max or loop.time() >= deadline
+                self._failed(out, failure, final=final)
+                self._note_failure(queue.broker_name, failure.cost_ms, cause)
+                if final:
+                    break
+                if failure.code == ResponseCode.TOPIC_NOT_EXIST:
+                    self._client.spawn(self._refresh(out.wire_topic))
+                last_broker = queue.broker_name
+                route = self._client.known_route(out.wire_topic) or route
+            if stored is not None:
+                return stored
+            if hopeless and len(failures) == 1:
+                raise cause
+            raise SendFailed(out.topic, out.msg_id, failures) from cause
         finally:
             self.permits.give(size)
 
@@ -147,88 +224,6 @@ class Sender:
             failure = AttemptFailure("", "", "NOT_SENT", None, text, cost_ms)
             self._failed(out, failure, final=True)
             raise TooManyInFlight(out.topic, out.msg_id, [failure], "back-pressure") from None
-
-    async def _attempts(
-        self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float
-    ) -> SendResult:
-        loop = asyncio.get_running_loop()
-        config = self._config
-        out.attempt_max = 1 if fixed is not None else 1 + config.retry_count
-        failures: list[AttemptFailure] = []
-        stored: SendResult | None = None
-        last_broker: str | None = None
-        while True:
-            begun = loop.time()
-            queue = fixed or self._choose(route, last_broker)
-            self._begin(out, queue)
-            until = deadline
-            if config.attempt_timeout_ms >= 0 and out.attempt < out.attempt_max:
-                until = min(deadline, begun + config.attempt_timeout_ms / 1000)
-            cause: MQError
-            try:
-                address = out.address = self._client.master(queue.broker_name, route)
-                connection = self._client.pool.connection(address)
-                if connection is None:
-                    async with asyncio.timeout_at(max(until, begun + 0.001)):
-                        connection = await self._client.pool.connect(address)
-                left_ms = max(1, math.ceil((until - loop.time()) * 1000))
-                if self._by_template:
-                    frame = partial(self.composer.frame, out, queue, out.started_ms)
-                    reply = await connection.request_frame(frame, left_ms)
-                else:
-                    command = self.composer.command(out, queue, out.started_ms)
-                    if self._prepare is not None:
-                        self._prepare(command)
-                    reply = await connection.request(command, left_ms)
-            except asyncio.CancelledError:
-                cost_ms = int((loop.time() - begun) * 1000)
-                text = "cancelled by the caller"
-                failure = AttemptFailure(queue.broker_name, out.address, "TIMEOUT", None, text, cost_ms)
-                self._failed(out, failure, final=True)
-                self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
-                raise
-            except TimeoutError:
-                cause = ConnectError(f"no connection to {out.address} within the time left")
-            except MQError as error:
-                cause = error
-            else:
-                cost_ms = int((loop.time() - begun) * 1000)
-                result = send_result(out, queue, reply)
-                if result is not None:
-                    done = (
-                        result.status is SendStatus.SEND_OK
-                        or not config.retry_not_stored_ok
-                        or out.attempt >= out.attempt_max
-                        or loop.time() >= deadline
-                    )
-                    if done:
-                        out.body = b""
-                    for hook in self._hooks:
-                        hook.send_complete(out, result, cost_ms)
-                    if self.faults is not None:
-                        self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
-                    if done:
-                        return result
-                    stored, last_broker = result, queue.broker_name
-                    continue
-                cause = refusal_for(reply.code, reply.remark)
-            failure = failure_of(out, cause, int((loop.time() - begun) * 1000))
-            failures.append(failure)
-            hopeless = isinstance(cause, Refusal) and cause.response_code not in self._retry_codes
-            final = hopeless or out.attempt >= out.attempt_max or loop.time() >= deadline
-            self._failed(out, failure, final=final)
-            self._note_failure(queue.broker_name, failure.cost_ms, cause)
-            if final:
-                break
-            if failure.code == ResponseCode.TOPIC_NOT_EXIST:
-                self._client.spawn(self._refresh(out.wire_topic))
-            last_broker = queue.broker_name
-            route = self._client.known_route(out.wire_topic) or route
-        if stored is not None:
-            return stored
-        if hopeless and len(failures) == 1:
-            raise cause
-        raise SendFailed(out.topic, out.msg_id, failures) from cause
 
     def _begin(self, out: Outgoing, queue: MessageQueue) -> None:
         out.attempt += 1
