@@ -104,6 +104,42 @@ def test_tag_filter(store: MessageStore) -> None:
     assert (found.status, found.next_queue_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)
 
 
+def test_properties_filter(store: MessageStore) -> None:
+    """accepts sees the properties of what the tags let through; what it refuses is not handed out."""
+    store.append([record(b"%d" % n, tag="AB"[n % 2], n=str(n)) for n in range(6)], NOW_MS)
+    v6 = PendingRecord("orders", 0, b"6", b"n\x016\x02", 0, 1, Host("::1", 1).packed())
+    store.append([v6], NOW_MS)
+    seen: list[bytes] = []
+
+    def accepts(properties: bytes) -> bool:
+        seen.append(properties)
+        return properties.endswith((b"n\x012\x02", b"n\x014\x02", b"n\x016\x02"))
+
+    found = store.read("orders", 0, 0, 2, 10**6, accepts=accepts)
+    assert (bodies(found.records), found.next_queue_offset, len(seen)) == ([b"2", b"4"], 5, 5)
+    found = store.read("orders", 0, 5, 2, 10**6, accepts=accepts)
+    assert (bodies(found.records), found.next_queue_offset, seen[-1]) == ([b"6"], 7, b"n\x016\x02")
+    seen.clear()
+    tagged = store.read("orders", 0, 0, 9, 10**6, frozenset({tags_code("B")}), accepts=accepts)
+    assert (tagged.status, tagged.next_queue_offset) == (GetStatus.NO_MATCHED_MESSAGE, 7)
+    assert len(seen) == 3
+
+
+def test_entries_and_topics(store: MessageStore) -> None:
+    """A queue's entries by queue offset, none out of range; the topics that have queues."""
+    tickets = store.append([record(b"a", tag="A"), record(b"b")], NOW_MS)
+    assert store.entries("orders", 0, 0, 9) == [
+        (tickets[0].physical_offset, tickets[0].size, tags_code("A")),
+        (tickets[1].physical_offset, tickets[1].size, 0),
+    ]
+    assert store.entries("orders", 0, 1, 9) == store.entries("orders", 0, 0, 9)[1:]
+    for queue_id, queue_offset in ((0, 2), (0, -1), (7, 0)):
+        assert store.entries("orders", queue_id, queue_offset, 9) == []
+    assert store.topics() == ["orders"]
+    store.clean_queues()
+    assert store.max_offset("orders", 0) == 2
+
+
 def test_query(store: MessageStore) -> None:
     """A message is found by its unique id and by each of its keys, within a range of store times."""
     store.append([record(b"1", UNIQ_KEY="ID1", KEYS="red round")], NOW_MS)

@@ -1,13 +1,14 @@
 """What goes when: by age in its hours, by a filling disk at once; and what the queues and the index know then."""
 
 import os
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, RealDisk, StoreFull
-from mqtrail.wire import Host, QueryNotFound
+from mqtrail.wire import Host, InvalidParameter, QueryNotFound
 
 HOUR_MS = 3_600_000
 CONFIG = CommitLogConfig(
@@ -140,4 +141,53 @@ def test_unflushed_segments_stay(disk: FillingDisk, tmp_path: Path) -> None:
     assert store.expire(FOUR_AM_MS) == 0
     store.flush()
     assert store.expire(FOUR_AM_MS) > 0
+    store.close()
+
+
+def test_asked_for_at_any_hour(store: CommitLogStore, tmp_path: Path) -> None:
+    """What is old enough goes when an administrator asks, and nothing else does."""
+    age(tmp_path, 1, 5)
+    age(tmp_path, 80, 2)
+    noon_ms = FOUR_AM_MS + 8 * HOUR_MS
+    assert store.expire(noon_ms) == 0
+    assert store.expire(noon_ms, at_any_hour=True) == 2 * SEGMENT
+
+
+def test_retention_that_changes(store: CommitLogStore, disk: FillingDisk, tmp_path: Path) -> None:
+    """Hours, age and disk ratios are those of now; what could not work is refused and changes nothing."""
+    age(tmp_path, 1, 5)
+    age(tmp_path, 30, 1)
+    noon_ms = FOUR_AM_MS + 8 * HOUR_MS
+    assert store.expire(FOUR_AM_MS) == 0
+    store.retention = replace(store.retention, retention_ms=24 * HOUR_MS, delete_hours=(12,))
+    assert store.expire(noon_ms) == SEGMENT
+    disk.used = 0.5
+    store.retention = replace(store.retention, full_ratio=0.4)
+    store.expire(noon_ms)
+    assert store.is_full
+    store.retention = replace(store.retention, full_ratio=0.9)
+    store.expire(noon_ms)
+    assert not store.is_full
+    with pytest.raises(InvalidParameter, match="retention_ms"):
+        store.retention = replace(store.retention, retention_ms=0)
+    assert store.retention.retention_ms == 24 * HOUR_MS
+
+
+def test_a_queue_without_messages_keeps_its_place(disk: FillingDisk, tmp_path: Path) -> None:
+    """When all of a queue's messages expired, its next one has the next number: groups go on where they were."""
+    store = CommitLogStore(disk, CONFIG)
+    store.append([PendingRecord("early", 0, b"x", b"", 0, 1, BORN_HOST)], FOUR_AM_MS)
+    for _ in range(100):
+        store.append([PendingRecord("orders", 0, bytes(1_400), b"", 0, 1, BORN_HOST)], FOUR_AM_MS)
+    store.write_queues(sync=True)
+    store.flush()
+    age(tmp_path, 80, 1)
+    assert store.expire(FOUR_AM_MS) == SEGMENT
+    store.clean_queues()
+    assert (store.min_offset("early", 0), store.max_offset("early", 0)) == (1, 1)
+    store.close()
+    store = CommitLogStore(FillingDisk(tmp_path), CONFIG)
+    (ticket,) = store.append([PendingRecord("early", 0, b"y", b"", 0, 1, BORN_HOST)], FOUR_AM_MS)
+    assert ticket.queue_offset == 1
+    assert store.read("early", 0, 1, 1, 1).status is GetStatus.FOUND
     store.close()
