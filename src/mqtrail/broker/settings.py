@@ -12,6 +12,8 @@ from typing import Final
 
 from mqtrail.store import MessageStore, Retention
 from mqtrail.wire import (
+    IMPLEMENTATION,
+    IMPLEMENTATION_KEY,
     BrokerConfigResponseHeader,
     DataVersion,
     InvalidParameter,
@@ -120,6 +122,7 @@ class SettingsRequests:
         retention = self._store.retention
         lines = [f"{key}={entry.write(getattr(retention, entry.field))}\n" for key, entry in RETENTION_CONF.items()]
         lines += properties_text(self._config).splitlines(keepends=True)
+        lines.append(f"{IMPLEMENTATION_KEY}={IMPLEMENTATION}\n")
         return answer(peer, request, ext, body="".join(sorted(lines)).encode())
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:

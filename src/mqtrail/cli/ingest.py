@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="Business topic whose messages are read as evidence; repeatable. [default: all]"),
+    typer.Option(
+        "--topic",
+        help="Business topic whose messages are read as evidence, '*' for all; repeatable. "
+        "[default: all of mqtrail's own brokers, none of others']",
+    ),
 ]
 NoTopics = Annotated[bool, typer.Option("--no-topics", help="Read the trace alone, no business topic.")]
 Cluster = Annotated[str | None, typer.Option(help="Its name in the lake. [default: the name server's]")]

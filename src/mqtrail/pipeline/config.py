@@ -21,7 +21,8 @@ class JobConfig:
     namesrv: str  # host:port;host:port
     lake: Path
     cluster: str = ""  # its name in the lake; the name server's where empty
-    topics: tuple[str, ...] | None = None  # business topics whose messages are read as evidence; None: all of them
+    # Business topics whose messages are read as evidence. "*": all; None: all of our own brokers, none of others'.
+    topics: tuple[str, ...] | None = None
     trace_topic: str = TRACE_TOPIC
     settings: trail.Settings = field(default_factory=trail.Settings)
     session: SessionConfig = field(default_factory=SessionConfig)

@@ -116,6 +116,7 @@ class Job:
         self._say("asking the cluster who reads what, and how far")
         with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
             found, topology = self._look(admin)
+        found.problems += topology.problems
         if not topology.trace_topics:
             found.problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced there")
         self._say("reading trace and messages")

@@ -19,6 +19,8 @@ from mqtrail.wire import (
     CLOUD_TRACE_TOPIC_PREFIX,
     DELAY_LEVELS_DEFAULT,
     DLQ_PREFIX,
+    IMPLEMENTATION,
+    IMPLEMENTATION_KEY,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -29,6 +31,12 @@ from mqtrail.wire import (
 )
 
 Row = dict[str, Any]
+
+ALL_TOPICS = "*"
+NOT_OPTED_IN = (
+    "business topics are not read: these brokers are not mqtrail's; name some with --topic, or all with --topic '*', "
+    "and limit the rate with --read-rate-max. Until then verdicts that need stored copies are UNKNOWN"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,35 +49,44 @@ class Topology:
     evidence: tuple[str, ...]  # business topics, all retry and dead-letter topics, those in which copies wait
     trace_topics: tuple[str, ...]  # the configured one and those of regions, as far as they exist
     delays_ms: tuple[int, ...]  # what the delay levels mean
+    problems: tuple[str, ...] = ()
 
 
 def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> Topology:
-    """Ask what there is. only: the business topics to read, None for all. MQError: nobody answers."""
+    """Ask what there is. MQError: nobody answers.
+
+    only: the business topics to read, ALL_TOPICS for all. None: all of a cluster of our own brokers, and none of any
+    other: whoever runs it may not want a second reader of everything, and has to be asked.
+    """
     info = admin.cluster()
     names = sorted(info.cluster_addr_table)
     masters = admin.masters()
     topics = admin.topics()
     own = {*names, *info.broker_addr_table, *(f"{name}_REPLY_TOPIC" for name in names)}
+    levels, is_ours = DELAY_LEVELS_DEFAULT, bool(masters)
+    for address in masters.values():
+        settings = admin.broker_config(address)
+        levels = settings.get("messageDelayLevel", levels)
+        is_ours = is_ours and settings.get(IMPLEMENTATION_KEY) == IMPLEMENTATION
+    everything = is_ours if only is None else ALL_TOPICS in only
     business = tuple(
         topic
         for topic in topics
         if trail.is_business_topic(topic)
         and topic not in own
         and topic != trace_topic
-        and (only is None or topic in only)
+        and (everything or topic in (only or ()))
     )
+    problems = () if everything or only is not None else (NOT_OPTED_IN,)
     around = tuple(topic for topic in topics if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
     waiting = tuple(topic for topic in (SCHEDULE_TOPIC, TIMER_TOPIC) if topic in topics)
-    levels = DELAY_LEVELS_DEFAULT
-    for address in masters.values():
-        levels = admin.broker_config(address).get("messageDelayLevel", levels)
-        break
     return Topology(
         cluster=names[0] if names else "",
         masters=masters,
         business=business,
         evidence=(*business, *around, *waiting),
         delays_ms=tuple(parse_delay_levels(levels)),
+        problems=problems,
         trace_topics=tuple(
             topic for topic in topics if topic == trace_topic or topic.startswith(CLOUD_TRACE_TOPIC_PREFIX)
         ),

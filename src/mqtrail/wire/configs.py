@@ -5,12 +5,16 @@ The same JSON stands in topics.json and subscriptionGroup.json. Members are alph
 Source: TopicConfig, SubscriptionGroupConfig, DataVersion, apache/rocketmq common/ and remoting/.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from .body import Body
 from .codes import Perm
+
+IMPLEMENTATION_KEY: Final = "implementation"
+IMPLEMENTATION: Final = "mqtrail"
+"""What our broker adds to its settings (request 26): a reader of a cluster has to know whether it is another's."""
 
 
 class DataVersion(Body, frozen=True):

@@ -1,0 +1,55 @@
+"""What is read of a cluster: whose topics, and who was asked for them."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mqtrail.client import SyncAdmin
+from mqtrail.pipeline.sampling import ALL_TOPICS, NOT_OPTED_IN, survey
+from mqtrail.wire import IMPLEMENTATION, IMPLEMENTATION_KEY, TRACE_TOPIC
+
+
+class Cluster:
+    """What survey asks an admin. implementations: what each broker says it is, None for one of Apache's."""
+
+    def __init__(self, *implementations: str | None) -> None:
+        self.settings = [
+            {"messageDelayLevel": "1s 2s"} | ({} if name is None else {IMPLEMENTATION_KEY: name})
+            for name in implementations
+        ]
+
+    def cluster(self) -> Any:
+        names = {f"broker-{number}": None for number in range(len(self.settings))}
+        return SimpleNamespace(cluster_addr_table={"C": list(names)}, broker_addr_table=names)
+
+    def masters(self) -> dict[str, str]:
+        return {f"broker-{number}": str(number) for number in range(len(self.settings))}
+
+    def topics(self) -> list[str]:
+        return ["C", "broker-0", "orders", "payments", "%RETRY%billing", TRACE_TOPIC]
+
+    def broker_config(self, address: str) -> dict[str, str]:
+        return self.settings[int(address)]
+
+
+@pytest.mark.parametrize(
+    ("implementations", "only", "read", "is_told"),
+    [
+        ((IMPLEMENTATION,), None, ("orders", "payments"), False),
+        ((IMPLEMENTATION, IMPLEMENTATION), None, ("orders", "payments"), False),
+        ((None,), None, (), True),
+        ((IMPLEMENTATION, None), None, (), True),
+        ((None,), ("orders",), ("orders",), False),
+        ((None,), (ALL_TOPICS,), ("orders", "payments"), False),
+        ((IMPLEMENTATION,), (), (), False),
+    ],
+)
+def test_business_topics_of_others_are_opted_in(
+    implementations: tuple[str | None, ...], only: tuple[str, ...] | None, read: tuple[str, ...], is_told: bool
+) -> None:
+    """Ours are read whole; of other brokers what was named, and nothing unless it was, which is said."""
+    found = survey(cast(SyncAdmin, Cluster(*implementations)), TRACE_TOPIC, only)
+    assert (found.business, found.problems) == (read, (NOT_OPTED_IN,) if is_told else ())
+    assert found.evidence == (*read, "%RETRY%billing")
+    assert (found.trace_topics, found.delays_ms) == ((TRACE_TOPIC,), (1_000, 2_000))
