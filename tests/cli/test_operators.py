@@ -298,3 +298,19 @@ def test_a_cluster_that_is_not_there(mqtrail: Command) -> None:
     for words in (("group", "list"), ("cluster", "list"), ("offset", "show", "g", "t"), ("message", "print", "t")):
         said = mqtrail(*words, "--namesrv", "127.0.0.1:1")
         assert (said.code, "no name server answered" in said.err) == (1, True), words
+
+
+def test_a_delayed_message_is_called_back(mqtrail: Command) -> None:
+    """Sent for later to a queue of choice; its handle calls it back."""
+    sent = mqtrail("send", "orders", "later", "--delay", "1h", "--queue", "broker-a/1", "--no-trace", "--json").json
+    assert (sent["status"], sent["broker"]) == ("SEND_OK", "broker-a")
+    recalled = mqtrail("message", "recall", "orders", sent["recall_handle"], "--json")
+    assert (recalled.code, recalled.json["msg_id"]) == (0, sent["msg_id"])
+    assert mqtrail("message", "recall", "orders", "nonsense").code == 1
+    for wrong in (
+        ("--delay", "soon"),
+        ("--delay", "1h", "--delay-level", "2"),
+        ("--queue", "x"),
+        ("--queue", "broker-a/0", "--order-key", "k"),
+    ):
+        assert mqtrail("send", "orders", "x", *wrong).code == 2, wrong

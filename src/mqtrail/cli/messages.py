@@ -11,12 +11,12 @@ import typer
 from mqtrail.cli.config import load
 from mqtrail.cli.exits import Exit, UsageError
 from mqtrail.cli.operate import Yes, admin_of, ask_before, asked, table, warn_of
-from mqtrail.cli.options import ConfigFile, Json, Namesrv, moment_ms
+from mqtrail.cli.options import ConfigFile, Json, Namesrv, moment_ms, queue_of
 from mqtrail.cli.output import progress, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
-    from mqtrail.wire import MessageExt, MessageQueue
+    from mqtrail.wire import MessageExt
 
 Topic = Annotated[str, typer.Argument(help="Topic.")]
 TopicOfId = Annotated[str | None, typer.Option("--topic", help="Its topic: needed for a client's id.")]
@@ -118,7 +118,7 @@ def message_print(
     from mqtrail.wire import SubscriptionData
 
     begin_ms, end_ms = _range(begin, end)
-    place = _queue(topic, queue)
+    place = queue_of(topic, queue)
     if offset is not None and place is None:
         raise UsageError("found --offset without --queue: expected --queue BROKER/QUEUE beside it")
     wanted = SubscriptionData.build(topic, tags)
@@ -166,6 +166,26 @@ def message_consume(
     warn_of(failures, "did not consume it")
     good = rows and all(row["consumeResult"] == "CR_SUCCESS" for row in rows)
     return Exit.OK if good and not failures else Exit.FAILED
+
+
+def message_recall(
+    topic: Topic,
+    handle: Annotated[str, typer.Argument(help="The recall handle of its send (send --json).")],
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Call a delayed message back before it is delivered (brokers of 5.3.2 and later)."""
+    from mqtrail.client import SyncProducer
+
+    settings = load(config)
+    with SyncProducer("mqtrail-cli", settings.namesrv(namesrv), config=settings.client("producer")) as producer:
+        msg_id = producer.recall(topic, handle)
+    if json:
+        show_json({"msg_id": msg_id})
+    else:
+        typer.echo(f"{msg_id} is called back")
+    return Exit.OK
 
 
 def message_resend(
@@ -222,17 +242,6 @@ def _range(begin: str | None, end: str | None) -> tuple[int, int]:
     if begin_ms >= end_ms:
         raise UsageError("found --from at or after --to: expected a moment before it")
     return begin_ms, end_ms
-
-
-def _queue(topic: str, text: str | None) -> MessageQueue | None:
-    from mqtrail.wire import MessageQueue
-
-    if text is None:
-        return None
-    broker, _, number = text.rpartition("/")
-    if not broker or not number.isdigit():
-        raise UsageError(f"--queue: found {text!r}, expected BROKER/QUEUE, as in broker-a/0")
-    return MessageQueue(topic, broker, int(number))
 
 
 def _row(message: MessageExt, *, body: bool) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mqtrail.cli.exits import UsageError
+
+if TYPE_CHECKING:
+    from mqtrail.wire import MessageQueue
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a drawing.")]
 ConfigFile = Annotated[
@@ -17,6 +20,18 @@ Namesrv = Annotated[str | None, typer.Option("--namesrv", metavar="HOST:PORT[;â€
 LakeFolder = Annotated[Path | None, typer.Option("--lake", help="The lake's folder.")]
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def queue_of(topic: str, text: str | None) -> MessageQueue | None:
+    """Return the queue of `--queue BROKER/QUEUE`; None without one. UsageError."""
+    from mqtrail.wire import MessageQueue
+
+    if text is None:
+        return None
+    broker, _, number = text.rpartition("/")
+    if not broker or not number.isdigit():
+        raise UsageError(f"--queue: found {text!r}, expected BROKER/QUEUE, as in broker-a/0")
+    return MessageQueue(topic, broker, int(number))
 
 
 def duration_ms(text: str, flag: str) -> int:

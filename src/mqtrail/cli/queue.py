@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtrail.cli.config import Config, Layer, assignments, load
-from mqtrail.cli.exits import Exit
-from mqtrail.cli.options import ConfigFile, Json, Namesrv
+from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.options import ConfigFile, Json, Namesrv, duration_ms, moment_ms, queue_of
 from mqtrail.cli.output import show_json
 
 if TYPE_CHECKING:
     from mqtrail.client import ConsumerConfig, Delivery
+    from mqtrail.wire import MessageQueue
 
 
 def send(
@@ -27,6 +28,11 @@ def send(
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; repeatable.")
     ] = None,
     delay_level: Annotated[int, typer.Option(min=0, help="Deliver after this delay level of the broker.")] = 0,
+    delay: Annotated[str | None, typer.Option(help="Deliver after this time, as in 90s (brokers of 5.x).")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="Deliver at this moment (UTC; brokers of 5.x).")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="BROKER/QUEUE", help="To this queue, as broker-a/0.")
+    ] = None,
     order_key: Annotated[str | None, typer.Option(help="Messages of one order key go to one queue.")] = None,
     group: Annotated[str, typer.Option(help="Producer group.")] = "mqtrail-cli",
     trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Trace it.")] = True,
@@ -34,17 +40,34 @@ def send(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Send messages and print their ids."""
+    """Send messages and print their ids; with --json the handle too that calls a delayed one back."""
+    from mqtrail.client.identity import now_ms
     from mqtrail.wire import Message
 
     settings = load(config)
+    if sum(map(bool, (delay_level, delay, at))) > 1:
+        raise UsageError("found more than one of --delay-level, --delay and --at: expected at most one")
+    if queue and order_key:
+        raise UsageError("found --queue and --order-key: expected at most one")
+    delay_ms = duration_ms(delay, "--delay") if delay else 0
+    deliver_at_ms = moment_ms(at, now_ms(), "--at") if at else 0
     properties = {name: str(value) for name, value in assignments(prop or [], "--property").items()}
     bodies = [body.encode()] if body not in (None, "-") else [line.rstrip(b"\n") for line in sys.stdin.buffer]
     messages = [
-        Message(topic, one, tags=tags, keys=tuple(key or ()), delay_level=delay_level, properties=properties)
+        Message(
+            topic,
+            one,
+            tags=tags,
+            keys=tuple(key or ()),
+            delay_level=delay_level,
+            delay_ms=delay_ms,
+            deliver_at_ms=deliver_at_ms,
+            properties=properties,
+        )
         for one in bodies
     ]
-    return asyncio.run(_send(settings, namesrv, group, messages, order_key, trace, json))
+    place = queue_of(topic, queue)
+    return asyncio.run(_send(settings, namesrv, group, messages, place, order_key, trace, json))
 
 
 async def _send(
@@ -52,6 +75,7 @@ async def _send(
     namesrv: str | None,
     group: str,
     messages: list[Any],
+    queue: MessageQueue | None,
     order_key: str | None,
     trace: bool,
     json: bool,
@@ -61,10 +85,11 @@ async def _send(
     config = settings.client("producer")
     async with Producer(group, settings.namesrv(namesrv), trace=trace, config=config) as producer:
         for message in messages:
-            sent = await producer.send(message, order_key=order_key)
+            sent = await producer.send(message, queue=queue, order_key=order_key)
             place = {"broker": sent.queue.broker_name, "queue": sent.queue.queue_id, "queue_offset": sent.queue_offset}
             if json:
-                show_json({"msg_id": sent.msg_id, "status": sent.status.name, **place})
+                recall = {"recall_handle": sent.recall_handle} if sent.recall_handle else {}
+                show_json({"msg_id": sent.msg_id, "status": sent.status.name, **place, **recall})
             else:
                 typer.echo(
                     f"{sent.msg_id}  {sent.status.name}  {place['broker']}/{place['queue']}@{place['queue_offset']}"

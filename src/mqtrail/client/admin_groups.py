@@ -18,6 +18,7 @@ from mqtrail.wire import (
     ProducerConnections,
     ProducerTable,
     RequestCode,
+    RequestCodeNotSupported,
     RequestMode,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
@@ -100,9 +101,24 @@ class AdminGroups(AdminTopics):
         return sorted(found.topic_list)
 
     async def subscription(self, group: str, topic: str) -> Gathered[GroupSubscription]:
-        """What the group's live members subscribe to of a topic, as each of its brokers has it."""
+        """What the group's live members subscribe to of a topic, as each of its brokers has it.
+
+        Brokers of 4.9 are asked for the members' connections, which name the subscriptions too.
+        """
         ext = {"group": group, "topic": topic}
-        return await self._on_topic(topic, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, ext, GroupSubscription.decode)
+
+        async def subscription(address: str) -> GroupSubscription:
+            try:
+                return await self._ask(
+                    address, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, ext, GroupSubscription.decode
+                )
+            except RequestCodeNotSupported:
+                known = await self.consumer_connections(group, address)
+                return GroupSubscription(group, topic, known.subscription_table.get(topic))
+
+        route = await self._client.fetch_route(topic)
+        addresses = {name: address for name in route.brokers if (address := route.address(name)) is not None}
+        return await self._gather({name: subscription(address) for name, address in addresses.items()})
 
     # -- who is there ----------------------------------------------------------------------------------------------
 
