@@ -30,8 +30,15 @@ _living: set[OurServer] = set()
 class OurServer:
     """A name server and one broker named broker-a in DefaultCluster; its files lie below `folder`/data."""
 
-    def __init__(self, folder: Path, *, segment_size: int = 64 << 20, broker: dict[str, Any] | None = None) -> None:
-        """`broker` are fields of BrokerConfig, over short delay levels and a trace topic."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        segment_size: int = 64 << 20,
+        broker: dict[str, Any] | None = None,
+        tls: dict[str, str] | None = None,
+    ) -> None:
+        """`broker` are fields of BrokerConfig, over short delay levels and a trace topic; `tls` of TlsServerConfig."""
         self.folder, self.data = folder, folder / "data"
         self.settings: dict[str, Any] = {
             "data": str(self.data),
@@ -43,6 +50,7 @@ class OurServer:
                 "trace_topic_enable": True,
                 **(broker or {}),
             },
+            "tls": tls or {},
         }
         self.namesrv_address = self.broker_address = ""
         self.process: subprocess.Popen[str] | None = None
@@ -125,6 +133,8 @@ def _kill_the_living() -> None:
 def serve(settings: dict[str, Any]) -> int:
     """Be the process: run a node with the settings that OurServer writes, on free ports."""
     from mqtrail.broker import BrokerConfig
+    from mqtrail.cli.config import Config
+    from mqtrail.net import ServerConfig
     from mqtrail.node import AnyNode, NodeConfig, run_up
     from mqtrail.store import CommitLogConfig
 
@@ -134,6 +144,7 @@ def serve(settings: dict[str, Any]) -> int:
         broker_port=settings["broker_port"],
         broker=BrokerConfig(**settings["broker"]),
         store=CommitLogConfig(**settings["store"]),
+        server=ServerConfig(tls=Config({"tls_server": settings["tls"]}).tls("server")),
     )
 
     def tell(node: AnyNode) -> None:

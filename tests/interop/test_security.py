@@ -1,0 +1,238 @@
+"""Access control and TLS with real peers: the official clients and mqadmin at our broker, our client at Apache's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+from interop.apache import JVM_SMALL, ApacheCluster
+from interop.driver import JavaClient
+from interop.mqadmin import MqAdmin
+from interop.ours import OurServer
+
+from mqtrail.client import (
+    Credentials,
+    InstanceConfig,
+    ProducerConfig,
+    QueueReader,
+    ReaderConfig,
+    SyncAdmin,
+    SyncProducer,
+    TlsClientConfig,
+)
+from mqtrail.wire import Message, MQError, TopicConfig
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+ACCOUNTS = """
+accounts:
+- {accessKey: operator, secretKey: operator1, admin: true}
+- {accessKey: trader1, secretKey: trader123, topicPerms: [orders=PUB|SUB], groupPerms: [bills=SUB, pg=SUB]}
+"""
+ROOT = '{"username":"root","password":"rootpass"}'
+
+
+def signing(who: str, secret: str) -> tuple[str, ...]:
+    return (f"-Dmqtrail.accessKey={who}", f"-Dmqtrail.secretKey={secret}")
+
+
+def instance(who: str, secret: str, tls: TlsClientConfig | None = None) -> InstanceConfig:
+    return InstanceConfig(
+        credentials=Credentials(access_key=who, secret_key=secret), tls=tls or TlsClientConfig(), route_refresh_ms=500
+    )
+
+
+@dataclass(frozen=True)
+class Papers:
+    """PEM files of an authority, a server and a client; keys as PKCS#8, which Netty takes."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+    def client(self) -> TlsClientConfig:
+        return TlsClientConfig(enable=True, trust_path=self.ca, cert_path=self.cert, key_path=self.key)
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    folder = tmp_path_factory.mktemp("papers")
+    authority = trustme.CA(key_type=trustme.KeyType.RSA)
+    made = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.RSA)
+    papers = Papers(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
+    authority.cert_pem.write_to_path(papers.ca)
+    made.cert_chain_pems[0].write_to_path(papers.cert)
+    key = serialization.load_pem_private_key(made.private_key_pem.bytes(), None)
+    papers.key.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return papers
+
+
+def sends_and_receives(java: JavaClient) -> None:
+    """A traced send arrives at a traced push consumer, in orders."""
+    java.producer("p", group="pg", trace=True)
+    [sent] = java.send("p", [{"topic": "orders", "body": "hello", "keys": "k1"}])
+    assert sent["status"] == "SEND_OK"
+    java.consumer("c", group="bills", topics={"orders": "*"}, trace=True)
+    java.wait(lambda events: any(event.get("msgId") == sent["msgId"] for event in events), "consumed", timeout_s=60)
+
+
+def refused(java: JavaClient, code: int, words: str) -> None:
+    """A send to a topic that the client may not write is refused; one to a chosen queue shows the answer's words."""
+    [told] = java.send("p", [{"topic": "secret", "body": "x"}], "ordered", orderKey="k")
+    assert told["code"] == code
+    assert words in told["message"]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurServer]:
+    """Our broker with ACL files and the topics of the tests."""
+    server = OurServer(tmp_path_factory.mktemp("guarded"), broker={"acl": True})
+    (server.store / "conf").mkdir(parents=True)
+    (server.store / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    with server:
+        with SyncAdmin(server.namesrv_address, config=instance("operator", "operator1")) as admin:
+            for topic in ("orders", "secret"):
+                assert admin.create_topic(TopicConfig(topic, 2, 2)).complete
+        yield server
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.8"])
+def test_official_client_signs_for_our_acl_files(guarded: OurServer, tmp_path: Path, version: str) -> None:
+    """AclClientRPCHook of both lines: what the account may is served, more is refused with 1 and 4.9's words."""
+    jvm = (*JVM_SMALL, *signing("trader1", "trader123"))
+    with JavaClient(version, tmp_path, guarded.namesrv_address, jvm=jvm) as java:
+        sends_and_receives(java)
+        refused(java, 1, "No default permission for topic:secret")
+
+
+def test_mqadmin_manages_users_and_policies(tmp_path: Path) -> None:
+    """createUser to listAcl of mqadmin 5.3.3 on our broker; the official client is let in by them, and no further."""
+    broker = {"authentication": True, "authorization": True, "init_user": ROOT}
+    with ExitStack() as stack:
+        server = stack.enter_context(OurServer(tmp_path / "ours", broker=broker))
+        with SyncAdmin(server.namesrv_address, config=instance("root", "rootpass")) as admin:
+            for topic in ("orders", "secret"):
+                assert admin.create_topic(TopicConfig(topic, 2, 2)).complete
+        (tmp_path / "tools" / "conf").mkdir(parents=True)
+        (tmp_path / "tools" / "conf" / "tools.yml").write_text("accessKey: root\nsecretKey: rootpass\n")
+        mqadmin = stack.enter_context(MqAdmin("5.3.3", tmp_path / "tools", server.namesrv_address))
+
+        def run(*arguments: str) -> str:
+            return mqadmin.run(*arguments, "-b", server.broker_address)
+
+        def allow(resource: str, actions: str, decision: str = "Allow") -> str:
+            return run("createAcl", "-s", "User:trader", "-r", resource, "-a", actions, "-d", decision)
+
+        assert "success" in run("createUser", "-u", "trader", "-p", "traderpass", "-t", "Normal")
+        assert "existed" in run("createUser", "-u", "trader", "-p", "traderpass", "-t", "Normal")
+        assert "success" in allow("Topic:orders,Group:bills", "Pub,Sub,Get")
+        assert "success" in allow("Topic:RMQ_SYS_TRACE_TOPIC", "Pub")
+        shown = run("getUser", "-u", "trader")
+        assert "trader" in shown
+        assert "Normal" in shown
+        assert "trader" in run("listUser")
+        assert "root" in run("listUser")
+        for command in (("getAcl", "-s", "User:trader"), ("listAcl",)):
+            assert "Topic:orders" in run(*command)
+            assert "Group:bills" in run(*command)
+        jvm = (*JVM_SMALL, *signing("trader", "traderpass"))
+        with JavaClient("5.3.3", tmp_path / "java", server.namesrv_address, jvm=jvm) as java:
+            sends_and_receives(java)
+            refused(java, 16, "User:trader has no permission to access Topic:secret")
+            assert "success" in run("updateAcl", "-s", "User:trader", "-r", "Topic:secret", "-a", "Pub", "-d", "Allow")
+            [sent] = java.send("p", [{"topic": "secret", "body": "x"}])
+            assert sent["status"] == "SEND_OK"
+            assert "success" in run("deleteAcl", "-s", "User:trader", "-r", "Topic:secret")
+            refused(java, 16, "no matched policies")
+            assert "success" in run("updateUser", "-u", "trader", "-s", "disable")
+            refused(java, 16, "User:trader is disabled")
+        assert "success" in run("deleteUser", "-u", "trader")
+        assert "trader" not in run("listUser")
+
+
+def test_official_client_speaks_tls(papers: Papers, tmp_path: Path) -> None:
+    """5.3.3 and 4.9.8 with tls.properties at a port that takes TLS alone and asks for a certificate."""
+    tls = {
+        "mode": "ENFORCING",
+        "client_auth": "REQUIRE",
+        "cert_path": str(papers.cert),
+        "key_path": str(papers.key),
+        "trust_path": str(papers.ca),
+    }
+    properties = tmp_path / "tls.properties"
+    properties.write_text(
+        "tls.test.mode.enable=false\ntls.client.authServer=true\n"
+        f"tls.client.trustCertPath={papers.ca}\ntls.client.certPath={papers.cert}\ntls.client.keyPath={papers.key}\n"
+    )
+    jvm = (*JVM_SMALL, "-Dtls.enable=true", f"-Dtls.config.file={properties}")
+    with OurServer(tmp_path / "ours", tls=tls) as server:
+        for version in ("5.3.3", "4.9.8"):
+            with JavaClient(version, tmp_path / version, server.namesrv_address, jvm=jvm) as java:
+                sends_and_receives(java)
+        with JavaClient("5.3.3", tmp_path / "plain", server.namesrv_address) as java:
+            java.producer("p", group="pg")
+            [told] = java.send("p", [{"topic": "orders", "body": "x"}])
+            assert "error" in told
+
+
+def acl_of_4(folder: Path) -> dict[str, str]:
+    (folder / "broker-a" / "conf").mkdir(parents=True)
+    (folder / "broker-a" / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    return {"aclEnable": "true"}
+
+
+def users_of_5(folder: Path) -> dict[str, str]:
+    place = "org.apache.rocketmq.auth"
+    return {
+        "authenticationEnabled": "true",
+        "authenticationProvider": f"{place}.authentication.provider.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{place}.authentication.provider.LocalAuthenticationMetadataProvider",
+        "initAuthenticationUser": '{"username":"operator","password":"operator1"}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"operator","secretKey":"operator1"}',
+        "authorizationEnabled": "true",
+        "authorizationProvider": f"{place}.authorization.provider.DefaultAuthorizationProvider",
+        "authorizationMetadataProvider": f"{place}.authorization.provider.LocalAuthorizationMetadataProvider",
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "words"),
+    [("4.9.7", acl_of_4, "No accessKey is configured"), ("5.3.3", users_of_5, "username cannot be null")],
+)
+def test_our_client_signs_for_apache(
+    papers: Papers, tmp_path: Path, version: str, settings: Callable[[Path], dict[str, str]], words: str
+) -> None:
+    """Producer, admin, query by key and the blocking reader, signed, over TLS, at both lines; unsigned is refused."""
+    properties = tmp_path / "tls.properties"
+    properties.write_text(
+        "tls.test.mode.enable=false\ntls.server.mode=permissive\ntls.server.need.client.auth=optional\n"
+        f"tls.server.authClient=true\ntls.server.certPath={papers.cert}\ntls.server.keyPath={papers.key}\n"
+        f"tls.server.trustCertPath={papers.ca}\n"
+    )
+    jvm = (*JVM_SMALL, f"-Dtls.config.file={properties}")
+    cluster = ApacheCluster(version, tmp_path, properties=settings(tmp_path), jvm=jvm)
+    cluster.namesrv.jvm = jvm
+    with cluster:
+        ours = instance("operator", "operator1", papers.client())
+        with SyncAdmin(cluster.namesrv_address, config=ours) as admin:
+            assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
+            config = ProducerConfig(instance=ours)
+            with SyncProducer("pg", cluster.namesrv_address, config=config, trace=True) as producer:
+                sent = producer.send(Message("orders", b"hello", keys="k1"))
+            [found] = admin.query("orders", "k1").messages
+            assert found.msg_id == sent.msg_id
+            [found] = admin.query("orders", sent.msg_id, unique=True).messages
+            assert found.body == b"hello"
+        reading = ReaderConfig(namesrv=cluster.namesrv_address, credentials=ours.credentials, tls=ours.tls)
+        with QueueReader(reading) as reader:
+            (queue,) = reader.queues("orders")
+            assert reader.read(queue, 0).records
+        with SyncProducer("pg", cluster.namesrv_address) as producer, pytest.raises(MQError, match=words):
+            producer.send(Message("orders", b"x"))
