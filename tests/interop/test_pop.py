@@ -1,0 +1,168 @@
+"""The official client 5.3.3 pops: a group is switched with mqadmin, and its messages come, come again and end.
+
+Each test runs on both servers, so that an expectation is never ours alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from interop.driver import JavaClient, Json
+from interop.mqadmin import MqAdmin
+from interop.ours import OurServer
+from interop.probe import request, wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+INVISIBLE_MS = 10_000
+FIRST_RETRY_MS = 10_000  # the client's first step: how long it hides what its handler failed
+SETTLED_MS = 6_000  # Apache takes up to so long, past a message's time, to bring it again
+WAIT_S = 60.0
+GET_MAX_OFFSET = 30
+
+
+@dataclass
+class Stage:
+    """A server, the admin tool, and where clients' logs go."""
+
+    namesrv: str
+    broker: str
+    mqadmin: MqAdmin
+    folder: Path
+
+    def client(self, name: str) -> JavaClient:
+        return JavaClient("5.3.3", self.folder / name, self.namesrv)
+
+    def switch(self, topic: str, group: str) -> None:
+        """Let the group pop the topic, which is made for it."""
+        self.mqadmin.run("updateTopic", "-b", self.broker, "-t", topic, "-r", "4", "-w", "4")
+        self.mqadmin.run("updateSubGroup", "-b", self.broker, "-g", group)
+        output = self.mqadmin.run("setConsumeMode", "-b", self.broker, "-t", topic, "-g", group, "-m", "POP", "-q", "0")
+        assert f"topic[{topic}] group[{group}] consume mode[POP]" in output
+
+
+@pytest.fixture(scope="module", params=["mqtrail", "apache-5.3.3"])
+def stage(request, server, mqadmin, tmp_path_factory) -> Stage:  # type: ignore[no-untyped-def]
+    running = server(request.param)
+    return Stage(running.namesrv_address, running.broker_address, mqadmin(running), tmp_path_factory.mktemp("clients"))
+
+
+def send(java: JavaClient, topic: str, *behaviours: str) -> list[Json]:
+    """Send a message for each behaviour of the handler, labelled with it."""
+    java.producer("p", group="PopProducer", timeoutMs=6000)
+    messages = [
+        {"topic": topic, "body": behaviour, "keys": behaviour, "properties": {"behave": behaviour}}
+        for behaviour in behaviours
+    ]
+    return java.send("p", messages)
+
+
+def ended(body: str, count: int) -> Callable[[list[Json]], bool]:
+    """Tell whether the message's handler has ended so often."""
+    return lambda events: sum(one["event"] == "ended" and one["body"] == body for one in events) >= count
+
+
+def test_acknowledged_once(stage: Stage) -> None:
+    """What is consumed is acknowledged, does not come again, and the group's offsets are at the queues' ends."""
+    topic, group = "PopOnce", "pop_once"
+    stage.switch(topic, group)
+    with stage.client("once") as java:
+        send(java, topic, *["ok"] * 40)
+        java.consumer("c", group=group, topics={topic: "*"}, popInvisibleMs=INVISIBLE_MS)
+        java.wait(ended("ok", 40), "all 40 consumed", WAIT_S)
+        send(java, topic, "slow:100")
+        java.wait(ended("slow:100", 1), "one that came while the pop waited", WAIT_S)
+        with pytest.raises(TimeoutError):
+            java.wait(ended("ok", 41), "one again", (INVISIBLE_MS + SETTLED_MS) / 1000)
+        assert {event["reconsumeTimes"] for event in java.events("ended")} == {0}
+    rows = [line.split() for line in stage.mqadmin.run("consumerProgress", "-g", group, "-t", topic).splitlines()]
+    queues = [row for row in rows if row and row[0] == topic]
+    assert len(queues) == 4
+    assert sum(int(row[3]) for row in queues) == sum(int(row[4]) for row in queues) == 41
+
+
+def test_failures_come_again(stage: Stage) -> None:
+    """What a handler fails, throws at or returns null for comes again after ten seconds, counted, until it is ok."""
+    topic, group = "PopAgain", "pop_again"
+    behaviours = ["fail:1", "exception:1", "null:1", "fail:2"]
+    stage.switch(topic, group)
+    with stage.client("again") as java:
+        sent = send(java, topic, *behaviours)
+        java.consumer("c", group=group, topics={topic: "*"}, popInvisibleMs=60_000)
+        for behaviour in behaviours:
+            java.wait(ended(behaviour, int(behaviour[-1]) + 1), f"{behaviour} until it is ok", WAIT_S)
+        for behaviour, result in zip(behaviours, sent, strict=True):
+            attempts = java.events("ended", body=behaviour)
+            count = int(behaviour[-1]) + 1
+            assert [one["reconsumeTimes"] for one in attempts] == list(range(count))
+            assert {(one["topic"], one["keys"], one["msgId"]) for one in attempts} == {
+                (topic, behaviour, result["msgId"])
+            }
+            assert attempts[1]["beginMs"] - attempts[0]["endMs"] >= FIRST_RETRY_MS
+            assert "1ST_POP_TIME" in attempts[1]["properties"]
+
+
+def test_killed_consumer(stage: Stage) -> None:
+    """What a consumer had in hand when it was killed comes to another one, when its time is up."""
+    topic, group = "PopKilled", "pop_killed"
+    stage.switch(topic, group)
+    with stage.client("victim") as victim:
+        send(victim, topic, "slow:600000")
+        victim.consumer("c", group=group, topics={topic: "*"}, popInvisibleMs=INVISIBLE_MS)
+        victim.wait(lambda events: any(event["event"] == "began" for event in events), "it began", WAIT_S)
+        [began] = victim.events("began")
+        victim.kill()
+    with stage.client("heir") as heir:
+        heir.consumer("c", group=group, topics={topic: "*"}, popInvisibleMs=INVISIBLE_MS)
+        heir.wait(lambda events: any(event["event"] == "began" for event in events), "it came again", WAIT_S)
+        [again] = heir.events("began")
+        assert (again["msgId"], again["reconsumeTimes"]) == (began["msgId"], 1)
+        heir.kill()
+
+
+def test_tags(stage: Stage) -> None:
+    """A tag expression goes with the pop."""
+    topic, group = "PopTags", "pop_tags"
+    stage.switch(topic, group)
+    with stage.client("tags") as java:
+        java.producer("p", group="PopProducer", timeoutMs=6000)
+        java.send("p", [{"topic": topic, "body": tag, "tags": tag} for tag in ("red", "blue", "red", "green")])
+        java.consumer("c", group=group, topics={topic: "red || green"}, popInvisibleMs=INVISIBLE_MS)
+        java.wait(lambda events: sum(event["event"] == "ended" for event in events) == 3, "three consumed", WAIT_S)
+        assert sorted(event["body"] for event in java.events("ended")) == ["green", "red", "red"]
+
+
+def _timed(broker: str) -> int:
+    """Return how many records the timer topic has."""
+    header, _ = request(broker, GET_MAX_OFFSET, {"topic": "rmq_sys_wheel_timer", "queueId": "0"})
+    return int(header["extFields"]["offset"])
+
+
+def _is_same(counts: list[int], count: int) -> bool:
+    """Tell whether count is the last of counts, to which it is added."""
+    counts.append(count)
+    return counts[-2] == count
+
+
+def test_our_broker_killed(tmp_path: Path, mqadmin: Callable[[OurServer], MqAdmin]) -> None:
+    """After kill -9 of our broker what was acknowledged stays so, and what was not comes again."""
+    topic, group = "PopBroker", "pop_broker"
+    with OurServer(tmp_path / "server") as server:
+        stage = Stage(server.namesrv_address, server.broker_address, mqadmin(server), tmp_path)
+        stage.switch(topic, group)
+        with stage.client("one") as java:
+            send(java, topic, *["ok"] * 20, "fail:1")
+            java.consumer("c", group=group, topics={topic: "*"}, popInvisibleMs=INVISIBLE_MS)
+            java.wait(ended("ok", 20), "all consumed", WAIT_S)
+            java.wait(ended("fail:1", 1), "one failed", WAIT_S)
+            # acks leave the client after its handler: each is a record of the timer topic, as each check point is
+            counts = [-1]
+            wait_until(lambda: _is_same(counts, _timed(server.broker_address)), "the last ack", WAIT_S, 1.0)
+            server.kill()
+            server.start()
+            java.wait(ended("fail:1", 2), "it came again", WAIT_S)
+            with pytest.raises(TimeoutError):
+                java.wait(ended("ok", 21), "one that was acknowledged", (INVISIBLE_MS + SETTLED_MS) / 1000)
