@@ -23,7 +23,8 @@ final class Driver {
     private static PrintStream output;
 
     private final Senders senders = new Senders();
-    private final Receivers receivers = new Receivers();
+    private final Receivers receivers = new Receivers(senders);
+    private final LitePulls litePulls = new LitePulls();
     private final Figures figures = new Figures(senders);
 
     private Driver() {
@@ -70,6 +71,10 @@ final class Driver {
                 return senders.open(command);
             case "send":
                 return senders.send(command);
+            case "request":
+                return senders.request(command);
+            case "recall":
+                return senders.recall(command);
             case "queues":
                 return senders.queues(command);
             case "route":
@@ -84,6 +89,24 @@ final class Driver {
                 return receivers.open(command);
             case "closeConsumer":
                 return receivers.close(command);
+            case "lite":
+                return litePulls.open(command);
+            case "liteAssign":
+                return litePulls.assign(command);
+            case "liteAssignment":
+                return litePulls.assignment(command);
+            case "litePoll":
+                return litePulls.poll(command);
+            case "liteSeek":
+                return litePulls.seek(command);
+            case "litePause":
+                return litePulls.pause(command);
+            case "liteCommit":
+                return litePulls.commit(command);
+            case "liteOffsets":
+                return litePulls.offsets(command);
+            case "closeLite":
+                return litePulls.close(command);
             case "throughput":
                 return figures.throughput(command);
             case "latency":

@@ -1,38 +1,39 @@
 package mqtrail.interop;
 
 import com.alibaba.fastjson.JSONObject;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
-import org.apache.rocketmq.common.message.MessageExt;
 
-/**
- * Push consumers by name. What a handler does stands in the message: user property "behave", or "behave-GROUP" for one
- * group, a comma-separated list of ok, slow:MS, and, each for the first N attempts, fail:N, exception:N, null:N;
- * later:LEVEL fails and asks for that delay level, dlq for the dead letters at once. Each attempt gives two events:
- * began and ended.
- */
+/** Push consumers by name; what they do with messages is Handler's. */
 final class Receivers {
     private final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
+    private final Senders senders;
 
-    /** {name, group, namesrv, topics: {topic: expression}, trace, traceTopic, maxReconsume, threads, batch, from}. */
+    Receivers(Senders senders) {
+        this.senders = senders;
+    }
+
+    /**
+     * {name, group, namesrv, topics: {topic: expression}, trace, traceTopic, maxReconsume, threads, batch, orderly,
+     * broadcast, sql (expressions are SQL92), instance, namespace, namespaceV2, replier (a producer's name),
+     * popInvisibleMs (a 5.x client then asks the broker how to consume; popped messages are hidden so long)}.
+     */
     Map<String, Object> open(JSONObject command) throws Exception {
         String name = command.getString("name");
         String group = command.getString("group");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
             group,
-            null,
+            Hooks.signing(),
             new AllocateMessageQueueAveragely(),
             command.getBooleanValue("trace"),
             command.getString("traceTopic"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        Values.place(consumer, command);
         if (command.containsKey("maxReconsume")) {
             consumer.setMaxReconsumeTimes(command.getIntValue("maxReconsume"));
         }
@@ -43,10 +44,26 @@ final class Receivers {
         if (command.containsKey("batch")) {
             consumer.setConsumeMessageBatchMaxSize(command.getIntValue("batch"));
         }
-        for (Map.Entry<String, Object> topic : command.getJSONObject("topics").entrySet()) {
-            consumer.subscribe(topic.getKey(), (String) topic.getValue());
+        if (command.getBooleanValue("broadcast")) {
+            Late.set(consumer, "setMessageModel", "BROADCASTING");
         }
-        consumer.registerMessageListener(new Handler(name, group));
+        if (command.containsKey("popInvisibleMs")) {
+            Late.call(consumer, "setClientRebalance", false);
+            Late.call(consumer, "setPopInvisibleTime", command.getLongValue("popInvisibleMs"));
+        }
+        for (Map.Entry<String, Object> topic : command.getJSONObject("topics").entrySet()) {
+            String expression = (String) topic.getValue();
+            consumer.subscribe(
+                topic.getKey(),
+                command.getBooleanValue("sql") ? MessageSelector.bySql(expression) : MessageSelector.byTag(expression));
+        }
+        Handler handler =
+            new Handler(name, group, command.containsKey("replier") ? senders.named(command, "replier") : null);
+        if (command.getBooleanValue("orderly")) {
+            consumer.registerMessageListener(handler.orderly());
+        } else {
+            consumer.registerMessageListener(handler.concurrent());
+        }
         consumer.start();
         consumers.put(name, consumer);
         return new JSONObject().fluentPut("clientId", consumer.buildMQClientId());
@@ -61,96 +78,5 @@ final class Receivers {
         boolean drained = Traces.drain(consumer.getTraceDispatcher());
         consumer.shutdown();
         return new JSONObject().fluentPut("drained", drained);
-    }
-
-    private static final class Handler implements MessageListenerConcurrently {
-        private final String consumer;
-        private final String group;
-
-        Handler(String consumer, String group) {
-            this.consumer = consumer;
-            this.group = group;
-        }
-
-        @Override
-        public ConsumeConcurrentlyStatus consumeMessage(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
-            long beginMs = System.currentTimeMillis();
-            for (MessageExt message : messages) {
-                Driver.emit(event("began", message).fluentPut("beginMs", beginMs));
-            }
-            String outcome = "EXCEPTION";
-            try {
-                ConsumeConcurrentlyStatus worst = ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-                for (MessageExt message : messages) {
-                    ConsumeConcurrentlyStatus status = behave(message, context);
-                    worst = status == ConsumeConcurrentlyStatus.CONSUME_SUCCESS ? worst : status;
-                }
-                outcome = String.valueOf(worst);
-                return worst;
-            } finally {
-                for (MessageExt message : messages) {
-                    Driver.emit(event("ended", message)
-                        .fluentPut("outcome", outcome)
-                        .fluentPut("beginMs", beginMs)
-                        .fluentPut("endMs", System.currentTimeMillis()));
-                }
-            }
-        }
-
-        private JSONObject event(String kind, MessageExt message) {
-            return Values.stored(message)
-                .fluentPut("event", kind)
-                .fluentPut("consumer", consumer)
-                .fluentPut("group", group);
-        }
-
-        private ConsumeConcurrentlyStatus behave(MessageExt message, ConsumeConcurrentlyContext context) {
-            String orders = message.getUserProperty("behave-" + group);
-            orders = orders == null ? message.getUserProperty("behave") : orders;
-            for (String order : (orders == null ? "ok" : orders).split(",")) {
-                String[] parts = order.split(":");
-                int number = parts.length > 1 ? Integer.parseInt(parts[1]) : 0;
-                boolean due = message.getReconsumeTimes() < number;
-                switch (parts[0]) {
-                    case "ok":
-                        break;
-                    case "slow":
-                        pause(number);
-                        break;
-                    case "fail":
-                        if (due) {
-                            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
-                        }
-                        break;
-                    case "exception":
-                        if (due) {
-                            throw new IllegalStateException("asked to throw");
-                        }
-                        break;
-                    case "null":
-                        if (due) {
-                            return null;
-                        }
-                        break;
-                    case "later":
-                        context.setDelayLevelWhenNextConsume(number);
-                        return ConsumeConcurrentlyStatus.RECONSUME_LATER;
-                    case "dlq":
-                        context.setDelayLevelWhenNextConsume(-1);
-                        return ConsumeConcurrentlyStatus.RECONSUME_LATER;
-                    default:
-                        throw new IllegalArgumentException("unknown behaviour " + order);
-                }
-            }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        }
-
-        private static void pause(long ms) {
-            try {
-                Thread.sleep(ms);
-            } catch (InterruptedException interrupted) {
-                Thread.currentThread().interrupt();
-            }
-        }
     }
 }

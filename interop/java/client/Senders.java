@@ -7,14 +7,17 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -24,12 +27,24 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Senders {
     private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
 
-    /** {name, group, namesrv, trace, traceTopic, timeoutMs, retries, compressOver, sizeMax}. */
+    /**
+     * {name, group, namesrv, trace, traceTopic, timeoutMs, retries, compressOver, sizeMax, instance, namespace,
+     * namespaceV2, transactions}.
+     */
     Map<String, Object> open(JSONObject command) throws Exception {
         String topic = command.getString("traceTopic");
-        DefaultMQProducer producer =
-            new DefaultMQProducer(command.getString("group"), null, command.getBooleanValue("trace"), topic);
+        boolean trace = command.getBooleanValue("trace");
+        DefaultMQProducer producer;
+        if (command.getBooleanValue("transactions")) {
+            TransactionMQProducer transactions =
+                new TransactionMQProducer(null, command.getString("group"), Hooks.signing(), trace, topic);
+            transactions.setTransactionListener(new Decisions(command.getString("name")));
+            producer = transactions;
+        } else {
+            producer = new DefaultMQProducer(command.getString("group"), Hooks.signing(), trace, topic);
+        }
         producer.setNamesrvAddr(command.getString("namesrv"));
+        Values.place(producer, command);
         if (command.containsKey("timeoutMs")) {
             producer.setSendMsgTimeout(command.getIntValue("timeoutMs"));
         }
@@ -49,14 +64,22 @@ final class Senders {
     }
 
     DefaultMQProducer named(JSONObject command) {
-        DefaultMQProducer producer = producers.get(command.getString("name"));
+        return named(command, "name");
+    }
+
+    /** The producer that the command names in this field. */
+    DefaultMQProducer named(JSONObject command, String field) {
+        DefaultMQProducer producer = producers.get(command.getString(field));
         if (producer == null) {
-            throw new IllegalArgumentException("no producer named " + command.getString("name"));
+            throw new IllegalArgumentException("no producer named " + command.getString(field));
         }
         return producer;
     }
 
-    /** {name, mode: sync | async | oneway | batch | ordered, messages, orderKey, timeoutMs}: one result a message. */
+    /**
+     * {name, mode: sync | async | oneway | batch | ordered | transaction, messages, orderKey, timeoutMs}: one result a
+     * message.
+     */
     Map<String, Object> send(JSONObject command) throws Exception {
         DefaultMQProducer producer = named(command);
         List<Message> messages = Values.messages(command.getJSONArray("messages"));
@@ -97,6 +120,9 @@ final class Senders {
                     String key = command.getString("orderKey");
                     result = producer.send(message, new SelectMessageQueueByHash(), key, timeoutMs);
                     break;
+                case "transaction":
+                    result = ((TransactionMQProducer) producer).sendMessageInTransaction(message, null);
+                    break;
                 default:
                     throw new IllegalArgumentException("unknown mode " + command.getString("mode"));
             }
@@ -132,6 +158,46 @@ final class Senders {
             throw new IllegalStateException(pending.getCount() + " callbacks never came");
         }
         return new JSONArray(Arrays.asList((Object[]) results));
+    }
+
+    /**
+     * {name, message, timeoutMs, callback}: sends a request and waits for its reply. With callback it is not the client
+     * that waits: 5.3.3's does so only until the request is sent, and calls back then too, with null.
+     */
+    Map<String, Object> request(JSONObject command) throws Exception {
+        Message message = Values.message(command.getJSONObject("message"));
+        long timeoutMs = command.getLongValue("timeoutMs");
+        Message reply = command.getBooleanValue("callback")
+            ? callBack(named(command), message, timeoutMs) : named(command).request(message, timeoutMs);
+        return new JSONObject()
+            .fluentPut("topic", reply.getTopic())
+            .fluentPut("body", Values.text(reply.getBody()))
+            .fluentPut("properties", reply.getProperties());
+    }
+
+    private static Message callBack(DefaultMQProducer producer, Message message, long timeoutMs) throws Exception {
+        CompletableFuture<Message> reply = new CompletableFuture<>();
+        producer.request(message, new RequestCallback() {
+            @Override
+            public void onSuccess(Message message) {
+                if (message != null) {
+                    reply.complete(message);
+                }
+            }
+
+            @Override
+            public void onException(Throwable problem) {
+                reply.completeExceptionally(problem);
+            }
+        }, timeoutMs);
+        return reply.get(timeoutMs, TimeUnit.MILLISECONDS);
+    }
+
+    /** {name, topic, handle}: takes a timer message back. */
+    Map<String, Object> recall(JSONObject command) throws Exception {
+        Object msgId =
+            Late.call(named(command), "recallMessage", command.getString("topic"), command.getString("handle"));
+        return new JSONObject().fluentPut("msgId", msgId);
     }
 
     /** {name, topic, timestampMs}: every publish queue with its offsets. */

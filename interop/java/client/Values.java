@@ -6,7 +6,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -17,8 +19,8 @@ final class Values {
     private Values() {
     }
 
-    /** Reads {topic, body | bodySize, tags, keys, delay, flag, properties}. */
-    static Message message(JSONObject json) {
+    /** Reads {topic, body | bodySize, tags, keys, delay, delaySec, delayMs, deliverMs, flag, properties}. */
+    static Message message(JSONObject json) throws Exception {
         byte[] body;
         if (json.containsKey("bodySize")) {
             body = filler(json.getIntValue("bodySize"));
@@ -36,6 +38,15 @@ final class Values {
         if (json.containsKey("delay")) {
             message.setDelayTimeLevel(json.getIntValue("delay"));
         }
+        if (json.containsKey("delaySec")) {
+            Late.call(message, "setDelayTimeSec", json.getLong("delaySec"));
+        }
+        if (json.containsKey("delayMs")) {
+            Late.call(message, "setDelayTimeMs", json.getLong("delayMs"));
+        }
+        if (json.containsKey("deliverMs")) {
+            Late.call(message, "setDeliverTimeMs", json.getLong("deliverMs"));
+        }
         if (json.containsKey("properties")) {
             for (Map.Entry<String, Object> entry : json.getJSONObject("properties").entrySet()) {
                 message.putUserProperty(entry.getKey(), String.valueOf(entry.getValue()));
@@ -44,12 +55,29 @@ final class Values {
         return message;
     }
 
-    static List<Message> messages(JSONArray json) {
+    /** What every kind of client has: {instance, namespace, namespaceV2}. */
+    static void place(ClientConfig client, JSONObject command) throws Exception {
+        if (command.containsKey("instance")) {
+            client.setInstanceName(command.getString("instance"));
+        }
+        if (command.containsKey("namespace")) {
+            client.setNamespace(command.getString("namespace"));
+        }
+        if (command.containsKey("namespaceV2")) {
+            Late.call(client, "setNamespaceV2", command.getString("namespaceV2"));
+        }
+    }
+
+    static List<Message> messages(JSONArray json) throws Exception {
         List<Message> messages = new ArrayList<>();
         for (int i = 0; i < json.size(); i++) {
             messages.add(message(json.getJSONObject(i)));
         }
         return messages;
+    }
+
+    static String text(byte[] body) {
+        return new String(body, StandardCharsets.UTF_8);
     }
 
     /** A body of the letters a to z over and over. */
@@ -74,6 +102,10 @@ final class Values {
             json.put("queueOffset", result.getQueueOffset());
             json.put("regionId", result.getRegionId());
             json.put("transactionId", result.getTransactionId());
+            json.put("recallHandle", Late.get(result, "getRecallHandle"));
+            if (result instanceof TransactionSendResult) {
+                json.put("local", ((TransactionSendResult) result).getLocalTransactionState().name());
+            }
         }
         return json;
     }
@@ -96,7 +128,7 @@ final class Values {
         return new JSONObject()
             .fluentPut("msgId", message.getMsgId())
             .fluentPut("topic", message.getTopic())
-            .fluentPut("body", new String(message.getBody(), StandardCharsets.UTF_8))
+            .fluentPut("body", text(message.getBody()))
             .fluentPut("bodyCRC", message.getBodyCRC())
             .fluentPut("flag", message.getFlag())
             .fluentPut("sysFlag", message.getSysFlag())

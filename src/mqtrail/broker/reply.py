@@ -10,8 +10,10 @@ from mqtrail.store import PendingRecord
 from mqtrail.wire import (
     EXT_MSG_REGION,
     EXT_TRACE_ON,
+    PROPERTY_MSG_REGION,
     PROPERTY_PUSH_REPLY_TIME,
     PROPERTY_REPLY_TO_CLIENT,
+    PROPERTY_TRACE_ON,
     MessageSysFlag,
     MQError,
     Peer,
@@ -56,7 +58,9 @@ class ReplyMessages:
         self._send = send
         self._forwards = forwards
         self._writer = writer
-        self._ext = {EXT_MSG_REGION: config.region_id, EXT_TRACE_ON: "true" if config.trace_on else "false"}
+        trace_on = "true" if config.trace_on else "false"
+        self._ext = {EXT_MSG_REGION: config.region_id, EXT_TRACE_ON: trace_on}
+        self._added = {PROPERTY_MSG_REGION: config.region_id, PROPERTY_TRACE_ON: trace_on}
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Push the reply to its addressee and answer once that has answered; at once where it is not connected."""
@@ -65,7 +69,8 @@ class ReplyMessages:
             text = header.properties.encode()
             check_size(text)
             topic, queue_id = self._send.queue_for(header, request, now_ms)
-            properties = decode_properties(text)
+            properties = decode_properties(text) | self._added
+            text = encode_properties(properties).encode()
             client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
             addressee = None if client_id is None else self._clients.producer(client_id)
             place = self._store(peer, header, topic, queue_id, text, request.body, now_ms)

@@ -1,0 +1,88 @@
+"""Transactions of the official clients: ended by their producer, by an answer, by its successor's answer, or never."""
+
+from __future__ import annotations
+
+import pytest
+from interop.driver import Json
+from interop.stage import CLIENTS, OURS, Part, Stage, by_label, labels, properties, wait_for
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+# What is decided at once, and what is answered to each question in turn.
+DECISIONS = {
+    "committed": ("commit", "throw"),
+    "rolled-back": ("rollback", "throw"),
+    "commits-later": ("unknown", "commit"),
+    "rolls-back-later": ("unknown", "rollback"),
+    "throws": ("throw", "unknown,commit"),
+    "never": ("unknown", "unknown"),
+}
+
+
+def transactions(part: Part) -> Json:
+    """Every way a half message can end, and one whose producer was closed before it was asked."""
+    topic, group = part.named("Transactions"), part.named("TransactionGroup")
+    part.make_topic(topic)
+    part.consumer("c", group=group, topics={topic: "*"})
+    part.producer("t", group=part.named("TransactionProducer"), transactions=True)
+    sent = part.labelled(
+        "t",
+        topic,
+        {
+            label: {"keys": f"key-{label}", "tags": "Half", "properties": {"local": local, "check": check}}
+            for label, (local, check) in DECISIONS.items()
+        },
+        "transaction",
+    )
+    heirs = part.named("HeirProducer")
+    part.producer("gone", group=heirs, transactions=True)
+    part.labelled("gone", topic, {"orphan": {"properties": {"local": "unknown", "check": "commit"}}}, "transaction")
+    part.close("gone")
+    part.producer("heir", group=heirs, transactions=True)
+    # a producer that knows no route tells no broker of itself
+    part.labelled("heir", topic, {"plain": {}})
+    handled = part.wait_handled(5, "c")
+    wait_for(lambda: "never" in labels(_given_up(part, topic)), f"never given up on {part.kind}")
+    checks = part.decisions("check", "t", "heir", "gone")
+    return {
+        "sent": [(result["status"], result["local"], result["transactionId"] == result["msgId"]) for result in sent],
+        "local": labels_of(part.decisions("local", "t")),
+        "checked": {label: sum(name == label for name in labels(checks)) for label in (*DECISIONS, "orphan")},
+        "by": sorted({check["producer"].rpartition(":")[2] for check in checks if check["body"] == "orphan"}),
+        "asked": [
+            (
+                check["topic"] == topic,
+                check["transactionId"] == check["properties"]["UNIQ_KEY"],
+                sorted(check["properties"]),
+            )
+            for check in sorted(checks, key=lambda check: check["body"])
+            if check["body"] in ("commits-later", "rolls-back-later")
+        ],
+        "handled": by_label(handled),
+        "given up": by_label(m for m in _given_up(part, topic)),
+    }
+
+
+def labels_of(decisions: list[Json]) -> list[tuple[str, dict[str, str]]]:
+    """Return label and properties of what a producer decided at once."""
+    return [(told["properties"]["label"], properties(told["properties"])) for told in decisions]
+
+
+def _given_up(part: Part, topic: str) -> list[Json]:
+    """The topic's messages among those given up."""
+    found = part.query("heir", GIVEN_UP, "key-never")
+    return [message for message in found if message["properties"].get("REAL_TOPIC", topic) == topic]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_transactions(stage: Stage, client: str) -> None:
+    """What is committed comes, once; what is not never does; what nobody decides is given up after the limit."""
+    ours, apache = stage.play(transactions, client)
+    assert ours == apache
+    assert sorted(ours["handled"]) == ["commits-later", "committed", "orphan", "plain", "throws"]
+    assert all(len(attempts) == 1 for attempts in ours["handled"].values())
+    assert ours["checked"]["committed"] == ours["checked"]["rolled-back"] == 0
+    assert ours["checked"]["throws"] == 2
+    assert ours["checked"]["never"] == OURS["transaction_check_max"]
+    assert ours["by"] == ["heir"]
