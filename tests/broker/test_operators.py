@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from mqtrail.broker.admin_stats import _size_text
 from mqtrail.broker.lane import Lane
 from mqtrail.broker.settings import CHANGEABLE, RETENTION_CONF, read_properties
 from mqtrail.store import Retention
 from mqtrail.wire import (
+    BrokerStatsData,
     ColdDataInfo,
     ConsumeQueueEntries,
     ConsumerStatus,
@@ -16,6 +18,7 @@ from mqtrail.wire import (
     CorrectionOffsets,
     GroupForbidden,
     HaRuntimeInfo,
+    KvTable,
     MessageQueue,
     QueueOffsets,
     RemotingCommand,
@@ -368,3 +371,26 @@ def test_the_page_names_what_can_be_changed() -> None:
         assert f"`{name}`" in told or (name.startswith("wait_") and "`wait_…_ms`" in told), name
     for key in RETENTION_CONF:
         assert f"`{key}`" in told, key
+
+
+def test_runtime_figures() -> None:
+    """28 tells what the index has not seen, and the partition's room in words; a store in memory has none."""
+    bench = filled()
+    table = KvTable.decode(bench.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    assert table["dispatchBehindBytes"] == str(bench.store.behind_size) != "0"
+    assert table["commitLogDirCapacity"] == "Total : 0 B, Free : 0 B."
+    assert [_size_text(size) for size in (1023, 1024, 270_582_939_648)] == ["1023 B", "1.0 KiB", "252.0 GiB"]
+
+
+def test_counts_without_the_brokers_own() -> None:
+    """315: the broker's sums, with and without system topics."""
+    bench = Bench()
+    for topic in ("orders", "TBW102", "orders"):
+        bench.send(topic)
+    bench.pull()
+    bench.advance(20_000)
+    sums = {}
+    for name in ("BROKER_PUT_NUMS", "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"):
+        ext = {"statsName": name, "statsKey": "DefaultCluster"}
+        sums[name] = BrokerStatsData.decode(bench.ask(RequestCode.VIEW_BROKER_STATS_DATA, ext).body).stats_minute.sum
+    assert list(sums.values()) == [3, 2, 2]

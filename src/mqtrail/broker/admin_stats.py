@@ -210,12 +210,14 @@ class StatsRequests:
             "brokerVersionDesc": version_text(MQ_VERSION),
             "commitLogMaxOffset": store.end_offset,
             "commitLogMinOffset": store.min_physical_offset,
+            "commitLogDirCapacity": _capacity_text(*store.disk_capacity),
             "commitLogDiskRatio": round(store.disk_ratio, 4),
             "consumeQueueDiskRatio": round(store.disk_ratio, 4),
             "remainHowManyDataToFlush": f"{store.end_offset - store.flushed_offset} B",
             "runtime": _runtime_text(now_ms - self._boot_ms),
             "startAcceptSendRequestTimeStamp": self._config.start_accept_ms,
             "earliestMessageTimeStamp": self._earliest_ms(),
+            "dispatchBehindBytes": store.behind_size,
         }
         table |= dict.fromkeys(_ALWAYS_ZERO, 0)
         for level, (delivered, end) in self._delays.positions().items():
@@ -254,7 +256,6 @@ _ALWAYS_ZERO = (
     "ackThreadPoolQueueCapacity",
     "ackThreadPoolQueueHeadWaitTimeMills",
     "ackThreadPoolQueueSize",
-    "dispatchBehindBytes",
     "dispatchMaxBuffer",
     "getMessageEntireTimeMax",
     "litePullThreadPoolQueueCapacity",
@@ -274,6 +275,20 @@ _ALWAYS_ZERO = (
     "sendThreadPoolQueueHeadWaitTimeMills",
     "sendThreadPoolQueueSize",
 )
+
+
+def _capacity_text(total_size: int, free_size: int) -> str:
+    return f"Total : {_size_text(total_size)}, Free : {_size_text(free_size)}."
+
+
+def _size_text(size: int) -> str:
+    """Return a size as Java's tools print it: 252.0 GiB."""
+    number, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if number < 1024:
+            break
+        number, unit = number / 1024, larger
+    return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
 
 
 def _runtime_text(span_ms: int) -> str:

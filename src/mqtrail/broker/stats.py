@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from mqtrail.wire import is_system_topic
+
 SAMPLE_MS: Final = 10_000
 _HOUR_EVERY: Final = 60  # samples of the minute window between two of the hour window
 _DAY_EVERY: Final = 360
@@ -160,12 +162,16 @@ class Statistics:
             add("TOPIC_PUT_NUMS", topic, counter.count, counter.times)
             add("TOPIC_PUT_SIZE", topic, counter.size, counter.times)
             add("BROKER_PUT_NUMS", self._cluster, counter.count, counter.times)
+            if not is_system_topic(topic):
+                add("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, counter.count, counter.times)
         for (topic, queue_id, group), counter in self._gets.items():
             add("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", counter.count, counter.times)
             add("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", counter.size, counter.times)
             add("GROUP_GET_NUMS", f"{topic}@{group}", counter.count, counter.times)
             add("GROUP_GET_SIZE", f"{topic}@{group}", counter.size, counter.times)
             add("BROKER_GET_NUMS", self._cluster, counter.count, counter.times)
+            if not is_system_topic(topic):
+                add("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, counter.count, counter.times)
         for (topic, group), counter in self._send_backs.items():
             add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.count, counter.times)
         for name, table in (("ACK", self._acks), ("CK", self._check_points)):

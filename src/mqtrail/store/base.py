@@ -157,6 +157,10 @@ class MessageStore(Protocol):
     def disk_ratio(self) -> float:
         """How full the partition is, 0 to 1."""
 
+    @property
+    def disk_capacity(self) -> tuple[int, int]:
+        """Bytes of the partition, and how many are free; (0, 0) for a store in memory."""
+
     def append(self, records: Sequence[PendingRecord], now_ms: int) -> list[Appended]:
         """Store all of records, in order, or none. Store times never run backwards.
 

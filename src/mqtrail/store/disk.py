@@ -76,6 +76,9 @@ class Disk(Protocol):
     def usage(self) -> float:
         """Return how full the partition is, 0 to 1."""
 
+    def capacity(self) -> tuple[int, int]:
+        """Return the partition's bytes, and how many of them are free; (0, 0) where that means nothing."""
+
     def close(self) -> None:
         """Give back the locks and descriptors."""
 
@@ -361,6 +364,11 @@ class RealDisk:
         stat = os.statvfs(self._root)
         used = stat.f_blocks - stat.f_bfree
         return used / max(1, used + stat.f_bavail)
+
+    def capacity(self) -> tuple[int, int]:
+        """Return the partition's bytes, and how many of them are free."""
+        stat = os.statvfs(self._root)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
     def close(self) -> None:
         """Give back the locks and descriptors."""

@@ -95,6 +95,10 @@ class MemoryDisk:
         """Return 0: memory is never full here."""
         return 0.0
 
+    def capacity(self) -> tuple[int, int]:
+        """Return nothing: memory is not a partition."""
+        return 0, 0
+
     def close(self) -> None:
         """Give back the lock."""
         self._locked = False

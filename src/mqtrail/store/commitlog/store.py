@@ -244,6 +244,11 @@ class CommitLogStore:
         return self.config.retention_ms
 
     @property
+    def disk_capacity(self) -> tuple[int, int]:
+        """Bytes of the partition, and how many are free; (0, 0) in memory."""
+        return self._disk.capacity()
+
+    @property
     def is_full(self) -> bool:
         """Whether sends are refused because the disk is."""
         return self._full
