@@ -10,11 +10,13 @@ both accept.
 Source: AclClientRPCHook, AclSigner, AclUtils.combineRequestContent, apache/rocketmq client/ and acl/.
 """
 
+import hashlib
 import hmac
 from binascii import b2a_base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 from .codes import VERSION_UNIQUE_KEY_UNSIGNED
 from .command import RemotingCommand
@@ -22,6 +24,11 @@ from .errors import InvalidParameter
 from .headers import EXT_ACCESS_KEY, EXT_SIGNATURE, EXT_UNIQUE_KEY_QUERY
 
 EXT_SECURITY_TOKEN: Final = "SecurityToken"
+KEYS_KEPT_MAX: Final = 1_024  # keys whose hashes are kept begun
+
+_BLOCK_SIZE: Final = 64  # bytes, of SHA-1 (RFC 2104)
+_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +63,19 @@ def signed_content(ext: Mapping[str, str], body: bytes, version: int) -> bytes:
 
 def signature_of(content: bytes, secret_key: bytes) -> bytes:
     """Return the signature as it stands in the ext field: base64, 28 ASCII bytes."""
-    return b2a_base64(hmac.digest(secret_key, content, "sha1"), newline=False)
+    inner, outer = _begun(secret_key)
+    inner, outer = inner.copy(), outer.copy()
+    inner.update(content)
+    outer.update(inner.digest())
+    return b2a_base64(outer.digest(), newline=False)
+
+
+@lru_cache(maxsize=KEYS_KEPT_MAX)
+def _begun(secret_key: bytes) -> tuple[Any, Any]:
+    """Return both hashes of HMAC with the key in them: to copy them takes half the time of hmac.digest."""
+    key = hashlib.sha1(secret_key).digest() if len(secret_key) > _BLOCK_SIZE else secret_key
+    key = key.ljust(_BLOCK_SIZE, b"\0")
+    return hashlib.sha1(key.translate(_INNER)), hashlib.sha1(key.translate(_OUTER))
 
 
 def sign(command: RemotingCommand, credentials: Credentials) -> None:
