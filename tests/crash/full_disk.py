@@ -12,8 +12,15 @@ import sys
 from pathlib import Path
 
 from mqtrail.net import ConnectionPool
-from mqtrail.wire import RemotingCommand, RequestCode, ResponseCode, SendMessageHeader
-from tests.node.helpers import read_all
+from mqtrail.wire import (
+    PullHeader,
+    PullSysFlag,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SendMessageHeader,
+    decode_records,
+)
 
 from .rounds import QUEUES, KilledNode, create_topic
 
@@ -21,6 +28,7 @@ DISK_SIZE = 96 << 20
 BODY_SIZE = 64 << 10
 TOPIC = "full"
 REQUEST_MS = 10_000
+KEEPING = {"force_ratio": 1.0}  # else a broker on a full disk makes room by removing the oldest segments, as Apache's
 ROOM_S_MAX = 20.0
 
 
@@ -35,7 +43,7 @@ def run_full_disk(folder: Path) -> int:
 async def fill_disk(folder: Path, *, sync_flush: bool) -> None:
     """Fill the disk under a broker, kill it, start it, make room."""
     ballast = folder / "ballast"
-    async with KilledNode(folder / "data", folder.parent / "full.log", sync_flush=sync_flush) as node:
+    async with KilledNode(folder / "data", folder.parent / "full.log", sync_flush=sync_flush, store=KEEPING) as node:
         await node.start()
         await create_topic(node.broker, TOPIC)
         pool = ConnectionPool()
@@ -87,7 +95,17 @@ async def _send_until_refused(pool: ConnectionPool, broker: str, acknowledged: l
 
 
 async def _all_there(pool: ConnectionPool, broker: str, acknowledged: list[bytes]) -> None:
-    found = {message.body for message in await read_all(pool, broker, TOPIC, range(QUEUES))}
+    found: set[bytes] = set()
+    for queue_id in range(QUEUES):
+        offset = 0
+        while True:
+            header = PullHeader("reader", TOPIC, queue_id, offset, 32, int(PullSysFlag.SUBSCRIPTION), 0, 0, "*")
+            reply = await pool.request(broker, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), REQUEST_MS)
+            if reply.code == ResponseCode.PULL_NOT_FOUND:
+                break
+            assert reply.code == ResponseCode.SUCCESS, (reply.code, reply.remark)
+            found |= {message.body for message in decode_records(reply.body)}
+            offset = int(reply.ext["nextBeginOffset"])
     lost = [body.split(b":")[0] for body in acknowledged if body not in found]
     assert not lost, f"acknowledged and lost: {lost[:10]}"
 

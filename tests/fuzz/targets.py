@@ -21,7 +21,7 @@ from .frames import FrameMaker
 
 START_MS = 1_700_000_000_000
 PEER = Peer(PeerId(7), Host("10.0.0.7", 40_007))
-SLOW_S = 5.0  # one frame; anything near it hangs a broker
+SLOW_S = 5.0  # of the processor, for one frame; anything near it hangs a broker
 STORE = CommitLogConfig(
     segment_size=1 << 22,
     queue_entries=1_000,
@@ -56,12 +56,12 @@ class Target:
         """Take so many frames. Bug: one of them was too much; the frame is told."""
         for _ in range(count):
             frame = self._frames.next()
-            began_s = time.monotonic()
+            began_s = time.process_time()
             try:
                 self.take(frame)
             except Exception as error:
                 raise Bug(f"{type(self).__name__}: {type(error).__name__}: {error}\nframe: {frame.hex()}") from error
-            if (took_s := time.monotonic() - began_s) > SLOW_S:
+            if (took_s := time.process_time() - began_s) > SLOW_S:
                 raise Bug(f"{type(self).__name__}: {took_s:.1f} s for one frame\nframe: {frame.hex()}")
 
 
