@@ -8,10 +8,13 @@ import pytest
 from mqtrail.broker import Lane
 from mqtrail.wire import (
     BatchItem,
+    ConsumerData,
     Credentials,
     Frame,
+    HeartbeatData,
     Peer,
     RemotingCommand,
+    SubscriptionData,
     TopicConfig,
     encode_batch,
     encode_command,
@@ -83,7 +86,16 @@ def test_signed_requests_take_the_lane(files: Twins) -> None:
     files.handled = 0
     files.feed(signed(310, SEND, b"again"))
     assert files.handled == 0
-    files.feed(signed(11, PULL))  # the subscription of an unknown consumer: handle answers
+    data = HeartbeatData(
+        client_id="c",
+        consumer_data_set=(ConsumerData("groupC", subscription_data_set=(SubscriptionData.build("topicB", "*"),)),),
+    )
+    files.feed(signed(34, {}, data.encode()))
+    files.handled = 0
+    found = files.feed(signed(11, PULL))
+    assert b'"remark":"FOUND"' in found
+    assert b"hello" in found
+    assert files.handled == 0
     logs = [one.broker.store.end_offset for one in (files.fast, files.general)]
     assert logs[0] == logs[1] > 0
 
