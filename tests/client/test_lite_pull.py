@@ -327,6 +327,21 @@ def test_trouble_with_a_broker_passes() -> None:
     run(main())
 
 
+def test_an_old_broker_is_pulled_plainly() -> None:
+    """Brokers of 4.9 refuse the request of lite pulls: the plain one does the same."""
+
+    async def main() -> None:
+        async with fake_cluster({"orders": 1}) as cluster:
+            (broker,) = cluster.brokers
+            broker.script = on_code(RequestCode.LITE_PULL_MESSAGE, refuse(3, "request type 361 not supported"))
+            put(broker, "orders", b"0", b"1")
+            async with lite(cluster.namesrv, {"orders": "*"}, pull_batch_count=1) as consumer:
+                assert await bodies_of(consumer, 2) == [b"0", b"1"]
+            assert len(broker.of(RequestCode.LITE_PULL_MESSAGE)) == 1
+
+    run(main())
+
+
 def test_close_ends_iteration() -> None:
     """Whoever waits for a message is told that there will be none."""
 

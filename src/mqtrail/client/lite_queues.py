@@ -30,6 +30,7 @@ from mqtrail.wire import (
     ProcessQueueInfo,
     PullSysFlag,
     RequestCode,
+    RequestCodeNotSupported,
     SubscriptionData,
 )
 
@@ -60,6 +61,7 @@ class LiteQueues:
         self._config = config
         self._queues: dict[MessageQueue, tuple[LiteQueue, asyncio.Task[None]]] = {}
         self._paused: set[MessageQueue] = set()
+        self._old_brokers: set[str] = set()  # those of 4.9, which know no request of lite pulls
         self._last: LiteQueue | None = None
         self._filled = asyncio.Event()
 
@@ -224,6 +226,11 @@ class LiteQueues:
             try:
                 broker_id = await self._pull(lite, broker_id)
                 wait_ms = 0
+            except RequestCodeNotSupported as error:
+                known = lite.queue.broker_name in self._old_brokers
+                log.info("consumer.lite_pull_unsupported", broker=lite.queue.broker_name, error=str(error))
+                self._old_brokers.add(lite.queue.broker_name)
+                wait_ms = config.pull_error_ms if known else 0
             except FlowControl:
                 wait_ms = config.broker_flow_control_ms
             except (MQError, OSError) as error:
@@ -232,6 +239,10 @@ class LiteQueues:
                 )
                 wait_ms = config.pull_error_ms
             await asyncio.sleep(wait_ms / 1000)
+
+    def _code(self, broker_name: str) -> RequestCode:
+        old = broker_name in self._old_brokers
+        return RequestCode.PULL_MESSAGE if old else RequestCode.LITE_PULL_MESSAGE
 
     def _is_full(self, lite: LiteQueue) -> bool:
         config = self._config
@@ -268,7 +279,7 @@ class LiteQueues:
             FLAGS,
             config.suspend_ms,
             asked,
-            code=RequestCode.LITE_PULL_MESSAGE,
+            code=self._code(queue.broker_name),
         )
         address = pull_address(self._client, queue, broker_id)
         begun_ms = lite.last_pull_ms = now_ms()

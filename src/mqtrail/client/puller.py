@@ -83,6 +83,7 @@ class Puller:
     async def run(self) -> None:
         """Pull until cancelled or the queue is dropped."""
         held, work, config = self._process_queue, self._work, self._config
+        unknown = False
         while not (held.dropped or held.closing):
             await work.flow.opened()
             if not work.may_pull(held) or held.queue.topic not in work.subscriptions:
@@ -99,7 +100,9 @@ class Puller:
                 name = queue_name(held.queue)
                 log.info("consumer.subscription_unknown", group=work.group, queue=name, error=str(refusal))
                 await work.client.heartbeat()
-                await asyncio.sleep(config.pull_error_ms / 1000)
+                if unknown:  # it was told before, and that did not help
+                    await asyncio.sleep(config.pull_error_ms / 1000)
+                unknown = True
             except (MQError, OSError) as error:
                 if not held.dropped:
                     log.warning(
@@ -107,6 +110,7 @@ class Puller:
                     )
                 await asyncio.sleep(config.pull_error_ms / 1000)
             else:
+                unknown = False
                 # One turn of the loop at least, so that a queue that always answers at once starves nobody.
                 await asyncio.sleep(config.pull_interval_ms / 1000)
 
