@@ -161,7 +161,11 @@ def test_lite_pull_members_share(tmp_path: Path) -> None:
                 config = replace(LITE, auto_commit=False)
                 members = [LitePullConsumer("CG", namesrv, {"orders": "*"}, config=config) for _ in range(2)]
                 async with members[0], members[1]:
-                    await until(lambda: [len(member.assignment) for member in members] == [2, 2])
+                    await until(
+                        lambda: (
+                            sorted(queue.queue_id for member in members for queue in member.assignment) == [0, 1, 2, 3]
+                        )
+                    )
                     seen: Counter[bytes] = Counter()
                     while len(seen) < 40:
                         for member in members:

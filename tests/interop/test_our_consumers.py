@@ -245,7 +245,9 @@ def test_lite_pull(apache: ApacheCluster) -> None:
             ]
             seen: Counter[bytes] = Counter()
             async with members[0], members[1]:
-                await until(lambda: [len(member.assignment) for member in members] == [2, 2])
+                await until(
+                    lambda: sorted(queue.queue_id for member in members for queue in member.assignment) == [0, 1, 2, 3]
+                )
                 async with asyncio.timeout(60):
                     while len(seen) < 40:
                         for member in members:
