@@ -202,6 +202,13 @@ def test_the_cluster(mqtrail: Command) -> None:
     assert mqtrail("cluster", "wipe", "broker-a", "--yes").code == 0
     assert mqtrail("cluster", "unwipe", "broker-a").code == 0
     assert mqtrail("cluster", "clean", "everything").code == 2
+    assert mqtrail("cluster", "clean", "queues").code == 2
+    assert mqtrail("cluster", "clean", "queues", "--yes").code == 0
+    assert mqtrail("cluster", "clean", "logs", "--broker", "broker-a", "--yes").code == 0
+    assert mqtrail("topic", "clean", "--yes").code == 0
+    assert mqtrail("cluster", "config", "fileReservedTime=70", "--broker", "broker-a", "--yes").code == 0
+    changed = mqtrail("cluster", "config", "fileReservedTime", "--json").json["brokers"]
+    assert changed == {"broker-a": {"fileReservedTime": "70"}, "broker-b": {"fileReservedTime": "72"}}
     assert "listenPort" in mqtrail("cluster", "namesrv").out
     assert mqtrail("cluster", "kv", "N").code == 1
     assert mqtrail("cluster", "kv", "N", "k=v", "--yes").code == 0
@@ -254,6 +261,8 @@ def test_dead_letters_and_consuming_by_hand(mqtrail: Command, server: Embedded) 
         assert delivery is not None
         delivery.retry(-1)
         assert mqtrail("message", "resend", "CG-dead").code == 2
+        with SyncAdmin(server.namesrv_address) as admin:
+            until(lambda: "%DLQ%CG-dead" in admin.topics())
         (row,) = mqtrail("message", "resend", "CG-dead", "--id", sent.msg_id, "--yes", "--json").rows
         assert (row["msg_id"], row["done"]) == (sent.msg_id, True)
         delivery = consumer.receive(20_000)

@@ -1,5 +1,6 @@
 """Admin against our own brokers: each question and each change, and what is told of the brokers that fail."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -219,8 +220,9 @@ def test_dead_letters_go_back(cluster: Embedded, admin: SyncAdmin) -> None:
             delivery = consumer.receive(20_000)
             assert delivery is not None
             delivery.retry(-1)
+        until(lambda: dlq_topic("DG") in admin.topics())
+        until(lambda: {letter.msg_id for letter in admin.messages(dlq_topic("DG"))} == ids)
         letters = list(admin.messages(dlq_topic("DG")))
-        assert {letter.msg_id for letter in letters} == ids
         chosen = letters[0].msg_id
         (resent,) = admin.resend_dead_letters("DG", msg_ids=frozenset({chosen}))
         assert resent.error is None
@@ -273,3 +275,50 @@ def test_users_and_policies(admin: SyncAdmin) -> None:
     assert all(len(acls) == 1 for acls in admin.acls("ann").values())
     assert admin.delete_acl("User:ann").complete
     assert admin.delete_user("ann").complete
+
+
+def test_upkeep_and_settings_at_run_time(admin: SyncAdmin) -> None:
+    """Every master does it, or says why not."""
+    assert admin.clean_unused_topics().complete
+    assert admin.clean_expired_queues().complete
+    assert admin.delete_expired_logs().complete
+    assert admin.set_broker_config({"fileReservedTime": "71"}, broker="broker-a").complete
+    kept = {name: admin.broker_config(address)["fileReservedTime"] for name, address in admin.masters().items()}
+    assert kept == {"broker-a": "71", "broker-b": "72"}
+    assert not admin.set_broker_config({"brokerName": "x\ny"}).complete
+    assert admin.set_namesrv_config({"orderMessageEnable": "true"}).complete
+    (settings,) = admin.namesrv_config().values()
+    assert settings["orderMessageEnable"] == "true"
+    address = admin.masters()["broker-a"]
+    assert admin.broker_stats(address, "TOPIC_PUT_NUMS", "orders").stats_day.sum >= 0
+    assert "CG" in admin.broker_consume_stats(address).consume_stats
+    assert admin.ha_status(address).startswith("{")
+    assert admin.delay_offsets(address).offset_table is not None
+
+
+def test_what_a_live_group_says(cluster: Embedded, admin: SyncAdmin) -> None:
+    """Its offsets in memory, its time behind, its filter's word on an entry, and a message given to it by hand."""
+    handled: list[bytes] = []
+    consumer = SyncConsumer("CG3", cluster.namesrv_address, {"orders": "A"}, config=QUICK)
+    running = threading.Thread(target=consumer.run, args=(lambda delivery: handled.append(delivery.body),))
+    running.start()
+    try:
+        until(lambda: len(handled) >= 10)
+        until(lambda: all(one.connection_set for one in admin.group_connections("CG3").values()))
+        status = admin.consumer_status("CG3", "orders")
+        assert status.complete
+        assert all(one.consumer_table for one in status.values())
+        assert all(one.consume_time_span_set for one in admin.consume_time_spans("CG3", "orders").values())
+        queue = admin.queues("orders")[0]
+        assert [entry.eval for entry in admin.consume_queue(queue, 0, 1, group="CG3").queue_data] == [True]
+        message = admin.message_at_offset(queue, 0)
+        count = len(handled)
+        done = admin.consume_directly(message, "CG3")
+        assert [result.consume_result for result in done.values()] == ["CR_SUCCESS"]
+        assert handled[count:] == [message.body]
+        until(lambda: {track.group: track.status for track in admin.message_tracks(message)}["CG3"] == "CONSUMED")
+        gone = admin.consume_directly(message, "CG3", client_id="nobody")
+        assert (dict(gone.found), list(gone.failures)) == ({}, ["nobody"])
+    finally:
+        consumer.close()
+        running.join(10)
