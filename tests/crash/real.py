@@ -79,7 +79,7 @@ class RealLink(asyncio.Protocol):
     def to_server(self, data: bytes) -> None:
         if self._transport is None:
             self._early.append(data)
-        else:
+        elif not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:

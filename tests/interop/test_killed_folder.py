@@ -1,0 +1,51 @@
+"""What kill -9 left of our broker, round after round, is then opened by Apache's broker."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from interop.apache import ApacheBroker, ApacheNameServer
+from interop.probe import wait_until
+
+from mqtrail.client import QueueReader
+from mqtrail.wire import decode_records
+from tests.crash.rounds import BROKER, QUEUES, SEGMENT_SIZE, kill_rounds
+from tests.sim.clients import number_of
+from tests.sim.cluster import TOPIC
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+ROUNDS = 3
+PROPERTIES = {"mappedFileSizeCommitLog": str(SEGMENT_SIZE), "autoCreateTopicEnable": "false"}
+
+
+@pytest.mark.parametrize("sync_flush", [False, True], ids=["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_apache_serves_what_kills_left(sync_flush: bool, tmp_path: Path) -> None:
+    """Every promise was kept, and a real broker hands out the same messages at the same offsets."""
+    history, problems = asyncio.run(kill_rounds(tmp_path, sync_flush=sync_flush, rounds=ROUNDS, seed=7))
+    assert problems == []
+    wanted = {
+        (read.place.queue_id, read.place.offset): read.number
+        for read in history.reads
+        if read.reader == "audit" and read.place.topic == TOPIC
+    }
+    assert len(wanted) > 100
+    namesrv = ApacheNameServer("5.3.3", tmp_path / "namesrv").start()
+    broker = ApacheBroker(
+        "5.3.3", tmp_path / "apache", namesrv.address, name=BROKER, store=tmp_path / "data" / BROKER,
+        properties=PROPERTIES,
+    )  # fmt: skip
+    try:
+        broker.start()
+        with QueueReader(namesrv.address) as reader:
+            wait_until(lambda: len(reader.queues(TOPIC)) == QUEUES, "the route", 30)
+            found = {
+                (message.queue_id, message.queue_offset): number_of(message.body)
+                for queue in reader.queues(TOPIC)
+                for result in reader.read_range(queue, *reader.range(queue))
+                for message in decode_records(b"".join(result.records))
+            }
+        assert found == wanted
+    finally:
+        broker.kill()
+        namesrv.kill()
