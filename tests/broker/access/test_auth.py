@@ -8,6 +8,8 @@ from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.wire import (
     AclInfo,
+    BatchAck,
+    BatchAckBody,
     ConsumerData,
     Credentials,
     HeartbeatData,
@@ -159,6 +161,10 @@ def test_bodies_name_resources(guarded: Guarded) -> None:
     assert guarded.ask("alice", 34, {}, beat).code == 0
     assert guarded.ask("alice", 41, {}, lock).code == 0
     assert guarded.ask("alice", 34, {}, b"no json").code == 16
+    acks = BatchAckBody("broker-a", (BatchAck("billing", "stock"),)).encode()
+    assert guarded.ask("alice", 200151, {}, acks).code == 16
+    acks = BatchAckBody("broker-a", (BatchAck("billing", "orders"),)).encode()
+    assert guarded.ask("alice", 200151, {}, acks).code != 16
 
 
 @pytest.mark.parametrize(

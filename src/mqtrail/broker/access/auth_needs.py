@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from mqtrail.wire import (
     RETRY_PREFIX,
+    BatchAckBody,
     BodyError,
     HeartbeatData,
     LockBatchBody,
@@ -189,6 +190,13 @@ def _locks(command: RemotingCommand) -> Sequence[Need]:
     ]
 
 
+def _acks(command: RemotingCommand) -> Sequence[Need]:
+    named = dict.fromkeys((ack.group, ack.topic) for ack in BatchAckBody.decode(command.body).acks)
+    return [
+        Need(resource, _SUB) for group, topic in named for resource in (group_resource(group), topic_resource(topic))
+    ]
+
+
 def _made_topics(command: RemotingCommand) -> Sequence[Need]:
     topics = TopicConfigList.decode(command.body).topic_config_list
     return [Need(topic_resource(config.topic), ("Create",)) for config in topics]
@@ -213,6 +221,7 @@ SPECIAL: Final[Mapping[int, Callable[[RemotingCommand], Sequence[Need]]]] = {
     Code.LOCK_BATCH_MQ: _locks,
     Code.UNLOCK_BATCH_MQ: _locks,
     # 5.3.3 asks nothing more of a known user for these.
+    Code.BATCH_ACK_MESSAGE: _acks,
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _made_topics,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _made_groups,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _made_groups,

@@ -28,6 +28,7 @@ from mqtrail.wire import (
     EXT_ACCESS_KEY,
     RETRY_PREFIX,
     TRACE_TOPIC,
+    BatchAckBody,
     BodyError,
     HeartbeatData,
     InvalidParameter,
@@ -218,6 +219,14 @@ def _heartbeat(command: RemotingCommand) -> Sequence[Need]:
     return needs
 
 
+def _acks(command: RemotingCommand) -> Sequence[Need]:
+    try:
+        acks = BatchAckBody.decode(command.body).acks
+    except BodyError as error:
+        raise AclRefusal(str(error)) from error
+    return [need for ack in acks for need in ((ack.topic, SUB), (_group(ack.group), SUB))]
+
+
 _NEEDS: Final[Mapping[int, Callable[[RemotingCommand], Sequence[Need]]]] = {
     RequestCode.SEND_MESSAGE: _send("topic", "group"),
     RequestCode.SEND_MESSAGE_V2: _send("b", "a"),
@@ -232,6 +241,10 @@ _NEEDS: Final[Mapping[int, Callable[[RemotingCommand], Sequence[Need]]]] = {
     RequestCode.SEND_BATCH_MESSAGE: _send("b", "a"),
     RequestCode.LITE_PULL_MESSAGE: _read(topic="topic", group="consumerGroup"),
     RequestCode.POP_MESSAGE: _read(topic="topic", group="consumerGroup"),
+    RequestCode.ACK_MESSAGE: _read(topic="topic", group="consumerGroup"),
+    RequestCode.BATCH_ACK_MESSAGE: _acks,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _read(topic="topic", group="consumerGroup"),
+    RequestCode.PEEK_MESSAGE: _read(topic="topic", group="consumerGroup"),
 }
 
 
