@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from interop.apache import ApacheBroker, ApacheNameServer
 from interop.probe import wait_until
-
-from mqtrail.client import QueueReader
-from mqtrail.wire import decode_records
 from tests.crash.rounds import BROKER, QUEUES, SEGMENT_SIZE, kill_rounds
 from tests.sim.clients import number_of
 from tests.sim.cluster import TOPIC
+
+from mqtrail.client import QueueReader
+from mqtrail.wire import decode_records
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
