@@ -490,6 +490,29 @@ def test_held_pulls_wake(tag: str) -> None:
     assert len(woken) == (1 if tag == "TagA" else 0)
 
 
+@pytest.mark.parametrize("tag", ["TagA", "TagC"])
+def test_held_pops_wake(tag: str) -> None:
+    """A pop that waits gets what the lane takes in, if its tags let it through, and leaves the same check point."""
+    twins = Twins()
+    ext = {
+        "consumerGroup": "g",
+        "topic": "orders",
+        "queueId": "-1",
+        "maxMsgNums": "8",
+        "invisibleTime": "60000",
+        "pollTime": "15000",
+        "bornTime": "0",
+        "initMode": "0",
+        "exp": tag,
+    }
+    twins.feed(encode_command(RemotingCommand(RequestCode.POP_MESSAGE, ext, opaque=77)), OTHER)
+    assert len(twins.fast.broker.writer.watched) == 3
+    twins.feed(sends(1))
+    twins.check()
+    woken = [peer for peer, _, _ in twins.written[0] if peer == OTHER.id]
+    assert len(woken) == (1 if tag == "TagA" else 0)
+
+
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("on", [False, True])
 def test_expressions_are_served_alike(on: bool, binary: bool) -> None:

@@ -21,6 +21,7 @@ from mqtrail.wire import (
     TopicList,
     TopicNotExist,
     answer,
+    pop_retry_topic,
 )
 
 from .offsets import OffsetTable
@@ -66,18 +67,23 @@ class TopicRequests:
         return answer(peer, request)
 
     def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """215: forget a topic, its queues and the groups' offsets in it. A topic that is not there is no error."""
+        """215: forget a topic, its queues and the groups' offsets in it, and where groups popped it their retry topics.
+
+        A topic that is not there is no error.
+        """
         topic = TopicHeader.from_ext(request.ext).topic
         if not topic.strip():
             raise InvalidParameter("The specified topic is blank.")
         if self._topics.is_system(topic):
             raise InvalidParameter(f"The topic[{topic}] is conflict with system topic.")
-        if self._topics.delete(topic, now_ms):
-            self._offsets.forget_topic(topic)
-            self._store.delete_topic(topic)
-            if self._stats is not None:
-                self._stats.forget_topic(topic)
-            self.on_deleted(topic)
+        groups = self._offsets.groups_of(topic)
+        for name in (topic, *(pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True))):
+            if self._topics.delete(name, now_ms):
+                self._offsets.forget_topic(name)
+                self._store.delete_topic(name)
+                if self._stats is not None:
+                    self._stats.forget_topic(name)
+                self.on_deleted(name)
         return answer(peer, request)
 
     def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:

@@ -443,6 +443,17 @@ def test_statistics(bench: Bench) -> None:
     assert stats.windows("GROUP_CK_NUMS", "orders@g") is not None
 
 
+def test_deleted_with_its_retry_topics(bench: Bench) -> None:
+    """A topic that is deleted takes the retry topics of the groups that popped it along."""
+    send(bench, "a")
+    pop(bench)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert RETRY in bench.broker.topics
+    assert bench.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}).code == ResponseCode.SUCCESS
+    assert RETRY not in bench.broker.topics
+    assert bench.broker.offsets.get("g", RETRY, 0) is None
+
+
 def test_deleted_topic_is_not_revived(bench: Bench) -> None:
     """Check points of a topic or group that is gone are passed by."""
     send(bench, "a")
