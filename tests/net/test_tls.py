@@ -318,6 +318,17 @@ def test_reads_apaches_file() -> None:
         read_tls_properties("nonsense")
 
 
+def test_a_client_reads_apaches_file(tmp_path: Path) -> None:
+    """One call from tls.properties to a client's config."""
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.enable=true\ntls.client.authServer=true\ntls.client.trustCertPath=/ca.pem\n")
+    assert TlsClientConfig.read(file) == TlsClientConfig(enable=True, trust_path=Path("/ca.pem"))
+    file.write_text("tls.enable=TRUE\ntls.client.authServer=false\ntls.client.keyPassword=\n")
+    assert TlsClientConfig.read(file) == TlsClientConfig(enable=True, verify=False)
+    with pytest.raises(TlsError, match="cannot be read"):
+        TlsClientConfig.read(tmp_path / "none")
+
+
 def test_validity_is_read(papers: Papers) -> None:
     """The two times of a certificate, as OpenSSL tells them."""
     end = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)

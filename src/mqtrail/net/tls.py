@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from mqtrail.net.certificates import validity
 from mqtrail.net.java_properties import read_properties
@@ -99,6 +99,21 @@ class TlsClientConfig:
             raise TlsError("found one of cert_path and key_path (tls.client.certPath, keyPath), expected both or none")
         if self.verify_host and not self.verify:
             raise TlsError("found verify_host without verify, expected both: a name that nobody vouches for is none")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return what a tls.properties of Apache's says to clients. TlsError: it cannot be read."""
+        try:
+            told = read_tls_properties(path.read_text("utf-8")).client
+        except (OSError, UnicodeDecodeError) as error:
+            raise TlsError(f"{path} cannot be read ({error}): expected a tls.properties") from error
+        values: dict[str, Any] = {}
+        for name, text in told.items():
+            if name in ("enable", "verify"):
+                values[name] = text.lower() == "true"
+            else:
+                values[name] = Path(text) if name.endswith("_path") and text else text or None
+        return cls(**{name: value for name, value in values.items() if value is not None})
 
     def context(self) -> ssl.SSLContext | None:
         """Return what handshakes are made with; None: connections are plain. TlsError names the file."""
