@@ -268,7 +268,8 @@ def test_lite_pull(apache: ApacheCluster) -> None:
                 (last,) = await reader.poll(timeout_ms=20_000)
                 assert last.queue_offset == end - 1
                 assert await reader.offset_for_timestamp(queue, last.store_timestamp_ms) <= end - 1
-                assert await reader.offset_for_timestamp(queue, last.store_timestamp_ms + 3_600_000) == end
+                beyond = await reader.offset_for_timestamp(queue, last.store_timestamp_ms + 3_600_000)
+                assert beyond == (end - 1 if apache.version.startswith("4.") else end)
                 reader.pause(queue)
                 reader.resume(queue)
 

@@ -9,34 +9,28 @@ A queue's offset is committed only up to its lowest unsettled message, so a mess
 Source: DefaultMQPushConsumerImpl, ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService, RocketMQ 5.x client.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar, overload
 
 from mqtrail.client.allocate import Allocation, Averagely
 from mqtrail.client.batch import Batch
 from mqtrail.client.config import NAMESRV_DEFAULT
-from mqtrail.client.consume_stats import SAMPLE_MS, ConsumeStats
 from mqtrail.client.consumer_config import ConsumerConfig
 from mqtrail.client.delivery import Delivery
-from mqtrail.client.errors import ClientClosed, ClientError, RouteNotFound
+from mqtrail.client.errors import ClientClosed, ClientError
 from mqtrail.client.flow import Flow
 from mqtrail.client.handing import Hands
 from mqtrail.client.handlers import AnyHandler, BatchHandler, Handler, Handlers
 from mqtrail.client.held_queues import HeldQueues
 from mqtrail.client.hooks import ConsumeHook
-from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
-from mqtrail.client.listening import RebalanceListener, tell
-from mqtrail.client.naming import Names
-from mqtrail.client.offsets import open_offsets
+from mqtrail.client.listening import RebalanceListener
+from mqtrail.client.member import Member
 from mqtrail.client.popped import PoppedQueues, PopQueue
 from mqtrail.client.ready import Ready
 from mqtrail.client.rebalance import Rebalancer, Share
-from mqtrail.client.serving import ConsumerServices
 from mqtrail.client.start_offset import StartOffsets
-from mqtrail.client.subscriptions import Expression, Subscriptions
-from mqtrail.client.trace import ClientTracer
+from mqtrail.client.subscriptions import Expression
 from mqtrail.net import Log
 from mqtrail.wire import (
     RETRY_PREFIX,
@@ -44,11 +38,8 @@ from mqtrail.wire import (
     ConsumerData,
     MessageModel,
     MessageQueue,
-    MQError,
     ProcessQueueInfo,
-    RemotingCommand,
     pop_retry_topic,
-    validate_group,
 )
 
 log = Log()
@@ -59,7 +50,7 @@ B = TypeVar("B", bound=BatchHandler)
 EXPIRED_CHECK_MAX_MS, EXPIRED_CHECK_MIN_MS = 60_000, 100
 
 
-class Consumer:
+class Consumer(Member):
     """One member of a consumer group. Use it with `async with`, from one event loop.
 
     subscriptions: topic -> `*`, or tags as in `TagA || TagB`, or Sql("a > 5"); all members of a group must subscribe
@@ -81,70 +72,30 @@ class Consumer:
         allocation: Allocation | None = None,
         on_rebalance: RebalanceListener | None = None,
     ) -> None:
-        validate_group(group)
         self.config = config = config or ConsumerConfig()
-        self._own_client = client is None
-        self._client = client or ClientInstance(namesrv, config.instance)
-        self._names = Names(group, self._client.config.namespace)
-        self.group = self._names.group
+        super().__init__(group, namesrv, subscriptions, trace, config, client, hooks, on_rebalance)
         self._clustering = config.model is MessageModel.CLUSTERING
         self._allocation = allocation or Averagely()
-        self._on_rebalance = on_rebalance
-        self._subscriptions = Subscriptions(self._names)
-        for topic, expression in (subscriptions or {}).items():
-            self._subscriptions.put(topic, expression)
-        self._tracer = ClientTracer(self._client, group, config.trace, "CONSUME") if trace else None
         self._handlers = Handlers()
         self._ready = Ready()
         self._flow = Flow(config)
-        self._stats = ConsumeStats()
-        hooks = (*((self._tracer,) if self._tracer is not None else ()), *hooks)
-        self._hands = Hands(self._client, hooks, self._stats)
-        self._offsets = open_offsets(self._client, self._names.group, hooks, config)
+        self._hands = Hands(self._client, self._hooks, self._stats)
         shared = (self._client, self._names, self._subscriptions, self._ready, self._hands)
         self._queues = HeldQueues(*shared, self._offsets, self._flow, self._stats, config, self._wake)
         self._popped = PoppedQueues(*shared, self._flow, self._stats, config)
-        self._services = ConsumerServices(self)
-        self._tasks: list[asyncio.Task[None]] = []
-        self._running = False
-        self.started_ms = 0
 
     # -- life ------------------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """How this member is known to the brokers."""
-        return self._client.client_id
-
-    @property
-    def tracer(self) -> ClientTracer | None:
-        """The trace of this consumer, when trace is on."""
-        return self._tracer
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues this member consumes now, sorted. A queue id of -1: it pops any queue of that broker."""
         return sorted([*self._queues.queues, *self._popped.queues])
 
-    async def start(self) -> None:
-        """Join the group and begin to pull. Topics that do not exist yet are waited for.
-
-        Raises NoNameServer, and a Refusal for an Sql filter that a broker does not take.
-        """
-        if self._running:
-            return
+    def _prepare(self) -> None:
         if not self._subscriptions:
             raise ClientError(f"consumer of group {self.group!r} without a subscription: give at least one topic")
         if self._clustering:
             self._subscriptions.put_retry(self._names.retry_topic)
-        self.started_ms = now_ms()
         config, queues = self.config, self._queues
         by_broker = self._clustering and not config.ordered and not config.client_rebalance
         self._rebalancer = Rebalancer(
@@ -160,72 +111,33 @@ class Consumer:
             popping=self._popped if by_broker else None,
             on_share=self._shared_out,
         )
-        await self._client.start()
-        try:
-            await self._offsets.open()
-            self._client.add_consumer(self)
-            self._running = True
-            for topic in self._subscriptions:
-                try:
-                    await self._client.route(topic)
-                except RouteNotFound:
-                    log.info("consumer.topic_missing", group=self.group, topic=topic)
-            await self._subscriptions.check(self._client)
-            await self._client.heartbeat()
-        except BaseException:
-            self._running = False
-            await self._client.remove_consumer(self.group)
-            await self._offsets.close()
-            if self._own_client:
-                await self._client.close()
-            raise
-        if self._tracer is not None:
-            self._tracer.start()
-        self._tasks = [self._client.spawn(work) for work in self._periodic_work()]
 
-    def _periodic_work(self) -> list[Any]:
+    def _periodic_work(self) -> Sequence[Coroutine[Any, Any, None]]:
         every, queues, config = self._client.every, self._queues, self.config
         expired_ms = min(EXPIRED_CHECK_MAX_MS, max(EXPIRED_CHECK_MIN_MS, config.consume_timeout_ms // 4))
         work = [
             self._rebalancer.run(),
             every(config.offset_persist_ms, queues.persist),
             every(expired_ms, queues.give_back_expired),
-            every(SAMPLE_MS, self._sample),
         ]
         if queues.locks is not None:
             work.append(every(config.lock_ms, queues.renew_locks))
         return work
 
-    async def _sample(self) -> None:
-        self._stats.sample()
+    def _ending(self) -> None:
+        self._ready.close()
 
-    async def close(self) -> None:
-        """Stop pulling, wait for running handlers, commit, leave the group, bring the trace home.
+    async def _end(self) -> None:
+        """What handlers finish within `close_wait_ms` is settled and committed.
 
-        What handlers finish within `close_wait_ms` is settled and committed; what nobody began, or what is not
-        finished by then, comes again here or elsewhere.
+        What nobody began, or what is not finished by then, comes again here or elsewhere.
         """
-        if not self._running:
-            return
-        self._running = False
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-        try:
-            self._ready.close()
-            await self._queues.stop_pulling()
-            await self._popped.stop()
-            count = await self._hands.wait_idle(self.config.close_wait_ms)
-            if count:
-                log.warning("consumer.closed_over_handlers", group=self.group, count=count, remedy="they come again")
-            await self._queues.let_go()
-            await self._offsets.close()
-            if self._tracer is not None:
-                await self._tracer.close()
-            await self._client.remove_consumer(self.group)
-        finally:
-            if self._own_client:
-                await self._client.close()
+        await self._queues.stop_pulling()
+        await self._popped.stop()
+        count = await self._hands.wait_idle(self.config.close_wait_ms)
+        if count:
+            log.warning("consumer.closed_over_handlers", group=self.group, count=count, remedy="they come again")
+        await self._queues.let_go()
 
     def suspend(self) -> None:
         """Pull no more until `resume`; what was pulled is still handed out."""
@@ -236,33 +148,15 @@ class Consumer:
         self._flow.resume()
         self._wake()
 
-    # -- subscriptions ---------------------------------------------------------------------------------------------
-
-    def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
-        """Subscribe to a topic or change what is wanted of it, also while running; then brokers hear of it at once.
-
-        Raises InvalidParameter for a bad name, SubscriptionParseFailed for tags that are only separators.
-        """
-        self._subscriptions.put(topic, expression)
-        if self._running:
-            self._client.spawn(self._resubscribed(self._names.topic(topic)))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Want no more of a topic, also while running: its queues are given up, what is settled is committed."""
-        if self._subscriptions.remove(self._names.topic(topic)) and self._running:
-            self._client.spawn(self._resubscribed(self._names.topic(topic)))
-
-    async def _resubscribed(self, topic: str) -> None:
-        try:
-            await self._subscriptions.check(self._client, [topic])
-        except (MQError, OSError) as error:
-            log.error("consumer.subscription_refused", group=self.group, topic=topic, error=str(error))
-        await self._client.heartbeat()
+    def _pull_anew(self, topic: str) -> None:
         self._queues.pull_anew(topic)
-        self._wake()
+
+    def _wake(self) -> None:
+        if self._running:
+            self._rebalancer.wake()
 
     async def _shared_out(self, topic: str, share: Share) -> None:
-        """A topic's queues changed: share its bounds out anew, tell brokers and the application."""
+        """Share a topic's bounds out anew, and see to what was popped before."""
         self._flow.share(topic, sorted(share.pulled))
         if self._clustering and not topic.startswith(RETRY_PREFIX) and bool(share.pulled) != bool(share.popped):
             # What was popped before and failed waits in a retry topic of its own; a broker that pops looks there.
@@ -271,11 +165,7 @@ class Consumer:
                 self._subscriptions.remove(retries)
             elif not self.config.client_rebalance and not self.config.ordered:
                 self._subscriptions.put_retry(retries)
-        self._subscriptions.renew(topic)
-        await self._client.heartbeat()
-        if self._on_rebalance is not None and not topic.startswith(RETRY_PREFIX):
-            mine = sorted(share.pulled | share.popped)
-            await tell(self._on_rebalance, self._names.plain(topic), list(share.all), mine)
+        await super()._shared_out(topic, share)
 
     # -- handlers --------------------------------------------------------------------------------------------------
 
@@ -360,11 +250,6 @@ class Consumer:
     # -- what operators ask for through a broker -------------------------------------------------------------------
 
     @property
-    def names(self) -> Names:
-        """How its topics and group are called."""
-        return self._names
-
-    @property
     def handlers(self) -> Handlers:
         """The handlers of `run`."""
         return self._handlers
@@ -378,16 +263,6 @@ class Consumer:
         """The state of each assignment that is popped."""
         return self._popped.infos()
 
-    @property
-    def stats(self) -> ConsumeStats:
-        """What it did lately."""
-        return self._stats
-
-    @property
-    def namesrv_addresses(self) -> tuple[str, ...]:
-        """The name servers it was given."""
-        return self._client.name_servers.addresses
-
     def consumer_offsets(self) -> dict[MessageQueue, int]:
         """What would be committed now, queue by queue."""
         return self._queues.offsets()
@@ -400,8 +275,6 @@ class Consumer:
         """Go on at other offsets: what is unsettled of these queues is forgotten, and the offsets are stored."""
         await self._queues.reset(offsets)
 
-    # -- what the instance asks for --------------------------------------------------------------------------------
-
     def heartbeat_data(self) -> ConsumerData:
         """This member as heartbeats describe it."""
         return ConsumerData(
@@ -410,22 +283,6 @@ class Consumer:
             consume_from_where=self.config.consume_from,
             subscription_data_set=self._subscriptions.data(),
         )
-
-    def topics(self) -> Sequence[str]:
-        """The topics whose routes it needs."""
-        return self._subscriptions.topics()
-
-    def on_route_changed(self) -> None:
-        """Queues may have come or gone."""
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._running:
-            self._rebalancer.wake()
-
-    def serve(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Answer a broker's request of this group."""
-        return self._services.serve(command)
 
 
 class _Items:

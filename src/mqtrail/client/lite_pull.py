@@ -10,12 +10,11 @@ Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl, RocketMQ client.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from mqtrail.client.allocate import Allocation, Averagely
 from mqtrail.client.config import NAMESRV_DEFAULT
-from mqtrail.client.consume_stats import SAMPLE_MS, ConsumeStats
 from mqtrail.client.consumer_config import LitePullConfig
 from mqtrail.client.errors import ClientClosed, ClientError, OffsetUnavailable, RouteNotFound
 from mqtrail.client.handlers import Handlers
@@ -25,15 +24,12 @@ from mqtrail.client.instance import ClientInstance
 from mqtrail.client.listening import QueuesListener, RebalanceListener, tell
 from mqtrail.client.lite_queue import LiteQueue
 from mqtrail.client.lite_queues import LiteQueues
-from mqtrail.client.naming import Names
-from mqtrail.client.offsets import open_offsets
+from mqtrail.client.member import Member
 from mqtrail.client.popped import PopQueue
-from mqtrail.client.rebalance import Rebalancer, Share
+from mqtrail.client.rebalance import Rebalancer
 from mqtrail.client.routes import queue_name
-from mqtrail.client.serving import ConsumerServices
 from mqtrail.client.start_offset import StartOffsets
 from mqtrail.client.subscriptions import Expression, Subscriptions
-from mqtrail.client.trace import ClientTracer
 from mqtrail.net import Log
 from mqtrail.wire import (
     SUBSCRIBE_ALL,
@@ -41,12 +37,9 @@ from mqtrail.wire import (
     ConsumeType,
     MessageExt,
     MessageQueue,
-    MQError,
     ProcessQueueInfo,
-    RemotingCommand,
     RequestCode,
     SubscriptionData,
-    validate_group,
 )
 
 log = Log()
@@ -54,7 +47,7 @@ log = Log()
 AUTO_COMMIT_MIN_MS = 1_000
 
 
-class LitePullConsumer:
+class LitePullConsumer(Member):
     """A consumer that is asked. Use it with `async with`, from one event loop.
 
     subscriptions: as Consumer's; leave them out and call `assign` to choose queues yourself. allocation, on_rebalance,
@@ -74,27 +67,16 @@ class LitePullConsumer:
         allocation: Allocation | None = None,
         on_rebalance: RebalanceListener | None = None,
     ) -> None:
-        validate_group(group)
         self.config = config = config or LitePullConfig()
-        self._own_client = client is None
-        self._client = client or ClientInstance(namesrv, config.instance)
-        self.names = Names(group, self._client.config.namespace)
-        self.group = self.names.group
-        self._on_rebalance = on_rebalance
-        self._subscriptions = Subscriptions(self.names)
-        self._filters = Subscriptions(self.names)  # of topics that are assigned
+        super().__init__(group, namesrv, subscriptions, trace, config, client, hooks, on_rebalance)
+        self._filters = Subscriptions(self._names)  # of topics that are assigned
         self._assigns = False
         self._subscribed = asyncio.Event()  # queues are shared out, not assigned
-        for topic, expression in (subscriptions or {}).items():
-            self._subscriptions.put(topic, expression)
+        if subscriptions:
             self._subscribed.set()
-        self._tracer = ClientTracer(self._client, group, config.trace, "CONSUME") if trace else None
-        self._hooks = (*((self._tracer,) if self._tracer is not None else ()), *hooks)
-        self._offsets = open_offsets(self._client, self.group, self._hooks, config)
-        self.stats = ConsumeStats()
         starts = StartOffsets(self._client, self._offsets, config.consume_from, config.consume_from_timestamp_ms)
         self._queues = LiteQueues(
-            self._client, self.names, self._subscription, self._offsets, starts, self.stats, config
+            self._client, self._names, self._subscription, self._offsets, starts, self._stats, config
         )
         self._rebalancer = Rebalancer(
             self._client,
@@ -107,102 +89,49 @@ class LitePullConsumer:
             config.rebalance_ms,
             on_share=self._shared_out,
         )
-        self._services = ConsumerServices(self)
-        self.handlers = Handlers()  # it has none
         self._watched: dict[str, tuple[QueuesListener, list[MessageQueue]]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
         self._auto_commit_ms = max(AUTO_COMMIT_MIN_MS, config.auto_commit_ms)
         self._committed_at = 0.0
-        self._running = False
-        self.started_ms = 0
 
     def _subscription(self, topic: str) -> SubscriptionData:
         found = (self._filters if self._assigns else self._subscriptions).get(topic)
         return found if found is not None else SubscriptionData.build(topic, SUBSCRIBE_ALL)
-
-    # -- life ------------------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """How this member is known to the brokers."""
-        return self._client.client_id
-
-    @property
-    def tracer(self) -> ClientTracer | None:
-        """The trace of this consumer, when trace is on."""
-        return self._tracer
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues it reads now, sorted."""
         return self._queues.queues
 
-    async def start(self) -> None:
-        """Join the group. Raises NoNameServer, a Refusal for an Sql filter, ClientError for offsets of another's."""
-        if self._running:
-            return
-        self.started_ms = now_ms()
-        await self._client.start()
-        try:
-            await self._offsets.open()
-            self._client.add_consumer(self)
-            self._running = True
-            for topic in self._subscriptions:
-                try:
-                    await self._client.route(topic)
-                except RouteNotFound:
-                    log.info("consumer.topic_missing", group=self.group, topic=topic)
-            await self._subscriptions.check(self._client)
-            await self._client.heartbeat()
-        except BaseException:
-            self._running = False
-            await self._client.remove_consumer(self.group)
-            await self._offsets.close()
-            if self._own_client:
-                await self._client.close()
-            raise
-        if self._tracer is not None:
-            self._tracer.start()
-        every = self._client.every
-        work: list[Any] = [
+    def _prepare(self) -> None:
+        return None
+
+    def _periodic_work(self) -> Sequence[Coroutine[Any, Any, None]]:
+        every, config = self._client.every, self.config
+        return [
             self._rebalance(),
-            every(self.config.offset_persist_ms, self._persist),
-            every(self.config.metadata_check_ms, self._look_at_watched),
-            every(SAMPLE_MS, self._sample),
+            every(config.offset_persist_ms, self._persist),
+            every(config.metadata_check_ms, self._look_at_watched),
         ]
-        self._tasks = [self._client.spawn(one) for one in work]
 
-    async def close(self) -> None:
-        """Stop pulling, commit what was done with (auto_commit), leave the group.
-
-        Done with is all that was taken before the last time the application came for more; `commit` takes the rest in.
-        """
-        if not self._running:
-            return
-        self._running = False
+    def _ending(self) -> None:
         self._queues.wake()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-        try:
-            await self._queues.stop()
-            if self.config.auto_commit:
-                self._queues.note_settled()
-            await self._persist()
-            await self._offsets.close()
-            if self._tracer is not None:
-                await self._tracer.close()
-            await self._client.remove_consumer(self.group)
-        finally:
-            if self._own_client:
-                await self._client.close()
+
+    async def _end(self) -> None:
+        """Commit what was done with (auto_commit): all that was taken before the application last came for more.
+
+        `commit` takes the rest in.
+        """
+        await self._queues.stop()
+        if self.config.auto_commit:
+            self._queues.note_settled()
+        await self._persist()
+
+    def _wake(self) -> None:
+        if not self._assigns:
+            self._rebalancer.wake()
+
+    def _pull_anew(self, topic: str) -> None:
+        self._queues.pull_anew(topic)
 
     async def _rebalance(self) -> None:
         await self._subscribed.wait()
@@ -211,34 +140,14 @@ class LitePullConsumer:
     async def _persist(self) -> None:
         await self._offsets.persist(self._queues.queues)
 
-    async def _sample(self) -> None:
-        self.stats.sample()
-
     # -- which queues ----------------------------------------------------------------------------------------------
 
     def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
         """Have a share of a topic's queues, or change what is wanted of it. ClientError: queues are assigned."""
         if self._assigns:
             raise ClientError("subscribe and assign exclude each other: this consumer's queues are assigned")
-        self._subscriptions.put(topic, expression)
+        super().subscribe(topic, expression)
         self._subscribed.set()
-        if self._running:
-            self._client.spawn(self._resubscribed([self.names.topic(topic)]))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Want no more of a topic."""
-        if self._subscriptions.remove(self.names.topic(topic)) and self._running:
-            self._client.spawn(self._resubscribed([]))
-
-    async def _resubscribed(self, topics: Sequence[str]) -> None:
-        try:
-            await self._subscriptions.check(self._client, topics)
-        except (MQError, OSError) as error:
-            log.error("consumer.subscription_refused", group=self.group, topics=topics, error=str(error))
-        await self._client.heartbeat()
-        for topic in topics:
-            self._queues.pull_anew(topic)
-        self._rebalancer.wake()
 
     async def assign(self, queues: Iterable[MessageQueue], filters: Mapping[str, Expression] | None = None) -> None:
         """Read exactly these queues, whoever else is in the group; filters: what of a topic, all where none is given.
@@ -250,10 +159,10 @@ class LitePullConsumer:
         if self._subscriptions:
             raise ClientError("assign and subscribe exclude each other: this consumer has subscriptions")
         self._assigns = True
-        self._filters = Subscriptions(self.names)
+        self._filters = Subscriptions(self._names)
         for topic, expression in (filters or {}).items():
             self._filters.put(topic, expression)
-        wanted = {MessageQueue(self.names.topic(one.topic), one.broker_name, one.queue_id) for one in queues}
+        wanted = {MessageQueue(self._names.topic(one.topic), one.broker_name, one.queue_id) for one in queues}
         for topic in sorted({queue.topic for queue in wanted}):
             await self._client.route(topic)
         await self._filters.check(self._client)
@@ -265,7 +174,7 @@ class LitePullConsumer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return a topic's readable queues as they are now, sorted. RouteNotFound, NoNameServer."""
-        return list((await self._client.fetch_route(self.names.topic(topic))).subscribe_queues)
+        return list((await self._client.fetch_route(self._names.topic(topic))).subscribe_queues)
 
     def watch_queues(self, topic: str, listener: QueuesListener) -> None:
         """Have listener told when a topic's queues come or go; looked at every `metadata_check_ms`. One a topic."""
@@ -280,12 +189,6 @@ class LitePullConsumer:
             if found != known:
                 self._watched[topic] = listener, found
                 await tell(listener, topic, found)
-
-    async def _shared_out(self, topic: str, share: Share) -> None:
-        self._subscriptions.renew(topic)
-        await self._client.heartbeat()
-        if self._on_rebalance is not None:
-            await tell(self._on_rebalance, self.names.plain(topic), list(share.all), sorted(share.pulled))
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -425,9 +328,9 @@ class LitePullConsumer:
     # -- what operators and the instance ask for -------------------------------------------------------------------
 
     @property
-    def namesrv_addresses(self) -> tuple[str, ...]:
-        """The name servers it was given."""
-        return self._client.name_servers.addresses
+    def handlers(self) -> Handlers:
+        """It has none."""
+        return Handlers()
 
     def facts(self) -> dict[str, str]:
         """What of its settings operators see."""
@@ -465,13 +368,4 @@ class LitePullConsumer:
 
     def topics(self) -> Sequence[str]:
         """The topics whose routes it needs."""
-        return list({*self._subscriptions.topics(), *(queue.topic for queue in self._queues.queues)})
-
-    def on_route_changed(self) -> None:
-        """Queues may have come or gone."""
-        if self._running and not self._assigns:
-            self._rebalancer.wake()
-
-    def serve(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Answer a broker's request of this group."""
-        return self._services.serve(command)
+        return list({*super().topics(), *(queue.topic for queue in self._queues.queues)})
