@@ -15,7 +15,9 @@ from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.wire import (
     HALF_TOPIC,
+    AckHeader,
     BatchItem,
+    ChangeInvisibleHeader,
     ConsumerData,
     EndTransactionHeader,
     HeartbeatData,
@@ -28,6 +30,9 @@ from mqtrail.wire import (
     MessageSysFlag,
     Peer,
     PeerId,
+    PopHandle,
+    PopHeader,
+    PopResponseHeader,
     ProducerData,
     PullHeader,
     PullSysFlag,
@@ -42,9 +47,11 @@ from mqtrail.wire import (
     SubscriptionData,
     UniqueIdFactory,
     decode_records,
+    decode_start_offsets,
     decode_trace,
     encode_batch,
     encode_properties,
+    topic_of_marker,
 )
 
 START_MS = 1_700_000_000_000
@@ -63,6 +70,7 @@ class World:
         self._asked: dict[tuple[int, int], int] = {}
         self._opaque = 0
         self._waiting: list[Send] = []
+        self._handles: dict[str, tuple[str, PopHandle]] = {}
         self._handle = ""  # of the last timer message
         self._asked_by_broker: dict[int, int] = {}  # peer -> opaque of the last request to it
         self._store.flush()
@@ -209,6 +217,37 @@ class World:
         queues = [MessageQueue(topic, "broker-a", number) for topic, number in map(_queue, args["queues"].split(","))]
         return LockBatchBody(args["group"], args["client"], tuple(queues)).encode()
 
+    def _do_pop(self, args: Args) -> list[str]:
+        """Pop from a queue, or from all of a topic's. Each message's handle is kept under its body for ack and hide."""
+        topic, queue_id = _queue(args["queue"]) if "/" in args["queue"] else (args["queue"], -1)
+        header = PopHeader(
+            args["group"],
+            topic,
+            queue_id,
+            int(args.get("count", "32")),
+            int(args.get("invisible_ms", "60000")),
+            int(args.get("hold_ms", "0")),
+            self._now_ms,
+            0,
+            "TAG",
+            args.get("tags", "*"),
+            order=args.get("order") == "true",
+            attempt_id=args.get("attempt"),
+        )
+        return self._ask(args, RequestCode.POP_MESSAGE, header.to_ext())
+
+    def _do_ack(self, args: Args) -> list[str]:
+        topic, handle = self._handles[args["message"]]
+        offset = handle.queue_offset or 0
+        header = AckHeader(args["group"], topic, handle.queue_id, handle.encode(), offset)
+        return self._ask(args, RequestCode.ACK_MESSAGE, header.to_ext())
+
+    def _do_hide(self, args: Args) -> list[str]:
+        topic, handle = self._handles[args["message"]]
+        offset, ms = handle.queue_offset or 0, int(args["ms"])
+        header = ChangeInvisibleHeader(args["group"], topic, handle.queue_id, handle.encode(), offset, ms)
+        return self._ask(args, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.to_ext())
+
     def _do_request(self, args: Args) -> list[str]:
         """Any request: code by name, other arguments are ext fields."""
         known = ("peer", "code", "body", "version", "oneway")
@@ -303,6 +342,10 @@ class World:
                 names = ("nextBeginOffset", "minOffset", "maxOffset")
                 parts.append("next={} range=[{}, {})".format(*(command.ext[name] for name in names)))
             parts += [_message(message) for message in decode_records(command.body)]
+        elif code == RequestCode.POP_MESSAGE:
+            parts += self._popped(command)
+        elif code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
+            pass  # its times are the clock's
         elif code == RequestCode.LOCK_BATCH_MQ:
             locked = LockedQueues.decode(command.body).locked
             parts.append(",".join(f"{queue.topic}/{queue.queue_id}" for queue in locked) or "none")
@@ -310,6 +353,36 @@ class World:
             parts.append(_ext(command.ext))
             parts.append(command.body.decode())
         return " ".join(filter(None, parts))
+
+    def _popped(self, command: RemotingCommand) -> list[str]:
+        """Keep the handles of popped messages; return what to show."""
+        if command.code != ResponseCode.SUCCESS:
+            return []
+        header = PopResponseHeader.from_ext(command.ext)
+        starts = decode_start_offsets(header.start_offset_info or "")
+        group = "g"
+        lines = []
+        for message in decode_records(command.body):
+            text = message.properties.get("POP_CK")
+            if text is not None:
+                handle = PopHandle.decode(text)
+            else:
+                handle = PopHandle(
+                    starts["0", message.queue_id],
+                    header.pop_time,
+                    header.invisible_time,
+                    header.revive_qid,
+                    "0",
+                    "broker-a",
+                    message.queue_id,
+                    message.queue_offset,
+                )
+            topic = topic_of_marker(handle.marker, message.topic, group)
+            self._handles[message.body.decode()] = (topic, handle)
+            lines.append(_message(message) + (" (retried)" if text is not None else ""))
+        return [*lines, f"left={header.rest_num}"] + (
+            [f"counts={header.order_count_info}"] if header.order_count_info else []
+        )
 
 
 def _queue(text: str) -> tuple[str, int]:
