@@ -79,6 +79,10 @@ class ProducerConfig:
     back_pressure: bool = False  # enableBackpressureForAsyncMode: the two bounds below hold
     back_pressure_count: int = 1_024  # backPressureForAsyncSendNum, at least 10
     back_pressure_size: int = 100 * MIB  # backPressureForAsyncSendSize, bytes of bodies, at least 1 MiB
+    auto_batch: bool = False  # autoBatch: single messages wait for company and travel as batches
+    auto_batch_ms: int = 10  # batchMaxDelayMs
+    auto_batch_size: int = 32 * KIB  # batchMaxBytes: bodies of one batch
+    auto_batch_total_size: int = 32 * MIB  # totalBatchMaxBytes: bodies that wait; what is beyond goes alone
     requests_max: int = 65_535  # request() calls that wait for their reply
     check_concurrency: int = 1  # checkThreadPoolMaxSize: transactions checked at once
     check_queue_max: int = 2_000  # checkRequestHoldMax: checks that wait; more are dropped, the broker asks again

@@ -205,6 +205,14 @@ class Composer:
             wire_topic=wire_topic,
         )
 
+    def check(self, message: Message) -> None:
+        """Raise InvalidMessage for what no broker would take, as `message` does."""
+        if message.topic not in self._topics:
+            self._check_topic(message.topic)
+        self._check_body(message.body)
+        properties = message.wire_properties()
+        self._properties(properties, properties.get(PROPERTY_TAGS, ""), properties.get(PROPERTY_KEYS, ""))
+
     def batch(self, messages: Sequence[Message]) -> Outgoing:
         """Check messages that shall be stored together: one topic, one WAIT, no delay, at most body_size_max in all.
 

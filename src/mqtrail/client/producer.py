@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from mqtrail.client.accumulator import Accumulator
 from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
 from mqtrail.client.detector import Detector
 from mqtrail.client.errors import BrokerUnknown, ClientClosed, ClientError, InvalidMessage, NoReply, SendFailed
@@ -80,6 +81,9 @@ class Producer:
         self._sender = Sender(
             self._client, self._composer, self.config, [*([self._tracer] if self._tracer else []), *hooks], hooks
         )
+        self._accumulator = (
+            Accumulator(self._send_now, self._client.spawn, self.config) if self.config.auto_batch else None
+        )
         self._detecting: asyncio.Task[None] | None = None
         self._running = False
 
@@ -117,6 +121,8 @@ class Producer:
         """Stop sending, bring the trace home, leave the group. Sends that wait for their answer fail."""
         if not self._running:
             return
+        if self._accumulator is not None:
+            await self._accumulator.drain()
         self._running = False
         if self._detecting is not None:
             self._detecting.cancel()
@@ -144,11 +150,16 @@ class Producer:
         queue: exactly there. order_key: to the queue that belongs to this key, as long as the topic keeps its queues.
         select: to the queue that this function chooses (see `selectors`). At most one of the three.
         timeout_ms: for a permit, route, connection and all attempts together (None: send_timeout_ms).
+        With auto_batch a single message without order_key, select and timeout_ms travels with others.
         Raises InvalidMessage, RouteNotFound, NoNameServer, a Refusal that trying again would not change, or SendFailed,
         which tells whether the message may be stored nevertheless. A cancelled send may be stored as well.
         """
         if not self._running:
             raise self._closed()
+        plain = timeout_ms is None and order_key is None and select is None
+        if plain and self._accumulator is not None and isinstance(message, Message):
+            self._composer.check(message)  # its company shall not suffer for it
+            return await self._accumulator.send(message, queue)
         out = self._composer.message(message) if isinstance(message, Message) else self._composer.batch(message)
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
@@ -316,6 +327,9 @@ class Producer:
                 )
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    async def _send_now(self, message: Message | Sequence[Message], queue: MessageQueue | None) -> SendResult:
+        return await self.send(message, queue=queue, timeout_ms=self.config.send_timeout_ms)
 
     def _checker(self) -> TransactionChecker | None:
         """Who answers checks of this group's transactions."""
