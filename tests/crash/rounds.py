@@ -99,14 +99,10 @@ class KilledNode:
 
     async def start(self) -> str:
         """Start; return what the store's recovery says once clients may come."""
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            PROGRAM,
-            json.dumps(self._settings),
-            stdout=subprocess.PIPE,
-            stderr=self.log.open("ab"),
-        )
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", PROGRAM, json.dumps(self._settings), stdout=subprocess.PIPE, stderr=log
+            )
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         if not line:
