@@ -33,6 +33,7 @@ _OWN_GROUPS = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+FORBIDDEN_TOPICS_MAX = 1_000  # of one group
 _FORBIDDEN_READ = Perm.READ  # Java keeps the bit at INDEX_PERM_READ, the same place
 
 
@@ -109,6 +110,8 @@ class GroupTable:
             return
         if changed and len(self._forbidden) >= self._config.groups_max and group not in self._forbidden:
             raise SystemError_(f"found {len(self._forbidden)} groups with forbidden topics, expected fewer")
+        if changed and len(topics) >= FORBIDDEN_TOPICS_MAX and topic not in topics:
+            raise SystemError_(f"found {len(topics)} forbidden topics of group {group}, expected fewer")
         topics[topic] = changed
         self._forbidden[group] = {name: kept for name, kept in topics.items() if kept}
         if not self._forbidden[group]:

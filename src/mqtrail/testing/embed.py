@@ -71,13 +71,16 @@ def embedded_config(
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
 ) -> NodeConfig:
-    """Return the settings of an embedded node: free ports on 127.0.0.1, small files, brokers broker-a, broker-b, ..."""
+    """Return the settings of an embedded node: free ports on 127.0.0.1, small files, brokers broker-a, broker-b, ...
+
+    broker None: the defaults, and SQL92 filters served.
+    """
     return NodeConfig(
         data=data,
         namesrv_port=0,
         broker_port=0,
         broker_names=tuple(f"broker-{chr(ord('a') + index)}" for index in range(brokers)),
-        broker=broker or BrokerConfig(),
+        broker=broker or BrokerConfig(property_filter=True),
         store=store or CommitLogConfig(segment_size=SEGMENT_SIZE),
     )
 

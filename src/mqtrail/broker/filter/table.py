@@ -6,7 +6,7 @@ kept, so that its pulls are told. A group without members keeps its filters for 
 Source: ConsumerFilterManager, ConsumerFilterData, apache/rocketmq broker/filter/.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -72,13 +72,15 @@ class FilterTable:
     def __init__(self, files: ConfigFileStore, now_ms: int) -> None:
         self._files = files
         self._kept: dict[tuple[str, str], KeptFilter] = {}
+        self._topics: dict[str, set[str]] = {}  # group -> topics in which it has a filter
         self._dirty = False
         document = load_table(files, FILTERS_FILE, FilterDocument) or FilterDocument()
         for topic, filters in document.filter_data_by_topic.items():
             for group, data in filters.group_filter_data.items():
                 if not data.is_dead:
                     data = replace(data, dead_time=max(data.born_time, now_ms - DEAD_AT_LOAD_MS))
-                self._kept[topic, group] = KeptFilter(data, _compiled(data))
+                self._put((topic, group), KeptFilter(data, _compiled(data)))
+        self._dirty = False
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -95,8 +97,7 @@ class FilterTable:
             named.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
                 self._register(group, subscription, now_ms)
-        if self._kept:
-            self._bury([key for key, _ in self._of(group) if key[0] not in named], now_ms)
+        self._bury(group, self._topics.get(group, set()) - named, now_ms)
 
     def _register(self, group: str, subscription: SubscriptionData, now_ms: int) -> None:
         key = (subscription.topic, group)
@@ -128,33 +129,36 @@ class FilterTable:
         if expression is not None:
             self._put(key, KeptFilter(data, expression))
         elif old is not None:
-            del self._kept[key]
-            self._dirty = True
+            self._drop(key)
 
     def _put(self, key: tuple[str, str], kept: KeptFilter) -> None:
         self._kept[key] = kept
+        self._topics.setdefault(key[1], set()).add(key[0])
+        self._dirty = True
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        topic, group = key
+        del self._kept[key]
+        self._topics[group].discard(topic)
+        if not self._topics[group]:
+            del self._topics[group]
         self._dirty = True
 
     def unregister(self, group: str, now_ms: int) -> None:
         """Note that a group has no members any more."""
-        if self._kept:
-            self._bury([key for key, _ in self._of(group)], now_ms)
+        self._bury(group, self._topics.get(group, ()), now_ms)
 
-    def _of(self, group: str) -> Iterator[tuple[tuple[str, str], KeptFilter]]:
-        return ((key, kept) for key, kept in self._kept.items() if key[1] == group)
-
-    def _bury(self, keys: list[tuple[str, str]], now_ms: int) -> None:
-        for key in keys:
-            kept = self._kept[key]
+    def _bury(self, group: str, topics: Iterable[str], now_ms: int) -> None:
+        for topic in tuple(topics):
+            kept = self._kept[topic, group]
             if not kept.data.is_dead:
-                self._put(key, KeptFilter(replace(kept.data, dead_time=now_ms), kept.expression))
+                self._put((topic, group), KeptFilter(replace(kept.data, dead_time=now_ms), kept.expression))
 
     def save(self, now_ms: int) -> None:
         """Forget what is long dead; write the table if it changed since it was last written."""
         for key, kept in list(self._kept.items()):
             if kept.data.is_dead and now_ms - kept.data.dead_time >= DEAD_KEPT_MS:
-                del self._kept[key]
-                self._dirty = True
+                self._drop(key)
         if self._dirty:
             self._dirty = False
             self._files.save(FILTERS_FILE, self._document())
