@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from mqtrail.cli import run
-from mqtrail.client import SyncAdmin, SyncProducer
-from mqtrail.wire import Message
+from mqtrail.client import Credentials, InstanceConfig, SyncAdmin, SyncProducer
+from mqtrail.wire import Message, TopicConfig
 
 FREE = ("--namesrv-port", "0", "--broker-port", "0")
 
@@ -86,6 +86,27 @@ def test_several_brokers_and_one_that_joins(tmp_path: Path) -> None:
         assert joined["namesrv"] == ready["namesrv"]
         with SyncAdmin(ready["namesrv"]) as admin:
             assert set(admin.masters()) == {"broker-a", "broker-b", "broker-x"}
+
+
+def test_a_broker_conf_with_access_control_and_several_brokers(tmp_path: Path) -> None:
+    """Apache's file whole: its name for each broker, its ACL files, its metrics; a signed client is let in."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"brokerName=shop\naclEnable=true\nrocketmqHome={tmp_path}\nmetricsPromExporterPort=0\nflushDiskType=SYNC_FLUSH\n"
+    )
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(
+        "accounts: [{accessKey: operator, secretKey: operator1, admin: true}]"
+    )
+    flags = ("--data", str(tmp_path / "data"), "--broker-conf", str(conf), "--brokers", "2", "--segment-size", "16MiB")
+    with up(*flags, *FREE) as ready:
+        assert list(ready["brokers"]) == list(ready["metrics"]) == ["shop-1", "shop-2"]
+        assert (ready["flush"], ready["open_to_others"]) == ("SYNC_FLUSH", False)
+        credentials = Credentials(access_key="operator", secret_key="operator1")
+        with SyncAdmin(ready["namesrv"], config=InstanceConfig(credentials=credentials)) as admin:
+            assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
+        with SyncAdmin(ready["namesrv"]) as admin:
+            assert not admin.create_topic(TopicConfig("more", 1, 1)).complete
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

@@ -112,6 +112,33 @@ def test_official_client_signs_for_our_acl_files(guarded: OurServer, tmp_path: P
         refused(java, 1, "No default permission for topic:secret")
 
 
+def test_mqadmin_of_4_manages_accounts(guarded: OurServer, tmp_path: Path) -> None:
+    """updateAclConfig, deleteAclConfig, clusterAclConfigVersion and updateGlobalWhiteAddr of mqadmin 4.9."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "tools.yml").write_text("accessKey: operator\nsecretKey: operator1\n")
+    file = guarded.store / "conf" / "plain_acl.yml"
+    with MqAdmin("4.9.7", tmp_path, guarded.namesrv_address) as mqadmin:
+
+        def run(*arguments: str) -> str:
+            return mqadmin.run(*arguments, "-b", guarded.broker_address)
+
+        assert "success" in run(
+            "updateAclConfig", "-a", "newcomer", "-s", "newcomer1", "-t", "orders=PUB", "-i", "DENY"
+        )
+        assert "newcomer" in file.read_text()
+        shown = run("clusterAclConfigVersion")
+        assert "plain_acl.yml" in shown
+        assert "broker-a" in shown
+        assert "success" in run("updateGlobalWhiteAddr", "-g", "10.10.103.*")
+        assert "10.10.103.*" in file.read_text()
+        config = ProducerConfig(instance=instance("newcomer", "newcomer1"))
+        with SyncProducer("pg", guarded.namesrv_address, config=config) as producer:
+            assert producer.send(Message("orders", b"x")).msg_id
+        assert "success" in run("deleteAclConfig", "-a", "newcomer")
+        assert "success" not in run("deleteAclConfig", "-a", "newcomer")
+        assert "newcomer" not in file.read_text()
+
+
 def test_mqadmin_manages_users_and_policies(tmp_path: Path) -> None:
     """createUser to listAcl of mqadmin 5.3.3 on our broker; the official client is let in by them, and no further."""
     broker = {"authentication": True, "authorization": True, "init_user": ROOT}

@@ -111,6 +111,9 @@ def up(
         },
     }
     layers = [*_conf_layers(conf), *_set_layers(assign or []), {t: _given("flag", v) for t, v in flags.items()}]
+    if brokers > 1 and broker_name is None:  # several are named after a broker.conf's, too
+        told = next((layer["broker"].values.get("broker_name") for layer in layers if "broker" in layer), None)
+        broker_name = None if told is None else str(told)
     node_config = _node_config(settings, layers, data, broker_names(broker_name, brokers), join, tls_config)
 
     from mqtrail.node import run_up
