@@ -354,3 +354,40 @@ def test_a_listener_hears_of_the_queues() -> None:
                 await until(lambda: told[1:] == [("orders", 2, 1)])
 
     run(main())
+
+
+def test_a_namespace_is_invisible_to_the_application() -> None:
+    """Names are wrapped on the wire and bare in the application's hands, retries included."""
+
+    async def main() -> None:
+        async with fake_cluster({"ns%orders": 1, "%RETRY%ns%CG": 1}) as cluster:
+            (broker,) = cluster.brokers
+            put(broker, "ns%orders", b"x")
+            instance = replace(QUICK.instance, namespace="ns")
+            told: list[str] = []
+            consumer = Consumer(
+                "CG",
+                cluster.namesrv,
+                config=replace(QUICK, instance=instance),
+                on_rebalance=lambda topic, every, mine: told.append(topic),
+            )
+            seen: list[tuple[str, int]] = []
+
+            @consumer.handler("orders")
+            async def handle(m: Delivery) -> None:
+                seen.append((m.topic, m.attempt))
+                if m.attempt == 1:
+                    raise RetryLater
+
+            async with consumer:
+                task = asyncio.create_task(consumer.run())
+                await until(lambda: len(seen) == 2)
+                await until(lambda: committed(cluster, "%RETRY%ns%CG"))
+            await task
+            assert seen == [("orders", 1), ("orders", 2)]
+            assert set(told) == {"orders"}
+            (back,) = broker.of(RequestCode.CONSUMER_SEND_MSG_BACK)
+            assert (back.ext["group"], back.ext["originTopic"]) == ("ns%CG", "ns%orders")
+            assert broker.groups.keys() == {"ns%CG"}
+
+    run(main())

@@ -74,7 +74,7 @@ class PoppedQueues:
         self._config = config
         self._clock = clock
         self._calls = PopCalls(client, names.group)
-        self._send_back = SendBack(client, names.group, config)
+        self._send_back = SendBack(client, names, config)
         self._queues: dict[MessageQueue, tuple[PopQueue, asyncio.Task[None]]] = {}
         valid = INVISIBLE_MIN_MS <= config.pop_invisible_ms <= INVISIBLE_MAX_MS
         self._invisible_ms = config.pop_invisible_ms if valid else INVISIBLE_DEFAULT_MS

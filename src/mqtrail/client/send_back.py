@@ -13,6 +13,7 @@ from mqtrail.client.errors import SendFailed
 from mqtrail.client.faults import QueueChooser
 from mqtrail.client.identity import now_ms, unique_ids
 from mqtrail.client.instance import ClientInstance
+from mqtrail.client.naming import Names
 from mqtrail.client.outgoing import Composer, send_result
 from mqtrail.net import Log
 from mqtrail.wire import (
@@ -23,6 +24,7 @@ from mqtrail.wire import (
     PROPERTY_MIN_OFFSET,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRAN_MSG,
     Message,
     MessageExt,
     MQError,
@@ -40,9 +42,10 @@ ATTEMPTS_MAX_DEFAULT = 16
 class SendBack:
     """Gives failed messages of one group back."""
 
-    def __init__(self, client: ClientInstance, group: str, config: ConsumerConfig) -> None:
+    def __init__(self, client: ClientInstance, names: Names, config: ConsumerConfig) -> None:
         self._client = client
-        self._group = group
+        self._names = names
+        self._group = names.group
         self._config = config
         self._composer = Composer(INNER_PRODUCER_GROUP, ProducerConfig(), unique_ids().next)
         self._chooser = QueueChooser(0)
@@ -68,7 +71,7 @@ class SendBack:
             "group": self._group,
             "delayLevel": str(delay_level),
             "originMsgId": message.msg_id,
-            "originTopic": message.topic,
+            "originTopic": self._names.topic(message.topic),
             "unitMode": "false",
             "bname": message.broker_name,
         }
@@ -81,9 +84,9 @@ class SendBack:
     async def resend(self, message: MessageExt, delay_level: int) -> None:
         """Send a copy to the group's retry topic; the broker makes a dead letter of it after the last attempt."""
         properties = dict(message.properties)
-        for name in (PROPERTY_MIN_OFFSET, PROPERTY_MAX_OFFSET, PROPERTY_CONSUME_START_TIME):
+        for name in (PROPERTY_MIN_OFFSET, PROPERTY_MAX_OFFSET, PROPERTY_CONSUME_START_TIME, PROPERTY_TRAN_MSG):
             properties.pop(name, None)  # of this delivery, not of the message
-        properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
+        properties.setdefault(PROPERTY_RETRY_TOPIC, self._names.topic(message.topic))
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
         properties[PROPERTY_DELAY] = str(delay_level)
         topic = retry_topic(self._group)

@@ -56,7 +56,7 @@ class Settling:
         self._clustering = config.model is MessageModel.CLUSTERING
         self._may_work = may_work
         self._on_unlocked = on_unlocked
-        self._send_back = SendBack(client, names.group, config)
+        self._send_back = SendBack(client, names, config)
 
     # -- out -------------------------------------------------------------------------------------------------------
 
