@@ -198,6 +198,13 @@ def test_the_cluster(mqtrail: Command) -> None:
     assert mqtrail("cluster", "config", "brokerName", "a=b").code == 2
     assert mqtrail("cluster", "config", "a=b").code == 2  # asks
     assert "sum" in mqtrail("cluster", "stats", "broker-a", "TOPIC_PUT_NUMS", "orders").out
+    pinged = mqtrail("cluster", "ping", "--count", "2", "--json").json["brokers"]
+    assert [(row["broker"], row["stored"]) for row in pinged] == [("broker-a", 2), ("broker-b", 2)]
+    assert "worst" in mqtrail("cluster", "ping", "--cluster", "DefaultCluster").out
+    exported = mqtrail("cluster", "export", "--broker", "broker-a").json["brokers"]["broker-a"]
+    assert "orders" in {topic["topicName"] for topic in exported["topics"]}
+    assert exported["settings"]["brokerName"] == "broker-a"
+    assert "CG" in {group["groupName"] for group in exported["groups"]}
     assert mqtrail("cluster", "wipe", "broker-a").code == 2
     assert mqtrail("cluster", "wipe", "broker-a", "--yes").code == 0
     assert mqtrail("cluster", "unwipe", "broker-a").code == 0
@@ -239,6 +246,13 @@ def test_messages(mqtrail: Command) -> None:
         "message", "print", "orders", "--queue", place, "--offset", str(found["queue_offset"]), "--json"
     ).rows
     assert one["msg_id"] == found["msg_id"]
+    index = mqtrail("message", "index", "orders", place, "--group", "CG", "--json").json
+    assert index["entries"][0]["queue_offset"] == index["first"] == 0
+    assert "the queue holds [0" in mqtrail("message", "index", "orders", place).out
+    assert mqtrail("message", "index", "orders", "nonsense").code == 2
+    rates = mqtrail("topic", "stats", "orders", "--json").json["topics"]
+    assert rates[0]["group"] is None
+    assert "orders" in mqtrail("topic", "stats").out
     assert mqtrail("message", "print", "orders", "--offset", "1").code == 2
     assert mqtrail("message", "print", "orders", "--queue", "nonsense").code == 2
     assert mqtrail("message", "print", "orders", "--from", "2100-01-01").code == 1

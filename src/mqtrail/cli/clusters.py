@@ -8,7 +8,7 @@ import typer
 
 from mqtrail.cli.config import assignments, load
 from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told
+from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
 from mqtrail.cli.options import ConfigFile, Json, Namesrv
 from mqtrail.cli.output import progress, show_json
 
@@ -127,6 +127,72 @@ def cluster_stats(
             f"{name} {key}",
         )
     return Exit.OK
+
+
+def cluster_export(
+    cluster: Cluster = None, broker: Broker = None, namesrv: Namesrv = None, config: ConfigFile = None
+) -> int:
+    """Print what brokers are set up with, as JSON: topics, groups, settings. Exit code 3 when one did not answer."""
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers"):
+        found = admin.export(cluster=cluster, broker=broker)
+    value = {
+        name: {
+            "topics": [one.members() for _, one in sorted(made.topics.items())],
+            "groups": [one.members() for _, one in sorted(made.groups.items())],
+            "settings": dict(sorted(made.settings.items())),
+        }
+        for name, made in sorted(found.found.items())
+    }
+    return asked({"brokers": value}, failures_of(found), True)
+
+
+def cluster_ping(
+    count: Annotated[int, typer.Option("--count", min=1, max=1_000, help="Messages to each broker.")] = 3,
+    size: Annotated[int, typer.Option("--size", min=1, max=1_048_576, help="Bytes of each.")] = 128,
+    cluster: Cluster = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Send messages to each broker, to its own topic, and tell how long it took. Exit code 1 when one failed."""
+    import time
+
+    from mqtrail.client import SyncProducer
+    from mqtrail.wire import Message, MessageQueue, MQError
+
+    settings = load(config)
+    servers = settings.namesrv(namesrv)
+    rows = []
+    failures: dict[str, str] = {}
+    with (
+        admin_of(settings, namesrv) as admin,
+        SyncProducer("mqtrail-cli", servers, config=settings.client("producer")) as producer,
+        progress("sending", enabled=not json),
+    ):
+        for name in admin.masters(cluster):
+            took = []
+            try:
+                for _ in range(count):
+                    begun = time.monotonic()
+                    producer.send(Message(name, b"." * size), queue=MessageQueue(name, name, 0))
+                    took.append((time.monotonic() - begun) * 1000)
+            except MQError as error:
+                failures[name] = str(error)
+            rows.append(
+                {
+                    "broker": name,
+                    "stored": len(took),
+                    "first_ms": round(took[0], 2) if took else None,
+                    "mean_ms": round(sum(took) / len(took), 2) if took else None,
+                    "worst_ms": round(max(took), 2) if took else None,
+                }
+            )
+    if json:
+        show_json({"brokers": rows, "failures": failures})
+    else:
+        table(("broker", "stored", "first ms", "mean ms", "worst ms"), [list(row.values()) for row in rows])
+    warn_of(failures, "did not store a message")
+    return Exit.OK if rows and not failures else Exit.FAILED
 
 
 def cluster_wipe(

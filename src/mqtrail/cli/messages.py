@@ -137,6 +137,39 @@ def message_print(
     return Exit.OK if count else Exit.FAILED
 
 
+def message_index(
+    topic: Topic,
+    queue: Annotated[str, typer.Argument(help="BROKER/QUEUE, as broker-a/0.")],
+    first: Annotated[int, typer.Argument(help="Queue offset to begin at.")] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, max=1_024, help="Entries.")] = 16,
+    group: Annotated[str | None, typer.Option(help="With whether this group's filter takes each.")] = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show entries of a queue's index: where in the log each message is, its size, its tag's hash."""
+    place = queue_of(topic, queue)
+    assert place is not None
+    with admin_of(load(config), namesrv) as admin:
+        found = admin.consume_queue(place, first, count, group=group)
+    rows = [
+        {
+            "queue_offset": first + number,
+            "physical_offset": entry.physic_offset,
+            "size": entry.physic_size,
+            "tags_code": entry.tags_code,
+            "taken": entry.eval if group else None,
+        }
+        for number, entry in enumerate(found.queue_data)
+    ]
+    if json:
+        show_json({"first": found.min_queue_index, "next": found.max_queue_index, "entries": rows})
+    else:
+        table(("offset", "in the log at", "bytes", "tag hash", "taken"), [list(row.values()) for row in rows])
+        typer.echo(f"the queue holds [{found.min_queue_index}, {found.max_queue_index})")
+    return Exit.OK if rows else Exit.FAILED
+
+
 def message_consume(
     msg_id: Annotated[str, typer.Argument(metavar="ID", help="The broker's id, or with --topic the client's.")],
     group: Annotated[str, typer.Argument(help="Consumer group.")],

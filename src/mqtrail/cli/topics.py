@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,9 @@ from mqtrail.cli.exits import Exit, UsageError
 from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
 from mqtrail.cli.options import ConfigFile, Json, Namesrv
 from mqtrail.cli.output import progress, show_json
+
+if TYPE_CHECKING:
+    from mqtrail.wire import BrokerStatsData
 
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
 _LETTERS = {bits: letters for letters, bits in PERMISSIONS.items()}
@@ -162,6 +166,49 @@ def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None
     if route.order_topic_conf:
         typer.echo(f"order: {route.order_topic_conf}")
     return Exit.OK
+
+
+def topic_stats(
+    topic: Annotated[list[str] | None, typer.Argument(help="Topics. None: all business topics.")] = None,
+    namesrv: Namesrv = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Show how much topics take in and hand out, as their brokers counted it."""
+    from mqtrail.wire import group_of, is_system_topic
+
+    rows: list[dict[str, Any]] = []
+    failures: dict[str, str] = {}
+    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json) as shown:
+        known = admin.cluster()
+        own = {*known.cluster_addr_table, *known.broker_addr_table}
+        own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
+        wanted = topic or [
+            name for name in admin.topics() if not (is_system_topic(name) or group_of(name) is not None or name in own)
+        ]
+        for name in wanted:
+            if shown is not None:
+                shown.update(shown.task_ids[0], description=f"asking the brokers of {name}")
+            found = admin.topic_rates(name)
+            failures |= failures_of(found)
+            rates = found.values()
+            rows.append(_rates(name, None, [one.stored for one in rates]))
+            for group in sorted({group for one in rates for group in one.consumed}):
+                rows.append(_rates(name, group, [one.consumed[group] for one in rates if group in one.consumed]))
+    if not json:
+        table(("topic", "handed out to", "a second", "last hour", "last day"), [list(row.values()) for row in rows])
+    return asked({"topics": rows}, failures, json)
+
+
+def _rates(topic: str, group: str | None, counted: Sequence[BrokerStatsData]) -> dict[str, Any]:
+    """A row: what came in (no group), or went out to a group, over all brokers."""
+    return {
+        "topic": topic,
+        "group": group,
+        "a_second": round(sum(one.stats_minute.tps for one in counted), 2),
+        "last_hour": sum(one.stats_hour.sum for one in counted),
+        "last_day": sum(one.stats_day.sum for one in counted),
+    }
 
 
 def topic_perm(

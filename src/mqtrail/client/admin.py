@@ -9,7 +9,7 @@ anything.
 
 from mqtrail.client.admin_access import AclVersion, AdminAccess
 from mqtrail.client.admin_base import Gathered
-from mqtrail.client.admin_brokers import BrokerInfo
+from mqtrail.client.admin_brokers import BrokerExport, BrokerInfo, TopicRates
 from mqtrail.client.admin_groups import Member
 from mqtrail.client.admin_messages import END_MS_MAX, QUERY_COUNT_MAX, QueryResult, Resent, Track, TrackStatus
 from mqtrail.client.admin_topics import Deleted
@@ -19,12 +19,14 @@ __all__ = [
     "QUERY_COUNT_MAX",
     "AclVersion",
     "Admin",
+    "BrokerExport",
     "BrokerInfo",
     "Deleted",
     "Gathered",
     "Member",
     "QueryResult",
     "Resent",
+    "TopicRates",
     "Track",
     "TrackStatus",
 ]

@@ -7,7 +7,15 @@ from mqtrail.client.admin_base import Gathered
 from mqtrail.client.admin_messages import AdminMessages
 from mqtrail.client.errors import ClientError
 from mqtrail.client.nameservers import read_body
-from mqtrail.wire import BrokerStatsData, KvTable, QueryNotFound, RequestCode
+from mqtrail.wire import (
+    BrokerStatsData,
+    KvTable,
+    QueryNotFound,
+    RequestCode,
+    SubscriptionGroupConfig,
+    SystemError_,
+    TopicConfig,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,23 @@ class BrokerInfo:
     def version(self) -> str:
         """The release, as V5_3_3; '?' where it did not answer."""
         return (self.runtime or {}).get("brokerVersionDesc", "?")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRates:
+    """What one broker counted of a topic in the last minute, hour and day: stored, and handed out by group."""
+
+    stored: BrokerStatsData
+    consumed: Mapping[str, BrokerStatsData]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerExport:
+    """How one broker is set up: topics and groups by name, settings."""
+
+    topics: Mapping[str, TopicConfig]
+    groups: Mapping[str, SubscriptionGroupConfig]
+    settings: Mapping[str, str]
 
 
 class AdminBrokers(AdminMessages):
@@ -73,6 +98,40 @@ class AdminBrokers(AdminMessages):
     async def ha_status(self, broker_address: str) -> str:
         """How a broker's replicas are, as the JSON that it answers (5.x)."""
         return await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {}, lambda body: body.decode())
+
+    async def topic_rates(self, topic: str) -> Gathered[TopicRates]:
+        """What each broker of a topic counted: stored, and handed out to each group."""
+        route = await self._client.fetch_route(topic)
+        masters = {name: address for name in route.brokers if (address := route.master(name)) is not None}
+        groups: set[str] = set()
+        for found in (await self.groups_of_topic(topic)).values():
+            groups.update(found.group_list)
+
+        async def rates(address: str) -> TopicRates:
+            stored = await self._counted(address, "TOPIC_PUT_NUMS", topic)
+            return TopicRates(
+                stored,
+                {group: await self._counted(address, "GROUP_GET_NUMS", f"{topic}@{group}") for group in sorted(groups)},
+            )
+
+        return await self._gather({name: rates(address) for name, address in masters.items()})
+
+    async def _counted(self, address: str, name: str, key: str) -> BrokerStatsData:
+        try:
+            return await self.broker_stats(address, name, key)
+        except SystemError_:
+            return BrokerStatsData()  # nothing was counted
+
+    async def export(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[BrokerExport]:
+        """All that masters are set up with: topics, groups and settings."""
+
+        async def export(address: str) -> BrokerExport:
+            topics, groups = await self.topic_configs(address), await self.groups(address)
+            return BrokerExport(
+                topics.topic_config_table, groups.subscription_group_table, await self.broker_config(address)
+            )
+
+        return await self._on_targets(cluster, broker, export)
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 

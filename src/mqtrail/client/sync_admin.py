@@ -91,6 +91,8 @@ class SyncAdmin(Facade[Admin]):
     runtime_info = waiting(Admin.runtime_info)
     broker_stats = waiting(Admin.broker_stats)
     ha_status = waiting(Admin.ha_status)
+    topic_rates = waiting(Admin.topic_rates)
+    export = waiting(Admin.export)
     clean_expired_queues = waiting(Admin.clean_expired_queues)
     delete_expired_logs = waiting(Admin.delete_expired_logs)
     wipe_write_perm = waiting(Admin.wipe_write_perm)
