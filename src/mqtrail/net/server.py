@@ -344,7 +344,10 @@ class _BufferConnection(ServerConnection, asyncio.BufferedProtocol):
 class Server:
     """One listening port and its connections."""
 
-    def __init__(self, application: Application | None = None, config: ServerConfig | None = None) -> None:
+    def __init__(
+        self, application: Application | None = None, config: ServerConfig | None = None, *, first_id: int = 0
+    ) -> None:
+        """first_id: connections are numbered behind it; two servers of one application need different ones."""
         self.config = config or ServerConfig()
         self.application = application  # to be there when start is called
         self.tls: TlsFiles | None = None
@@ -357,7 +360,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._tls_timer: asyncio.TimerHandle | None = None
-        self._last_id = 0
+        self._last_id = first_id
         self._full_told = False
         self._empty = asyncio.Event()
 

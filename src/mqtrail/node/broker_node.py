@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from mqtrail.broker import Broker, BrokerConfig
-from mqtrail.net import Log, Server, TlsClientConfig, TlsMode, join_address
+from mqtrail.net import BindError, Log, Server, TlsClientConfig, TlsMode, join_address
 from mqtrail.node.acl_files import AclFolder, AclWatch
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.node.config import NodeConfig
+from mqtrail.node.fast_door import FIRST_ID, PORT_STEP, FastDoor
 from mqtrail.node.flusher import Flusher
 from mqtrail.node.registrar import Registrar
 from mqtrail.node.route_keeper import RouteKeeper
@@ -50,6 +51,7 @@ class BrokerNode:
         self._config = config
         self._on_failure = on_failure
         self._server: Server | None = None
+        self._fast_server: Server | None = None
         self._shell: BrokerShell | None = None
         self._flusher: Flusher | None = None
         self._registrar: Registrar | None = None
@@ -79,11 +81,33 @@ class BrokerNode:
         self._advertised = advertised
         self._server = Server(config=self._config.server)
         self._server.bind(host, port)
+        if self._config.fast_port and port + PORT_STEP > 0:
+            self._bind_fast(host, port + PORT_STEP)
         try:
             self._open()
         except BaseException:
             self._server.release()
+            if self._fast_server is not None:
+                self._fast_server.release()
             raise
+
+    def _bind_fast(self, host: str, port: int) -> None:
+        """Take the fast port too. A broker without it serves all clients but those that insist on it."""
+        server = Server(config=self._config.server, first_id=FIRST_ID)
+        try:
+            server.bind(host, port)
+        except BindError as error:
+            self._tell_no_fast_port(error)
+        else:
+            self._fast_server = server
+
+    def _tell_no_fast_port(self, error: BindError) -> None:
+        log.warning(
+            "broker.no_fast_port",
+            broker=self.name,
+            found=str(error),
+            remedy="clients with vipChannelEnabled do not reach it: free the port, or set fast_port to false",
+        )
 
     def _open(self) -> None:
         config = self._broker_config()
@@ -173,6 +197,13 @@ class BrokerNode:
         self._server.application = self._shell
         await self._registrar.check_name(self.address)
         await self._server.start()
+        if self._fast_server is not None:
+            self._fast_server.application = FastDoor(self._shell, wall_clock_ms)
+            try:
+                await self._fast_server.start()
+            except BindError as error:
+                self._tell_no_fast_port(error)
+                self._fast_server = None
         await self._registrar.start()
         if namesrvs:
             self._routes = RouteKeeper(self.core, self._registrar.ask, wall_clock_ms, self._shell.write)
@@ -233,8 +264,9 @@ class BrokerNode:
             self._shell.stop()
         if self._flusher is not None:
             await self._flusher.stop()
-        if self._server is not None:
-            await self._server.stop()
+        for server in (self._fast_server, self._server):
+            if server is not None:
+                await server.stop()
         if self.core is not None and self.store is not None:
             try:
                 self.core.stop(wall_clock_ms())

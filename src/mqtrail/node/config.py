@@ -28,6 +28,7 @@ class NodeConfig:
     namesrv_addresses: tuple[str, ...] = ()
     broker_port: int = 10911
     broker_names: tuple[str, ...] = ("broker-a",)
+    fast_port: bool = True  # RocketMQ: fastListenPort; open broker_port - 2 as well, for clients with vipChannelEnabled
     acl_home: Path | None = None  # RocketMQ: rocketmqHome, ROCKETMQ_HOME
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: CommitLogConfig = field(default_factory=CommitLogConfig)

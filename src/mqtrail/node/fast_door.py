@@ -1,0 +1,59 @@
+"""The second port of a broker, two below its own: clients with vipChannelEnabled send there, before 4.5.1 by default.
+
+Apache keeps it so that a crowd of pulls cannot hold up sends. Here one loop serves both, and the door is there for the
+clients: it serves what the other one does, but for the reads that Apache refuses there (code 3).
+
+Source: BrokerController.registerProcessor (fastRemotingServer), apache/rocketmq 5.3.3 broker/.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from mqtrail.net import ServerConnection, next_command
+from mqtrail.node.broker_shell import BrokerShell
+from mqtrail.wire import Peer, RequestCode, RequestCodeNotSupported, answer
+
+PORT_STEP: Final = -2  # from the broker's port; RocketMQ: fastListenPort
+FIRST_ID: Final = 1 << 40  # connections are numbered from here, so that no two doors give one number
+READS: Final = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+    }
+)
+
+
+class FastDoor:
+    """A `net.Application` before a broker's shell."""
+
+    def __init__(self, shell: BrokerShell, clock: Callable[[], int]) -> None:
+        self._shell = shell
+        self._clock = clock
+
+    def connected(self, connection: ServerConnection) -> None:
+        self._shell.connected(connection)
+
+    def disconnected(self, connection: ServerConnection) -> None:
+        self._shell.disconnected(connection)
+
+    def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
+        """Serve one command after another. RemotingError: the bytes make no sense."""
+        now_ms = self._clock()
+        peer = cast(Peer, connection.data)
+        try:
+            while start < end and not connection.write_paused:
+                command, start = next_command(buffer, start, end)
+                if command is None:
+                    break
+                if command.code not in READS or command.is_response:
+                    self._shell.write(self._shell.decide(peer, command, now_ms))
+                elif not command.is_oneway:
+                    remark = f" request type {command.code} not supported: ask the broker's own port, two above"
+                    self._shell.write(answer(peer, command, code=RequestCodeNotSupported.code, remark=remark))
+        finally:
+            self._shell.look_at_timer()
+        return start
