@@ -20,7 +20,8 @@ from mqtrail.client import (
     SendResult,
     TraceConfig,
 )
-from mqtrail.client.outgoing import Composer, Outgoing
+from mqtrail.client.composer import Composer
+from mqtrail.client.outgoing import Outgoing
 from mqtrail.wire import (
     FrameDecoder,
     Message,

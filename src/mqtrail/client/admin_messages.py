@@ -8,10 +8,11 @@ from enum import StrEnum
 from mqtrail.client.admin_base import Gathered
 from mqtrail.client.admin_groups import FORWARD_TIMEOUT_MS
 from mqtrail.client.admin_offsets import AdminOffsets
+from mqtrail.client.composer import Composer
 from mqtrail.client.config import ProducerConfig
 from mqtrail.client.errors import RouteNotFound
 from mqtrail.client.identity import unique_ids
-from mqtrail.client.outgoing import Composer, SendResult
+from mqtrail.client.outgoing import SendResult
 from mqtrail.client.pull import PullResult, PullStatus, read_pull_reply
 from mqtrail.client.sending import Sender
 from mqtrail.wire import (

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from mqtrail.client.accumulator import Accumulator
+from mqtrail.client.composer import Composer
 from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
 from mqtrail.client.detector import Detector
 from mqtrail.client.errors import BrokerUnknown, ClientClosed, ClientError, InvalidMessage, NoReply, SendFailed
@@ -21,7 +22,7 @@ from mqtrail.client.hooks import SendHook
 from mqtrail.client.identity import now_ms, unique_ids
 from mqtrail.client.instance import ClientInstance, TransactionChecker
 from mqtrail.client.namespaces import with_namespace
-from mqtrail.client.outgoing import REGION_DEFAULT, Composer, Outgoing, SendResult
+from mqtrail.client.outgoing import REGION_DEFAULT, Outgoing, SendResult
 from mqtrail.client.replies import make_reply
 from mqtrail.client.routes import TopicRoute
 from mqtrail.client.selectors import Selector, queue_of_hash

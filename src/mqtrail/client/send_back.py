@@ -7,6 +7,7 @@
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ client.
 """
 
+from mqtrail.client.composer import Composer
 from mqtrail.client.config import ProducerConfig
 from mqtrail.client.consumer_config import ConsumerConfig
 from mqtrail.client.errors import SendFailed
@@ -14,7 +15,7 @@ from mqtrail.client.faults import QueueChooser
 from mqtrail.client.identity import now_ms, unique_ids
 from mqtrail.client.instance import ClientInstance
 from mqtrail.client.naming import Names
-from mqtrail.client.outgoing import Composer, send_result
+from mqtrail.client.outgoing import send_result
 from mqtrail.net import Log
 from mqtrail.wire import (
     INNER_PRODUCER_GROUP,

@@ -18,13 +18,14 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
+from mqtrail.client.composer import Composer
 from mqtrail.client.config import ProducerConfig
 from mqtrail.client.errors import AttemptFailure, RouteNotFound, SendFailed, TooManyInFlight
 from mqtrail.client.faults import FaultTable, QueueChooser
 from mqtrail.client.hooks import SendHook
 from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
-from mqtrail.client.outgoing import Composer, Outgoing, SendResult, send_result
+from mqtrail.client.outgoing import Outgoing, SendResult, send_result
 from mqtrail.client.permits import Permits
 from mqtrail.client.routes import TopicRoute
 from mqtrail.net import ConnectError, NetError

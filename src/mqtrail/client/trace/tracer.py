@@ -8,12 +8,13 @@ that it wants no trace (TRACE_ON=false).
 import itertools
 import secrets
 
+from mqtrail.client.composer import Composer
 from mqtrail.client.config import ProducerConfig, TraceConfig
 from mqtrail.client.errors import AttemptFailure
 from mqtrail.client.faults import QueueChooser
 from mqtrail.client.identity import now_ms, unique_ids
 from mqtrail.client.instance import ClientInstance
-from mqtrail.client.outgoing import REGION_DEFAULT, Composer, Outgoing, SendResult, send_result
+from mqtrail.client.outgoing import REGION_DEFAULT, Outgoing, SendResult, send_result
 from mqtrail.client.trace.dispatcher import Dispatcher, TraceCounts, TraceRefused
 from mqtrail.client.trace.shared_spool import SharedSpool
 from mqtrail.client.trace.spool import SpooledMessage
