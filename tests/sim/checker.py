@@ -15,6 +15,7 @@ from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX
 from .history import History, Place, Read, Sent
 
 CLOCK_SLACK_MS = 1.0  # clocks show whole ms
+TIMER_SLACK_MS = 1_000.0  # a timer's time is cut to the second before it, as Apache cuts it
 
 
 def check(history: History) -> list[str]:
@@ -184,7 +185,7 @@ class _Checker:
             sent = self._history.sent.get(read.number if read.number is not None else -1)
             if sent is None or not sent.delay_ms or read.place.topic != sent.topic:
                 continue
-            early_ms = sent.at_ms + sent.delay_ms - read.at_ms
+            early_ms = sent.at_ms + sent.delay_ms - read.at_ms - (TIMER_SLACK_MS if sent.is_timer else 0)
             if early_ms > self._set_forward(read.place.broker, sent.at_ms, read.at_ms) + CLOCK_SLACK_MS:
                 yield f"{read.reader} read {sent.number} at {read.place} {early_ms:.0f} ms before its delay was over"
         first: dict[tuple[str, int, int], Read] = {}

@@ -52,7 +52,8 @@ PAUSE_MS = 300.0
 HEARTBEAT_MS, ROUTE_MS, REBALANCE_MS, COMMIT_MS = 3_000.0, 2_000.0, 2_000.0, 1_000.0
 ATTEMPTS = 3
 RECONSUME_MAX = 2
-KINDS = (12, 3, 3, 2)  # how often each is sent
+KINDS = {"plain": 12, "delayed": 3, "timer": 2, "transaction": 3, "batch": 2}  # how often each is sent
+TIMER_MS = (600, 7_000)
 ONEWAY_FLAG = 2
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 OnReply = Callable[[RemotingCommand | None], None]
@@ -203,7 +204,7 @@ class Producer(Client):
             self.later(PAUSE_MS, self._next)
             return
         chance = self.engine.chance
-        kind = chance.choices(("plain", "delayed", "transaction", "batch"), KINDS)[0]
+        kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
         count = chance.randrange(2, 5) if kind == "batch" else 1
         sent = []
         for _ in range(count):
@@ -213,6 +214,8 @@ class Producer(Client):
             sent.append(one)
         if kind == "delayed":
             sent[0].delay_ms = chance.choice(DELAYS_MS)
+        elif kind == "timer":
+            sent[0].delay_ms, sent[0].is_timer = chance.randrange(*TIMER_MS), True
         elif kind == "transaction":
             sent[0].in_transaction = True
         else:
@@ -227,7 +230,9 @@ class Producer(Client):
             one.attempts += 1
         properties = {"WAIT": "true" if message.waits else "false", "UNIQ_KEY": f"ID{message.number}"}
         sys_flag = 0
-        if message.delay_ms:
+        if message.is_timer:
+            properties["TIMER_DELAY_MS"] = str(message.delay_ms)
+        elif message.delay_ms:
             properties["DELAY"] = str(DELAYS_MS.index(message.delay_ms) + 1)
         if message.in_transaction:
             properties |= {"TRAN_MSG": "true", "PGROUP": self.name}

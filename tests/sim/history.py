@@ -23,6 +23,7 @@ class Sent:
     topic: str
     at_ms: float
     delay_ms: int = 0
+    is_timer: bool = False  # its delay is any time, and known to the second
     in_transaction: bool = False
     acked_ms: float | None = None
     acked_by: str = ""
