@@ -187,7 +187,7 @@ def test_the_checkpoint_is_told() -> None:
 
 def test_a_crowded_second_is_delivered_in_strokes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands in one second keep nobody waiting: they go out some at a time, in the order they came."""
-    monkeypatch.setattr("mqtrail.broker.timers.COLLECT_MAX", 100)
+    monkeypatch.setattr("mqtrail.broker.timer_slots.COLLECT_MAX", 100)
     monkeypatch.setattr("mqtrail.broker.timers.DELIVER_MAX", 64)
     bench = Bench()
     for number in range(1_000):

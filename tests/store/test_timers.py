@@ -274,3 +274,27 @@ def test_any_life_is_found_again(puts: list[tuple[int, int]], saves: set[int], e
         assert slot is not None
         assert slot.waiting == len(numbers)
     assert UNIT.size == 52
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["put", "clear", "ask"]), st.integers(0, 8 * 86_400)), max_size=30),
+    spread=st.sampled_from([1, 60, 3_600]),
+)
+def test_the_next_second_is_found(steps: list[tuple[str, int]], spread: int) -> None:
+    """Whatever was put and taken, `next` names the first second that something waits for, as a search of all does."""
+    wheel = opened(MemoryDisk()).wheel
+    waiting: set[int] = set()
+    for step, number in steps:
+        time_ms = NOW_MS + number // spread * spread * 1_000
+        if step == "put":
+            wheel.put(time_ms, 52, 1)
+            waiting.add(time_ms)
+        elif step == "clear":
+            wheel.clear_slot(time_ms)
+            waiting.discard(time_ms)
+        else:
+            expected = min((slot_ms for slot_ms in waiting if slot_ms >= time_ms), default=None)
+            if expected is not None and expected - time_ms >= 7 * 86_400_000:
+                expected = None
+            assert wheel.next(time_ms) == expected

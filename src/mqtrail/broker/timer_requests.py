@@ -132,4 +132,4 @@ class TimerRequests:
 
     def metrics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """61: how many messages of each topic wait."""
-        return answer(peer, request, body=self._timers.metrics().encode())
+        return answer(peer, request, body=self._timers.counts.table().encode())

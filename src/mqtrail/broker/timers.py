@@ -11,7 +11,6 @@ only what is durable.
 Source: TimerMessageStore, apache/rocketmq store/timer. There four kinds of threads do this.
 """
 
-from array import array
 from typing import Final
 
 from mqtrail.store import (
@@ -25,36 +24,26 @@ from mqtrail.store import (
 )
 from mqtrail.wire import (
     TIMER_TOPIC,
-    DataVersion,
     MessageIllegal,
     MQError,
-    QueryNotFound,
     SystemError_,
-    TimerMetric,
-    TimerMetrics,
     decode_head,
-    find_property,
 )
 
 from .config import BrokerConfig
-from .files import TIMER_METRICS_FILE, load_table, next_version
-from .timer_records import ROLL_WINDOW_MS, delivered_record, due_ms, out_ms, recalls, wait_of, waiting_record
+from .timer_counts import TimerCounts
+from .timer_records import ROLL_WINDOW_MS, due_ms, out_ms, recalls, wait_of, waiting_record
+from .timer_slots import SlotReader
 from .writer import MessageWriter
 
 READ_COUNT: Final = 64  # messages of the timer topic read at once
 READ_SIZE: Final = 1 << 20
 TAKE_IN_MAX: Final = 2_000  # messages put into the log by one stroke
-COLLECT_MAX: Final = 5_000  # units of a slot read by one stroke
 DELIVER_MAX: Final = 256  # messages delivered by one stroke
-BATCH_COUNT: Final = 32  # with one append
-BATCH_SIZE: Final = 1 << 20
 RETRY_MS: Final = 1_000  # after the store refused a delivery
-AHEAD_MAX_MS: Final = (
-    7 * 86_400_000
-)  # a slot so far ahead of what is delivered might be another one's place in the wheel
-METRICS_SAVE_MS: Final = 60_000
+FLUSH_WAIT_MS: Final = 1_000  # by then what was appended is usually durable
+AHEAD_MAX_MS: Final = 7 * 86_400_000  # between two slots: further apart they might share a place in the wheel
 NO_LIMIT: Final = (1 << 31) - 1  # of timer_slot_max
-_MAGIC_BITS: Final = 4
 _SPREAD, _SPREAD_OF = 389, 1_000  # without a common divisor
 
 
@@ -65,7 +54,6 @@ class Timers:
         self, config: BrokerConfig, files: ConfigFileStore, store: MessageStore, writer: MessageWriter, now_ms: int
     ) -> None:
         self._config = config
-        self._files = files
         self._store = store
         self._writer = writer
         self._log, self._wheel = store.timers.log, store.timers.wheel
@@ -81,16 +69,12 @@ class Timers:
             oldest_ms = self._read_ms - ROLL_WINDOW_MS - PRECISION_MS
             self._queue_offset = max(first, store.offset_by_time(TIMER_TOPIC, 0, oldest_ms))
         self._unsaved: tuple[int, TimerCheckpoint] | None = None  # with the end of the CommitLog it waits for
+        self._unsaved_ms: int | None = None  # when to look whether that is durable
         self._dirty = False
-        self._slot: _SlotReader | None = None
+        self._slot: SlotReader | None = None
         self._retry_ms = 0
         self._turn = 0
-        table = load_table(files, TIMER_METRICS_FILE, TimerMetrics) or TimerMetrics()
-        self._counts = {topic: metric.count for topic, metric in table.timing_count.items()}
-        self._counted_ms = {topic: metric.time_stamp for topic, metric in table.timing_count.items()}
-        self._metrics_version = table.data_version or DataVersion(now_ms)
-        self._metrics_dirty = False
-        self._metrics_save_ms = now_ms + METRICS_SAVE_MS
+        self.counts = TimerCounts(files, now_ms)
 
     def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
         """Return the record as it waits until due_ms (epoch ms), to be written instead. MessageIllegal: no room.
@@ -158,10 +142,15 @@ class Timers:
         if has_more or self._slot is not None:
             return self._retry_ms
         slot_ms = self._wheel.next(self._read_ms)
-        return None if slot_ms is None else max(slot_ms + PRECISION_MS, self._retry_ms)
+        if slot_ms is None:
+            return self._unsaved_ms
+        due = max(slot_ms + PRECISION_MS, self._retry_ms)
+        return due if self._unsaved_ms is None else min(due, self._unsaved_ms)
 
     def deliver(self, now_ms: int) -> None:
         """Append what is due to the real queues, some of it. A store that refuses is tried again in a second."""
+        if self._unsaved_ms is not None and now_ms >= self._unsaved_ms:
+            self._save_durable()
         if now_ms < self._retry_ms <= now_ms + RETRY_MS:
             return
         self._retry_ms = 0
@@ -204,7 +193,7 @@ class Timers:
                     )
                     self._wheel.put(wait.slot_ms, position, change)
                     self._read_ms = min(self._read_ms, wait.slot_ms)
-                    self._count(wait.topic, change, head.store_timestamp_ms)
+                    self.counts.add(wait.topic, change, head.store_timestamp_ms)
                 self._queue_offset = head.queue_offset + 1
                 left -= 1
             if not found.records and found.next_queue_offset <= self._queue_offset:
@@ -217,11 +206,6 @@ class Timers:
         """Tell whether a message that is gone through again, because the log is lost, has left its slot before."""
         return queue_offset < self._rebuild_end and slot_ms < self._rebuild_read_ms
 
-    def _count(self, topic: str, change: int, now_ms: int) -> None:
-        self._counts[topic] = self._counts.get(topic, 0) + change
-        self._counted_ms[topic] = now_ms
-        self._metrics_dirty = True
-
     # Out.
 
     def _deliver_some(self, now_ms: int) -> None:
@@ -232,7 +216,7 @@ class Timers:
             reader = self._slot
             assert reader is not None
             if reader.position >= 0:
-                if not self._collect(reader):
+                if not reader.collect():
                     return
                 continue
             if reader.is_empty:
@@ -249,91 +233,34 @@ class Timers:
         self._read_ms = slot_ms
         slot = self._wheel.slot(slot_ms)
         assert slot is not None
-        self._slot = _SlotReader(slot_ms, slot.last)
+        self._slot = SlotReader(slot_ms, slot.last, self._store)
         return True
 
-    def _collect(self, reader: "_SlotReader") -> bool:
-        """Walk the slot's chain backwards, some of it; return whether it is done."""
-        for _ in range(COLLECT_MAX):
-            if reader.position < 0 or reader.position == reader.stop_position:
-                reader.position = -1
-                return True
-            unit = self._log.unit(reader.position)
-            if unit is None:  # expired
-                reader.position = -1
-                return True
-            if unit.magic & UnitMagic.DELETE and not unit.magic & UnitMagic.ROLL:
-                self._note_recall(reader, unit.physical_offset)
-            else:
-                reader.waiting.append(unit.physical_offset << _MAGIC_BITS | unit.magic)
-            reader.position = unit.previous
-        return False
-
-    def _note_recall(self, reader: "_SlotReader", physical_offset: int) -> None:
-        text = self._text_at(physical_offset)
-        if text is None:
-            return
-        key, topic = find_property(text, b"TIMER_DEL_UNIQKEY"), find_property(text, b"REAL_TOPIC")
-        if key is not None:
-            reader.recalled.setdefault(key, (topic or b"").decode("utf-8", "replace"))
-
-    def _text_at(self, physical_offset: int) -> bytes | None:
-        try:
-            record = self._store.read_at(physical_offset)
-        except QueryNotFound:
-            return None
-        head = decode_head(record)
-        return record[head.properties_start : head.properties_end] if head.topic == TIMER_TOPIC else None
-
-    def _deliver_batch(self, reader: "_SlotReader", now_ms: int) -> int:
+    def _deliver_batch(self, reader: SlotReader, now_ms: int) -> int:
         """Append the oldest messages of the slot; return how many left it."""
-        batch: list[PendingRecord] = []
-        gone: list[tuple[str, int]] = []
-        size = taken = 0
-        for entry in reader.oldest(BATCH_COUNT):
-            taken += 1
-            try:
-                record = self._store.read_at(entry >> _MAGIC_BITS)
-            except QueryNotFound:
-                continue
-            head = decode_head(record)
-            if head.topic != TIMER_TOPIC:
-                continue  # another record has come to stand there
-            text = record[head.properties_start : head.properties_end]
-            topic = find_property(text, b"REAL_TOPIC") or b""
-            if reader.is_recalled(topic, find_property(text, b"UNIQ_KEY")):
-                continue
-            rolls = bool(entry & UnitMagic.ROLL)
-            delivered = delivered_record(record, rolls=rolls, now_ms=now_ms)
-            if delivered is None:
-                continue
-            batch.append(delivered)
-            gone.append((topic.decode("utf-8", "replace"), 1 if entry & UnitMagic.DELETE else -1))
-            size += head.size
-            if size >= BATCH_SIZE:
-                break
-        if batch:
-            self._write(batch, now_ms)
-        reader.forget(taken)
-        for name, change in gone:
-            self._count(name, change, now_ms)
-        return taken
+        batch = reader.oldest(now_ms)
+        if batch.records:
+            self._write(batch.records, now_ms)
+        reader.forget(batch.count)
+        for topic, change in batch.changes:
+            self.counts.add(topic, change, now_ms)
+        return batch.count
 
-    def _write(self, batch: list[PendingRecord], now_ms: int) -> None:
+    def _write(self, records: list[PendingRecord], now_ms: int) -> None:
         try:
-            self._writer.write(batch, now_ms)
+            self._writer.write(records, now_ms)
         except MessageIllegal:  # one of them: the others must not wait for it for ever
-            if len(batch) > 1:
-                for record in batch:
+            if len(records) > 1:
+                for record in records:
                     self._write([record], now_ms)
 
-    def _close_slot(self, reader: "_SlotReader", now_ms: int) -> None:
+    def _close_slot(self, reader: "SlotReader", now_ms: int) -> None:
         slot = self._wheel.slot(reader.slot_ms)
         if slot is not None and slot.last != reader.last:  # messages came while it was read
             reader.go_on(slot.last)
             return
         for topic in reader.missed():
-            self._count(topic, 1, now_ms)  # it recalled nothing, so nothing left for it
+            self.counts.add(topic, 1, now_ms)  # it recalled nothing, so nothing left for it
         self._wheel.clear_slot(reader.slot_ms)
         if self._read_ms == reader.slot_ms:  # else one came for an earlier second
             self._read_ms += PRECISION_MS
@@ -347,13 +274,6 @@ class Timers:
         state_version, _, counter = self._saved.version
         return TimerCheckpoint(self._read_ms, self._log.end, self._queue_offset, (state_version, now_ms, counter + 1))
 
-    def metrics(self) -> TimerMetrics:
-        """Return how many messages wait for each topic: what is saved, and what request 61 answers."""
-        return TimerMetrics(
-            {topic: TimerMetric(count, self._counted_ms[topic]) for topic, count in sorted(self._counts.items())},
-            self._metrics_version,
-        )
-
     def save(self, now_ms: int, *, final: bool = False) -> None:
         """Save what is durable of where the timers stand. final: make it durable, nothing follows."""
         if final and self._log.end > 0:
@@ -361,64 +281,21 @@ class Timers:
                 self._store.flush()
             except (MQError, OSError):
                 return  # the next start does again what the last save does not know of
-            self._dirty = True
-        if self._unsaved is not None and self._unsaved[0] <= self._store.flushed_offset:
-            self._save(self._unsaved[1], exact=False)
-        if self._unsaved is None and self._dirty:
+            self._dirty, self._unsaved = True, None
+        if self._dirty and self._unsaved is None:
             self._dirty = False
             self._unsaved = (self._store.end_offset, self.checkpoint(now_ms))
-            if self._unsaved[0] <= self._store.flushed_offset:
-                self._save(self._unsaved[1], exact=final)
-        if self._metrics_dirty and (final or now_ms >= self._metrics_save_ms):
-            self._metrics_dirty = False
-            self._metrics_save_ms = now_ms + METRICS_SAVE_MS
-            self._metrics_version = next_version(self._metrics_version, now_ms)
-            self._files.save(TIMER_METRICS_FILE, self.metrics().members())
+            self._unsaved_ms = now_ms + FLUSH_WAIT_MS
+        if final or self._unsaved_ms is None or now_ms >= self._unsaved_ms:
+            self._save_durable(exact=final)
+        self.counts.save(now_ms, final=final)
 
-    def _save(self, checkpoint: TimerCheckpoint, *, exact: bool) -> None:
+    def _save_durable(self, *, exact: bool = False) -> None:
+        """Save what was noted if it is durable by now."""
+        self._unsaved_ms = None
+        if self._unsaved is None or self._unsaved[0] > self._store.flushed_offset:
+            return
+        _, checkpoint = self._unsaved
+        self._unsaved = None
         self._store.timers.save(checkpoint, exact=exact)
         self._saved = checkpoint
-        self._unsaved = None
-
-
-class _SlotReader:
-    """One slot on its way out: what was found in its chain, newest first, and what recalls some of that."""
-
-    __slots__ = ("_hits", "last", "position", "recalled", "slot_ms", "stop_position", "waiting")
-
-    def __init__(self, slot_ms: int, last: int) -> None:
-        self.slot_ms = slot_ms
-        self.last = last
-        self.position = last
-        self.stop_position = -1
-        self.waiting = array("q")  # physical offset and magic in one number each: a slot may hold millions
-        self.recalled: dict[bytes, str] = {}
-        self._hits: set[bytes] = set()
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.waiting
-
-    def go_on(self, last: int) -> None:
-        """Read what was put in since."""
-        self.stop_position, self.last, self.position = self.last, last, last
-
-    def oldest(self, count: int) -> list[int]:
-        return list(reversed(self.waiting[-count:]))
-
-    def forget(self, count: int) -> None:
-        if count:
-            del self.waiting[-count:]
-
-    def is_recalled(self, topic: bytes, unique_key: bytes | None) -> bool:
-        if not self.recalled or unique_key is None:
-            return False
-        key = topic + b"+" + unique_key
-        if key not in self.recalled:
-            return False
-        self._hits.add(key)
-        return True
-
-    def missed(self) -> list[str]:
-        """Return the topics of recalls that met nothing."""
-        return [topic for key, topic in self.recalled.items() if key not in self._hits]

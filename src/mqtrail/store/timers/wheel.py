@@ -17,6 +17,7 @@ PART_SLOTS = 128
 PART_SIZE = PART_SLOTS * SLOT.size
 LOOK_AHEAD_SLOTS = SLOT_COUNT // 2
 READ_SIZE = 1 << 20
+EMPTY_PIECE, EMPTY_PART = bytes(READ_SIZE), bytes(PART_SIZE)
 assert SLOT_COUNT % PART_SLOTS == 0
 
 
@@ -28,6 +29,8 @@ class TimerWheel:
         self._file: File | None = None
         self._parts: dict[int, bytearray] = {}
         self._changed: set[int] = set()
+        self._asked_ms = -1  # of the last search of `next`, and what it found; puts and clears keep it true
+        self._next_ms: int | None = None
 
     def slot(self, slot_ms: int) -> Slot | None:
         """Return what waits for a second; None: nothing."""
@@ -50,6 +53,11 @@ class TimerWheel:
             first, count = position, 0
         SLOT.pack_into(part, at, second, first, position, count + change, 0)
         self._changed.add(number // PART_SLOTS)
+        slot_ms = second * PRECISION_MS
+        if self._next_ms is None:
+            self._asked_ms = -1
+        elif self._asked_ms <= slot_ms < self._next_ms:
+            self._next_ms = slot_ms
 
     def clear_slot(self, slot_ms: int) -> None:
         """Note that nothing waits for a second any more."""
@@ -58,23 +66,35 @@ class TimerWheel:
         if part is not None and self.slot(slot_ms) is not None:
             SLOT.pack_into(part, number % PART_SLOTS * SLOT.size, second, NO_UNIT, NO_UNIT, 0, 0)
             self._changed.add(number // PART_SLOTS)
+            if self._next_ms == second * PRECISION_MS:
+                self._asked_ms, self._next_ms = -1, None
 
     def next(self, from_ms: int) -> int | None:
         """Return the first second at or after from_ms that something waits for, within a week; None: nothing does."""
-        if not self._parts:
-            return None
+        known = self._next_ms
+        if known is not None and self._asked_ms <= from_ms <= known:
+            return known
+        if known is not None or self._asked_ms != from_ms:
+            self._asked_ms, self._next_ms = from_ms, self._find_next(from_ms)
+        return self._next_ms
+
+    def _find_next(self, from_ms: int) -> int | None:
         second = from_ms // PRECISION_MS
-        end = second + LOOK_AHEAD_SLOTS
-        while second < end:
-            number = second % SLOT_COUNT
-            start = second - number % PART_SLOTS
-            part = self._parts.get(number // PART_SLOTS)
-            if part is not None:
-                for place in range(number % PART_SLOTS, PART_SLOTS):
-                    found, _, last, _, _ = SLOT.unpack_from(part, place * SLOT.size)
-                    if found == start + place and last != NO_UNIT:
-                        return (start + place) * PRECISION_MS
-            second = start + PART_SLOTS
+        place = second % SLOT_COUNT
+        # The parts in the order in which the wheel comes by, the one that holds the place first and once more last.
+        distances = sorted((number * PART_SLOTS - place) % SLOT_COUNT for number in self._parts)
+        current = self._parts.get(place // PART_SLOTS)
+        if current is not None:
+            distances.insert(0, place // PART_SLOTS * PART_SLOTS - place)
+        for distance in distances:
+            start = second + distance
+            if start >= second + LOOK_AHEAD_SLOTS:
+                break
+            part = self._parts[start % SLOT_COUNT // PART_SLOTS]
+            for number in range(max(0, second - start), PART_SLOTS):
+                found, _, last, _, _ = SLOT.unpack_from(part, number * SLOT.size)
+                if found == start + number and last != NO_UNIT:
+                    return (start + number) * PRECISION_MS
         return None
 
     def count(self, from_ms: int, to_ms: int) -> int:
@@ -91,17 +111,20 @@ class TimerWheel:
         """Read the parts with slots at or after from_ms. The file must be as the checkpoint says."""
         self._parts.clear()
         self._changed.clear()
+        self._asked_ms, self._next_ms = -1, None
         if self._disk.size(WHEEL_FILE) != WHEEL_SIZE:
             return
         second = from_ms // PRECISION_MS
         file = self._open()
         for start in range(0, WHEEL_SIZE, READ_SIZE):
             data = file.read_at(start, READ_SIZE)
-            if data.count(0) == len(data):
+            if data == EMPTY_PIECE:
                 continue
             for at in range(0, len(data), PART_SIZE):
                 part = data[at : at + PART_SIZE]
-                if any(found >= second and last != NO_UNIT for found, _, last, _, _ in SLOT.iter_unpack(part)):
+                if part != EMPTY_PART and any(
+                    found >= second and last != NO_UNIT for found, _, last, _, _ in SLOT.iter_unpack(part)
+                ):
                     self._parts[(start + at) // PART_SIZE] = bytearray(part)
 
     def clear(self) -> None:
@@ -109,6 +132,7 @@ class TimerWheel:
         self.close()
         self._parts.clear()
         self._changed.clear()
+        self._asked_ms, self._next_ms = -1, None
         self._disk.remove(WHEEL_FILE)
 
     def write(self, before_ms: int) -> None:
