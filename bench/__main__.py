@@ -22,7 +22,18 @@ from bench.session import Session
 from bench.table import RESULTS, write_table
 
 # In the order they run: figures that share a pair of servers stand together.
-MODULES = ("broker", "official", "trace_cost", "start", "recovery", "lookup", "demo_time", "pipeline_bench")
+MODULES = (
+    "broker",
+    "official",
+    "features",
+    "trace_cost",
+    "start",
+    "recovery",
+    "lookup",
+    "demo_time",
+    "pipeline_bench",
+    "recovery",
+)
 
 
 def register() -> dict[str, str]:

@@ -13,6 +13,8 @@ costs a neighbour on its core a fifth. Memory is compared as anonymous pages: ma
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import os
 import time
@@ -87,8 +89,10 @@ class ApachePeer:
         cpus: Sequence[int] | None = None,
         properties: Mapping[str, str] | None = None,
         jvm: Sequence[str] = JVM_BENCH,
+        credentials: tuple[str, str] = ("", ""),
     ) -> None:
-        """`properties` go over BENCH_PROPERTIES, flushDiskType=SYNC_FLUSH for instance."""
+        """`properties` go over BENCH_PROPERTIES, flushDiskType=SYNC_FLUSH for instance. credentials: we sign with."""
+        self._credentials = credentials
         self.version, self.folder = version, folder
         self.namesrv = ApacheNameServer(version, folder / "namesrv", cpus=cpus)
         self.broker = ApacheBroker(
@@ -117,9 +121,11 @@ class ApachePeer:
         self.namesrv.wait_ready()
         self.broker.launch()
         self.broker.wait_ready()
-        wait_until(lambda: send_one(self.broker_address) == 0, "the first stored send", 60, 0.01)
+        wait_until(
+            lambda: send_one(self.broker_address, credentials=self._credentials) == 0, "the first stored send", 60, 0.01
+        )
         first_send_s = time.monotonic() - began_s
-        create_topic(self.broker_address)
+        create_topic(self.broker_address, credentials=self._credentials)
         wait_until(lambda: has_route(self.namesrv_address), "the topic's route", 30)
         return first_send_s
 
@@ -148,7 +154,11 @@ class ApachePeer:
         """Let both run again, and wait until the broker answers."""
         for server in (self.namesrv, self.broker):
             server.resume()
-        wait_until(lambda: send_one(self.broker_address) == 0, "the broker's answer after SIGCONT", 60)
+        wait_until(
+            lambda: send_one(self.broker_address, credentials=self._credentials) == 0,
+            "the broker's answer after SIGCONT",
+            60,
+        )
         wait_until(lambda: has_route(self.namesrv_address), "the topic's route after SIGCONT", 60)
 
     def __enter__(self) -> Self:
@@ -166,23 +176,33 @@ class ApachePeer:
         self.namesrv.kill()
 
 
-def create_topic(broker_address: str, topic: str = TOPIC, queue_count: int = QUEUE_COUNT) -> None:
+def create_topic(
+    broker_address: str, topic: str = TOPIC, queue_count: int = QUEUE_COUNT, credentials: tuple[str, str] = ("", "")
+) -> None:
     """Make the topic on the broker (code 17): `BenchmarkTest` has 1024 queues on Apache's, 16 compare better."""
-    header, _ = request(
-        broker_address,
-        UPDATE_AND_CREATE_TOPIC,
-        {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": str(queue_count),
-            "writeQueueNums": str(queue_count),
-            "perm": "6",
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "false",
-        },
-    )
+    ext = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queue_count),
+        "writeQueueNums": str(queue_count),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    header, _ = request(broker_address, UPDATE_AND_CREATE_TOPIC, signed(ext, b"", credentials))
     assert header["code"] == 0, f"the broker refused the topic: {header}"
+
+
+def signed(ext: Mapping[str, str], body: bytes, credentials: tuple[str, str]) -> dict[str, str]:
+    """Return the fields of a request with its signature; as they are without credentials (access and secret key)."""
+    access_key, secret_key = credentials
+    if not access_key:
+        return dict(ext)
+    fields = {**ext, "AccessKey": access_key}
+    content = "".join(fields[name] for name in sorted(fields)).encode() + body
+    digest = hmac.digest(secret_key.encode(), content, "sha1")
+    return {**fields, "Signature": base64.b64encode(digest).decode()}
 
 
 def has_route(namesrv_address: str, topic: str = TOPIC) -> bool:
@@ -191,7 +211,9 @@ def has_route(namesrv_address: str, topic: str = TOPIC) -> bool:
     return bool(header["code"] == 0)
 
 
-def send_one(broker_address: str, topic: str = TOPIC, body_size: int = 500) -> int:
+def send_one(
+    broker_address: str, topic: str = TOPIC, body_size: int = 500, credentials: tuple[str, str] = ("", "")
+) -> int:
     """Send one message on a fresh connection and return the reply's code; the topic is made by it."""
     ext = {
         "a": "BenchProducer",
@@ -207,7 +229,8 @@ def send_one(broker_address: str, topic: str = TOPIC, body_size: int = 500) -> i
         "k": "false",
         "m": "false",
     }
-    header, _ = request(broker_address, SEND_MESSAGE_V2, ext, body=b"x" * body_size)
+    body = b"x" * body_size
+    header, _ = request(broker_address, SEND_MESSAGE_V2, signed(ext, body, credentials), body=body)
     return int(header["code"])
 
 

@@ -34,6 +34,9 @@ class Shape:
     body_size: int = 500
     queues: int = 16
     count: int = 32  # messages of a batch or a pull
+    credentials: tuple[str, str] = ("", "")  # access and secret key: each request is signed
+    sql: str = ""  # of pulls: their filter; of sends: not empty gives each a property n, 0 to 99
+    property: str = ""  # NAME=VALUE, a further one of each message
 
     def with_binary(self) -> Shape:
         return replace(self, name=f"{self.name}-binary", header="binary")
@@ -99,6 +102,9 @@ def run_load(
         *("--body", str(shape.body_size), "--id", str(shape.id_size), "--batch", str(shape.count)),
         *("--pull", str(shape.count)),
         *(("--each",) if shape.each else ()),
+        *(("--access-key", shape.credentials[0], "--secret-key", shape.credentials[1]) if shape.credentials[0] else ()),
+        *(("--sql", shape.sql) if shape.sql else ()),
+        *(("--property", shape.property) if shape.property else ()),
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if cpus is not None:

@@ -13,11 +13,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from bench.apache import Usage, anonymous_bytes, create_topic, measured, send_one
 
@@ -36,16 +36,27 @@ class OurPeer:
         index: bool = True,
         statistics: bool = True,
         broker_trace: bool = False,
+        broker: Mapping[str, object] | None = None,
+        tls: Mapping[str, str] | None = None,
+        credentials: tuple[str, str] = ("", ""),
         loop: str = "uvloop",
     ) -> None:
-        """folder None: the store is in memory."""
+        """folder None: the store is in memory. broker: further fields of BrokerConfig, tls: of TlsServerConfig.
+
+        credentials: who is let in, and who makes the topic.
+        """
+        self._credentials = credentials
         self._settings = {
             "folder": None if folder is None else str(folder),
             "cpus": None if cpus is None else list(cpus),
-            "sync_flush": sync_flush,
             "index": index,
-            "statistics": statistics,
-            "broker_trace": broker_trace,
+            "broker": {
+                "broker_trace": broker_trace,
+                "statistics": statistics,
+                "sync_flush": sync_flush,
+                **(broker or {}),
+            },
+            "tls": dict(tls or {}),
             "loop": loop,
         }
         self.process: subprocess.Popen[str] | None = None
@@ -68,10 +79,10 @@ class OurPeer:
             raise RuntimeError(f"the broker ended with {self.process.wait()} before it was ready; its log is above")
         found = json.loads(line)
         self.namesrv_address, self.broker_address = found["namesrv"], found["brokers"][0]
-        code = send_one(self.broker_address)
+        code = send_one(self.broker_address, credentials=self._credentials)
         assert code == 0, f"the first send was answered {code}"
         first_send_s = time.monotonic() - began_s
-        create_topic(self.broker_address)
+        create_topic(self.broker_address, credentials=self._credentials)
         return first_send_s
 
     @contextmanager
@@ -116,12 +127,14 @@ class OurPeer:
             self.process.stdout.close()
 
 
-def _serve(settings: dict[str, object]) -> int:
+def _serve(settings: dict[str, Any]) -> int:
     """Be the process: run a node with these settings, print its addresses when it is ready."""
     cpus = settings["cpus"]
     if isinstance(cpus, list):
         os.sched_setaffinity(0, cpus)
     from mqtrail.broker import BrokerConfig
+    from mqtrail.cli.config import Config
+    from mqtrail.net import ServerConfig
     from mqtrail.node import Node, NodeConfig, run_up
     from mqtrail.store import CommitLogConfig
 
@@ -130,12 +143,9 @@ def _serve(settings: dict[str, object]) -> int:
         data=None if folder is None else Path(str(folder)),
         namesrv_port=0,
         broker_port=0,
-        broker=BrokerConfig(
-            sync_flush=bool(settings["sync_flush"]),
-            statistics=bool(settings["statistics"]),
-            broker_trace=bool(settings["broker_trace"]),
-        ),
-        store=CommitLogConfig(index=bool(settings["index"])),
+        broker=BrokerConfig(**settings["broker"]),
+        store=CommitLogConfig(index=settings["index"]),
+        server=ServerConfig(tls=Config({"tls_server": settings["tls"]}).tls("server")),
     )
 
     def ready(node: Node) -> None:

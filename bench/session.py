@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -46,13 +46,17 @@ class Server(Protocol):
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How the servers of a pair run. server_cpus, load_cpus: None is all. variants: settings of further servers of
-    ours, by name, over those of "ours"."""
+    ours, by name, over those of "ours". apache, ours: further settings of either. credentials: what both ask for.
+    """
 
     name: str
     server_cpus: tuple[int, ...] | None = None
     load_cpus: tuple[int, ...] | None = None
     sync_flush: bool = False
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    apache: dict[str, str] = field(default_factory=dict)
+    ours: dict[str, Any] = field(default_factory=dict)
+    credentials: tuple[str, str] = ("", "")
 
 
 def two_cores() -> tuple[int, int]:
@@ -70,7 +74,14 @@ class Pair:
         self.setting, self.folder, self._warm_s = setting, folder, warm_s
         self.load_cpus = setting.load_cpus
         flush = {"flushDiskType": "SYNC_FLUSH"} if setting.sync_flush else {}
-        self.apache = ApachePeer(APACHE_VERSION, folder / "apache", cpus=setting.server_cpus, properties=flush)
+        properties = {**flush, **setting.apache}
+        self.apache = ApachePeer(
+            APACHE_VERSION,
+            folder / "apache",
+            cpus=setting.server_cpus,
+            properties=properties,
+            credentials=setting.credentials,
+        )
         self.ours = self._our_peer("ours", {})
         self._servers: dict[str, Any] = {}
 
@@ -118,22 +129,30 @@ class Pair:
 
     def _our_peer(self, name: str, settings: dict[str, Any]) -> OurPeer:
         folder = self.folder / name
-        return OurPeer(folder, cpus=self.setting.server_cpus, sync_flush=self.setting.sync_flush, **settings)
+        return OurPeer(
+            folder,
+            cpus=self.setting.server_cpus,
+            sync_flush=self.setting.sync_flush,
+            credentials=self.setting.credentials,
+            **{**self.setting.ours, **settings},
+        )
 
     def _begin(self, name: str, server: ApachePeer | OurPeer, warm_s: float) -> None:
         self._servers[name] = server
         server.start()
-        warm(server.broker_address, warm_s, self.load_cpus)
+        warm(server.broker_address, warm_s, self.load_cpus, self.setting.credentials)
         self.settle(name)
         server.suspend()
 
 
-def warm(address: str, seconds: float, cpus: Sequence[int] | None) -> None:
+def warm(address: str, seconds: float, cpus: Sequence[int] | None, credentials: tuple[str, str] = ("", "")) -> None:
     """Load a broker with every shape that is measured, so that the JVM compiles the ways it will go."""
     shapes: list[Shape] = []
     for shape in (DEEP, SYNC64, ONE64):
         shapes += [shape, shape.with_binary(), shape.with_long_ids()]
-    for shape in (*shapes, BATCH, PULL):
+    if credentials[0]:
+        shapes = [replace(shape, credentials=credentials) for shape in shapes]
+    for shape in (*shapes, *(() if credentials[0] else (BATCH, PULL))):
         run_load(address, shape, seconds=seconds / (len(shapes) + 2), warmup=0, cpus=cpus)
 
 

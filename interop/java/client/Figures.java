@@ -11,15 +11,22 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -34,11 +41,13 @@ final class Figures {
     }
 
     /**
-     * {name, topic, threads, bodySize, warmS, seconds}: synchronous sends of all threads through one producer. The
-     * event "counting" says that the warm-up is over.
+     * {name, topic, threads, bodySize, warmS, seconds, namesrv?}: synchronous sends of all threads through one producer.
+     * The event "counting" says that the warm-up is over. With namesrv each send is a transaction that commits at once,
+     * of a producer of its own.
      */
     Map<String, Object> throughput(JSONObject command) throws Exception {
-        DefaultMQProducer producer = senders.named(command);
+        DefaultMQProducer producer =
+            command.containsKey("namesrv") ? committing(command) : senders.named(command);
         int threads = command.getIntValue("threads");
         byte[] body = Values.filler(command.getIntValue("bodySize"));
         long countFromNs = System.nanoTime() + seconds(command, "warmS");
@@ -82,9 +91,30 @@ final class Figures {
             .fluentPut("failures", failures);
     }
 
+    private static DefaultMQProducer committing(JSONObject command) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer(command.getString("name"));
+        producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        producer.start();
+        return producer;
+    }
+
     private static String sendOne(DefaultMQProducer producer, Message message) {
         try {
-            SendStatus status = producer.send(message).getSendStatus();
+            SendResult result = producer instanceof TransactionMQProducer
+                ? producer.sendMessageInTransaction(message, null)
+                : producer.send(message);
+            SendStatus status = result.getSendStatus();
             return status == SendStatus.SEND_OK ? null : status.name();
         } catch (Exception problem) {
             JSONObject text = Driver.describe(problem);
@@ -155,6 +185,36 @@ final class Figures {
             .fluentPut("sent", sentNs.size())
             .fluentPut("handled", handled.size())
             .fluentPut("failures", failures);
+    }
+
+    /**
+     * {namesrv, group, topic, count}: an ordered push consumer takes count messages that wait in the topic, from the
+     * first on; the clock runs from the first to the last that is handled.
+     */
+    Map<String, Object> consumeInOrder(JSONObject command) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
+        consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(command.getString("topic"), "*");
+        long count = command.getLongValue("count");
+        AtomicLong handled = new AtomicLong();
+        AtomicLong beginNs = new AtomicLong();
+        CountDownLatch done = new CountDownLatch(1);
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            beginNs.compareAndSet(0, System.nanoTime());
+            if (handled.addAndGet(messages.size()) >= count) {
+                done.countDown();
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        consumer.start();
+        boolean all = done.await(command.getLongValue("timeoutS"), TimeUnit.SECONDS);
+        double elapsedS = (System.nanoTime() - beginNs.get()) / 1e9;
+        consumer.shutdown();
+        return new JSONObject()
+            .fluentPut("messages", handled.get())
+            .fluentPut("all", all)
+            .fluentPut("seconds", elapsedS);
     }
 
     /** Waits until all keys were handled, or for so long; what is missing shows in the result. */
