@@ -12,7 +12,7 @@ from typing import Any
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.net import Server
-from mqtrail.net.server import _PieceConnection
+from mqtrail.net.server_connection import PieceConnection
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.store import CommitLogConfig, MemoryStore
 from mqtrail.wire import Host, Peer, PeerId, RemotingError, Send, cut_frame, decode_command, encode_command, frame_end
@@ -171,7 +171,7 @@ class BrokerBehindNet(Target):
             raise
 
     def _connect(self) -> None:
-        self._connection = _PieceConnection(self._server, self._shell)
+        self._connection = PieceConnection(self._server, self._shell)
         self._transport = FakeTransport(lambda: None)
         self._connection.connection_made(self._transport)
 

@@ -10,7 +10,9 @@ from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, Request
 from mqtrail.net.java_properties import read_properties
 from mqtrail.net.log import Log
 from mqtrail.net.pool import ConnectionPool
-from mqtrail.net.server import Application, BindError, Server, ServerConfig, ServerConnection, next_command
+from mqtrail.net.server import BindError, Server
+from mqtrail.net.server_config import ServerConfig
+from mqtrail.net.server_connection import Application, ServerConnection, next_command
 from mqtrail.net.tls import (
     ClientAuth,
     TlsClientConfig,
