@@ -151,6 +151,7 @@ class Broker:
             self.offsets,
             self.writer,
             self.timers,
+            limits,
             self.stats,
             self.trace,
             self._serve_held_pop,

@@ -291,6 +291,16 @@ def test_refused_acks(bench: Bench) -> None:
         assert bench.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext).code == code
 
 
+def test_rate_of_a_group() -> None:
+    """A group that may have so many messages a second gets no more by popping either: 215."""
+    bench = Bench(group_pull_rate_max=2, rate_burst_s=1)
+    send(bench, *"abcde")
+    assert bodies(pop(bench)) == ["a", "b"]
+    assert ask_pop(bench).code == ResponseCode.FLOW_CONTROL
+    bench.advance(1_000)
+    assert bodies(pop(bench)) == ["c", "d"]
+
+
 def test_lost_offset(bench: Bench) -> None:
     """An offset past the queue's end goes on at its end, one before its start at its start."""
     send(bench, "a")

@@ -12,6 +12,7 @@ from ..clients import ClientTable
 from ..config import BrokerConfig
 from ..groups import GroupTable
 from ..held import Arrived
+from ..limits import RateLimits
 from ..offsets import OffsetTable
 from ..stats import Statistics
 from ..topics import TopicTable
@@ -46,6 +47,7 @@ class Pop:
         offsets: OffsetTable,
         writer: MessageWriter,
         timers: Timing,
+        limits: RateLimits,
         stats: Statistics | None,
         trace: BrokerTrace | None,
         serve: Serve,
@@ -72,6 +74,8 @@ class Pop:
             self.positions,
             self.orders,
             log,
+            groups,
+            limits,
             checks,
             self._pops,
             stats,

@@ -34,6 +34,8 @@ from mqtrail.wire import (
 
 from ..config import BrokerConfig
 from ..filter import MessageFilter, compile_filter
+from ..groups import GroupTable
+from ..limits import RateLimits
 from ..offsets import OffsetTable
 from ..stats import Statistics
 from ..topics import TopicTable
@@ -69,6 +71,8 @@ class PopMessages:
         positions: Positions,
         orders: OrderTable,
         log: ReviveLog,
+        groups: GroupTable,
+        limits: RateLimits,
         checks: PopChecks,
         held: HeldPops,
         stats: Statistics | None,
@@ -83,6 +87,8 @@ class PopMessages:
         self._positions = positions
         self._orders = orders
         self._log = log
+        self._groups = groups
+        self._limits = limits
         self._checks = checks
         self._held = held
         self._stats = stats
@@ -97,6 +103,10 @@ class PopMessages:
         with_born_time(request, now_ms)
         header = PopHeader.from_ext(request.ext)
         topic = self._check(header, now_ms)
+        group = self._groups.require(header.consumer_group, now_ms)
+        left = self._limits.pulls_left(group, now_ms)
+        if left is not None:
+            header.max_msg_nums = min(header.max_msg_nums, left)
         wanted = _filter(header)
         self._turn += 1
         taking = self._take(header, topic, wanted, now_ms)
@@ -112,6 +122,7 @@ class PopMessages:
             ]
             after_offset = self._log.write(records, now_ms)
         taking.settle()
+        self._limits.take_pulls(group, len(taking.records), now_ms)
         self._count(peer, header, taking, now_ms)
         if taking.rest_count > 0:
             self.left_over.append(_wait_key(header))
