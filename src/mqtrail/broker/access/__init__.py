@@ -1,7 +1,8 @@
 """Who may do what: ACL files of 4.9, users and policies of 5.x. Pure: texts come in, texts to be written go out.
 
-`Access` is the front that Broker asks about every request. plain has the rules of plain_acl.yml, plain_requests the
-codes 50 to 54 that change them; users and policies are 5.x's, auth the check, auth_requests the codes 3001 to 3010.
+`Access` is the front that Broker asks about every request. plain has the rules of plain_acl.yml, plain_needs what a
+request needs by them, plain_requests the codes 50 to 54 that change them; policies and auth are 5.x's users, policies
+and check, auth_needs what a request needs, auth_requests the codes 3001 to 3010. addresses has the patterns of both.
 """
 
 from .access import Access
