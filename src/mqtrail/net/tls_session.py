@@ -54,7 +54,9 @@ class TlsSession:
     def send(self, data: bytes) -> bytes:
         """Return the bytes that carry data to the peer, and what else is due. After the handshake alone."""
         try:
-            self._object.write(data)
+            written = self._object.write(data)
+            while written < len(data):  # an OpenSSL may take a record at a time
+                written += self._object.write(memoryview(data)[written:])
         except ssl.SSLError as error:
             raise tls_failure(error) from error
         return self._outgoing.read()
