@@ -19,6 +19,7 @@ from mqtrail.client import (
     LitePullConsumer,
     NoNameServer,
     Producer,
+    RetryLater,
     SyncConsumer,
     SyncProducer,
 )
@@ -58,7 +59,7 @@ def test_handlers_cancelled_anywhere_lose_nothing(mode: str, seed: int) -> None:
                             for _ in range(chance.randrange(4)):
                                 await asyncio.sleep(0)
                             if chance.random() < 0.2:
-                                raise ValueError("fails")
+                                raise RetryLater
                             for m in item:
                                 done[m.body] += 1
                                 order[m.queue.queue_id].append(m.body)

@@ -280,6 +280,29 @@ def test_batches_of_popped_messages() -> None:
     run(main())
 
 
+def test_what_nobody_began_with_is_handed_back() -> None:
+    """At the end, and when an assignment is taken away, others have it after a second, not after a minute."""
+
+    async def main() -> None:
+        async with fake_cluster({"orders": 1}) as cluster:
+            (broker,) = cluster.brokers
+            pop = FakePop(broker)
+            put(broker, "orders", b"0", b"1", b"2")
+            async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=POP) as consumer:
+                first = await anext(consumer)
+                first.begin()
+                pop.assigned = []
+                await until(lambda: len(pop.invisible) == 2)
+                pop.assigned = [-1]
+                put(broker, "orders", b"3")
+                await until(lambda: consumer.pop_infos() and consumer.pop_infos()[ANY].waiting)
+                await first.ack()
+            assert sorted(pop.invisible) == [("orders", 0, offset, 1_000) for offset in (1, 2, 3)]
+            assert pop.acked == [("orders", 0, 0)]
+
+    run(main())
+
+
 def test_a_group_is_switched_between_pull_and_pop() -> None:
     """The next answer changes the mode: pulls end where pops begin, and pop's retries are pulled afterwards."""
 

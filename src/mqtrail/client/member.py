@@ -114,7 +114,10 @@ class Member(Served, ABC):
         self._tasks = [self._client.spawn(one) for one in work]
 
     async def close(self) -> None:
-        """Stop pulling, end what runs, commit, leave the group, bring the trace home."""
+        """Stop pulling, end what runs, commit, leave the group, bring the trace home.
+
+        A handler that wants to end its consumer starts this as a task of its own: it waits for handlers.
+        """
         if not self._running:
             return
         self._running = False

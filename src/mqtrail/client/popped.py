@@ -22,7 +22,7 @@ from mqtrail.client.ready import Ready
 from mqtrail.client.routes import queue_name
 from mqtrail.client.send_back import SendBack
 from mqtrail.net import Log, NetError
-from mqtrail.wire import FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
+from mqtrail.wire import PROPERTY_POP_CK, FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
 
 log = Log()
 
@@ -30,6 +30,7 @@ log = Log()
 DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 ATTEMPTS_MAX_DEFAULT = 16
 ACK_RETRY_MS = 100
+HAND_BACK_S = 1  # a popped message that we will not handle comes again after this
 INVISIBLE_MIN_MS, INVISIBLE_MAX_MS, INVISIBLE_DEFAULT_MS = 5_000, 300_000, 60_000
 
 
@@ -40,6 +41,7 @@ class PopQueue:
         self.queue = queue
         self.dropped = False
         self.waiting = 0
+        self.unread: dict[str, MessageExt] = {}  # handle -> popped and not handed out yet
         self.last_pop_ms = 0
         self.room = asyncio.Event()
 
@@ -100,14 +102,24 @@ class PoppedQueues:
         if found is not None:
             found[0].dropped = True
             found[1].cancel()
+            self._client.spawn(self._hand_back(found[0]))
 
     async def stop(self) -> None:
-        """End all."""
-        tasks = [task for _, task in self._queues.values()]
-        for queue in self.queues:
-            self.drop_queue(queue)
-        if tasks:
-            await asyncio.wait(tasks)
+        """End all; what nobody has begun with is handed back, so that others have it at once."""
+        ended = list(self._queues.values())
+        self._queues.clear()
+        for popped, task in ended:
+            popped.dropped = True
+            task.cancel()
+        if ended:
+            await asyncio.wait([task for _, task in ended])
+        backs = [self._client.spawn(self._hand_back(popped)) for popped, _ in ended]
+        if backs:
+            await asyncio.wait(backs, timeout=self._config.close_wait_ms / 1000)
+
+    async def _hand_back(self, popped: PopQueue) -> None:
+        unread, popped.unread = popped.unread, {}
+        await asyncio.gather(*(self._come_again(message, HAND_BACK_S) for message in unread.values()))
 
     # -- popping ---------------------------------------------------------------------------------------------------
 
@@ -165,6 +177,7 @@ class PoppedQueues:
             else:
                 self._client.spawn(self._ack(message))
         popped.waiting += len(wanted)
+        popped.unread.update((message.properties[PROPERTY_POP_CK], message) for message in wanted)
         deliveries = [Delivery(self._names.restored(message), popped, self) for message in wanted]
         count = self._config.batch_count_max
         if count == 1:
@@ -180,6 +193,8 @@ class PoppedQueues:
         """Return those that the broker has not given to somebody else yet."""
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
+        for one in deliveries:
+            popped.unread.pop(one.properties[PROPERTY_POP_CK], None)
         now = self._clock()
         left = [one for one in deliveries if not popped.dropped and now < due_ms(one.message)]
         popped.settled(len(deliveries) - len(left))
