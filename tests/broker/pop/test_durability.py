@@ -1,10 +1,11 @@
 """What outlives a restart and a kill: a popped message without an ack comes again, an acknowledged one does not."""
 
 import random
+from typing import Any
 
 import pytest
 
-from mqtrail.store import PendingRecord, StoreFull
+from mqtrail.store import PendingRecord, ReadResult, StoreError, StoreFull
 from mqtrail.wire import PopCheckPoint, encode_properties
 
 from ..helpers import Bench
@@ -191,6 +192,28 @@ def test_copy_that_does_not_fit(bench: Bench) -> None:
     [again] = pop(bench)
     assert again.body == one.body
     assert "1ST_POP_TIME" not in again.message.properties
+
+
+def test_message_that_cannot_be_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged message gets a check point of its own, later each time; those beside it come when they should."""
+    send(bench, "damaged", "good")
+    pop(bench)
+    read = bench.store.read
+
+    def read_badly(topic: str, queue_id: int, queue_offset: int, *args: Any, **more: Any) -> ReadResult:
+        if (topic, queue_offset) == ("orders", 1):
+            raise StoreError("found damage")
+        return read(topic, queue_id, queue_offset, *args, **more)
+
+    monkeypatch.setattr(bench.store, "read", read_badly)
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(pop(bench, queue_id=1, invisible_time=600_000)) == ["good"]
+    points = [PopCheckPoint.decode(one.body) for one in bench.messages("rmq_sys_wheel_timer") if one.tags == "ck"]
+    [again] = [point for point in points if point.re_puts is not None]
+    assert (again.start_offset, again.re_puts, again.invisible_ms) == (1, "1", INVISIBLE_MS + 10_000)
+    monkeypatch.undo()
+    bench.advance(10_000)
+    assert bodies(pop(bench, queue_id=1)) == ["damaged"]
 
 
 def test_broken_log_records(bench: Bench) -> None:

@@ -144,10 +144,11 @@ class PopAcks:
             ) from None
         if next_offset is None:
             return None
-        if not self._offsets.is_reset(group, topic, queue_id):
-            self._offsets.commit(group, topic, queue_id, next_offset)
         if not self._orders.is_closed(key, None, invisible_ms, now_ms):
             self._on_open(key)
+        if self._offsets.is_reset(group, topic, queue_id):
+            return None  # the group begins elsewhere
+        self._offsets.commit(group, topic, queue_id, next_offset)
         ack = PopAck(queue_offset, queue_offset, group, topic, queue_id, pop_time_ms, broker_name)
         return self._log.position(ack, next_offset, now_ms)
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqtrail.store import MessageStore, PendingRecord
+from mqtrail.store import MessageStore, PendingRecord, StoreError
 from mqtrail.wire import (
     PROPERTY_FIRST_POP_TIME,
     PROPERTY_TAGS,
@@ -280,7 +280,11 @@ class Revive:
         copies: list[tuple[int, PendingRecord]] = []
         for queue_offset in pending.offsets:
             if queue_offset not in pending.acked:
-                copy = self._copy_of(point, queue_offset)
+                try:
+                    copy = self._copy_of(point, queue_offset)
+                except StoreError:  # damaged: it is tried again, the others need not wait for it
+                    self._put_again(point, queue_offset, queue_id, now_ms)
+                    continue
                 if copy is not None:
                     copies.append((queue_offset, copy))
         if not copies:
