@@ -22,13 +22,13 @@ _NO_UNIT: Final = -1
 
 
 class Batch(NamedTuple):
-    """What leaves a slot together. count: of its messages, also those that are recalled or gone.
+    """What leaves a slot together. taken: how many of its messages, also those that are recalled or gone.
 
     changes: what that does to the counts of topics.
     """
 
     records: list[PendingRecord]
-    count: int
+    taken: int
     changes: list[tuple[str, int]]
 
 
@@ -113,7 +113,7 @@ class SlotReader:
             size += head.size
             if size >= BATCH_SIZE:
                 break
-        return batch._replace(count=count)
+        return batch._replace(taken=count)
 
     def _is_recalled(self, topic: bytes, unique_key: bytes | None) -> bool:
         if not self._recalled or unique_key is None:

@@ -241,10 +241,10 @@ class Timers:
         batch = reader.oldest(now_ms)
         if batch.records:
             self._write(batch.records, now_ms)
-        reader.forget(batch.count)
+        reader.forget(batch.taken)
         for topic, change in batch.changes:
             self.counts.add(topic, change, now_ms)
-        return batch.count
+        return batch.taken
 
     def _write(self, records: list[PendingRecord], now_ms: int) -> None:
         try:
