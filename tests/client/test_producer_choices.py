@@ -20,6 +20,7 @@ from mqtrail.client import (
     NoNameServer,
     Producer,
     ProducerConfig,
+    QueueReader,
     SendFailed,
     TooManyInFlight,
     by_hash,
@@ -35,6 +36,7 @@ from mqtrail.wire import CompressionType, Message, MessageQueue, RequestCode, en
 
 from .fake_cluster import SILENT, fake_cluster, on_code, refuse
 from .helpers import patient, run, until
+from .test_sync import cluster_in_a_thread
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -362,6 +364,18 @@ def test_name_servers_by_http() -> None:
                     assert set(asked) == {"/rocketmq/nsaddr"}
 
     run(main())
+
+
+def test_a_reader_asks_the_end_point_too() -> None:
+    """And again once no name server answers any more."""
+    with cluster_in_a_thread({"orders": 2}) as cluster, http_end_point() as (url, answers, asked):
+        answers.append(b"127.0.0.1:1")
+        with QueueReader(f"{url}/rocketmq/nsaddr") as reader:
+            with pytest.raises(NoNameServer):
+                reader.queues("orders")
+            answers.append(cluster.namesrv.encode())
+            assert len(reader.queues("orders")) == 2
+            assert len(asked) == 2
 
 
 def test_an_end_point_that_names_nothing() -> None:

@@ -37,9 +37,14 @@ def endpoint_url(namesrv: str | Sequence[str], config: InstanceConfig) -> str | 
 
 
 async def fetch_addresses(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> tuple[str, ...]:
+    """As `ask_addresses`, in a thread."""
+    return await asyncio.to_thread(ask_addresses, url, timeout_ms)
+
+
+def ask_addresses(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> tuple[str, ...]:
     """Ask url for the name servers: the first line of the answer. Raises NoNameServer with what was found."""
     try:
-        text = await asyncio.to_thread(_get, url, timeout_ms)
+        text = _get(url, timeout_ms)
         return parse_namesrv(text.strip().partition("\n")[0].strip())
     except (OSError, ValueError) as error:  # URLError is an OSError
         raise NoNameServer(

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_CODES", "Producer"]
 
+GREETING_WAIT_MS = 500  # how long a request waits for the brokers of a new topic to know us
+
 
 class Producer:
     """Sends messages of one producer group. Use it with `async with`, from one event loop.
@@ -273,9 +275,10 @@ class Producer:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._client.route(wire_topic, template)
-                    await self._client.heartbeat()
             except TimeoutError:
                 raise SendFailed(topic, "", [], "the time-out ran out before the request was sent") from None
+            # A broker that is down shall not keep the request from the others.
+            await asyncio.wait([self._client.spawn(self._client.heartbeat())], timeout=GREETING_WAIT_MS / 1000)
 
     # -- delayed messages ------------------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mqtrail.client.blocking import BlockingConnection
-from mqtrail.client.config import NAMESRV_DEFAULT, parse_namesrv
+from mqtrail.client.config import NAMESRV_DEFAULT, InstanceConfig, parse_namesrv
+from mqtrail.client.endpoint import ask_addresses, endpoint_url
 from mqtrail.client.errors import BrokerUnknown, NoNameServer, ReadFailed, RouteNotFound
 from mqtrail.client.nameservers import read_body
 from mqtrail.client.pull import PullResult, PullStatus, read_pull_reply
@@ -98,8 +99,9 @@ class QueueReader:
 
     def __init__(self, config: ReaderConfig | str | None = None, pace: Pace | None = None) -> None:
         self.config = ReaderConfig(namesrv=config) if isinstance(config, str) else config or ReaderConfig()
-        self._namesrv = list(parse_namesrv(self.config.namesrv))
-        self._current = random.randrange(len(self._namesrv))
+        self._url = endpoint_url(self.config.namesrv, InstanceConfig())
+        self._namesrv = parse_namesrv(self.config.namesrv) if self._url is None else ()
+        self._current = random.randrange(len(self._namesrv)) if self._namesrv else 0
         self._pace: Pace = pace or RateLimit(self.config.rate_max)
         self._tls = self.config.tls.context()
         self._connections: dict[str, BlockingConnection] = {}
@@ -273,6 +275,8 @@ class QueueReader:
 
     def _ask_route(self, topic: str) -> TopicRouteData:
         failures: list[str] = []
+        if self._url is not None and not self._namesrv:
+            self._namesrv = ask_addresses(self._url)
         for turn in range(len(self._namesrv)):
             address = self._namesrv[(self._current + turn) % len(self._namesrv)]
             command = RemotingCommand(
@@ -292,6 +296,8 @@ class QueueReader:
             else:
                 self._current = (self._current + turn) % len(self._namesrv)
                 return data
+        if self._url is not None:
+            self._namesrv = ()  # they may have moved: the next try asks the end point again
         raise NoNameServer(
             "no name server answered; is the address right, and is one running there? " + "; ".join(failures)
         )
