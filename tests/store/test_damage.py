@@ -213,3 +213,18 @@ def test_a_damaged_table_is_taken_from_its_bak() -> None:
     disk.replace("config/consumerOffset.json.bak", b"\0" * 40)
     with pytest.raises(StoreError, match="repair one of them by hand, or remove both"):
         files.load("consumerOffset.json")
+
+
+def test_an_index_that_meets_damage_says_so_and_hinders_no_stop() -> None:
+    """What is indexed again is read from the log: damage there is named, or stepped over; the stop is clean."""
+    disk, places = filled()
+    disk.remove("index")
+    DAMAGE["a record's size"](disk.files[LOG].data, places[60])
+    store = opened(disk)
+    with pytest.raises(StoreError, match=rf"damage in the CommitLog at physical offset {places[60]}"):
+        store.query("orders", "key200", 64, 0, 1 << 60)
+    store.close()
+    assert disk.size("abort") is None
+    store = opened(disk, **SKIPPING)
+    assert len(store.query("orders", "key200", 64, 0, 1 << 60).records) == 1
+    store.close()

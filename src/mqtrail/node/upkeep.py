@@ -18,7 +18,7 @@ from collections.abc import Callable
 from mqtrail.net import Log
 from mqtrail.node.flusher import Flusher
 from mqtrail.node.shell import wall_clock_ms
-from mqtrail.store import CommitLogStore, StoreFull
+from mqtrail.store import CommitLogStore, StoreError, StoreFull
 
 QUEUES_WRITE_S = 1.0  # flushIntervalConsumeQueue
 CHECKPOINT_S = 10.0
@@ -110,7 +110,7 @@ class Upkeep:
         """Run a job; a failure is told once, and once that it is over. It is tried again at its next time."""
         try:
             job()
-        except (OSError, StoreFull) as error:
+        except (OSError, StoreFull, StoreError) as error:
             if name not in self._failing:
                 self._failing.add(name)
                 log.error("store.job_failed", job=name, error=str(error), remedy="it is tried again; nothing is lost")

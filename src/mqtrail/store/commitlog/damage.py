@@ -53,7 +53,7 @@ def damaged(log: CommitLog, position: int, why: object) -> StoreError:
 
 def step_over(log: CommitLog, queues: Iterable[ConsumeQueue], position: int, limit: int, why: object) -> Damage:
     """Make the log whole again at position, which is below limit; return what was given up."""
-    end = _next_whole(log, position, limit)
+    end = next_whole(log, position, limit)
     start = log.segments.start_of(position)
     file = log.segments.file(start)
     file.write_at(position - start, _filler(bytes(file.view(position - start, end - position)), position, start, log))
@@ -63,7 +63,7 @@ def step_over(log: CommitLog, queues: Iterable[ConsumeQueue], position: int, lim
     return Damage(position, end, str(why))
 
 
-def _next_whole(log: CommitLog, position: int, limit: int) -> int:
+def next_whole(log: CommitLog, position: int, limit: int) -> int:
     """Return where the next whole record or padding begins: inside the segment, below limit, or one of these ends."""
     start = log.segments.start_of(position)
     data = log.segments.file(start).read_at(0, log.segments.size)

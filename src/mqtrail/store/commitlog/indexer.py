@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from mqtrail.store.base import Appended, PendingRecord
+from mqtrail.store.commitlog.damage import damaged, next_whole
 from mqtrail.store.commitlog.index import Index, IndexLost
 from mqtrail.store.commitlog.log import CommitLog
-from mqtrail.wire import MessageSysFlag, find_property
+from mqtrail.wire import MessageSysFlag, RecordError, find_property
 
 WAITING_SIZE_MAX = 16 * 1024 * 1024  # bytes of records that are kept for the index
 UNIQUE_MARK = b"UNIQ_KEY\x01"
@@ -24,7 +25,9 @@ TRANSACTION_ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 class Indexer:
     """Brings an index up to its log's end."""
 
-    def __init__(self, log: CommitLog, index: Index) -> None:
+    def __init__(self, log: CommitLog, index: Index, *, skip_damaged: bool = False) -> None:
+        """skip_damaged: what is no record in the log is stepped over. Else StoreError where it is met."""
+        self._skip_damaged = skip_damaged
         self._log = log
         self._index = index
         self.position = max(index.end_offset, log.first_offset)  # the last one is looked at again
@@ -46,7 +49,7 @@ class Indexer:
     def dispatch(self, count_max: int) -> int:
         """Index at most count_max records, or the last append's however many it has; return how many were done.
 
-        StoreFull: there is no room for the entries; they wait.
+        StoreFull: there is no room for the entries; they wait. StoreError: the log is damaged where it is read again.
         """
         self._index.write_entries()  # what an earlier stroke found no room for
         done = 0
@@ -89,7 +92,13 @@ class Indexer:
         done = 0
         log, index = self._log, self._index
         while done < count_max and self.position < log.end_offset:
-            head, view, after = log.scan(self.position, crc=False)
+            try:
+                head, view, after = log.scan(self.position, crc=False)
+            except RecordError as error:
+                if not self._skip_damaged:
+                    raise damaged(log, self.position, error) from error
+                self.position = next_whole(log, self.position, log.end_offset)
+                continue
             if head is not None:
                 if head.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
                     keys = keys_of(bytes(view[head.properties_start : head.properties_end]))

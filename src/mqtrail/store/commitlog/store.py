@@ -106,7 +106,7 @@ class CommitLogStore:
         self._store_ms = recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
         self.recovery: Recovery = replace(recovery, rebuilt=(*recovery.rebuilt, *self._index.dropped))
-        self._indexer = Indexer(self._log, self._index)
+        self._indexer = Indexer(self._log, self._index, skip_damaged=config.skip_damaged)
         self._appender = Appender(
             self._log, self._queues, self._open_queue, config.store_host.packed(), config.record_size_max
         )
@@ -471,13 +471,19 @@ class CommitLogStore:
     def close(self) -> None:
         """Make everything durable, mark the stop as clean, and give the files back."""
         try:
-            while self.dispatch_index(10_000):
-                pass
+            self._finish_index()
             self._settle()
             if not self._is_frozen:
                 self._disk.remove("abort")  # stays when anything failed: the next start looks closer
         finally:
             self.abandon()
+
+    def _finish_index(self) -> None:
+        try:
+            while self.dispatch_index(10_000):
+                pass
+        except StoreError:
+            pass  # the log is damaged where it was to be indexed again; the next life meets it, and says so
 
     def abandon(self) -> None:
         """Give the files back as they are, as a crash would leave them."""
