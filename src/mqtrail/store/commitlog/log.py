@@ -167,6 +167,11 @@ class CommitLog:
         start = self.segments.start_of(physical_offset)
         return self.segments.file(start).view(physical_offset - start, size)
 
+    def segment(self, physical_offset: int) -> tuple[int, memoryview]:
+        """Return where the segment of an offset begins, and a view of all of it that follows the file."""
+        start = self.segments.start_of(physical_offset)
+        return start, self.segments.file(start).view(0, self.segments.size)
+
     def scan(
         self, physical_offset: int, *, crc: bool, torn_from: int | None = None
     ) -> tuple[RecordHead | None, memoryview, int]:

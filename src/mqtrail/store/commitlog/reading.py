@@ -64,6 +64,7 @@ class Reader:
         log = self._log
         kept_from, log_end, checked_from = log.first_offset, log.end_offset, log.checked_from
         was_removed = False
+        segment, start, stop = memoryview(b""), 0, 0
         for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
             if physical_offset < kept_from or size == BLANK_ENTRY_SIZE_FIELD:
                 was_removed = True
@@ -80,11 +81,17 @@ class Reader:
                     was_removed = True
                     position += 1
                     continue
-                record = log.read(physical_offset, size)
-                if accepts is not None and not _is_accepted(record, accepts):
-                    position += 1
-                    continue
-                records.append(record)
+                if accepts is None:
+                    records.append(log.read(physical_offset, size))
+                else:  # records that share a segment share its view, and of those left out nothing else is made
+                    if not start <= physical_offset < stop:
+                        start, segment = log.segment(physical_offset)
+                        stop = start + len(segment)
+                    at = physical_offset - start
+                    if not _is_accepted(segment, at, at + size, accepts):
+                        position += 1
+                        continue
+                    records.append(segment[at : at + size])
                 total += size
                 if len(records) >= count_max:
                     position += 1
@@ -191,10 +198,10 @@ class Reader:
         return max(low - 1, queue.first_offset) if upper else low
 
 
-def _is_accepted(record: memoryview, accepts: Callable[[bytes], bool]) -> bool:
+def _is_accepted(segment: memoryview, start: int, end: int, accepts: Callable[[bytes], bool]) -> bool:
     """Whether a record passes. A damaged one does: who reads it tells, and nothing is left out in silence."""
     try:
-        return accepts(properties_text(record, 0, len(record)))
+        return accepts(properties_text(segment, start, end))
     except RecordError:
         return True
 
