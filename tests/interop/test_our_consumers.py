@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from interop.apache import ApacheCluster
+from interop.driver import JavaClient
 from interop.story import SERVER_PROPERTIES
 
 from mqtrail.client import (
@@ -321,3 +322,42 @@ def test_pop_and_assignment(apache: ApacheCluster) -> None:
             await asyncio.gather(*tasks)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ["concurrent", "ordered"])
+def test_one_group_with_the_official_client(apache: ApacheCluster, mode: str, tmp_path: Path) -> None:
+    """Ours and theirs share queues as one group: each message at one of them, once; who leaves gives its queues up."""
+    namesrv, topic, group = apache.namesrv_address, f"Mixed-{mode}", f"GMixed-{mode}"
+
+    async def main(java: JavaClient) -> None:
+        seen: list[bytes] = []
+
+        async def handler(m: Delivery) -> None:
+            seen.append(m.body)
+
+        def theirs() -> list[bytes]:
+            return [event["body"].encode() for event in java.events("ended")]
+
+        async with topic_of(namesrv, topic) as producer:
+            await asyncio.to_thread(
+                java.consumer, "theirs", group=group, topics={topic: "*"}, orderly=mode == "ordered" or None
+            )
+            config = replace(QUICK, ordered=mode == "ordered")
+            async with Consumer(group, namesrv, {topic: "*"}, config=config) as consumer:
+                task = asyncio.create_task(consumer.run(handler))
+                await until(lambda: len(of_topic(consumer, topic)) == 2)
+                for number in range(40):
+                    queue = MessageQueue(topic, "broker-a", number % 4)
+                    await producer.send(Message(topic, b"%d" % number), queue=queue)
+                await until(lambda: len(seen) + len(theirs()) >= 40)
+            await task
+            assert sorted(seen + theirs()) == sorted(b"%d" % number for number in range(40))
+            assert len(seen) == len(theirs()) == 20
+            # The queues that we gave up are theirs now.
+            for number in range(40, 44):
+                queue = MessageQueue(topic, "broker-a", number % 4)
+                await producer.send(Message(topic, b"%d" % number), queue=queue)
+            await until(lambda: {b"40", b"41", b"42", b"43"} <= set(theirs()))
+
+    with JavaClient("5.3.3" if apache.version.startswith("5") else "4.9.8", tmp_path, namesrv) as java:
+        asyncio.run(main(java))
