@@ -27,7 +27,9 @@ class Permits:
 
     def take_now(self, size: int) -> bool:
         """Take a permit for size bytes if one is free and nobody waits for it."""
-        if self._waiting or not self._fits(size):
+        if self._waiting or self.count >= self.count_max:
+            return False
+        if self.size_max is not None and not self._fits(size):
             return False
         self.count += 1
         self.size += size
