@@ -125,7 +125,10 @@ def _quieten() -> None:
     """Of the client's log keep warnings: the command's words are the messages."""
     import structlog
 
+    from mqtrail.net import log_processors
+
     structlog.configure(
+        processors=log_processors(colors=sys.stderr.isatty()),
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )

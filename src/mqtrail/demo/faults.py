@@ -128,7 +128,8 @@ class Injector:
     async def kill_worker(self) -> None:
         """A consumer process that handles payments and is killed before it commits its offsets."""
         command = [sys.executable, "-m", "mqtrail.demo.worker", self._cluster.namesrv, str(self._folder)]
-        worker = await asyncio.to_thread(subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
+        with (self._folder / "worker.log").open("a") as log:
+            worker = await asyncio.to_thread(subprocess.Popen, command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert worker.stdout is not None
         try:
             async with asyncio.timeout(WORKER_DEADLINE_S):

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import structlog
 from rich.console import Console, RenderableType
 
 from mqtrail.answers import Answers, Report, TraceAnswer
@@ -22,9 +23,11 @@ from mqtrail.demo.score import Codes, CodeScore, Thresholds, owed_codes, score
 from mqtrail.demo.show import CHANGED, show_faults, show_scores
 from mqtrail.demo.story import Told, scene_of, tell
 from mqtrail.demo.truth import Fault, TruthLog, now_ms, read_truth
+from mqtrail.net import log_processors
 from mqtrail.pipeline import Job, JobConfig, JobReport
 from mqtrail.trail import Settings
 
+CLIENT_LOG = "clients.log"  # what producers and consumers of the shop have to say, its handlers' failures among it
 ORDERS_DEFAULT = 6_700  # three messages each, and a reminder for every 25th: more than 20 000 messages
 SETTINGS = Settings(hung_ms=HUNG_MS)
 
@@ -64,6 +67,10 @@ def run(options: DemoOptions, draw: Draw) -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="mqtrail-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=options.as_json)
+    log = folder / CLIENT_LOG
+    structlog.configure(
+        processors=log_processors(colors=False), logger_factory=structlog.WriteLoggerFactory(log.open("a", buffering=1))
+    )
     try:
         outcome = _Demo(folder, options.orders, console).run()
         if options.as_json:
@@ -151,6 +158,9 @@ def _show(console: Console, outcome: Outcome, folder: Path, draw: Draw) -> None:
         console.print()
         console.print(draw.trace(answers.trace(outcome.example, now_ms())))
         console.print(f"\nLook one up:  mqtrail trace {outcome.example} --lake {lake}", highlight=False, soft_wrap=True)
+    console.print(
+        f"What brokers and clients logged:  {folder / 'brokers'}/*.log  {folder / CLIENT_LOG}", highlight=False
+    )
     console.print(f"{outcome.message_count} messages, {outcome.seconds:.0f} s in all", highlight=False)
 
 

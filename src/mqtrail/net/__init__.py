@@ -8,7 +8,7 @@ from mqtrail.net.address import join_address, split_address
 from mqtrail.net.client import Connection
 from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from mqtrail.net.java_properties import read_properties
-from mqtrail.net.log import Log
+from mqtrail.net.log import Log, log_processors
 from mqtrail.net.pool import ConnectionPool
 from mqtrail.net.server import BindError, Server
 from mqtrail.net.server_config import ServerConfig
@@ -45,6 +45,7 @@ __all__ = [
     "TlsProperties",
     "TlsServerConfig",
     "join_address",
+    "log_processors",
     "next_command",
     "read_properties",
     "read_tls_properties",

@@ -9,6 +9,20 @@ import sys
 from typing import Any
 
 
+def log_processors(*, colors: bool) -> list[Any]:
+    """Return how a line is made for people to read. Tracebacks are plain: structlog's own show every local variable,
+    and among these are message bodies.
+    """
+    import structlog
+
+    return [
+        structlog.processors.add_log_level,
+        structlog.dev.set_exc_info,
+        structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+    ]
+
+
 class Log:
     """`log.info("event.name", key=value)`, a name and keys; `bind` returns a logger that repeats keys."""
 
@@ -44,5 +58,7 @@ class Log:
         elif level == "debug":
             return
         else:  # standard output is the command's; and a library does not configure for its host
-            logger = structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+            logger = structlog.wrap_logger(
+                structlog.PrintLogger(sys.stderr), processors=log_processors(colors=sys.stderr.isatty())
+            )
         getattr(logger, level)(event, **{**self._keys, **keys})
