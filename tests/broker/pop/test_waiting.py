@@ -1,0 +1,118 @@
+"""Pops that wait, and clients that wait to be told: who is woken by what, who is told that it is full, and when."""
+
+import pytest
+
+from mqtrail.wire import RequestCode, ResponseCode, Send, SendMessageHeader, encode_properties
+
+from ..helpers import OTHER, PEER, Bench
+from .helpers import INVISIBLE_MS, SETTLED_MS, ask_pop, bodies, hold_pop, pop, popped_of, send
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_held_pop_is_woken(bench: Bench) -> None:
+    """A message ends the wait of one pop; the others go on waiting."""
+    send(bench, "a")
+    pop(bench)
+    assert hold_pop(bench) == []
+    assert hold_pop(bench, peer=OTHER) == []
+    assert bench.ask(RequestCode.POLLING_INFO, {"consumerGroup": "g", "topic": "orders", "queueId": "-1"}).ext == {
+        "pollingNum": "2"
+    }
+    [reply] = [one for one in _tell_send(bench, "b") if "msgOffsetInfo" in one.command.ext]
+    assert reply.peer == PEER.id
+    assert bodies(popped_of(reply.command)) == ["b"]
+
+
+def _tell_send(bench: Bench, body: str, queue_id: int = 0, **properties: str) -> list[Send]:
+    header = SendMessageHeader("pg", "orders", queue_id=queue_id, properties=encode_properties(properties))
+    return bench.tell(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body.encode())
+
+
+def test_left_over_wakes_the_next(bench: Bench) -> None:
+    """Who takes less than there is wakes the next who waits."""
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench, max_msg_nums=1)
+    hold_pop(bench, peer=OTHER, max_msg_nums=1)
+    bench.broker.offsets.commit("g", "orders", 0, 0)
+    replies = [one for one in _tell_send(bench, "b", queue_id=1) if "msgOffsetInfo" in one.command.ext]
+    assert {one.peer for one in replies} == {PEER.id, OTHER.id}
+    assert sorted(body for one in replies for body in bodies(popped_of(one.command))) == ["a", "b"]
+
+
+def test_held_pop_of_one_queue(bench: Bench) -> None:
+    """A pop of one queue is not woken by another's message."""
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench, queue_id=3)
+    assert len(_tell_send(bench, "b", queue_id=2)) == 1
+    assert len(_tell_send(bench, "c", queue_id=3)) == 2
+
+
+def test_held_pop_with_tags(bench: Bench) -> None:
+    """What its tags leave out does not wake it; when its time is up the group has passed it by."""
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench, exp="red")
+    assert len(_tell_send(bench, "b", TAGS="blue")) == 1
+    assert len(_tell_send(bench, "c", TAGS="red")) == 2
+    hold_pop(bench, exp="red")
+    _tell_send(bench, "d", TAGS="blue")
+    [send_] = bench.advance(10_000)
+    assert send_.command.code == ResponseCode.POLLING_TIMEOUT
+    assert bench.broker.offsets.get("g", "orders", 0) == 4
+
+
+def test_retry_wakes(bench: Bench) -> None:
+    """A message that comes again ends a wait, whatever queue of the topic the pop waits at."""
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench, queue_id=3, poll_time=100_000)
+    [reply] = bench.advance(INVISIBLE_MS + SETTLED_MS)
+    assert bodies(popped_of(reply.command)) == ["a"]
+
+
+def test_time_is_up(bench: Bench) -> None:
+    send(bench, "a")
+    pop(bench)
+    hold_pop(bench)
+    assert bench.advance(9_999) == []
+    [reply] = bench.advance(1)
+    assert reply.command.code == ResponseCode.POLLING_TIMEOUT
+    assert bench.broker.pop.next_due_ms() is not None
+
+
+def test_too_many_wait() -> None:
+    """Bounds of all held pops and of one queue's: 209."""
+    bench = Bench(held_pops_max=2)
+    send(bench, "a")
+    pop(bench)
+    assert [len(hold_pop(bench)) for _ in range(3)] == [0, 0, 1]
+    assert ask_pop(bench, poll_time=1_000).code == ResponseCode.POLLING_FULL
+    bench.broker.disconnected(PEER.id)
+    assert hold_pop(bench) == []
+
+
+def test_notification(bench: Bench) -> None:
+    """It tells at once, or when something comes; nothing is taken by it."""
+    ext = {
+        "consumerGroup": "g",
+        "topic": "orders",
+        "queueId": "-1",
+        "pollTime": "10000",
+        "bornTime": str(bench.now_ms),
+    }
+    send(bench, "a")
+    assert bench.ask(RequestCode.NOTIFICATION, dict(ext)).ext == {"hasMsg": "true", "pollingFull": "false"}
+    pop(bench)
+    assert bench.tell(RequestCode.NOTIFICATION, dict(ext)) == []
+    told = [one.command.ext for one in _tell_send(bench, "b")]
+    assert {"hasMsg": "true", "pollingFull": "false"} in told
+    assert bodies(pop(bench)) == ["b"]
+    assert bench.tell(RequestCode.NOTIFICATION, dict(ext)) == []
+    [reply] = bench.advance(10_000)
+    assert reply.command.ext["hasMsg"] == "false"
