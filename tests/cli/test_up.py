@@ -17,6 +17,7 @@ import pytest
 
 from mqtrail.cli import run
 from mqtrail.client import Credentials, InstanceConfig, SyncAdmin, SyncProducer
+from mqtrail.store import CommitLogConfig, CommitLogStore, PendingRecord, RealDisk
 from mqtrail.wire import Message, TopicConfig
 
 FREE = ("--namesrv-port", "0", "--broker-port", "0")
@@ -70,6 +71,27 @@ def test_up_stores_and_starts_again(tmp_path: Path) -> None:
     with up(*flags, *FREE) as ready, SyncAdmin(ready["namesrv"]) as admin:
         [message] = admin.query("orders", "k").messages
         assert message.msg_id == sent.msg_id
+
+
+def test_damage_is_refused_by_name_and_stepped_over_when_told(tmp_path: Path) -> None:
+    """The refusal names place, file and option; with the option the start says what it stepped over."""
+    folder = tmp_path / "data" / "broker-a"
+    store = CommitLogStore(RealDisk(folder), CommitLogConfig(segment_size=16 << 20))
+    one = PendingRecord("orders", 0, b"body", b"", 0, 1, bytes(8))
+    tickets = store.append([one, one, one], 1_000)
+    store.flush()
+    store.abandon()
+    with (folder / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(tickets[1].physical_offset + 88)
+        file.write(b"BODY")
+    flags = ("--data", str(tmp_path / "data"), "--segment-size", "16MiB", *FREE)
+    code, said = refused(*flags)
+    assert code != 0
+    assert f"damage in the CommitLog at physical offset {tickets[1].physical_offset} " in said
+    assert "--skip-damaged" in said
+    with up(*flags, "--skip-damaged") as ready:
+        ((first, end, _),) = ready["recovery"]["broker-a"]["damage"]
+        assert (first, end) == (tickets[1].physical_offset, tickets[2].physical_offset)
 
 
 def test_several_brokers_and_one_that_joins(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, RealDisk, StoreError, StoreFull
+from mqtrail.store.commitlog.segments import used_size
 from mqtrail.wire import Host, ServiceNotAvailable, decode_record
 
 MIB = 1024 * 1024
@@ -207,6 +208,33 @@ def test_a_failed_sync_ends_the_promises(tmp_path: Path, monkeypatch: pytest.Mon
         store.append([record(1)], 1)
     assert store.read("orders", 0, 0, 1, 1).status is GetStatus.FOUND
     store.abandon()
+
+
+def test_short_reads_are_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read may give fewer bytes than are there: a start and a reader ask for the rest."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    store.append([record(number) for number in range(50)], 1)
+    store.abandon()
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, max(1, size // 3), offset))
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    assert numbers(store) == list(range(50))
+    store.close()
+
+
+def test_stale_bytes_are_found_behind_holes(tmp_path: Path) -> None:
+    """What is wiped is looked for where a file has data; room that was never written costs no reading."""
+    disk = RealDisk(tmp_path)
+    for reserve in (False, True):
+        file = disk.open(f"file-{reserve}", 64 * MIB, reserve=reserve)
+        assert used_size(file, 0, 64 * MIB) == 0
+        file.write_at(40 * MIB + 5, b"stale")
+        assert used_size(file, 0, 64 * MIB) == 40 * MIB + 10
+        assert used_size(file, 40 * MIB + 7, 64 * MIB) == 3
+        assert used_size(file, 40 * MIB + 10, 64 * MIB) == 0
+        assert used_size(file, 0, 40 * MIB) == 0
+        file.close()
+    disk.close()
 
 
 FOREIGN = {
