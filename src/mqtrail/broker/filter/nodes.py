@@ -341,11 +341,30 @@ def between(node: Node, low: Node, high: Node) -> Node:
             raise ExpressionError(
                 f"found BETWEEN {low.text} AND {high.text}, expected the smaller number first, and numbers only"
             )
-    return both(ordered(node, ">=", low), ordered(node, "<=", high))
+    return _range(node, low, high) or both(ordered(node, ">=", low), ordered(node, "<=", high))
 
 
 def not_between(node: Node, low: Node, high: Node) -> Node:
-    return either(ordered(node, "<", low), ordered(node, ">", high))
+    inside = _range(node, low, high)
+    return negation(inside) if inside else either(ordered(node, "<", low), ordered(node, ">", high))
+
+
+def _range(node: Node, low: Node, high: Node) -> Node | None:
+    """Return BETWEEN of a property and two Integers as one test that looks for the property once; None for others."""
+    least, most = low.value, high.value
+    if node.kind is not Kind.PROPERTY or type(least) is not int or type(most) is not int:
+        return None
+    find = _finder(node.name)
+
+    def lies(properties: bytes) -> Value:
+        found = find(properties)
+        if found is None:
+            return None
+        if len(found) < 10 and found.isdigit():
+            return least <= int(found) <= most
+        return least <= parse_whole(str(found, "utf-8", "replace"), INTEGER_MIN, INTEGER_MAX) <= most
+
+    return _condition(lies, f"{node.text} BETWEEN {low.text} AND {high.text}", node, low, high)
 
 
 # Texts.
