@@ -7,9 +7,9 @@ with SyncConsumer("billing", "127.0.0.1:9876", {"orders": "*"}) as consumer:
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from mqtrail.client.allocate import Allocation
 from mqtrail.client.batch import Batch
@@ -17,14 +17,17 @@ from mqtrail.client.config import NAMESRV_DEFAULT
 from mqtrail.client.consumer import Consumer
 from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig
 from mqtrail.client.delivery import Delivery
+from mqtrail.client.errors import ClientError
 from mqtrail.client.handlers import BatchHandler, Handler
 from mqtrail.client.listening import RebalanceListener
 from mqtrail.client.lite_pull import LitePullConsumer
 from mqtrail.client.subscriptions import Expression
 from mqtrail.client.sync import Facade, background
-from mqtrail.wire import MessageExt, MessageQueue
+from mqtrail.wire import SUBSCRIBE_ALL, MessageExt, MessageQueue
 
 D = TypeVar("D", bound=Delivery | Batch)
+H = TypeVar("H", bound=Handler)
+B = TypeVar("B", bound=BatchHandler)
 
 
 class _Settled(Generic[D]):
@@ -102,8 +105,10 @@ class SyncConsumer(Facade[Consumer]):
         allocation: Allocation | None = None,
         on_rebalance: RebalanceListener | None = None,
     ) -> None:
-        super().__init__(
-            lambda: Consumer(
+        self._registrations: list[Callable[[Consumer], object]] = []
+
+        def make() -> Consumer:
+            consumer = Consumer(
                 group,
                 namesrv,
                 subscriptions,
@@ -112,7 +117,44 @@ class SyncConsumer(Facade[Consumer]):
                 allocation=allocation,
                 on_rebalance=on_rebalance,
             )
-        )
+            for register in self._registrations:
+                register(consumer)
+            return consumer
+
+        super().__init__(make)
+
+    @overload
+    def handler(self, topic: H, /) -> H: ...
+
+    @overload
+    def handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[H], H]: ...
+
+    def handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
+        """Register a handler for `run`, before the first call that connects; see Consumer.handler."""
+        return self._register(lambda consumer: consumer.handler, topic, expression)
+
+    @overload
+    def batch_handler(self, topic: B, /) -> B: ...
+
+    @overload
+    def batch_handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[B], B]: ...
+
+    def batch_handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
+        """Register a handler of batches for `run`; see Consumer.batch_handler."""
+        return self._register(lambda consumer: consumer.batch_handler, topic, expression)
+
+    def _register(self, of: Callable[[Consumer], Any], topic: Any, expression: Expression) -> Any:
+        if self._client is not None:
+            raise ClientError("handlers are registered before the consumer is used")
+        if callable(topic):
+            self._registrations.append(lambda consumer: of(consumer)(topic))
+            return topic
+
+        def register(handler: Any) -> Any:
+            self._registrations.append(lambda consumer: of(consumer)(topic, expression)(handler))
+            return handler
+
+        return register
 
     def __iter__(self) -> Iterator[SyncDelivery]:
         while (delivery := self.receive()) is not None:
@@ -132,7 +174,7 @@ class SyncConsumer(Facade[Consumer]):
         """Call handler for each message, in a thread of a pool, until the consumer is closed by another thread."""
         background().run(self._get().run(handler))
 
-    def subscribe(self, topic: str, expression: Expression = "*") -> None:
+    def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
         """Subscribe to a topic or change what is wanted of it."""
         background().run(_call(self._get().subscribe, topic, expression))
 
