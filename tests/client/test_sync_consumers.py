@@ -88,24 +88,27 @@ def test_batches() -> None:
 
 def test_changes_at_run_time() -> None:
     """Subscribe, unsubscribe, suspend, resume from another thread than the loop's; settling one by one."""
-    with cluster_in_a_thread(TOPICS) as cluster, SyncProducer("PG", cluster.namesrv) as producer:
-        with SyncConsumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer:
-            consumer.subscribe("bills")
-            producer.send(Message("bills", b"bill"))
-            m = consumer.receive(timeout_ms=15_000)
-            assert m is not None
-            assert (m.body, m.delivery.topic) == (b"bill", "bills")
-            m.retry(suspend_ms=10)
-            again = consumer.receive(timeout_ms=15_000)
-            assert again is not None
-            again.ack()
-            consumer.unsubscribe("bills")
-            pause = threading.Event()
-            while any(queue.topic == "bills" for queue in consumer.assignment):
-                pause.wait(0.005)
-            consumer.suspend()
-            consumer.resume()
-            producer.send(Message("orders", b"order"))
-            order = consumer.receive(timeout_ms=15_000)
-            assert order is not None
-            order.ack()
+    with (
+        cluster_in_a_thread(TOPICS) as cluster,
+        SyncProducer("PG", cluster.namesrv) as producer,
+        SyncConsumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer,
+    ):
+        consumer.subscribe("bills")
+        producer.send(Message("bills", b"bill"))
+        m = consumer.receive(timeout_ms=15_000)
+        assert m is not None
+        assert (m.body, m.delivery.topic) == (b"bill", "bills")
+        m.retry(suspend_ms=10)
+        again = consumer.receive(timeout_ms=15_000)
+        assert again is not None
+        again.ack()
+        consumer.unsubscribe("bills")
+        pause = threading.Event()
+        while any(queue.topic == "bills" for queue in consumer.assignment):
+            pause.wait(0.005)
+        consumer.suspend()
+        consumer.resume()
+        producer.send(Message("orders", b"order"))
+        order = consumer.receive(timeout_ms=15_000)
+        assert order is not None
+        order.ack()
