@@ -78,7 +78,13 @@ class Hands:
         task = self._client.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finished)
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            # The client was closed meanwhile: the message comes again, and the caller goes on.
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._finishing.discard(task)
