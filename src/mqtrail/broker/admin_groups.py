@@ -5,6 +5,8 @@ Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
     DeleteGroupHeader,
@@ -29,6 +31,7 @@ from mqtrail.wire import (
     answer,
 )
 
+from .attributes import GROUP_ATTRIBUTES, alter
 from .clients import ClientTable
 from .groups import GroupTable
 from .offsets import OffsetTable
@@ -57,14 +60,20 @@ class GroupRequests:
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """200: make or change a group."""
-        self._groups.update(SubscriptionGroupConfig.decode(request.body), now_ms)
+        self._update(SubscriptionGroupConfig.decode(request.body), now_ms)
         return answer(peer, request)
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """225: make or change groups, in order; the first that is not allowed ends it."""
         for config in SubscriptionGroupList.decode(request.body).group_config_list:
-            self._groups.update(config, now_ms)
+            self._update(config, now_ms)
         return answer(peer, request)
+
+    def _update(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
+        """Make or replace a group, its attributes aside: these are changed by name."""
+        known = self._groups.get(config.group_name)
+        attributes = alter(known.attributes if known else {}, config.attributes, GROUP_ATTRIBUTES)
+        self._groups.update(replace(config, attributes=attributes), now_ms)
 
     def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """207: forget a group and, if asked to, its offsets."""

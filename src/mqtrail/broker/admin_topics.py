@@ -4,7 +4,8 @@ Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
 
 from collections.abc import Callable
-from typing import Final
+
+from msgspec.structs import replace
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
@@ -24,12 +25,10 @@ from mqtrail.wire import (
     pop_retry_topic,
 )
 
+from .attributes import TOPIC_ATTRIBUTES, alter, parse_changes
 from .offsets import OffsetTable
 from .stats import Statistics
 from .topics import TopicTable
-
-# Attributes that would change how a topic is stored, and their values that say what this store does anyway.
-_STORAGE_ATTRIBUTES: Final = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
 
 
 class TopicRequests:
@@ -54,7 +53,7 @@ class TopicRequests:
             topic_filter_type=header.topic_filter_type,
             topic_sys_flag=header.topic_sys_flag or 0,
             order=header.order,
-            attributes=changed_attributes({} if known is None else known.attributes, header.attributes or ""),
+            attributes=alter(_attributes(known), parse_changes(header.attributes or ""), TOPIC_ATTRIBUTES),
         )
         self._topics.update(config, now_ms)
         return answer(peer, request)
@@ -62,8 +61,9 @@ class TopicRequests:
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """18: make or change topics, in order; the first that is not allowed ends it."""
         for config in TopicConfigList.decode(request.body).topic_config_list:
-            changed_attributes({}, ",".join(f"+{key}={value}" for key, value in config.attributes.items()))
-            self._topics.update(config, now_ms)
+            known = self._topics.get(config.topic)
+            attributes = alter(_attributes(known), config.attributes, TOPIC_ATTRIBUTES)
+            self._topics.update(replace(config, attributes=attributes), now_ms)
         return answer(peer, request)
 
     def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
@@ -104,22 +104,5 @@ class TopicRequests:
         return answer(peer, request, body=TopicList(tuple(self._topics.system_topics())).encode())
 
 
-def changed_attributes(known: dict[str, str], text: str) -> dict[str, str]:
-    """Return a topic's attributes after a change such as "+message.type=FIFO,-reserve.time".
-
-    InvalidParameter: an item is of another shape, or asks for a kind of queue that this store does not have.
-    """
-    attributes = dict(known)
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = item[1:].partition("=")
-        if item[0] == "-" and name:
-            attributes.pop(name, None)
-        elif item[0] == "+" and name and equals:
-            if _STORAGE_ATTRIBUTES.get(name, value).lower() != value.lower():
-                raise InvalidParameter(
-                    f"found attribute {name}={value}, expected {_STORAGE_ATTRIBUTES[name]}: this broker has no other"
-                )
-            attributes[name] = value
-        else:
-            raise InvalidParameter(f"found attribute {item!r}, expected +name=value or -name")
-    return attributes
+def _attributes(topic: TopicConfig | None) -> dict[str, str]:
+    return {} if topic is None else topic.attributes

@@ -1,0 +1,64 @@
+"""Attributes of topics and groups: names with text values, changed by name.
+
+A change is a name with + (set) or - (drop) before it. Names and values are bound, as in 5.3.3: a typing error would be
+kept without ever having a meaning.
+
+Source: AttributeParser, AttributeUtil, TopicAttributes, apache/rocketmq common/.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from mqtrail.wire import InvalidParameter, SystemError_
+
+from .limits import PULL_ATTRIBUTE, SEND_ATTRIBUTE
+
+# Name -> the values that it may have; None: any.
+TOPIC_ATTRIBUTES: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+    "queue.type": ("SimpleCQ", "BatchCQ"),
+    "cleanup.policy": ("DELETE", "COMPACTION"),
+    "reserve.time": None,
+    SEND_ATTRIBUTE: None,
+}
+GROUP_ATTRIBUTES: Final[Mapping[str, tuple[str, ...] | None]] = {PULL_ATTRIBUTE: None}
+# Values that this store has: others would change how a topic is stored.
+_STORED: Final = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
+
+
+def parse_changes(text: str) -> dict[str, str]:
+    """Read changes as 17 has them: "+message.type=FIFO,-reserve.time". InvalidParameter: an item of another shape."""
+    changes = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = item.partition("=")
+        if len(name) < 2 or name[0] not in "+-" or (name[0] == "+") != bool(equals):
+            raise InvalidParameter(f"found attribute {item!r}, expected +name=value or -name")
+        changes[name] = value
+    return changes
+
+
+def alter(
+    known: Mapping[str, str], changes: Mapping[str, str], allowed: Mapping[str, tuple[str, ...] | None]
+) -> dict[str, str]:
+    """Return the attributes after the changes; a name without a sign is set too.
+
+    SystemError_ as in 5.3.3: there is no such attribute, or not with this value. InvalidParameter: this store has no
+    such kind of topic.
+    """
+    attributes = dict(known)
+    for change, value in changes.items():
+        sign, name = (change[0], change[1:]) if change[:1] in "+-" else ("+", change)
+        if name not in allowed:
+            raise SystemError_(f"unsupported key: {name}, expected one of {', '.join(sorted(allowed))}")
+        if sign == "-":
+            attributes.pop(name, None)
+            continue
+        values = allowed[name]
+        if values is not None and value not in values:
+            raise SystemError_(f"value is not in set: [{', '.join(values)}], found {name}={value}")
+        if _STORED.get(name, value) != value:
+            raise InvalidParameter(
+                f"found attribute {name}={value}, expected {_STORED[name]}: this broker has no other"
+            )
+        attributes[name] = value
+    return attributes
