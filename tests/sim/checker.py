@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX
 
-from .history import History, Place, Read, Sent
+from .history import Handled, History, Place, Read, Sent
 
 CLOCK_SLACK_MS = 1.0  # clocks show whole ms
 TIMER_SLACK_MS = 1_000.0  # a timer's time is cut to the second before it, as Apache cuts it
@@ -165,16 +165,14 @@ class _Checker:
                 continue
             key = one.group, one.place
             handled[key] = min(handled.get(key, one.at_ms), one.at_ms)
-        acked = [
-            (sent.place, sent.acked_ms, sent.number)
-            for sent in self._history.sent.values()
-            if sent.place is not None and sent.acked_ms is not None and self._had_to_be_kept(sent)
-        ]
+        acked: dict[tuple[str, str, int], list[tuple[Place, float, int]]] = defaultdict(list)
+        for sent in self._history.sent.values():
+            if sent.place is not None and sent.acked_ms is not None and self._had_to_be_kept(sent):
+                acked[sent.place[:3]].append((sent.place, sent.acked_ms, sent.number))
         for seen in self._history.offsets:
-            for place, acked_ms, number in acked:
+            for place, acked_ms, number in acked[seen.broker, seen.topic, seen.queue_id]:
                 if (
-                    place[:3] == (seen.broker, seen.topic, seen.queue_id)
-                    and place.offset < seen.offset
+                    place.offset < seen.offset
                     and acked_ms < seen.at_ms
                     and handled.get((seen.group, place), float("inf")) > seen.at_ms
                 ):
@@ -192,13 +190,12 @@ class _Checker:
         for read in self._history.reads:
             if read.place.topic.startswith(RETRY_PREFIX) and read.number is not None and read.reader != "audit":
                 first.setdefault((read.reader, read.number, read.reconsume_times), read)
-        for group, number, times in first:
-            read = first[group, number, times]
-            asked = [
-                one
-                for one in self._history.handled
-                if (one.group, one.number, one.as_) == (group, number, "asked back") and one.at_ms < read.at_ms
-            ]
+        all_asked: dict[tuple[str, int], list[Handled]] = defaultdict(list)
+        for one in self._history.handled:
+            if one.as_ == "asked back":
+                all_asked[one.group, one.number].append(one)
+        for (group, number, _), read in first.items():
+            asked = [one for one in all_asked[group, number] if one.at_ms < read.at_ms]
             least = min((one.due_ms for one in asked), default=0.0)
             since = min((one.at_ms for one in asked), default=0.0)
             if least - read.at_ms > self._set_forward(read.place.broker, since, read.at_ms) + CLOCK_SLACK_MS:
