@@ -26,7 +26,7 @@ class MqAdmin:
 
     def __init__(self, version: str, folder: Path, namesrv_address: str) -> None:
         """`folder` takes its logs; `version` is a server set's."""
-        self.version, self.namesrv_address = version, namesrv_address
+        self.version, self.folder, self.namesrv_address = version, folder, namesrv_address
         (folder / "conf").mkdir(parents=True, exist_ok=True)
         (folder / "conf" / "logback_tools.xml").write_text(LOGBACK.format(path=folder / "tools.log"))
         name = f"server-{version}"
@@ -50,9 +50,16 @@ class MqAdmin:
 
         TimeoutError when it does not end in time, InteropError when the JVM did.
         """
+        return self._run([*arguments, "-n", self.namesrv_address])
+
+    def help(self) -> str:
+        """Return mqadmin's list of its commands."""
+        return self._run([])
+
+    def _run(self, arguments: list[str]) -> str:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([*arguments, "-n", self.namesrv_address]) + "\n")
+        self.process.stdin.write(json.dumps(arguments) + "\n")
         self.process.stdin.flush()
         while True:
             readable, _, _ = select.select([self.process.stdout], [], [], COMMAND_TIMEOUT_S)

@@ -26,10 +26,11 @@ from interop.ours import OurServer
 from interop.probe import request, wait_until
 from interop.story import SERVER_PROPERTIES
 
-UPDATE_BROKER_CONFIG = 25
+QUERY_CONSUMER_OFFSET, UPDATE_BROKER_CONFIG = 14, 25
 NO_MESSAGE, TOPIC_NOT_EXIST = 208, 17
 # Versions of the client and the headers it writes.
 CLIENTS = {"5.3.3-json": ("5.3.3", False), "5.3.3-binary": ("5.3.3", True), "4.9.8-json": ("4.9.8", False)}
+_AUTH = "org.apache.rocketmq.auth"
 # Checks of transactions within seconds; what 5.3.3 leaves off and these scenes need.
 PROPERTIES: Mapping[str, str] = {
     **SERVER_PROPERTIES,
@@ -39,6 +40,9 @@ PROPERTIES: Mapping[str, str] = {
     "transactionOpBatchInterval": "100",
     "enablePropertyFilter": "true",
     "recallMessageEnable": "true",
+    # without a provider of each its broker serves no users and policies, on or off
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
 }
 OURS: Mapping[str, Any] = {
     "transaction_timeout_ms": 1_500,
@@ -174,6 +178,13 @@ class Part:
         header, _ = request(self.server.broker_address, UPDATE_BROKER_CONFIG, body=f"{name}={value}".encode())
         assert header["code"] == 0, header
 
+    def has_offsets(self, topic: str, group: str) -> bool:
+        """Whether the group has offsets of the topic's four queues: a client commits after ten seconds first."""
+        place = {"topic": topic, "consumerGroup": group, "setZeroIfNotFound": "false"}
+        address = self.server.broker_address
+        asked = (request(address, QUERY_CONSUMER_OFFSET, place | {"queueId": str(i)}) for i in range(4))
+        return all(header["code"] == 0 for header, _ in asked)
+
     def mq(self, *arguments: str) -> str:
         """Return what mqadmin prints."""
         return self.mqadmin.run(*arguments)
@@ -211,6 +222,10 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def help(self) -> str:
+        """Return mqadmin's list of its commands."""
+        return self._mqadmin["apache"].help()
 
     def client(self, name: str) -> JavaClient:
         """Return the official client of this name (see CLIENTS)."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from interop.driver import Json
-from interop.stage import CLIENTS, Part, Stage, by_label, labels
+from interop.stage import CLIENTS, Part, Stage, by_label, labels, wait_for
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -79,6 +80,7 @@ def set_back(part: Part) -> Json:
         try:
             part.consumer(name, group=group, topics={topic: "*"})
             part.wait_handled(SEVERAL, name)
+            wait_for(partial(part.has_offsets, topic, group), f"offsets of {group} on {part.kind}", 40, 0.5)
             output = part.mq("resetOffsetByTime", "-g", group, "-t", topic, "-s", "1000")
             part.wait_handled(2 * SEVERAL, name)
         finally:
