@@ -28,11 +28,11 @@ MODULES = (
     "features",
     "trace_cost",
     "start",
+    "crowd",
     "recovery",
     "lookup",
     "demo_time",
     "pipeline_bench",
-    "recovery",
 )
 
 
