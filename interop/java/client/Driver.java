@@ -111,6 +111,8 @@ final class Driver {
                 return figures.throughput(command);
             case "latency":
                 return figures.latency(command);
+            case "consumeInOrder":
+                return figures.consumeInOrder(command);
             case "pullAll":
                 return figures.pullAll(command);
             default:
