@@ -1,10 +1,39 @@
 """Settings of consumers. Times are milliseconds, sizes bytes; the defaults are the Java client's, named beside each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from mqtrail.client.config import KIB, MIB, MINUTE_MS, InstanceConfig, TraceConfig
-from mqtrail.wire import ConsumeFromWhere, MessageModel
+from mqtrail.wire import ConsumeFromWhere, InvalidParameter, MessageModel
+
+COUNT_MAX: Final = 65_535
+# Least and most of each setting; a consumer of Java's refuses the same (DefaultMQPushConsumerImpl.checkConfig).
+BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+    "concurrency": (1, 1_000),
+    "batch_count_max": (1, 1_024),
+    "pull_batch_count": (1, 1_024),
+    "queue_count_max": (1, COUNT_MAX),
+    "queue_size_max": (1, 1_024 * MIB),
+    "topic_count_max": (1, 6_553_500),
+    "topic_size_max": (1, 102_400 * MIB),
+    "span_max": (1, COUNT_MAX),
+    "pull_interval_ms": (0, COUNT_MAX),
+    "pop_invisible_ms": (5_000, 300_000),
+    "pop_batch_count": (1, 32),
+    "count_max": (1, 6_553_500),
+}
+
+
+def _check(config: object) -> None:
+    """Refuse what could not work. InvalidParameter names the field, what was found and what was expected."""
+    for name, (least, most) in BOUNDS.items():
+        value = getattr(config, name, None)
+        if value is not None and not least <= value <= most:
+            raise InvalidParameter(f"found {name} {value}, expected {least} to {most}")
+    if not getattr(config, "instance_name", ""):
+        raise InvalidParameter("found an empty instance_name, expected a name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +62,7 @@ class ConsumerConfig:
     pull_error_ms: int = 1_000  # pullTimeDelayMillsWhenException
     rebalance_ms: int = 20_000  # rocketmq.client.rebalance.waitInterval
     client_rebalance: bool = True  # clientRebalance; false: brokers assign queues, and may have them popped
-    pop_invisible_ms: int = 60_000  # popInvisibleTime: 5 000 to 300 000, else 60 000
+    pop_invisible_ms: int = 60_000  # popInvisibleTime
     pop_batch_count: int = 32  # popBatchNums
     pop_queue_count_max: int = 96  # popThresholdForQueue: popped and not settled, of each assignment
     ack_retry_count: int = 2  # further tries to acknowledge a popped message
@@ -50,6 +79,9 @@ class ConsumerConfig:
     instance_name: str = "DEFAULT"  # rocketmq.client.name: tells broadcasting consumers of one host apart
     instance: InstanceConfig = field(default_factory=InstanceConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +112,6 @@ class LitePullConfig:
     instance_name: str = "DEFAULT"  # rocketmq.client.name: tells broadcasting consumers of one host apart
     instance: InstanceConfig = field(default_factory=InstanceConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
+
+    def __post_init__(self) -> None:
+        _check(self)

@@ -31,7 +31,6 @@ DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800,
 ATTEMPTS_MAX_DEFAULT = 16
 ACK_RETRY_MS = 100
 HAND_BACK_S = 1  # a popped message that we will not handle comes again after this
-INVISIBLE_MIN_MS, INVISIBLE_MAX_MS, INVISIBLE_DEFAULT_MS = 5_000, 300_000, 60_000
 
 
 class PopQueue:
@@ -78,8 +77,6 @@ class PoppedQueues:
         self._calls = PopCalls(client, names.group)
         self._send_back = SendBack(client, names, config)
         self._queues: dict[MessageQueue, tuple[PopQueue, asyncio.Task[None]]] = {}
-        valid = INVISIBLE_MIN_MS <= config.pop_invisible_ms <= INVISIBLE_MAX_MS
-        self._invisible_ms = config.pop_invisible_ms if valid else INVISIBLE_DEFAULT_MS
         self._attempts_max = ATTEMPTS_MAX_DEFAULT if config.attempts_max is None else config.attempts_max
 
     @property
@@ -160,7 +157,7 @@ class PoppedQueues:
             queue,
             subscription,
             count_max=config.pop_batch_count,
-            invisible_ms=self._invisible_ms,
+            invisible_ms=self._config.pop_invisible_ms,
             poll_ms=config.poll_suspend_ms,
             consume_from=config.consume_from,
         )
@@ -214,7 +211,7 @@ class PoppedQueues:
     async def settle(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
-        self._hands.ended(deliveries, outcomes, self._invisible_ms)
+        self._hands.ended(deliveries, outcomes, self._config.pop_invisible_ms)
         popped.settled(len(deliveries))
         await self._hands.finish(self._answer(deliveries, outcomes))
 
