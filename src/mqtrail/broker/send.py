@@ -293,7 +293,7 @@ class SendMessages:
         if self._trace is not None and destination.group is not None:
             self._trace_retry(self._trace, destination, stored, header.reconsume_times, peer, now_ms)
         handle = None
-        if record.topic == TIMER_TOPIC and destination.group is None:
+        if record.topic == TIMER_TOPIC != destination.topic and destination.group is None:
             deliver_ms = recall_ms(record.properties)
             handle = RecallHandle(destination.topic, self._config.broker_name, deliver_ms, stored.unique_id).encode()
         return self._answer(peer, request, stored, [place], destination.queue_id, handle)
