@@ -127,7 +127,7 @@ class Part:
         """Run one command on what has this name."""
         if do == "lite":
             arguments["namesrv"] = self.server.namesrv_address
-        reply = self.java.call(do, name=self._own(name), **arguments)
+        reply = self.java.call(do, name=self._own(name), timeout_s=WAIT_S, **arguments)
         if do == "lite":
             self._open.append(("closeLite", name))
         return reply
