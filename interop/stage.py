@@ -244,6 +244,9 @@ class Stage:
             part = Part(kind, scene.__name__, client, java, self.servers[kind], self._mqadmin[kind])
             try:
                 return scene(part)
+            except BaseException as error:
+                error.add_note(f"on {kind}")
+                raise
             finally:
                 part.end()
 
