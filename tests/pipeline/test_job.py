@@ -19,6 +19,9 @@ from mqtrail.wire import Message
 
 TOPIC, GROUP = "orders", "points"
 
+# Some forty Spark jobs each: seconds on a quiet machine, minutes on one that others load.
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Embedded]:
