@@ -105,7 +105,10 @@ def test_check_point_offsets() -> None:
 
 def test_acks_by_long_names() -> None:
     """Releases before 5.1 wrote the members' whole names."""
-    text = '{"ackOffset":42,"brokerName":"broker-a","consumerGroup":"g","popTime":5,"queueId":2,"startOffset":41,"topic":"t"}'
+    text = (
+        '{"ackOffset":42,"brokerName":"broker-a","consumerGroup":"g","popTime":5,"queueId":2,"startOffset":41,'
+        '"topic":"t"}'
+    )
     assert PopAck.decode(text) == PopAck(42, 41, "g", "t", 2, 5, "broker-a")
 
 
