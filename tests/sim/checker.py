@@ -31,6 +31,10 @@ class _Checker:
         for read in self._audit:
             if read.number is not None and not read.place.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 self._kept[read.number].append(read)
+        self._retried: dict[tuple[str, int], list[Read]] = defaultdict(list)  # (group, number) -> copies for a retry
+        for read in self._audit:
+            if read.number is not None and read.place.topic.startswith(RETRY_PREFIX):
+                self._retried[read.place.topic.removeprefix(RETRY_PREFIX), read.number].append(read)
 
     def problems(self) -> Iterator[str]:
         yield from self._only_what_was_sent()
@@ -138,7 +142,8 @@ class _Checker:
                 done.add((one.group, one.number))  # its copy could be lost with what was not flushed
         for number, reads in self._kept.items():
             for group in self._history.groups.get(reads[0].place.topic, ()):
-                if (group, number) not in done and (group, number) not in dead and not self._reused(group, reads):
+                copies = reads + self._retried[group, number]
+                if (group, number) not in done and (group, number) not in dead and not self._reused(group, copies):
                     yield f"{group} is not done with {number}, which is at {reads[0].place}"
 
     def _reused(self, group: str, copies: list[Read]) -> bool:

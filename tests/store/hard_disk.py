@@ -130,11 +130,15 @@ class HardDisk(MemoryDisk):
         self.chance = chance
         self.rates = Rates()
         self.calls = 0  # that changed something
+        self._is_cut = False  # the power is gone: whoever still asks for something does not get it
         self.power_cut_at = -1  # the number of the call in which the power goes, whatever the rates; -1: none
 
     def _power_cut(self) -> bool:
+        if self._is_cut:
+            raise PowerCut
         self.calls += 1
-        return self.calls == self.power_cut_at or self.chance.random() < self.rates.power_cut
+        self._is_cut = self.calls == self.power_cut_at or self.chance.random() < self.rates.power_cut
+        return self._is_cut
 
     def write_fault(self) -> PowerCut | StoreFull | OSError | None:
         """Decide how a write ends."""
@@ -206,4 +210,5 @@ class HardDisk(MemoryDisk):
             if power:
                 assert isinstance(file, HardFile)
                 file.lose()
+        self._is_cut = False
         self.close()

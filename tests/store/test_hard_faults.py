@@ -1,8 +1,17 @@
-"""A few lives of a store on the worst of disks; `make sim` has thousands."""
+"""A few lives of a store on the worst of disks, of which `make sim` has thousands, and what some of them taught."""
+
+import errno
+import random
+from collections.abc import Callable
 
 import pytest
 
-from tests.store.hard_life import HardLife
+from mqtrail.store import CommitLogStore, StoreBroken
+from mqtrail.store.commitlog.mark import WIPING_FILE
+from tests.store.hard_disk import HardDisk, HardFile, PowerCut
+from tests.store.hard_life import CONFIG, HardLife, pending
+
+LOG = "commitlog/" + "0" * 20
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -11,3 +20,96 @@ def test_promises_hold(seed: int) -> None:
     life = HardLife(seed)
     life.live(60)
     life.check_index()
+
+
+class ChosenDisk(HardDisk):
+    """A disk whose next sync of the log, or write to it, fails when it is told to. A power cut takes all unsynced."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(0))
+        self.failing_syncs = 0
+        self.failing_writes = 0
+
+    def sync_fault(self, path: str) -> PowerCut | OSError | None:
+        if path == LOG and self.failing_syncs:
+            self.failing_syncs -= 1
+            return OSError(errno.EIO, "no sync")
+        return None
+
+    def write_fault(self) -> OSError | None:
+        if self.failing_writes:
+            self.failing_writes -= 1
+            return OSError(errno.EIO, "no write")
+        return None
+
+    def cut_power(self) -> None:
+        for file in self.files.values():
+            assert isinstance(file, HardFile)
+            for offset, before, _ in reversed(file._dropped + file._unsynced):
+                file.data[offset : offset + len(before)] = before
+            file._dropped.clear()
+            file._unsynced.clear()
+        self.close()
+
+
+def _log(disk: ChosenDisk) -> HardFile:
+    file = disk.files[LOG]
+    assert isinstance(file, HardFile)
+    return file
+
+
+def test_zeros_that_could_not_be_synced_are_written_again() -> None:
+    """The kernel shows zeros where the disk still has a record: it must not come back behind a later one."""
+    disk = ChosenDisk()
+    store = CommitLogStore(disk, CONFIG)
+    store.append([pending(0, "orders", 0, 20)], 1_000)
+    store.flush()
+    (stale,) = store.append([pending(1, "orders", 1, 20)], 1_000)
+    store.abandon()
+    disk.stop(power=False)
+    file = _log(disk)
+    file._unsynced.clear()  # the kernel has written the record to the disk,
+    file.data[stale.end_offset - 1] = 0  # but for its last byte
+    torn = bytes(file.data)
+
+    disk.failing_syncs = 1
+    with pytest.raises(OSError, match="no sync"):
+        CommitLogStore(disk, CONFIG)  # wipes the torn record
+    disk.stop(power=False)
+    assert file.data[stale.physical_offset : stale.end_offset] == bytes(stale.end_offset - stale.physical_offset)
+    store = CommitLogStore(disk, CONFIG)
+    assert store.end_offset == stale.physical_offset
+    store.flush()
+    assert disk.read(WIPING_FILE) is None
+    store.abandon()
+    disk.cut_power()
+    assert bytes(file.data) != torn
+    assert file.data[stale.physical_offset : stale.end_offset] == bytes(stale.end_offset - stale.physical_offset)
+
+
+def test_a_flush_beside_a_failed_take_back_promises_nothing() -> None:
+    """The kernel tells a failed sync to one caller: the flush behind it hears nothing, and must not trust that."""
+    disk = ChosenDisk()
+    store = CommitLogStore(disk, CONFIG)
+    store.append([pending(0, "orders", 0, 20)], 1_000)
+    flush: Callable[[], int] = store.begin_flush()
+    disk.failing_writes, disk.failing_syncs = 1, 1
+    with pytest.raises(StoreBroken, match="could not be taken back"):
+        store.append([pending(1, "orders", 0, 20)], 1_000)
+    with pytest.raises(StoreBroken, match="could not be taken back"):
+        flush()
+    assert store.flushed_offset == 0
+
+
+def test_an_append_that_was_taken_back_leaves_no_note() -> None:
+    """What is noted before zeros are written goes when they are durable."""
+    disk = ChosenDisk()
+    store = CommitLogStore(disk, CONFIG)
+    store.append([pending(0, "orders", 0, 20)], 1_000)
+    disk.failing_writes = 1
+    with pytest.raises(OSError, match="no write"):
+        store.append([pending(1, "orders", 0, 20)], 1_000)
+    assert store.fault is None
+    assert disk.read(WIPING_FILE) is None
+    store.append([pending(2, "orders", 0, 20)], 1_000)
+    assert store.flush() == store.end_offset

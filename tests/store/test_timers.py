@@ -122,6 +122,42 @@ def test_units_behind_the_checkpoint_are_kept() -> None:
     assert again.checkpoint.queue_offset == 3
 
 
+def test_a_wheel_that_was_written_to_is_not_taken_as_exact() -> None:
+    """A save that is cut off behind the wheel leaves slots of units that no longer are: they are found anew."""
+    disk = MemoryDisk()
+    files = opened(disk)
+    put(files, 0, NOW_MS + 1_000)
+    files.save(TimerCheckpoint(NOW_MS, files.log.end, 1), exact=True)
+    files = opened(disk)
+    put(files, 1, NOW_MS + 1_000)
+
+    def fail() -> None:
+        raise OSError("gone")
+
+    disk.files[LOG_FILE].sync = fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="gone"):
+        files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
+    del disk.files[LOG_FILE].sync
+    disk.files[LOG_FILE].write_at(52, bytes(52))  # the power took the unit
+    assert dict(slots(opened(disk))) == {NOW_MS + 1_000: [0]}
+
+
+def test_a_wheel_that_is_gone_is_not_taken_as_exact() -> None:
+    """A start that puts units into an empty wheel, and ends there, leaves the next one to do the same."""
+    disk = MemoryDisk()
+    files = opened(disk)
+    put(files, 0, NOW_MS + 1_000)
+    files.save(TimerCheckpoint(NOW_MS, files.log.end, 1), exact=True)
+    put(files, 1, NOW_MS + 2_000)
+    files.log.write()
+    opened(disk).close()
+    disk.files[LOG_FILE].write_at(52, bytes(52))
+    again = opened(disk)
+    assert dict(slots(again)) == {NOW_MS + 1_000: [0]}
+    assert again.checkpoint is not None
+    assert again.checkpoint.queue_offset == 1, "the message whose unit is gone is taken in again"
+
+
 def test_units_of_lost_messages_are_dropped() -> None:
     """What the CommitLog lost with the power must not be waited for: another record may come to stand there."""
     disk = MemoryDisk()
@@ -174,6 +210,15 @@ def test_a_lost_log_is_told() -> None:
     assert again.must_rebuild
     assert again.report is not None
     assert (again.log.end, dict(slots(again))) == (0, {})
+    for number in range(3):
+        put(again, number, NOW_MS + 1_000)
+    again.log.write()
+    half_built = opened(disk)  # and after a kill in the middle of that, once more
+    assert half_built.must_rebuild
+    assert dict(slots(half_built)) == {}
+    put(half_built, 0, NOW_MS + 1_000)
+    half_built.save(TimerCheckpoint(NOW_MS, half_built.log.end, 1), exact=False)
+    assert not opened(disk).must_rebuild
 
 
 def test_apaches_files_are_taken_over() -> None:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from threading import Lock
 
-from mqtrail.store.base import StoreBroken, StoreError
-from mqtrail.store.commitlog.mark import DurableMark, Mark
+from mqtrail.store.base import StoreBroken, StoreError, StoreFull
+from mqtrail.store.commitlog.mark import DurableMark, Mark, WipingNote
 from mqtrail.store.commitlog.segments import Segments, used_size
 from mqtrail.store.disk import Disk, File
 from mqtrail.wire import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RecordError, RecordHead, check_record
@@ -40,6 +42,8 @@ class CommitLog:
         self.fault: str | None = None  # why nothing more can be promised; until the store is opened again
         self._unsynced: dict[int, File] = {}
         self._durable = DurableMark(disk)
+        self._wiping = WipingNote(disk)
+        self._syncing = Lock()  # the kernel tells a failure to one sync alone: none may pass between it and `fault`
 
     @property
     def mark(self) -> Mark | None:
@@ -55,6 +59,11 @@ class CommitLog:
     def has_lost_mark(self) -> bool:
         """Whether there was a mark that cannot be read any more."""
         return self._durable.is_damaged
+
+    @property
+    def is_wiping(self) -> bool:
+        """Whether zeros were to be written behind the end, and nobody knows whether they are on the disk."""
+        return self._wiping.end_offset > 0
 
     @property
     def first_offset(self) -> int:
@@ -110,19 +119,22 @@ class CommitLog:
         Else a whole record of it would come back behind the next one after a crash. If the disk does not even take
         zeros, nothing more can be appended until the store is opened again, which wipes as well.
         """
-        try:
-            for start in self.segments.starts:
-                first, last = max(start, self.end_offset), min(start + self.segments.size, end)
-                if first < last:
-                    file = self.segments.file(start)
-                    for at in range(first, last, WIPE_CHUNK):
-                        file.write_at(at - start, bytes(min(WIPE_CHUNK, last - at)))
-                    file.sync()
-        except Exception as error:
-            self.fault = (
-                f"an append failed and could not be taken back at physical offset {self.end_offset} ({error!r}): "
-                "its messages may come back at the next start"
-            )
+        with suppress(OSError, StoreFull):  # zeros that reach the disk need no note
+            self._wiping.note(end)
+        with self._syncing:
+            try:
+                for start in self.segments.starts:
+                    first, last = max(start, self.end_offset), min(start + self.segments.size, end)
+                    if first < last:
+                        _zero(self.segments.file(start), first - start, last - start)
+            except Exception as error:
+                self.fault = (
+                    f"an append failed and could not be taken back at physical offset {self.end_offset} ({error!r}): "
+                    "its messages may come back at the next start"
+                )
+                return
+        with suppress(OSError):  # a note that is left has the next start write some zeros more
+            self._wiping.remove()
 
     def begin_flush(self, dispatched_offset: int) -> Callable[[], int]:
         """Take note of what is committed; return what syncs it, then notes it as durable, and gives the flushed offset.
@@ -137,12 +149,15 @@ class CommitLog:
         unsynced, self._unsynced = self._unsynced, {}
 
         def sync() -> int:
-            for start, file in unsynced.items():
-                try:
-                    file.sync()
-                except BaseException as error:
-                    self.fault = f"the sync of {self.segments.path(start)} failed ({error!r})"
-                    raise
+            with self._syncing:
+                for start, file in unsynced.items():
+                    try:
+                        file.sync()
+                    except BaseException as error:
+                        self.fault = f"the sync of {self.segments.path(start)} failed ({error!r})"
+                        raise
+                if self.fault is not None:  # meanwhile, of what this was to make durable, maybe
+                    raise StoreBroken(self.fault)
             known = self.mark or Mark()
             if mark.flushed_offset > self.flushed_offset or dispatched_offset > known.dispatched_offset:
                 self._durable.note(mark)
@@ -222,15 +237,24 @@ class CommitLog:
             file, at = self.segments.file(start), physical_offset - start
             used = used_size(file, at, self.segments.size)
             wiped += used
-            for chunk in range(at, at + used, WIPE_CHUNK):
-                file.write_at(chunk, bytes(min(WIPE_CHUNK, at + used - chunk)))
-            file.sync()  # also when nothing is there: zeros of an append that was being taken back may not be down
+            end = max(at + used, min(self._wiping.end_offset - start, self.segments.size))
+            if end > at:
+                self._wiping.note(start + end)
+            _zero(file, at, end)  # syncs also where nothing is there: zeros of the life before may not be down
+        self._wiping.remove()
         return wiped
 
     def close(self) -> None:
         """Close the files."""
         self.segments.close()
         self._durable.close()
+
+
+def _zero(file: File, first: int, end: int) -> None:
+    """Write zeros over [first, end), durably."""
+    for at in range(first, end, WIPE_CHUNK):
+        file.write_at(at, bytes(min(WIPE_CHUNK, end - at)))
+    file.sync()
 
 
 def _is_part(found: int, known: int) -> bool:

@@ -18,6 +18,7 @@ from zlib import crc32
 from mqtrail.store.disk import Disk
 
 MARK_FILE = "mqtrail-durable"
+WIPING_FILE = "mqtrail-wiping"
 SLOT_SIZE = 512
 FIELDS = struct.Struct(">qqqq")
 CRC = struct.Struct(">I")
@@ -67,3 +68,28 @@ class DurableMark:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+class WipingNote:
+    """Up to where zeros are being written behind the log's end (mqtrail-wiping: the physical offset, in digits).
+
+    If their sync fails, the kernel shows the zeros and may keep what was there on the disk, from where it would come
+    back: with the note the next start writes them again. end_offset 0: nothing is being wiped.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        noted = disk.read(WIPING_FILE) or b""
+        self.end_offset = int(noted) if noted.isdigit() else 0
+
+    def note(self, end_offset: int) -> None:
+        """Write the note, durably, before the first zero."""
+        if end_offset > self.end_offset:
+            self._disk.replace(WIPING_FILE, b"%d" % end_offset)
+            self.end_offset = end_offset
+
+    def remove(self) -> None:
+        """The zeros are durable."""
+        if self.end_offset:
+            self._disk.remove(WIPING_FILE)
+            self.end_offset = 0

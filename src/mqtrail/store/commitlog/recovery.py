@@ -121,7 +121,7 @@ def recover(
     if last_record < 0 and mark is not None:
         last_record = mark.last_record
     # Stale bytes stand behind the end after a crash, and where Apache, which does not wipe, has cut its log.
-    is_tidy = not unclean and mark is not None and mark.flushed_offset == position
+    is_tidy = not unclean and not log.is_wiping and mark is not None and mark.flushed_offset == position
     wiped = log.wipe(position) if log.segments.has(position) and not is_tidy else 0
     dangling += sum(queue.truncate(position) for queue in queues.values())
     for queue in queues.values():

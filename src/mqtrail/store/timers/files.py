@@ -12,6 +12,9 @@ A save writes units, then syncs them, then replaces the checkpoint: that is the 
 the messages behind the old checkpoint's queue offset again; units of theirs that survived are found behind its log
 position and kept.
 
+Before the wheel's file changes, the checkpoint is told that it is not exact any more; before a lost log begins anew,
+that it is being built again: a crash in between must not have either taken for what it was.
+
 Source: TimerMessageStore.recover, apache/rocketmq store/timer.
 """
 
@@ -24,10 +27,12 @@ from mqtrail.store.disk import Disk
 from mqtrail.store.timers.layout import (
     CHECKPOINT,
     CHECKPOINT_FILE_SIZE,
-    EXACT,
-    EXACT_AT,
+    IS_REBUILDING,
+    OWN_MARK,
+    OWN_MARK_AT,
     UNIT,
     UNIT_DUE,
+    WHEEL_IS_EXACT,
     TimerCheckpoint,
     UnitMagic,
 )
@@ -36,7 +41,6 @@ from mqtrail.store.timers.wheel import TimerWheel
 
 CHECKPOINT_FILE = "config/timercheck"
 WAIT_MAX_MS = 7 * 86_400_000  # no unit waits longer, whatever timerRollWindowSlot its writer had
-_EXACT_NAME = b"mqtw"
 
 
 class TimerFiles:
@@ -55,6 +59,7 @@ class TimerFiles:
         self.checkpoint: TimerCheckpoint | None = None
         self.taken_offset = 0
         self.must_rebuild = False
+        self._on_disk: tuple[TimerCheckpoint, bytes] | None = None  # the checkpoint, and our own mark of it
         self._is_frozen = False  # a sync failed, and the next one would succeed all the same: nothing is noted any more
         self.report: str | None = None
 
@@ -71,13 +76,14 @@ class TimerFiles:
                 )
             self._begin_anew()
             return
-        checkpoint, exact = known
+        self._on_disk = checkpoint, own_mark = known
         self.checkpoint = checkpoint
-        if not self.log.first <= checkpoint.log_position <= self.log.files_end:
+        if own_mark == IS_REBUILDING or not self.log.first <= checkpoint.log_position <= self.log.files_end:
             self.report = (
                 f"found timerlog/ to end at {self.log.files_end}, expected {checkpoint.log_position} or more: the last "
                 "days of timer messages are gone through again"
             )
+            self._mark(checkpoint, IS_REBUILDING)
             self._begin_anew()
             self.must_rebuild = True
             return
@@ -91,9 +97,10 @@ class TimerFiles:
                 self.log.begin(checkpoint.log_position, checkpoint.log_position)
             else:
                 self.checkpoint = checkpoint._replace(queue_offset=found + 1)
-        if exact and end == checkpoint.log_position:
+        if own_mark == WHEEL_IS_EXACT and end == checkpoint.log_position:
             self.wheel.load(checkpoint.read_ms)
         else:
+            self._distrust_wheel()
             self._fill_wheel(checkpoint.read_ms)
 
     def _begin_anew(self) -> None:
@@ -149,6 +156,7 @@ class TimerFiles:
         if self._is_frozen:
             return
         self.log.write()
+        self._distrust_wheel()
         self.wheel.write(checkpoint.read_ms)
         try:
             self.log.sync()
@@ -157,11 +165,20 @@ class TimerFiles:
         except BaseException:
             self._is_frozen = True
             raise
-        data = checkpoint.encode()
-        if exact:
-            data = data.ljust(EXACT_AT, b"\0") + EXACT.pack(_EXACT_NAME, zlib.crc32(data))
-        self._disk.replace(CHECKPOINT_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+        self._mark(checkpoint, WHEEL_IS_EXACT if exact else b"")
         self.checkpoint, self.must_rebuild = checkpoint, False
+
+    def _distrust_wheel(self) -> None:
+        if self._on_disk is not None and self._on_disk[1] == WHEEL_IS_EXACT:
+            self._mark(self._on_disk[0], b"")
+
+    def _mark(self, checkpoint: TimerCheckpoint, own_mark: bytes) -> None:
+        """Put the checkpoint's file in place, durably."""
+        data = checkpoint.encode()
+        if own_mark:
+            data = data.ljust(OWN_MARK_AT, b"\0") + OWN_MARK.pack(own_mark, zlib.crc32(data))
+        self._disk.replace(CHECKPOINT_FILE, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+        self._on_disk = checkpoint, own_mark
 
     def expire(self, physical_first: int) -> int:
         """Remove what only names expired messages; return the bytes freed."""
@@ -173,13 +190,13 @@ class TimerFiles:
         self.wheel.close()
 
 
-def _decode(data: bytes) -> tuple[TimerCheckpoint, bool] | None:
-    """Return the checkpoint of a file, and whether the wheel's file is as it says; None: it is none."""
+def _decode(data: bytes) -> tuple[TimerCheckpoint, bytes] | None:
+    """Return the checkpoint of a file, and our own mark of it, empty where there is none; None: it is none."""
     if len(data) < CHECKPOINT.size:
         return None
     read_ms, log_position, queue_offset, master_offset, *version = CHECKPOINT.unpack_from(data)
     checkpoint = TimerCheckpoint(read_ms, log_position, min(queue_offset, master_offset), (*version,))
     if read_ms <= 0 or log_position < 0 or checkpoint.queue_offset < 0:
         return None
-    exact = data[EXACT_AT : EXACT_AT + EXACT.size] == EXACT.pack(_EXACT_NAME, zlib.crc32(data[: CHECKPOINT.size]))
-    return checkpoint, exact
+    own_mark, crc = OWN_MARK.unpack_from(data, OWN_MARK_AT) if len(data) >= OWN_MARK_AT + OWN_MARK.size else (b"", 0)
+    return checkpoint, own_mark if crc == zlib.crc32(data[: CHECKPOINT.size]) else b""

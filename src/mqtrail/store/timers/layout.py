@@ -55,8 +55,10 @@ CHECKPOINT: Final = struct.Struct(
 )
 assert CHECKPOINT.size == 56
 CHECKPOINT_FILE_SIZE: Final = 4096
-EXACT_AT: Final = 64  # of our own mark, which Apache's broker leaves alone: the wheel's file is as the checkpoint says
-EXACT: Final = struct.Struct(">4sI")  # b"mqtw", CRC-32 of the checkpoint
+OWN_MARK_AT: Final = 64  # of our own mark, which Apache's broker leaves alone
+OWN_MARK: Final = struct.Struct(">4sI")  # one of the two below, CRC-32 of the checkpoint
+WHEEL_IS_EXACT: Final = b"mqtw"  # the wheel's file is as the checkpoint says
+IS_REBUILDING: Final = b"mqtr"  # the log was lost, and what stands there now is not yet whole
 
 
 class UnitMagic:
