@@ -1,15 +1,26 @@
 """The index: whichever way it is built it is the same, and it rolls, catches up and waits for room."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtrail.store import CommitLogConfig, CommitLogStore, MemoryDisk, MemoryFile, PendingRecord, RealDisk, StoreFull
+from mqtrail.store import (
+    Appended,
+    CommitLogConfig,
+    CommitLogStore,
+    MemoryDisk,
+    MemoryFile,
+    PendingRecord,
+    RealDisk,
+    StoreFull,
+)
 from mqtrail.store.commitlog import indexer
 from mqtrail.store.commitlog.index import Index
+from mqtrail.store.commitlog.indexer import Indexer
 from mqtrail.wire import Host, SystemBusy, decode_record, index_key_hash
 
 CONFIG = CommitLogConfig(
@@ -42,22 +53,51 @@ def test_the_quick_hash_is_the_hash(topic: str, key: str) -> None:
         assert index.hash_of(topic, key.encode("utf-8", "surrogatepass")) == index_key_hash(topic, key)
 
 
-def test_handed_over_and_read_back_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def _take_nothing(
+    self: Indexer, begin: int, records: Sequence[PendingRecord], tickets: list[Appended], store_ms: int
+) -> None:
+    """In hand_over's place: all is read back from the log."""
+
+
+PROPERTIES = (
+    "UNIQ_KEY\x01C0A8010904D218B4AAC22F1C{0:08X}\x02KEYS\x01k{1}  clé{0}\x02",
+    "UNIQ_KEY\x01C0A8010904D218B4AAC22F1C{0:08X}\x02WAIT\x01true\x02",
+    "TAGS\x01a\x02UNIQ_KEY\x01C0A8010904D218B4AAC22F1C{0:08X}\x02",
+    "UNIQ_KEY\x01{0}\x02",
+    "UNIQ_KEY\x01C0A8010904D218B4AAC22F1C{0:08X}",
+    "UNIQ_KEY\x01\x02KEYS\x01k{1}\x02",
+    "UNIQ_KEY\x01clé-ключ-{0:08}\x02",
+    "UNIQ_KEY\x01clé-ключ-kluč{0}ключ\x02",
+    "UNIQ_KEY\x01{0:08X}\x02UNIQ_KEY\x01C0A8010904D218B4AAC22F1C{0:08X}\x02",
+    "",
+)
+
+
+@pytest.mark.parametrize("waiting_max", [1, 7, 256])
+def test_handed_over_and_read_back_are_the_same(monkeypatch: pytest.MonkeyPatch, waiting_max: int) -> None:
     """What appends hand over and what is read from the log give the same files, byte for byte, roll included."""
+    monkeypatch.setattr(indexer, "WAITING_MAX", waiting_max)
     built = []
-    for waiting_max in (16 * 1024 * 1024, -1):
-        monkeypatch.setattr(indexer, "WAITING_SIZE_MAX", waiting_max)
-        disk = MemoryDisk()
-        store = CommitLogStore(disk, CONFIG)
-        for number in range(0, 300, 10):
-            store.append([record(number + place) for place in range(10)], NOW_MS + number * 100)
-            if number % 50 == 0:
-                store.dispatch_index(15)
-        while store.dispatch_index(100):
-            pass
-        assert store.behind_size == 0
-        store.close()
-        built.append(index_bytes(disk))
+    for is_handed_over in (True, False):
+        with monkeypatch.context() as patch:
+            if not is_handed_over:
+                patch.setattr(Indexer, "hand_over", _take_nothing)
+            disk = MemoryDisk()
+            store = CommitLogStore(disk, CONFIG)
+            for number in range(0, 600, 10):
+                records = []
+                for one in range(number, number + 10):
+                    text = PROPERTIES[one % len(PROPERTIES)].format(one, one % 7).encode()
+                    topic = "orders" if one % 3 else "payments"
+                    records.append(PendingRecord(topic, 0, b"%d" % one, text, 0, 1, BORN_HOST))
+                store.append(records, NOW_MS + number // 20 * 1_500)
+                if number % 50 == 0:
+                    store.dispatch_index(15)
+            while store.dispatch_index(100):
+                pass
+            assert store.behind_size == 0
+            store.close()
+            built.append(index_bytes(disk))
     assert len(built[0]) > 5
     assert built[0] == built[1]
 
@@ -90,7 +130,7 @@ def test_rolled_back_messages_are_not_indexed() -> None:
 def test_a_query_never_answers_from_half_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the index is far behind, a query is refused, and asking again brings it nearer."""
     monkeypatch.setattr("mqtrail.store.commitlog.store.QUERY_INDEX_MAX", 100)
-    monkeypatch.setattr(indexer, "WAITING_SIZE_MAX", -1)
+    monkeypatch.setattr(Indexer, "hand_over", _take_nothing)
     store = CommitLogStore(MemoryDisk(), CONFIG)
     for number in range(350):
         store.append([record(number)], NOW_MS)

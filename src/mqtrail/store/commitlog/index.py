@@ -50,26 +50,53 @@ SECONDS_MAX = 2**31 - 1
 FOLDER = "index"
 PAGE_SLOTS = 1024
 IS_LITTLE_ENDIAN = sys.byteorder == "little"
-HEADS_MAX = 10_000  # a client's unique ids share all but the time and the counter
-POWER_8 = 31**8 & 0xFFFFFFFF
-PARTS_MAX = 1 << 17  # four hexadecimal digits have half as many values
+TOPICS_MAX = 1_000  # topics whose keys' heads are kept
+HEADS_MAX = 10_000  # of a topic: a client's unique ids share all but the time and the counter
+PARTS_MAX = 1 << 12
+HASH_BITS, SIGN_BIT = 0xFFFFFFFF, 0x80000000
+TAIL_SIZE = 8  # characters at a key's end that are looked up by themselves
+UNKNOWN, KNOWN, CHANGED = range(3)  # what the memory has of a page of slots
+
+
+class HashHeads(dict[bytes, int]):
+    """What a key's characters before the last eight, and its topic, add to Java's hash: learned as they come.
+
+    KeyError: they are not ASCII, so that bytes are no characters.
+    """
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self._topic = topic
+
+    def __missing__(self, head: bytes) -> int:
+        if not head.isascii():
+            raise KeyError(head)
+        if len(self) >= HEADS_MAX:
+            self.clear()
+        value: int = java_string_hash(f"{self._topic}#{head.decode()}") * 31**TAIL_SIZE & HASH_BITS
+        self[head] = value
+        return value
 
 
 class HashParts(dict[bytes, int]):
-    """What four characters add to Java's hash of a text, of which `after` more follow: learned as they come."""
+    """What `size` ASCII characters add to Java's hash of a text in which `after` more follow. KeyError: others."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, size: int, after: int) -> None:
         super().__init__()
-        self._powers = [31**power & 0xFFFFFFFF for power in range(after + 3, after - 1, -1)]
+        self._powers = [31**power & HASH_BITS for power in range(after + size - 1, after - 1, -1)]
 
     def __missing__(self, characters: bytes) -> int:
+        if len(characters) != len(self._powers) or not characters.isascii():
+            raise KeyError(characters)
         if len(self) >= PARTS_MAX:
             self.clear()
         value = self[characters] = sum(map(mul, characters, self._powers))
         return value
 
 
-HIGH_PARTS, LOW_PARTS = HashParts(4), HashParts(0)
+# In the unique ids of clients the first of them change each ms, and the others have 256 values: small tables, which
+# stay in the processor's cache.
+TIME_PARTS, COUNTER_HIGH_PARTS, COUNTER_LOW_PARTS = HashParts(4, 4), HashParts(2, 2), HashParts(2, 0)
 
 
 class IndexLost(Exception):
@@ -96,8 +123,7 @@ class IndexFile:
         self._next = self._written = max(1, self._next)  # numbers of the next entry, and of the first not written
         self._gathered = bytearray()  # entries [_written, _next)
         self._table: memoryview | None = None  # the slots as native integers, as far as their pages are known
-        self._known = bytearray()  # 1 for each page that is
-        self._changed = bytearray()  # 1 for each page to be written
+        self._pages = bytearray()  # what is known of each page of it
 
     def why_damaged(self) -> str | None:
         """Return what in the header cannot be, None when it may be right."""
@@ -132,7 +158,7 @@ class IndexFile:
 
     def _make_table(self) -> memoryview:
         pages = -(-self._slots // PAGE_SLOTS)
-        self._known, self._changed = bytearray(pages), bytearray(pages)
+        self._pages = bytearray(pages)
         # Zero pages, which take memory when they are touched.
         self._table = memoryview(bytearray(self._slots * SLOT.size)).cast("i")
         return self._table
@@ -146,31 +172,31 @@ class IndexFile:
             if IS_LITTLE_ENDIAN:
                 slots.byteswap()
             table[first:last] = memoryview(slots)
-        self._known[page] = 1
 
-    def put(self, hashes: Sequence[tuple[int, int]], store_ms: int) -> None:
-        """Add entries of (key hash, physical offset), in memory; there is room for them.
+    def put(self, hashes: Sequence[int], physical_offsets: Sequence[int], store_ms: int) -> None:
+        """Add entries of key hashes and the physical offsets of their records, in memory; there is room for them.
 
         `write_entries` and `write` bring them to the file.
         """
         table = self._table if self._table is not None else self._make_table()
-        known, changed, slots, pack = self._known, self._changed, self._slots, ENTRY.pack
+        pages, slots, pack = self._pages, self._slots, ENTRY.pack
         number, used = self._next, 0
         if number == 1:
-            self.begin_ms, self.begin_offset = store_ms, hashes[0][1]
+            self.begin_ms, self.begin_offset = store_ms, physical_offsets[0]
         seconds = min((store_ms - self.begin_ms) // 1000, SECONDS_MAX) if store_ms > self.begin_ms > 0 else 0
         entries = []
-        for key_hash, physical_offset in hashes:
+        for key_hash, physical_offset in zip(hashes, physical_offsets, strict=True):
             slot = key_hash % slots
             page = slot // PAGE_SLOTS
-            if not known[page]:
-                self._load(table, page)
+            if pages[page] != CHANGED:
+                if pages[page] == UNKNOWN:
+                    self._load(table, page)
+                pages[page] = CHANGED
             previous = table[slot]
             if not 0 < previous < number:
                 previous = 0
                 used += 1
             table[slot] = number
-            changed[page] = 1
             entries.append(pack(key_hash, physical_offset, seconds, previous))
             number += 1
         self._gathered += b"".join(entries)
@@ -190,14 +216,14 @@ class IndexFile:
         self.write_entries()
         if self._table is None:
             return
-        page = self._changed.find(1)
+        page = self._pages.find(CHANGED)
         while page >= 0:
             slots = array("i", self._table[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS].tobytes())
             if IS_LITTLE_ENDIAN:
                 slots.byteswap()
             self._file.write_at(HEADER.size + page * PAGE_SLOTS * SLOT.size, slots.tobytes())
-            self._changed[page] = 0
-            page = self._changed.find(1, page + 1)
+            self._pages[page] = KNOWN
+            page = self._pages.find(CHANGED, page + 1)
         self._file.write_at(
             0,
             HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next),
@@ -219,7 +245,7 @@ class IndexFile:
 
     def _newest(self, key_hash: int) -> int:
         slot = key_hash % self._slots
-        if self._table is not None and self._known[slot // PAGE_SLOTS]:
+        if self._table is not None and self._pages[slot // PAGE_SLOTS] != UNKNOWN:
             number: int = self._table[slot]
         else:
             (number,) = SLOT.unpack(self._file.read_at(HEADER.size + slot * SLOT.size, SLOT.size))
@@ -251,6 +277,16 @@ class IndexFile:
         self._file.close()
 
 
+def sum_of_parts(heads: HashHeads, key: bytes) -> int:
+    """Return the hash of an ASCII key of eight characters or more: KeyError for another. The indexer has it inline."""
+    value = (
+        heads[key[:-8]] + TIME_PARTS[key[-8:-4]] + COUNTER_HIGH_PARTS[key[-4:-2]] + COUNTER_LOW_PARTS[key[-2:]]
+    ) & HASH_BITS
+    if value & SIGN_BIT:
+        value = HASH_BITS + 1 - value
+    return 0 if value == SIGN_BIT else value
+
+
 class Index:
     """All IndexFiles of a store, the oldest first."""
 
@@ -261,7 +297,7 @@ class Index:
         """
         self._disk = disk
         self._config = config
-        self._heads: dict[tuple[str, bytes], int] = {}  # (topic, key without its last 8) -> its part of the hash
+        self._heads: dict[str, HashHeads] = {}
         self.files: list[IndexFile] = []
         self.dropped: list[str] = []  # damaged files, which are built again, each with what was found
         is_whole = True
@@ -311,30 +347,30 @@ class Index:
         """Store time of the last indexed record, 0 without one."""
         return self.files[-1].end_ms if self.files else 0
 
-    def put(self, hashes: Sequence[tuple[int, int]], store_ms: int) -> None:
-        """Add entries of (key hash, physical offset), stored at store_ms. `write_entries` ends such a stroke."""
+    def put(self, hashes: Sequence[int], physical_offsets: Sequence[int], store_ms: int) -> None:
+        """Add entries of key hashes, of records stored at store_ms. `write_entries` ends such a stroke."""
         while hashes:
             if not self.files or self.files[-1].is_full:
                 self._roll(store_ms)
             room = self.files[-1].room
-            self.files[-1].put(hashes[:room], store_ms)
-            hashes = hashes[room:]
+            self.files[-1].put(hashes[:room], physical_offsets[:room], store_ms)
+            hashes, physical_offsets = hashes[room:], physical_offsets[room:]
+
+    def heads(self, topic: str) -> HashHeads:
+        """Return what the heads of the topic's keys add to their hashes."""
+        found = self._heads.get(topic)
+        if found is None:
+            if len(self._heads) >= TOPICS_MAX:
+                self._heads.clear()
+            found = self._heads[topic] = HashHeads(topic)
+        return found
 
     def hash_of(self, topic: str, key: bytes) -> int:
-        """Return what index_key_hash does, in a fourth of the time where keys share all but their last 8 characters."""
-        if len(key) <= 8 or not key.isascii():
+        """Return what index_key_hash does, in a fraction of the time where keys share all but their last characters."""
+        try:
+            return sum_of_parts(self.heads(topic), key)
+        except KeyError:
             return index_key_hash(topic, key.decode("utf-8", "replace"))
-        head = topic, key[:-8]
-        shifted = self._heads.get(head)
-        if shifted is None:
-            if len(self._heads) >= HEADS_MAX:
-                self._heads.clear()
-            shifted = java_string_hash(f"{topic}#{head[1].decode()}") * POWER_8
-            self._heads[head] = shifted
-        value = (shifted + HIGH_PARTS[key[-8:-4]] + LOW_PARTS[key[-4:]]) & 0xFFFFFFFF
-        if value & 0x80000000:
-            value = 0x100000000 - value
-        return 0 if value == 0x80000000 else value
 
     def _roll(self, store_ms: int) -> None:
         before = self.files[-1] if self.files else None

@@ -1,24 +1,33 @@
-"""Building the index, off the path: what an append stored is handed over, and indexed in strokes between requests.
+"""Building the index: what appends stored is handed over, and indexed together, all of one millisecond at a time.
 
-What was handed over needs no reading back. When too much waits (or after a start) it is let go, and the log is read
-from where the index ends.
+What was handed over needs no reading back, and its keys are still in the processor's cache. After a start, or a
+failure, the log is read from where the index ends.
 Source of what is indexed: IndexService.buildIndex, apache/rocketmq store/.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
-from mqtrail.store.base import Appended, PendingRecord
+from mqtrail.store.base import Appended, PendingRecord, StoreError, StoreFull
 from mqtrail.store.commitlog.damage import damaged, next_whole
-from mqtrail.store.commitlog.index import Index, IndexLost
+from mqtrail.store.commitlog.index import (
+    COUNTER_HIGH_PARTS,
+    COUNTER_LOW_PARTS,
+    HASH_BITS,
+    SIGN_BIT,
+    TIME_PARTS,
+    Index,
+    IndexLost,
+)
 from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.wire import MessageSysFlag, RecordError, find_property
 
-WAITING_SIZE_MAX = 16 * 1024 * 1024  # bytes of records that are kept for the index
+WAITING_MAX = 256  # records that wait to be indexed together, and those of one append more
 UNIQUE_MARK = b"UNIQ_KEY\x01"
 UNIQUE_START = len(UNIQUE_MARK)
+PROPERTY_END = b"\x02"
+KEY_NAME_PART = b"KEY"  # of UNIQ_KEY and of KEYS
 TRANSACTION_ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
@@ -31,7 +40,9 @@ class Indexer:
         self._log = log
         self._index = index
         self.position = max(index.end_offset, log.first_offset)  # the last one is looked at again
-        self._waiting: deque[tuple[Sequence[PendingRecord], list[Appended], int]] = deque()
+        self._records: list[PendingRecord] = []  # what waits, all of it stored at
+        self._store_ms = 0
+        self._tickets: list[Appended] = []
 
     @property
     def behind_size(self) -> int:
@@ -39,54 +50,79 @@ class Indexer:
         return self._log.end_offset - self.position
 
     def hand_over(self, begin: int, records: Sequence[PendingRecord], tickets: list[Appended], store_ms: int) -> None:
-        """Take what an append stored; the log ended at begin before it."""
-        if self._waiting or self.position == begin:
-            if self.behind_size <= WAITING_SIZE_MAX:
-                self._waiting.append((records, tickets, store_ms))
-            else:
-                self._waiting.clear()
+        """Take what an append stored; the log ended at begin before it. Never fails: `dispatch` meets it again."""
+        waiting = self._tickets
+        if waiting:
+            if store_ms == self._store_ms and len(waiting) < WAITING_MAX:
+                self._records += records
+                waiting += tickets
+                return
+            try:
+                self._put_waiting()
+            except (OSError, StoreError, StoreFull, IndexLost):
+                return
+        if self.position == begin:
+            self._records, self._tickets, self._store_ms = [*records], [*tickets], store_ms
 
     def dispatch(self, count_max: int) -> int:
-        """Index at most count_max records, or the last append's however many it has; return how many were done.
+        """Index at most count_max records, or what was handed over; return how many were done.
 
         StoreFull: there is no room for the entries; they wait. StoreError: the log is damaged where it is read again.
         """
         self._index.write_entries()  # what an earlier stroke found no room for
-        done = 0
+        done = len(self._tickets)
         try:
-            if self._waiting:
-                done = self._put_waiting(count_max)
+            if done:
+                self._put_waiting()
             else:
                 done = self._read(count_max)
-            self._index.write_entries()
-        except BaseException as error:
-            self._waiting.clear()  # one of them is put in part: the log is read from what was put whole
-            if not isinstance(error, IndexLost):
-                raise
-            self.position = max(self._index.end_offset, self._log.first_offset)
+        except IndexLost:
+            pass
+        self._index.write_entries()
         return done
 
-    def _put_waiting(self, count_max: int) -> int:
-        """Index what was handed over, all appends of one millisecond at once."""
-        hash_of, waiting = self._index.hash_of, self._waiting
-        hashes: list[tuple[int, int]] = []
-        done, end, of_ms = 0, self.position, waiting[0][2]
-        while waiting and done < count_max:
-            records, tickets, store_ms = waiting.popleft()
-            if store_ms != of_ms:
-                self._index.put(hashes, of_ms)
-                self.position = end
-                hashes, of_ms = [], store_ms
-            for record, ticket in zip(records, tickets, strict=True):
-                if record[8] & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:  # sys_flag, of a plain tuple as well
-                    topic, physical_offset = record[0], ticket[0]
-                    for key in keys_of(record[3]):
-                        hashes.append((hash_of(topic, key), physical_offset))
-            done += len(tickets)
-            end = tickets[-1][3]
-        self._index.put(hashes, of_ms)
-        self.position = end
-        return done
+    def _put_waiting(self) -> None:
+        """Index what was handed over. When that fails the log is read from what was put whole."""
+        records, tickets, self._records, self._tickets = self._records, self._tickets, [], []
+        index = self._index
+        hashes: list[int] = []
+        physical_offsets: list[int] = []
+        topic, heads = "", index.heads("")
+        for record, ticket in zip(records, tickets, strict=True):
+            properties = record[3]
+            if record[8] & TRANSACTION_ROLLBACK == TRANSACTION_ROLLBACK:  # sys_flag, of a plain tuple as well
+                continue
+            if record[0] != topic:
+                topic = record[0]
+                heads = index.heads(topic)
+            if properties.startswith(UNIQUE_MARK) and properties.find(KEY_NAME_PART, UNIQUE_START) < 0:
+                # As clients and our broker write it: first, once, and without KEYS. sum_of_parts does the same.
+                end = properties.find(PROPERTY_END, UNIQUE_START)
+                key = properties[UNIQUE_START:end] if end >= 0 else properties[UNIQUE_START:]
+                try:
+                    value = (
+                        heads[key[:-8]]
+                        + TIME_PARTS[key[-8:-4]]
+                        + COUNTER_HIGH_PARTS[key[-4:-2]]
+                        + COUNTER_LOW_PARTS[key[-2:]]
+                    ) & HASH_BITS
+                except KeyError:
+                    pass
+                else:
+                    if value >= SIGN_BIT:
+                        value = HASH_BITS + 1 - value if value > SIGN_BIT else 0
+                    hashes.append(value)
+                    physical_offsets.append(ticket[0])
+                    continue
+            for key in keys_of(properties):
+                hashes.append(index.hash_of(topic, key))
+                physical_offsets.append(ticket[0])
+        try:
+            index.put(hashes, physical_offsets, self._store_ms)
+        except IndexLost:
+            self.position = max(index.end_offset, self._log.first_offset)
+            raise
+        self.position = tickets[-1][3]
 
     def _read(self, count_max: int) -> int:
         done = 0
@@ -102,8 +138,12 @@ class Indexer:
             if head is not None:
                 if head.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
                     keys = keys_of(bytes(view[head.properties_start : head.properties_end]))
-                    hashes = [(index.hash_of(head.topic, key), head.physical_offset) for key in keys]
-                    index.put(hashes, head.store_timestamp_ms)
+                    hashes = [index.hash_of(head.topic, key) for key in keys]
+                    try:
+                        index.put(hashes, [head.physical_offset] * len(hashes), head.store_timestamp_ms)
+                    except IndexLost:
+                        self.position = max(index.end_offset, log.first_offset)
+                        raise
                 done += 1
             self.position = after
         return done
@@ -113,18 +153,13 @@ class Indexer:
         self._index.expire(self._log.first_offset)
         if self.position < self._log.first_offset:
             self.position = self._log.first_offset
-            self._waiting.clear()
+            self._records, self._tickets = [], []
 
 
 def keys_of(properties: bytes) -> list[bytes]:
     """Return what a record is indexed under: UNIQ_KEY, then each word of KEYS."""
-    if properties.startswith(UNIQUE_MARK) and properties.find(UNIQUE_MARK, 1) < 0:
-        # As clients and our broker write it: first, and once.
-        end = properties.find(b"\x02", UNIQUE_START)
-        unique: bytes | None = properties[UNIQUE_START:end] if end > UNIQUE_START else None
-    else:
-        unique = find_property(properties, b"UNIQ_KEY")
-    keys = [] if unique is None else [unique]
+    unique = find_property(properties, b"UNIQ_KEY")
+    keys = [unique] if unique else []
     if b"KEYS" in properties:
         words = find_property(properties, b"KEYS")
         if words is not None:

@@ -2,7 +2,7 @@
 
 The CommitLog is the truth; ConsumeQueues and the index derive from it. `append` writes the records of a call with one
 write and gathers queue entries in memory; `flush` syncs the log and moves the mark; `write_queues` and `dispatch_index`
-catch up off the path. What a crash takes of the derived files, the next start builds again (`recovery.py`).
+catch up beside the path. What a crash takes of the derived files, the next start builds again (`recovery.py`).
 
     <root>/commitlog/ consumequeue/<topic>/<queue id>/ index/ config/ checkpoint abort lock mqtrail-durable
            timerlog/ timerwheel config/timercheck (mqtrail.store.timers)
