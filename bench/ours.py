@@ -132,11 +132,14 @@ def _serve(settings: dict[str, Any]) -> int:
     cpus = settings["cpus"]
     if isinstance(cpus, list):
         os.sched_setaffinity(0, cpus)
-    from mqtrail.broker import BrokerConfig
-    from mqtrail.cli.config import Config
-    from mqtrail.net import ServerConfig
-    from mqtrail.node import Node, NodeConfig, run_up
-    from mqtrail.store import CommitLogConfig
+    from mqtrail.cli.imports import without_collections
+
+    with without_collections():  # as `mqtrail up` does
+        from mqtrail.broker import BrokerConfig
+        from mqtrail.cli.config import Config
+        from mqtrail.net import ServerConfig
+        from mqtrail.node import Node, NodeConfig, run_up
+        from mqtrail.store import CommitLogConfig
 
     folder = settings["folder"]
     config = NodeConfig(

@@ -182,9 +182,12 @@ def test_an_unreachable_name_server_does_not_keep_a_broker_down(tmp_path: Path) 
 
 
 def test_the_start_is_short_and_light() -> None:
-    """Neither DuckDB nor Spark nor Arrow is loaded to run a broker."""
+    """Neither DuckDB nor Spark nor Arrow is loaded to run a broker, nor the other commands."""
     script = (
         "import sys, mqtrail.cli.app, mqtrail.node\n"
+        "mqtrail.cli.app.build('up')\n"
+        "assert 'mqtrail.cli.up' in sys.modules\n"
+        "assert not {'mqtrail.cli.acl', 'mqtrail.cli.queue', 'mqtrail.client'} & set(sys.modules)\n"
         "heavy = {'duckdb', 'pyspark', 'pyarrow', 'deltalake', 'pandas', 'rich', 'structlog'} & set(sys.modules)\n"
         "print(sorted(heavy))"
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from mqtrail.cli.app import app
+from mqtrail.cli.app import build
 from mqtrail.cli.broker_conf import OTHERS
 from mqtrail.cli.config import COMPOSED, ENVIRONMENT, ROOMS, TOP_KEYS
 from mqtrail.cli.exits import Exit
@@ -43,7 +43,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
         yield from commands(one, (*path, name))
 
 
-COMMANDS = dict(commands(get_command(app)))
+COMMANDS = dict(commands(get_command(build())))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from mqtrail.cli import acl, clusters, demo, groups, ingest, look, messages, offsets, queue, topics, up
 from mqtrail.cli.exits import CannotLook, Exit, UsageError, missing_extra
+from mqtrail.cli.imports import without_collections
 from mqtrail.cli.output import warn
 from mqtrail.wire import MQError
 
@@ -18,96 +19,116 @@ from mqtrail.wire import MQError
 _UsageProblem = typer.BadParameter.__mro__[2]
 assert _UsageProblem.__name__ == "ClickException"
 
-app = typer.Typer(
-    name="mqtrail",
-    help="A RocketMQ-compatible message queue that knows where every message went.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # help as plain text: brackets stay, pipes and dumb terminals read it, and it starts sooner
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+ROOMS = {
+    "topic": "Topics: list, show, create, change, delete.",
+    "group": "Consumer groups: how far they are, who is in them, how they are set up.",
+    "offset": "Offsets: where a group stands, and moving it.",
+    "cluster": "Brokers and name servers: settings, counters, upkeep.",
+    "message": "Messages: find, print, consume by hand, put dead letters back.",
+    "acl": "Access control: users and policies (5.x), accounts (4.9).",
+    "acl user": "Users of 5.x brokers.",
+    "acl policy": "Policies of 5.x brokers: who may do what.",
+    "acl account": "Accounts of 4.9's ACL files.",
+    "pipeline": "Turn a cluster's trace into trajectories and verdicts (PySpark).",
+}
+COMMANDS = {
+    "up": "up:up",
+    "send": "queue:send",
+    "consume": "queue:consume",
+    "trace": "look:trace",
+    "search": "look:search",
+    "report": "look:report",
+    "export": "look:export",
+    "doctor": "look:doctor",
+    "topic list": "topics:topic_list",
+    "topic create": "topics:topic_create",
+    "topic show": "topics:topic_show",
+    "topic route": "topics:topic_route",
+    "topic stats": "topics:topic_stats",
+    "topic perm": "topics:topic_perm",
+    "topic order": "topics:topic_order",
+    "topic delete": "topics:topic_delete",
+    "topic clean": "topics:topic_clean",
+    "group list": "groups:group_list",
+    "group show": "groups:group_show",
+    "group members": "groups:group_members",
+    "group config": "groups:group_config",
+    "group create": "groups:group_create",
+    "group delete": "groups:group_delete",
+    "group mode": "groups:group_mode",
+    "group producers": "groups:producer_list",
+    "offset show": "offsets:offset_show",
+    "offset reset": "offsets:offset_reset",
+    "offset skip": "offsets:offset_skip",
+    "offset set": "offsets:offset_set",
+    "offset clone": "offsets:offset_clone",
+    "cluster list": "clusters:cluster_list",
+    "cluster show": "clusters:cluster_show",
+    "cluster config": "clusters:cluster_config",
+    "cluster stats": "clusters:cluster_stats",
+    "cluster ping": "clusters:cluster_ping",
+    "cluster export": "clusters:cluster_export",
+    "cluster wipe": "clusters:cluster_wipe",
+    "cluster unwipe": "clusters:cluster_unwipe",
+    "cluster clean": "clusters:cluster_clean",
+    "cluster namesrv": "clusters:cluster_namesrv",
+    "cluster kv": "clusters:cluster_kv",
+    "message show": "messages:message_show",
+    "message find": "messages:message_find",
+    "message print": "messages:message_print",
+    "message index": "messages:message_index",
+    "message consume": "messages:message_consume",
+    "message recall": "messages:message_recall",
+    "message resend": "messages:message_resend",
+    "acl user list": "acl:user_list",
+    "acl user create": "acl:user_create",
+    "acl user update": "acl:user_update",
+    "acl user delete": "acl:user_delete",
+    "acl policy list": "acl:policy_list",
+    "acl policy set": "acl:policy_set",
+    "acl policy delete": "acl:policy_delete",
+    "acl account set": "acl:account_set",
+    "acl account delete": "acl:account_delete",
+    "acl account white": "acl:account_white",
+    "acl account version": "acl:account_version",
+    "pipeline once": "ingest:once",
+    "pipeline run": "ingest:run",
+    "demo": "demo:demo",
+}
+"""Every command by name: the module of this room that has it, and its function."""
+FIRST_WORDS = {path.split(" ")[0] for path in COMMANDS}
 
 
-def _room(help: str, within: typer.Typer, name: str) -> typer.Typer:
-    """A command that only holds others."""
-    made = typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None)
-    within.add_typer(made, name=name)
-    return made
+def build(first: str | None = None) -> typer.Typer:
+    """Return the program with all commands, or only with those that begin with a word: no other is imported then."""
+    app = typer.Typer(
+        name="mqtrail",
+        help="A RocketMQ-compatible message queue that knows where every message went.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # help as plain text: brackets stay, pipes and dumb terminals read it; starts sooner
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    rooms = {"": app}
+    for path, where in COMMANDS.items():
+        *within, name = path.split(" ")
+        if first is not None and path.split(" ")[0] != first:
+            continue
+        module, _, function = where.partition(":")
+        command = getattr(import_module(f"mqtrail.cli.{module}"), function)
+        _room_of(rooms, within).command(name)(command)
+    return app
 
 
-app.command("up")(up.up)
-app.command("send")(queue.send)
-app.command("consume")(queue.consume)
-app.command("trace")(look.trace)
-app.command("search")(look.search)
-app.command("report")(look.report)
-app.command("export")(look.export)
-app.command("doctor")(look.doctor)
-topic_app = _room("Topics: list, show, create, change, delete.", app, "topic")
-topic_app.command("list")(topics.topic_list)
-topic_app.command("create")(topics.topic_create)
-topic_app.command("show")(topics.topic_show)
-topic_app.command("route")(topics.topic_route)
-topic_app.command("stats")(topics.topic_stats)
-topic_app.command("perm")(topics.topic_perm)
-topic_app.command("order")(topics.topic_order)
-topic_app.command("delete")(topics.topic_delete)
-topic_app.command("clean")(topics.topic_clean)
-group_app = _room("Consumer groups: how far they are, who is in them, how they are set up.", app, "group")
-group_app.command("list")(groups.group_list)
-group_app.command("show")(groups.group_show)
-group_app.command("members")(groups.group_members)
-group_app.command("config")(groups.group_config)
-group_app.command("create")(groups.group_create)
-group_app.command("delete")(groups.group_delete)
-group_app.command("mode")(groups.group_mode)
-group_app.command("producers")(groups.producer_list)
-offset_app = _room("Offsets: where a group stands, and moving it.", app, "offset")
-offset_app.command("show")(offsets.offset_show)
-offset_app.command("reset")(offsets.offset_reset)
-offset_app.command("skip")(offsets.offset_skip)
-offset_app.command("set")(offsets.offset_set)
-offset_app.command("clone")(offsets.offset_clone)
-cluster_app = _room("Brokers and name servers: settings, counters, upkeep.", app, "cluster")
-cluster_app.command("list")(clusters.cluster_list)
-cluster_app.command("show")(clusters.cluster_show)
-cluster_app.command("config")(clusters.cluster_config)
-cluster_app.command("stats")(clusters.cluster_stats)
-cluster_app.command("ping")(clusters.cluster_ping)
-cluster_app.command("export")(clusters.cluster_export)
-cluster_app.command("wipe")(clusters.cluster_wipe)
-cluster_app.command("unwipe")(clusters.cluster_unwipe)
-cluster_app.command("clean")(clusters.cluster_clean)
-cluster_app.command("namesrv")(clusters.cluster_namesrv)
-cluster_app.command("kv")(clusters.cluster_kv)
-message_app = _room("Messages: find, print, consume by hand, put dead letters back.", app, "message")
-message_app.command("show")(messages.message_show)
-message_app.command("find")(messages.message_find)
-message_app.command("print")(messages.message_print)
-message_app.command("index")(messages.message_index)
-message_app.command("consume")(messages.message_consume)
-message_app.command("recall")(messages.message_recall)
-message_app.command("resend")(messages.message_resend)
-acl_app = _room("Access control: users and policies (5.x), accounts (4.9).", app, "acl")
-user_app = _room("Users of 5.x brokers.", acl_app, "user")
-user_app.command("list")(acl.user_list)
-user_app.command("create")(acl.user_create)
-user_app.command("update")(acl.user_update)
-user_app.command("delete")(acl.user_delete)
-policy_app = _room("Policies of 5.x brokers: who may do what.", acl_app, "policy")
-policy_app.command("list")(acl.policy_list)
-policy_app.command("set")(acl.policy_set)
-policy_app.command("delete")(acl.policy_delete)
-account_app = _room("Accounts of 4.9's ACL files.", acl_app, "account")
-account_app.command("set")(acl.account_set)
-account_app.command("delete")(acl.account_delete)
-account_app.command("white")(acl.account_white)
-account_app.command("version")(acl.account_version)
-pipeline_app = _room("Turn a cluster's trace into trajectories and verdicts (PySpark).", app, "pipeline")
-pipeline_app.command("once")(ingest.once)
-pipeline_app.command("run")(ingest.run)
-app.command("demo")(demo.demo)
+def _room_of(rooms: dict[str, typer.Typer], within: Sequence[str]) -> typer.Typer:
+    """Return the room of a path, made with those above it where it is new."""
+    path = " ".join(within)
+    if path not in rooms:
+        rooms[path] = typer.Typer(help=ROOMS[path], no_args_is_help=True, rich_markup_mode=None)
+        _room_of(rooms, within[:-1]).add_typer(rooms[path], name=within[-1])
+    return rooms[path]
 
 
 def _version(wanted: bool) -> None:
@@ -118,7 +139,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
@@ -129,8 +149,11 @@ def _root(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (sys.argv where None) and return its exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="mqtrail", standalone_mode=False)
+        with without_collections():
+            app = build(words[0] if words and words[0] in FIRST_WORDS else None)
+        code = app(args=words, prog_name="mqtrail", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         warn("interrupted")
         return Exit.INTERRUPTED

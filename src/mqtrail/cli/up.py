@@ -12,6 +12,7 @@ import typer
 
 from mqtrail.cli.config import Config, Layer, assignments, load, namesrv_addresses
 from mqtrail.cli.exits import UsageError
+from mqtrail.cli.imports import without_collections
 from mqtrail.cli.options import ConfigFile, Json
 from mqtrail.cli.output import show_json, warn
 
@@ -92,6 +93,8 @@ def up(
 ) -> int:
     """Run a name server and brokers. SIGINT or SIGTERM ends them cleanly."""
     began_s = time.monotonic()
+    with without_collections():
+        from mqtrail.node import run_up
     settings = load(config)
     if flush not in (None, "async", "sync"):
         raise UsageError(f"--flush: found {flush!r}, expected async or sync")
@@ -115,8 +118,6 @@ def up(
         told = next((layer["broker"].values.get("broker_name") for layer in layers if "broker" in layer), None)
         broker_name = None if told is None else str(told)
     node_config = _node_config(settings, layers, data, broker_names(broker_name, brokers), join, tls_config)
-
-    from mqtrail.node import run_up
 
     def ready(node: AnyNode) -> None:
         if json:
