@@ -382,7 +382,7 @@ class Life:
         peer, now_ms = Peer(PeerId(link.number), link.client_host), self.broker.clock_ms()
         try:
             if self.engine.happens(self.broker.faults.lane):
-                position, replies, after_offset, sends, _ = self.lane.process(peer, data, 0, len(data), now_ms)
+                position, replies, after_offset, sends, _, _ = self.lane.process(peer, data, 0, len(data), now_ms)
                 assert position == len(data)
                 if replies:
                     self._write_bytes(link, replies, after_offset)

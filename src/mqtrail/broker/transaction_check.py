@@ -18,7 +18,7 @@ A round works in strokes; `next_due_ms` asks for the next one.
 Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener, apache/rocketmq broker/.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 from mqtrail.store import Appended, MessageStore
@@ -67,8 +67,9 @@ class EndedHalves:
     """
 
     def __init__(self) -> None:
-        self._ended: dict[tuple[int, int], None] = {}
-        self._copies: dict[tuple[int, int], int] = {}
+        # Ordered ones: to find the first key of a plain dict is a walk past all that were deleted before it.
+        self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._copies: OrderedDict[tuple[int, int], int] = OrderedDict()
 
     def has(self, queue_id: int, queue_offset: int) -> bool:
         return (queue_id, queue_offset) in self._ended
@@ -81,13 +82,13 @@ class EndedHalves:
         for offset in offsets:
             self._ended[queue_id, offset] = None
         while len(self._ended) > ENDED_MAX:
-            del self._ended[next(iter(self._ended))]
+            self._ended.popitem(last=False)
         return offsets
 
     def note_copy(self, queue_id: int, queue_offset: int, copy: int) -> None:
         self._copies[queue_id, queue_offset] = copy
         while len(self._copies) > ENDED_MAX:
-            del self._copies[next(iter(self._copies))]
+            self._copies.popitem(last=False)
 
 
 class _Round:
@@ -154,6 +155,11 @@ class TransactionCheck:
         self._turn = 0
 
     # The clock.
+
+    @property
+    def round_ms(self) -> int:
+        """When the next round begins, if something is open then."""
+        return self._next_ms
 
     def next_due_ms(self) -> int | None:
         """Return when `tick` is to be called next, None while nothing is open."""

@@ -39,7 +39,7 @@ class BrokerShell(Shell):
             shortest_ms = self._fast_failure.shortest_ms
             if shortest_ms is not None and waited_ms >= shortest_ms:
                 return self._process_late(connection, buffer, start, end, now_ms, waited_ms)
-        position, replies, after_offset, sends, handled = self._lane.process(
+        position, replies, after_offset, sends, handled, stored = self._lane.process(
             cast(Peer, connection.data), buffer, start, end, now_ms
         )
         if end - start > LARGE_PIECE_SIZE or handled:
@@ -49,8 +49,8 @@ class BrokerShell(Shell):
                 self.write_bytes(connection, replies, after_offset)
             else:
                 connection.write(replies)
-            if self._on_stored is not None:
-                self._on_stored()
+        if stored and self._on_stored is not None:
+            self._on_stored()
         if sends:
             self.write(sends)
         if handled:

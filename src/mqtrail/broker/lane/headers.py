@@ -20,6 +20,8 @@ class Kind(IntEnum):
     SEND = 1
     BATCH = 2
     PULL = 3
+    HALF = 4  # a send of a half message: its sysFlag says so
+    END = 5  # of a transaction, one way
 
 
 # The values of fields that the lane need not understand, because they are nearly always the same.
@@ -47,6 +49,8 @@ _QueueNums = Literal[
     "0", "1", "2", "3", "4", "5", "6", "7", "8", "10", "12", "16", "24", "32", "48", "64", "128", "256"
 ]  # fmt: skip
 _Zero = Literal["0"]
+HALF_FLAG: Final = "4"  # MessageSysFlag.TRANSACTION_PREPARED
+SendFlag = Literal["0", "4"]
 _False = Literal["false"]
 _Boolean = Literal["false", "true"]
 _Opaque = Annotated[int, msgspec.Meta(ge=-0x80000000, le=0x7FFFFFFF)]
@@ -67,7 +71,7 @@ class SendExt(_Strict):
     i: str
     c: str = ""
     d: _QueueNums = "4"
-    f: _Zero = "0"
+    f: SendFlag = "0"
     h: _Zero = "0"
     j: _Zero = "0"
     k: _Boolean = "false"
@@ -132,6 +136,20 @@ class PullExt(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="came
     bname: str = ""
 
 
+class EndExt(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    """37. Who says 0 (unknown) is not answered on either road."""
+
+    producer_group: str
+    tran_state_table_offset: str
+    commit_log_offset: str
+    commit_or_rollback: Literal["8", "12"]
+    msg_id: str
+    from_transaction_check: _Boolean = "false"
+    transaction_id: str = ""
+    topic: str = ""
+    bname: str = ""
+
+
 class SendHeader(_Strict):
     """A whole header of 310."""
 
@@ -180,17 +198,30 @@ class PullHeaderIn(_Strict):
     serializeTypeCurrentRPC: str = ""
 
 
+class EndHeader(_Strict):
+    """A whole header of 37, one way: who wants an answer goes the general road."""
+
+    code: Literal[37]
+    extFields: EndExt
+    opaque: _Opaque
+    flag: Literal[2]
+    language: str = "JAVA"
+    version: int = 0
+    serializeTypeCurrentRPC: str = ""
+
+
 Decode = Callable[[bytes], Any]
 PREFIX_SIZE: Final = 12
 
 # First bytes of a JSON header -> what it is, whether its names are short, its decoder. Java and our own client write
-# `code` first; a header that begins otherwise goes the general road. 10 and 11 have the comma, and the next member's
-# quote, in their prefix.
+# `code` first; a header that begins otherwise goes the general road. 10, 11 and 37 have the comma, and the next
+# member's quote, in their prefix.
 JSON_HEADERS: Final[dict[bytes, tuple[Kind, bool, Decode]]] = {
     b'{"code":310,': (Kind.SEND, True, msgspec.json.Decoder(SendHeader).decode),
     b'{"code":320,': (Kind.BATCH, True, msgspec.json.Decoder(BatchHeader).decode),
     b'{"code":10,"': (Kind.SEND, False, msgspec.json.Decoder(SendLongHeader).decode),
     b'{"code":11,"': (Kind.PULL, False, msgspec.json.Decoder(PullHeaderIn).decode),
+    b'{"code":37,"': (Kind.END, False, msgspec.json.Decoder(EndHeader).decode),
 }
 assert all(len(prefix) == PREFIX_SIZE for prefix in JSON_HEADERS)
 
@@ -201,7 +232,7 @@ SEND_CONSTANTS: Final[dict[str, tuple[str, ...] | None]] = {
     "b": None,
     "c": None,
     "d": QUEUE_NUMS,
-    "f": ("0",),
+    "f": ("0", HALF_FLAG),
     "h": ("0",),
     "j": ("0",),
     "k": ("false", "true"),
@@ -219,6 +250,16 @@ PULL_CONSTANTS: Final[dict[str, tuple[str, ...] | None]] = {
     "maxMsgBytes": None,
     "bname": None,
 }
+END_CONSTANTS: Final[dict[str, tuple[str, ...] | None]] = {
+    "producerGroup": None,
+    "topic": None,
+    "bname": None,
+    "commitOrRollback": ("8", "12"),
+    "fromTransactionCheck": ("false", "true"),
+}
+END_REQUIRED: Final = frozenset(
+    {"producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback", "msgId"}
+)
 PULL_REQUIRED: Final = frozenset(
     {
         "consumerGroup",

@@ -11,7 +11,7 @@ that size is tried, and in the end the header is walked field by field. A wrong 
 import struct
 from typing import Any, Final, NamedTuple
 
-from .headers import PULL_CONSTANTS, PULL_REQUIRED, SEND_CONSTANTS, Kind
+from .headers import END_CONSTANTS, END_REQUIRED, HALF_FLAG, PULL_CONSTANTS, PULL_REQUIRED, SEND_CONSTANTS, Kind
 
 _HEAD: Final = struct.Struct(">hbhiiI")  # code, language, version, opaque, flag, remark size
 _I16: Final = struct.Struct(">H")
@@ -26,14 +26,22 @@ VARIABLE: Final = {
     Kind.SEND: ("e", "g", "i"),
     Kind.BATCH: ("e", "g", "i"),
     Kind.PULL: ("queueId", "queueOffset", "commitOffset", "subVersion"),
+    Kind.END: ("tranStateTableOffset", "commitLogOffset", "msgId", "transactionId"),
 }
-_KINDS: Final = {310: Kind.SEND, 320: Kind.BATCH, 11: Kind.PULL}
-_BATCH_CONSTANTS: Final = {**SEND_CONSTANTS, "m": ("true", "false")}
-_CONSTANTS: Final = {Kind.SEND: SEND_CONSTANTS, Kind.BATCH: _BATCH_CONSTANTS, Kind.PULL: PULL_CONSTANTS}
+_KINDS: Final = {310: Kind.SEND, 320: Kind.BATCH, 11: Kind.PULL, 37: Kind.END}
+_FLAGS: Final = {37: 2}  # of headers; 0 where none is named
+_BATCH_CONSTANTS: Final = {**SEND_CONSTANTS, "f": ("0",), "m": ("true", "false")}
+_CONSTANTS: Final = {
+    Kind.SEND: SEND_CONSTANTS,
+    Kind.BATCH: _BATCH_CONSTANTS,
+    Kind.PULL: PULL_CONSTANTS,
+    Kind.END: END_CONSTANTS,
+}
 _REQUIRED: Final = {
     Kind.SEND: frozenset("abegi"),
     Kind.BATCH: frozenset("abegi"),
     Kind.PULL: PULL_REQUIRED,
+    Kind.END: END_REQUIRED,
 }
 
 
@@ -42,7 +50,7 @@ class Layout(NamedTuple):
 
     cut: the Struct's unpack; its values alternate, constants at the even places. constants: what these must be.
     fields: the constant fields' values. places: where in the pieces the values of the kind's variable fields are, in
-    the order of VARIABLE; 0 for one that the header lacks. The opaque is at 1.
+    the order of VARIABLE (a HALF's are a SEND's); 0 for one that the header lacks. The opaque is at 1.
     """
 
     kind: Kind
@@ -88,7 +96,9 @@ def _learn(header: bytes) -> Layout | None:
         return None
     code, _, _, _, flag, remark_size = _HEAD.unpack_from(header)
     kind = _KINDS.get(code)
-    if kind is None or flag or remark_size or _I32.unpack_from(header, _HEAD.size)[0] != end - _FIELDS_AT:
+    if kind is None or flag != _FLAGS.get(code, 0) or remark_size:
+        return None
+    if _I32.unpack_from(header, _HEAD.size)[0] != end - _FIELDS_AT:
         return None
     variable, constants = VARIABLE[kind], _CONSTANTS[kind]
     fields: dict[str, str] = {}
@@ -127,5 +137,7 @@ def _learn(header: bytes) -> Layout | None:
         at = stop
     cut = struct.Struct(format_ + f"{end - at}s")
     pieces = cut.unpack(header)
+    if kind is Kind.SEND and fields.get("f") == HALF_FLAG:
+        kind = Kind.HALF
     places = tuple(3 + 2 * names.index(name) if name in names else 0 for name in variable)
     return Layout(kind, cut, pieces[::2], fields, places)

@@ -2,22 +2,23 @@
 
 Sends of a piece gather until the piece ends, or until a frame must see them stored (a pull, a request for `handle`).
 Their replies are made from the tickets of that one append. If the append is refused, each of these requests goes to
-`handle` instead, which answers each.
+`handle` instead, which answers each. Half messages, and the commits of those that the lane still keeps (halves), take
+their places in the same append.
 
-The loop is one long function because a call costs as much as a tenth of a send. Shapes of bytes: wire.frame,
-wire.batch. Held to `handle` by tests/broker/test_lane.py.
+The loop is one long function because a call costs as much as a tenth of a send. Shapes of bytes: wire.frame. Held to
+`handle` by tests/broker/test_lane.py and test_lane_transactions.py.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from mqtrail.store import PendingRecord
 from mqtrail.wire import (
-    BATCH_HEAD,
     FRAME_HEAD,
     FRAME_HEAD_SIZE,
+    HALF_TOPIC,
     Buffer,
     Host,
     Peer,
@@ -31,25 +32,30 @@ from mqtrail.wire import (
 )
 
 from ..broker import Broker
-from .headers import JSON_HEADERS, PREFIX_SIZE, Kind, PullExt
-from .layouts import Layout, Layouts
-from .pulls import LanePulls
+from .batches import take_batch
+from .halves import HALF_QUEUE_ID, LaneHalves
+from .headers import HALF_FLAG, JSON_HEADERS, PREFIX_SIZE, Kind
+from .layouts import Layouts
+from .pulls import LanePulls, pull_ext
 from .replies import send_template
-from .routes import Route, Routes, SharedProperties, whole_number
+from .routes import Record, Route, Routes, SharedProperties, whole_number
 from .signed import SIGNED_HEADERS, Signatures
 
 REPLIES_SIZE_MAX: Final = 1024 * 1024  # bytes of pull replies made in one call: then the socket gets them first
 TIMES_KEPT_MAX: Final = 256
 
-_ITEM_SIZE_MIN: Final = BATCH_HEAD.size + 2
+COMMIT_OUTCOME: Final = "8"  # what an end says: MessageSysFlag.TRANSACTION_COMMIT
 _BINARY: Final = 1 << 24
 _UNKNOWN: Final = 2 << 24
 
-# What a store's append takes: the fields of a PendingRecord. A plain tuple is made in a fifth of the time.
-Record = tuple[str, int, bytes, bytes, int, int, bytes, int, int, int, int]
-# A send whose records wait for the append: route, unique id, opaque, count of records (0: one, no batch), whether it
-# waits for the flush, where its frame starts and ends.
-Waiting = tuple[Route, bytes, int, int, bool, int, int]
+# A request whose records wait for the append: route, unique id, opaque, count of a batch's records or one of the
+# marks below, whether it waits for the flush, where its frame starts and ends; of a half message the queue it is meant
+# for and its producer group. Of a commit, which is not answered, the opaque is its half message's queue offset.
+Waiting = tuple[Route, bytes, int, int, bool, int, int, tuple[Route, str] | None]
+_ONE: Final = 0  # spelt out in the loops
+_HALF: Final = -1
+_COMMIT: Final = -2
+_STORED_KINDS: Final = {_ONE: None, _HALF: StoredKind.HALF, _COMMIT: StoredKind.COMMIT}
 
 _new_served = tuple.__new__  # a NamedTuple's own constructor takes three times as long
 
@@ -59,7 +65,7 @@ class Served(NamedTuple):
 
     position: where it stopped. replies: bytes for this peer, to be written no sooner than the log is flushed to
     after_offset. sends: what `handle` decided, for this and other peers. handled: when the broker
-    wants to tick may have changed.
+    wants to tick may have changed. stored: the lane appended something.
     """
 
     position: int
@@ -67,6 +73,7 @@ class Served(NamedTuple):
     after_offset: int
     sends: list[Send]
     handled: bool
+    stored: bool
 
 
 class Lane:
@@ -81,6 +88,8 @@ class Lane:
         self._topics_version = -1
         self._routes = Routes(broker.send.admission, broker.store, broker.stats)
         self._properties = SharedProperties(broker.send.properties)
+        self._half_properties = SharedProperties(broker.send.properties, half=True)
+        self._halves = LaneHalves(broker)
         self._layouts = Layouts()
         self._pulls = LanePulls(broker)
         self._one = send_template(config, _host_hex(config.address) + b"%016X")
@@ -99,7 +108,7 @@ class Lane:
         self._out: list[Buffer] = []
         self._after_offset = 0
         self._sends: list[Send] = []
-        self._handled = False
+        self._handled = self._stored = self._ended = False
 
     def process(self, peer: Peer, buffer: bytes, start: int, end: int, now_ms: int) -> Served:
         """Serve the whole frames of buffer[start:end]. RemotingError: the first one makes no sense.
@@ -110,12 +119,14 @@ class Lane:
         trace = self._broker.trace
         due_ms = None if trace is None else trace.next_due_ms()
         out: list[Buffer] = []
-        self._out, self._after_offset, self._sends, self._handled = out, 0, [], False
+        self._out, self._after_offset, self._sends = out, 0, []
+        self._handled = self._stored = self._ended = False
         records: list[Record] = []
         waiting: list[Waiting] = []
         unpack_head, json_headers, learn_time = FRAME_HEAD.unpack_from, self._json_headers, self._learn_time
         signatures = self._signatures
         find_route, topics, properties = self._routes.find, self._routes.topics, self._properties.read
+        halves, half_properties = self._halves, self._half_properties.read
         times, body_size_max, is_open = self._times, self._body_size_max, now_ms >= self._open_ms
         if peer is not self._peer:
             self._peer, self._born_host = peer, peer.address.packed()
@@ -149,22 +160,31 @@ class Lane:
                             kind = 0
                         elif is_short:
                             topic, queue_id, born, sent = ext.b, ext.e, ext.g, ext.i.encode()
+                            if ext.f == HALF_FLAG:
+                                kind = 4
                         elif kind == 1:
                             topic, queue_id, born = ext.topic, ext.queue_id, ext.born_timestamp
                             sent = ext.properties.encode()
+                        elif kind == 5:
+                            half_offset, half_place = ext.tran_state_table_offset, ext.commit_log_offset
+                            group, outcome = ext.producer_group, ext.commit_or_rollback
             elif mark < _UNKNOWN and self._reads_binary:
                 read = self._layouts.read(buffer[position + FRAME_HEAD_SIZE : body_start])
                 if read is not None:
                     layout, pieces = read
                     kind, opaque = layout.kind, pieces[1]
                     if kind == 3:
-                        ext = _pull_ext(layout, pieces)
+                        ext = pull_ext(layout, pieces)
+                    elif kind == 5:
+                        places, fields = layout.places, layout.fields
+                        half_offset, half_place = pieces[places[0]], pieces[places[1]]
+                        group, outcome = fields["producerGroup"], fields["commitOrRollback"]
                     else:
                         places = layout.places
                         topic = layout.fields["b"]
                         queue_id, born, sent = pieces[places[0]], pieces[places[1]], pieces[places[2]]
             # A send takes its place in the append; nothing is answered yet.
-            if kind == 1:
+            if kind == 1 or kind == 4:
                 try:
                     route = topics[topic][queue_id]
                 except KeyError:
@@ -173,7 +193,7 @@ class Lane:
                     born_ms = times[born]
                 except KeyError:
                     born_ms = learn_time(born)
-                shared = properties(sent)
+                shared = properties(sent) if kind == 1 else half_properties(sent)
                 if (
                     route is not None
                     and shared is not None
@@ -181,22 +201,48 @@ class Lane:
                     and 0 < stop - body_start <= body_size_max
                     and is_open
                 ):
-                    unique_id, (suffix, tags_code, waits) = shared
-                    records.append(
-                        (topic, route.queue_id, buffer[body_start:stop], sent + suffix, tags_code, born_ms,
-                         born_host, 0, route.sys_flag, 0, 0)
-                    )  # fmt: skip
-                    waiting.append((route, unique_id, opaque, 0, waits, position, stop))
+                    unique_id, (suffix, tags_code, waits, group) = shared
+                    if kind == 1:
+                        records.append(
+                            (topic, route.queue_id, buffer[body_start:stop], sent + suffix, tags_code, born_ms,
+                             born_host, 0, route.sys_flag, 0, 0)
+                        )  # fmt: skip
+                        waiting.append((route, unique_id, opaque, 0, waits, position, stop, None))
+                        position = stop
+                        continue
+                    if self._takes_halves:
+                        records.append(
+                            (HALF_TOPIC, HALF_QUEUE_ID, buffer[body_start:stop],
+                             b"%b%b%b%b" % (sent, suffix, unique_id, route.real), tags_code, born_ms,
+                             born_host, 0, route.sys_flag, 0, 0)
+                        )  # fmt: skip
+                        half = (route, group)
+                        waiting.append((halves.route(), unique_id, opaque, _HALF, waits, position, stop, half))
+                        position = stop
+                        continue
+            elif kind == 5:
+                taken_half = halves.take(half_place, half_offset, group, len(waiting))
+                if taken_half is not None:
+                    committed, queue_offset, route = taken_half
+                    if outcome == COMMIT_OUTCOME:
+                        records.append(committed)
+                        waiting.append((route, b"", queue_offset, _COMMIT, False, position, stop, None))
+                    else:
+                        if waiting:  # ends are noted in the order they came in
+                            self._commit(records, waiting, peer, buffer, now_ms)
+                            records, waiting = [], []
+                        halves.note_end(queue_offset, now_ms)
+                        self._ended = True
                     position = stop
                     continue
             elif kind == 2:
                 route = find_route(topic, queue_id) if is_open else None
                 born_ms = learn_time(born)
                 if route is not None and born_ms >= 0 and 0 < stop - body_start <= body_size_max:
-                    taken = self._take_batch(route, sent, born_ms, born_host, buffer, body_start, stop, records)
+                    taken = take_batch(properties, route, sent, born_ms, born_host, buffer, body_start, stop, records)
                     if taken is not None:
                         unique_id, waits, count = taken
-                        waiting.append((route, unique_id, opaque, count, waits, position, stop))
+                        waiting.append((route, unique_id, opaque, count, waits, position, stop, None))
                         position = stop
                         continue
             elif kind == 3:
@@ -219,57 +265,17 @@ class Lane:
                 break
             self._general(peer, buffer, position, stop, now_ms)
             self._look_at_topics()
+            if self._broker.settings_version != self._settings_version:
+                self._look_at_settings()
+                body_size_max, is_open = self._body_size_max, now_ms >= self._open_ms
             position = stop
         if waiting:
             self._commit(records, waiting, peer, buffer, now_ms)
         moved = self._handled or (trace is not None and trace.next_due_ms() != due_ms)
-        return _new_served(Served, (position, b"".join(out) if out else b"", self._after_offset, self._sends, moved))
-
-    def _take_batch(
-        self,
-        route: Route,
-        sent: bytes,
-        born_ms: int,
-        born_host: bytes,
-        buffer: bytes,
-        position: int,
-        end: int,
-        records: list[Record],
-    ) -> tuple[bytes, bool, int] | None:
-        """Add the items of a batch to records; return its unique id, whether it waits, its count.
-
-        None: the general road takes it; nothing was added.
-        """
-        of_batch = self._properties.read(sent)
-        if of_batch is None:
-            return None
-        unique_id, (_, _, waits) = of_batch
-        unpack_item, properties = BATCH_HEAD.unpack_from, self._properties.read
-        topic, queue_id, sys_flag = route.topic, route.queue_id, route.sys_flag
-        items: list[Record] = []
-        while position < end:
-            if end - position < _ITEM_SIZE_MIN:
-                return None
-            size, _, _, flag, body_size = unpack_item(buffer, position)
-            body_start = position + BATCH_HEAD.size
-            body_end = body_start + body_size
-            position += size
-            if body_size < 0 or position > end or body_end + 2 > position:
-                return None
-            properties_size = buffer[body_end] << 8 | buffer[body_end + 1]
-            if body_end + 2 + properties_size != position:
-                return None
-            item = buffer[body_end + 2 : position]
-            shared = properties(item)
-            if shared is None:
-                return None
-            suffix, tags_code, _ = shared[1]
-            items.append(
-                (topic, queue_id, buffer[body_start:body_end], item + suffix, tags_code, born_ms,
-                 born_host, flag, sys_flag, 0, 0)
-            )  # fmt: skip
-        records += items
-        return unique_id, waits, len(items)
+        if self._ended and halves.moved_timer():
+            moved = True
+        replies = b"".join(out) if out else b""
+        return _new_served(Served, (position, replies, self._after_offset, self._sends, moved, self._stored))
 
     def _commit(self, records: list[Record], waiting: list[Waiting], peer: Peer, buffer: bytes, now_ms: int) -> None:
         """Append what has gathered and answer it. When the append is refused, `handle` takes each request.
@@ -281,15 +287,16 @@ class Lane:
             tickets = broker.store.append(cast(list[PendingRecord], records), now_ms)
         except Exception:
             # Nothing was stored. One at a time the good ones are, and each of the others gets its own answer.
-            for *_, start, end in waiting:
+            for *_, start, end, _ in waiting:
                 self._general(peer, buffer, start, end, now_ms)
             return
+        self._stored = True
         out, pack_head, one, sync = self._out, FRAME_HEAD.pack, self._one, self._sync
         add = out.append
-        writer, trace = broker.writer, broker.trace
+        writer, trace, halves = broker.writer, broker.trace, self._halves
         are_held = len(broker.held) > 0 or len(writer.watched) > 0
         index = 0
-        for route, unique_id, opaque, count, waits, _, _ in waiting:
+        for route, unique_id, opaque, count, waits, _, _, half in waiting:
             first = index
             physical_offset, size, queue_offset, end_offset = tickets[index]
             index += 1
@@ -298,7 +305,9 @@ class Lane:
                 counter.count += 1
                 counter.size += size
                 counter.times += 1
-            if count:
+            if not count:
+                header = one % (physical_offset, route.queue_id, queue_offset, unique_id, opaque)
+            elif count > 0:
                 for _, size, _, end_offset in tickets[index : index + count - 1]:  # noqa: B007
                     if counter is not None:
                         counter.count += 1
@@ -309,17 +318,25 @@ class Lane:
                 ids = b",".join([pattern % ticket[0] for ticket in tickets[first:index]])
                 header = self._batch % (ids, route.queue_id, queue_offset, unique_id, opaque)
             else:
-                header = one % (physical_offset, route.queue_id, queue_offset, unique_id, opaque)
-            header_size = len(header)
-            add(pack_head(4 + header_size, header_size))
-            add(header)
+                self._ended = True
+                if half is None:
+                    halves.note_end(opaque, now_ms)
+                    header = b""
+                else:
+                    real, group = half
+                    halves.keep(physical_offset, records[first], queue_offset, group, real)
+                    header = one % (physical_offset, real.queue_id, queue_offset, unique_id, opaque)
+            if header:
+                header_size = len(header)
+                add(pack_head(4 + header_size, header_size))
+                add(header)
             if sync and waits and end_offset > self._after_offset:
                 self._after_offset = end_offset
             if are_held and (route.key in broker.held or route.topic in writer.watched):
                 arrived = [(record[4], record[3]) for record in records[first:index]]
                 writer.arrived(route.topic, route.queue_id, tickets[index - 1].queue_offset + 1, arrived)
             if trace is not None:
-                kind = StoredKind.BATCH if count else None
+                kind = StoredKind.BATCH if count > 0 else _STORED_KINDS[count]
                 for place in range(first, index):
                     trace.stored(cast(PendingRecord, records[place]), tickets[place], kind, now_ms)
         if are_held or (trace is not None and trace.is_due(now_ms)):
@@ -337,6 +354,7 @@ class Lane:
         if version != self._topics_version:
             self._topics_version = version
             self._routes.clear()
+            self._halves.clear()
 
     def _look_at_settings(self) -> None:
         """Take over what may change while the broker runs (request 25)."""
@@ -344,6 +362,7 @@ class Lane:
         self._settings_version = self._broker.settings_version
         self._body_size_max = config.message_size_max
         self._open_ms = config.start_accept_ms
+        self._takes_halves = not config.reject_transactions
 
     def _learn_time(self, text: str | bytes | int) -> int:
         """Return a born timestamp, remembering it: requests of one millisecond share it. -1: no whole number."""
@@ -369,26 +388,4 @@ def _host_hex(address: Host) -> bytes:
     return address.packed().hex().upper().encode()
 
 
-def _pull_ext(layout: Layout, pieces: tuple[object, ...]) -> PullExt:
-    """Return a binary pull's fields as a JSON one's."""
-    fields, places = layout.fields, layout.places
-    queue_id, queue_offset, commit_offset, sub_version = (
-        cast(bytes, pieces[place]).decode("latin-1") if place else "0" for place in places
-    )
-    return PullExt(
-        consumer_group=fields["consumerGroup"],
-        topic=fields["topic"],
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        max_msg_nums=fields["maxMsgNums"],
-        sys_flag=fields["sysFlag"],
-        commit_offset=commit_offset,
-        suspend_timeout_millis=fields["suspendTimeoutMillis"],
-        subscription=fields.get("subscription"),
-        sub_version=sub_version,
-        expression_type=cast(Any, fields.get("expressionType")),
-        max_msg_bytes=fields.get("maxMsgBytes"),
-    )
-
-
-assert (Kind.SEND, Kind.BATCH, Kind.PULL) == (1, 2, 3)  # the loop's comparisons
+assert tuple(Kind) == (1, 2, 3, 4, 5)  # the loop's comparisons: send, batch, pull, half message, end

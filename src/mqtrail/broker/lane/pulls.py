@@ -4,7 +4,7 @@ Whatever else a pull may come to (to be held, an offset out of range, a reset, a
 group) is the general road's, which then does all of it: nothing is changed here before the answer is sure.
 """
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mqtrail.store import GetStatus, ReadResult
 from mqtrail.wire import (
@@ -21,6 +21,8 @@ from mqtrail.wire import (
 
 from ..broker import Broker
 from ..filter import MessageFilter, compile_filter
+from .headers import PullExt
+from .layouts import Layout
 from .replies import pull_template
 from .routes import whole_number
 
@@ -150,4 +152,26 @@ def _header_of(ext: Any) -> PullHeader:
         sub_version=int(ext.sub_version),
         expression_type=ext.expression_type,
         max_msg_bytes=None if ext.max_msg_bytes is None else int(ext.max_msg_bytes),
+    )
+
+
+def pull_ext(layout: Layout, pieces: tuple[object, ...]) -> PullExt:
+    """Return a binary pull's fields as a JSON one's."""
+    fields, places = layout.fields, layout.places
+    queue_id, queue_offset, commit_offset, sub_version = (
+        cast(bytes, pieces[place]).decode("latin-1") if place else "0" for place in places
+    )
+    return PullExt(
+        consumer_group=fields["consumerGroup"],
+        topic=fields["topic"],
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=fields["maxMsgNums"],
+        sys_flag=fields["sysFlag"],
+        commit_offset=commit_offset,
+        suspend_timeout_millis=fields["suspendTimeoutMillis"],
+        subscription=fields.get("subscription"),
+        sub_version=sub_version,
+        expression_type=cast(Any, fields.get("expressionType")),
+        max_msg_bytes=fields.get("maxMsgBytes"),
     )

@@ -14,7 +14,7 @@ import msgspec
 from mqtrail.wire import EXT_ACCESS_KEY, Peer, RemotingCommand, RequestCode, signature_of
 
 from ..access import Access
-from .headers import Decode, Kind, PullExt, _Boolean, _False, _Opaque, _QueueNums, _Strict, _Zero
+from .headers import Decode, Kind, PullExt, SendFlag, _Boolean, _False, _Opaque, _QueueNums, _Strict, _Zero
 
 KEYS_KEPT_MAX: Final = 4_096  # learned permissions; then they are learned anew
 
@@ -27,7 +27,7 @@ class SignedSendExt(_Strict):
     c: str
     d: _QueueNums
     e: str
-    f: _Zero
+    f: SendFlag
     g: str
     h: _Zero
     i: str
@@ -49,6 +49,7 @@ class SignedSendExt(_Strict):
 class SignedBatchExt(SignedSendExt):
     """320, signed."""
 
+    f: _Zero
     m: _Boolean  # type: ignore[assignment]
 
 
