@@ -14,6 +14,7 @@ from interop.probe import request, wait_until
 from interop.story import SERVER_PROPERTIES
 
 from mqtrail.wire import (
+    OP_HALF_TOPIC,
     EndTransactionHeader,
     MessageSysFlag,
     PullHeader,
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 TOPIC, GROUP = "TimedHandover", "TimedGroup"
 SEGMENT_SIZE = 64 << 20
+TIMERS = 6  # messages that our broker has in the timer topic when it ends, a recall among them
 
 
 @contextmanager
@@ -92,6 +94,18 @@ def wait_for(address: str, wanted: set[str], timeout_s: float) -> None:
     wait_until(lambda: wanted <= set(delivered(address)), f"{wanted} in {TOPIC}", timeout_s, interval_s=0.5)
 
 
+def taken_in(store: Path) -> int:
+    """Return how many messages of the timer topic our broker has noted as taken in: config/timercheck, third field."""
+    checkpoint = store / "config" / "timercheck"
+    return int.from_bytes(checkpoint.read_bytes()[16:24], "big") if checkpoint.exists() else 0
+
+
+def ended(address: str) -> int:
+    """Return how many op records there are."""
+    found, _ = ask(address, RequestCode.GET_MAX_OFFSET, {"topic": OP_HALF_TOPIC, "queueId": "0"})
+    return int(found["offset"])
+
+
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_there_and_back(tmp_path: Path, kill: bool) -> None:
     """Ours (stopped or killed), Apache's, ours: each timer message once, none recalled, no half but committed ones."""
@@ -108,18 +122,19 @@ def test_there_and_back(tmp_path: Path, kill: bool) -> None:
         half = send(address, "committed at apache", TRAN_MSG="true", PGROUP="pg")
         done = send(address, "committed at ours", TRAN_MSG="true", PGROUP="pg")
         end(address, done, MessageSysFlag.TRANSACTION_COMMIT)
-        time.sleep(6)  # a save, and an op record
+        wait_until(lambda: taken_in(store) >= TIMERS and ended(address) >= 1, "a save, and an op record", 30)
     with apache_on(store, tmp_path / "apache") as address:
         end(address, half, MessageSysFlag.TRANSACTION_COMMIT)
         send(address, "apache for ours", TIMER_DELAY_SEC="50")
         rolled_back = send(address, "rolled back at ours", TRAN_MSG="true", PGROUP="pg")
         ask(address, RequestCode.RECALL_MESSAGE, {"topic": TOPIC, "recallHandle": later, "producerGroup": "pg"})
         wait_for(address, {"ours for apache", "committed at apache"}, 60)
-        time.sleep(3)
+        wait_until(lambda: ended(address) >= 2, "the op record of what was committed", 30)
     with ours_on(folder) as address:
         end(address, rolled_back, MessageSysFlag.TRANSACTION_ROLLBACK)
         wait_for(address, {"ours for ours", "apache for ours"}, 120)
-        time.sleep(8)  # until what was recalled would have come
+        send(address, "the last", TIMER_DELAY_SEC="7")  # due behind what was recalled
+        wait_for(address, {"the last"}, 30)
         found = delivered(address)
     expected = {
         "past",
@@ -128,6 +143,7 @@ def test_there_and_back(tmp_path: Path, kill: bool) -> None:
         "committed at ours",
         "ours for ours",
         "apache for ours",
+        "the last",
     }
     assert set(found) == expected
     assert kill or len(found) == len(expected)  # what was delivered since the last save comes twice after a kill

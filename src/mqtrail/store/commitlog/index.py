@@ -17,6 +17,7 @@ Source: IndexFile, IndexHeader, IndexService, apache/rocketmq store/.
 
 from __future__ import annotations
 
+import mmap
 import struct
 import sys
 from array import array
@@ -159,8 +160,9 @@ class IndexFile:
     def _make_table(self) -> memoryview:
         pages = -(-self._slots // PAGE_SLOTS)
         self._pages = bytearray(pages)
-        # Zero pages, which take memory when they are touched.
-        self._table = memoryview(bytearray(self._slots * SLOT.size)).cast("i")
+        # Of its own mapping: zero pages, which take memory when they are touched. A bytearray writes its zeros.
+        zeros = mmap.mmap(-1, self._slots * SLOT.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._table = memoryview(zeros).cast("i")
         return self._table
 
     def _load(self, table: memoryview, page: int) -> None:
