@@ -51,9 +51,9 @@ def recovery(session: Session) -> Iterator[Row]:
     """Both start from the page cache as the copy leaves it, in turns."""
     session.alone()
     size = STORE_QUICK_SIZE if session.quick else STORE_SIZE
-    if shutil.disk_usage(session.folder).free < 2 * size:
-        raise CannotMeasure(f"found less than {2 * size >> 30} GiB free in {session.folder}, expected that much")
     killed = session.fresh_folder("recovery")
+    if shutil.disk_usage(killed).free < 2 * size:
+        raise CannotMeasure(f"found less than {2 * size >> 30} GiB free in {session.folder}, expected that much")
     fill_and_kill(killed, size)
     found = Recoveries()
     rounds = min(session.rounds, ROUNDS_MAX)
