@@ -1,6 +1,7 @@
 """TLS and plain connections on one port, certificates of both sides, what is said when they are not taken."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,8 @@ from mqtrail.net import (
     read_tls_properties,
 )
 from mqtrail.net.certificates import validity
-from mqtrail.wire import RemotingCommand
+from mqtrail.net.tls_session import READ_SIZE, TlsSession
+from mqtrail.wire import RemotingCommand, cut_frame, decode_command, encode_command
 
 from .conftest import BIG, ECHO, Run, serving, until
 
@@ -231,6 +233,24 @@ def test_changed_files_are_taken_for_new_connections(run: Run, papers: Papers, t
     run(main())
 
 
+@pytest.mark.parametrize("cut", [1, 100, READ_SIZE, 1 << 20])
+def test_any_split_of_records(papers: Papers, cut: int) -> None:
+    """What a session reads does not depend on where reads of the socket end, nor on how long the records are."""
+    context = papers.server().tls.context()
+    assert context is not None
+    server = TlsSession(context, server_side=True)
+    client = TlsSession(papers.client(), server_side=False, host="127.0.0.1")
+    client.start()
+    while not (client.established and server.established):
+        server.receive(client.take())
+        client.receive(server.take())
+    said = [b"a", b"b" * (READ_SIZE - 1), b"c" * READ_SIZE, b"d" * (READ_SIZE + 1), b"e" * 100_000, b"f"]
+    stream = b"".join(map(client.send, said)) + client.close()
+    heard = b"".join(server.receive(stream[start : start + cut]) for start in range(0, len(stream), cut))
+    assert heard == b"".join(said)
+    assert server.ended
+
+
 @pytest.mark.parametrize("cut", [1, 3, 7])
 def test_any_split_of_a_handshake(run: Run, papers: Papers, cut: int) -> None:
     """The bytes of a hello may come one by one."""
@@ -254,6 +274,68 @@ def test_any_split_of_a_handshake(run: Run, papers: Papers, cut: int) -> None:
                     else:
                         break
             assert session.version() == "TLSv1.3"
+            writer.close()
+
+    run(main())
+
+
+async def shake_hands(
+    session: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:  # fmt: skip
+    while True:
+        try:
+            session.do_handshake()
+        except ssl.SSLWantReadError:
+            writer.write(outgoing.read())
+            incoming.write(await reader.read(65_536))
+        else:
+            return
+
+
+def test_what_came_with_the_end_is_answered(run: Run, papers: Papers) -> None:
+    """A peer that asks and says in the same breath that it is done gets its answer, and then the connection's end."""
+
+    async def main() -> None:
+        async with serving(config=papers.server()) as (server, application):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+            async with asyncio.timeout(10):
+                await shake_hands(session, incoming, outgoing, reader, writer)
+                session.write(encode_command(RemotingCommand(ECHO, body=b"last", opaque=3)))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    session.unwrap()
+                writer.write(outgoing.read())
+                while data := await reader.read(65_536):
+                    incoming.write(data)
+            raw = session.read(65_536)
+            assert decode_command(cut_frame(raw, 0, len(raw))).body == b"last"
+            writer.close()
+            await until(lambda: bool(application.gone))
+            application.connections[0].write(b"too late")  # an answer that waited for the disk
+
+    run(main())
+
+
+def test_writing_behind_the_end_does_nothing(run: Run, papers: Papers) -> None:
+    """A reply that comes after our side has closed, and before the socket is gone, is dropped as a plain one is."""
+
+    async def main() -> None:
+        async with serving(config=papers.server()) as (server, application):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+            async with asyncio.timeout(10):
+                await shake_hands(session, incoming, outgoing, reader, writer)
+                session.write(encode_command(RemotingCommand(ECHO, body=b"x")))
+                writer.write(outgoing.read())
+                await until(lambda: bool(application.seen))
+                (connection,) = application.connections
+                connection.close()
+                connection.write(b"too late")
+                while await reader.read(65_536):
+                    pass
             writer.close()
 
     run(main())

@@ -235,7 +235,7 @@ class ServerConnection(asyncio.BaseProtocol):
             return b""
         transport.write_raw(session.take())
         if session.ended:
-            self.close()
+            asyncio.get_running_loop().call_soon(self.close)  # what came before the end is served and answered first
         return said
 
     # inside

@@ -12,7 +12,7 @@ from typing import Final
 
 from mqtrail.net.tls import TlsError
 
-READ_SIZE: Final = 256 * 1024
+READ_SIZE: Final = 16 * 1024  # the most that one record carries: a read takes a whole one, and leaves nothing behind
 
 
 class TlsSession:
@@ -39,10 +39,15 @@ class TlsSession:
             if not self.established:
                 return b""
         pieces = []
+        read, incoming = self._object.read, self._incoming
         try:
-            while piece := self._object.read(READ_SIZE):
+            # Asking once more when nothing is left would cost as much as a record: OpenSSL answers with an error.
+            while incoming.pending:
+                piece = read(READ_SIZE)
+                if not piece:
+                    self.ended = True
+                    break
                 pieces.append(piece)
-            self.ended = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
@@ -92,7 +97,9 @@ class TlsTransport:
         self._session = session
 
     def write(self, data: bytes) -> None:
-        self._transport.write(self._session.send(data))
+        """Write data; nothing happens behind `close`, which has said that no more comes."""
+        if not self._transport.is_closing():
+            self._transport.write(self._session.send(data))
 
     def write_raw(self, data: bytes) -> None:
         """Write what the session itself has to say."""
