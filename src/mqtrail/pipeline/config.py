@@ -31,6 +31,7 @@ class JobConfig:
     fail_on_data_loss: bool = True  # of `once`; `run` records a gap and goes on
     offsets_per_batch_max: int = 200_000  # messages of one micro-batch
     retry_timeout_ms: int = 15_000  # how long one request is tried again before its broker is left for the next cycle
+    task_memory: str = "1GB"  # of DuckDB in one task of the judgement, beside the heap; what needs more goes to files
     retention_ms: int = 90 * DAY_MS  # what the lake keeps
 
 

@@ -5,9 +5,11 @@ Relations (columns with type, meaning and fold) are data, and so is the table of
 """
 
 from mqtrail.trail.attempts import attempts_sql, merge_sql
+from mqtrail.trail.batches import ACROSS_IDS, MEETING_POINTS
 from mqtrail.trail.codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
 from mqtrail.trail.columns import Column, Relation
 from mqtrail.trail.companions import lag_sql
+from mqtrail.trail.context import CONTEXT_RECORDS
 from mqtrail.trail.evidence import (
     CLIENTS,
     EVIDENCE,
@@ -42,12 +44,15 @@ from mqtrail.trail.results import (
     VERDICTS,
 )
 from mqtrail.trail.settings import Settings
-from mqtrail.trail.stages import DUCKDB, SPARK, Engine, Nesting, Stage, run
+from mqtrail.trail.shares import Round, columns_read, rounds
+from mqtrail.trail.stages import DUCKDB, SPARK, Engine, Nesting, Stage, relations_read, run
 
 __all__ = [
+    "ACROSS_IDS",
     "ATTEMPTS",
     "CLIENTS",
     "CODES",
+    "CONTEXT_RECORDS",
     "DUCKDB",
     "EVENT_FIELDS",
     "EVIDENCE",
@@ -58,6 +63,7 @@ __all__ = [
     "KEY_INDEX",
     "LAG",
     "LATENCY_MINUTE",
+    "MEETING_POINTS",
     "MESSAGE_META",
     "NOT_YET_JUDGED",
     "OPEN_STATES",
@@ -78,11 +84,13 @@ __all__ = [
     "Engine",
     "Nesting",
     "Relation",
+    "Round",
     "Settings",
     "Stage",
     "attempts_sql",
     "business_group",
     "business_topic",
+    "columns_read",
     "is_business_group",
     "is_business_topic",
     "judge",
@@ -90,7 +98,9 @@ __all__ = [
     "merge_sql",
     "publish_hour_select",
     "publish_hours",
+    "relations_read",
     "retry_group",
+    "rounds",
     "run",
     "stored_kind",
 ]

@@ -14,23 +14,32 @@ Source: MessageDecoder and CommitLog (batch properties), apache/rocketmq; docs/d
 
 from __future__ import annotations
 
+from mqtrail.trail.attempts import merge_sql
 from mqtrail.trail.results import ATTEMPTS
 from mqtrail.trail.stages import Stage
 
-_COLUMNS = ", ".join(ATTEMPTS.names)
+ACROSS_IDS = (
+    "merged", "batch_items", "batch_sizes", "batch_rows", "batch_copies", "batch_places", "batch_results",
+    "batch_handed", "resolved", "carriers",
+)  # fmt: skip
+"""From attempts to where rows of a batch's id have found their messages: these stages bring rows of different ids
+together. All that follow look at one id at a time, or fold over all."""
+MEETING_POINTS = ("carriers", "resolved")
+"""Those of them that later stages read."""
 
 
 def batch_stages(batches: bool = True) -> list[Stage]:
-    """merged → resolved (columns of ATTEMPTS, msg_id the message's own) and carriers.
+    """attempts → resolved (columns of ATTEMPTS, merged, msg_id the message's own) and carriers.
 
-    batches=False: the caller knows that no stored copy names a batch; resolved is merged as it is.
+    batches=False: the caller knows that no stored copy names a batch; every msg_id is the message's own already.
     """
     if not batches:
         return [
-            Stage("resolved", f"SELECT {_COLUMNS} FROM merged"),
-            Stage("carriers", f"{_NO_CARRIERS} FROM merged WHERE 1 = 0", small=True),
+            Stage("resolved", merge_sql()),
+            Stage("carriers", f"{_NO_CARRIERS} FROM resolved WHERE 1 = 0", small=True),
         ]
     return [
+        Stage("merged", merge_sql()),
         Stage("batch_items", _ITEMS),
         Stage("batch_sizes", _SIZES),
         Stage("batch_rows", _ROWS),

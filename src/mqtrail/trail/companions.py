@@ -18,10 +18,14 @@ _SEGMENTS = (
 
 def companion_stages() -> list[Stage]:
     """latency_minute and key_index from trajectories and verdicts (columns of LATENCY_MINUTE and KEY_INDEX)."""
-    return [Stage("latency_minute", _latency()), Stage("key_index", _KEY_INDEX)]
+    return [
+        Stage("latency_counts", _latency_counts(), gathered=True),
+        Stage("latency_minute", _LATENCY_MINUTE),
+        Stage("key_index", _KEY_INDEX),
+    ]
 
 
-def _latency() -> str:
+def _latency_counts() -> str:
     """One scan: every row meets every segment's name, and keeps the ones it has."""
     names = ", ".join(f"('{segment}')" for segment, _, _ in (*_SEGMENTS, ("send", "", "")))
     ms = " ".join(f"WHEN '{segment}' THEN {ms}" for segment, ms, _ in _SEGMENTS)
@@ -47,8 +51,7 @@ def _latency() -> str:
         )
     )
     return f"""
-SELECT {LATENCY_MINUTE.typed()} FROM (SELECT cluster, publish_hour, {minute} AS minute_ms, topic, broker_name,
-    group_name, segment, {bucket} AS bucket,
+SELECT cluster, publish_hour, {minute} AS minute_ms, topic, broker_name, group_name, segment, {bucket} AS bucket,
   count(*) AS message_count
 FROM (SELECT cluster, publish_hour, topic, broker_name, group_name, segment,
     CASE segment WHEN 'send' THEN send_ms {ms} END AS ms, CASE segment WHEN 'send' THEN send_start_ms {began} END AS
@@ -62,8 +65,13 @@ FROM (SELECT cluster, publish_hour, topic, broker_name, group_name, segment,
     FROM trajectories) AS timed CROSS JOIN (SELECT col0 AS segment FROM (VALUES {names}) AS names(col0)) AS segments
   ) AS measured
 WHERE ms IS NOT NULL AND began_ms IS NOT NULL
-GROUP BY cluster, publish_hour, {minute}, topic, broker_name, group_name, segment, {bucket}) AS counted"""
+GROUP BY cluster, publish_hour, {minute}, topic, broker_name, group_name, segment, {bucket}"""
 
+
+_BUCKET = "cluster, publish_hour, minute_ms, topic, broker_name, group_name, segment, bucket"
+_LATENCY_MINUTE = f"""
+SELECT {LATENCY_MINUTE.typed()} FROM (SELECT {_BUCKET}, sum(message_count) AS message_count FROM latency_counts
+  GROUP BY {_BUCKET}) AS summed"""
 
 _KEY_INDEX = """
 SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic FROM (

@@ -10,6 +10,9 @@ from mqtrail.trail.packing import number_at, packed, padded
 from mqtrail.trail.settings import Settings
 from mqtrail.trail.stages import Stage
 
+CONTEXT_RECORDS = ("OffsetCommit", "TraceBatch", "TraceLoss")
+"""The types of the records that these stages read of trace_events; nothing else of a judgement reads any."""
+
 
 def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """The stages, in their order; each one's function says what it holds."""

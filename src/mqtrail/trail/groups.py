@@ -16,13 +16,16 @@ from mqtrail.trail.stages import Stage
 
 
 def group_stages(settings: Settings) -> list[Stage]:
-    """hand_overs, rounds, group_copies, group_limits, hung_limits, group_facts, filters."""
+    """hand_overs, rounds, group_copies, what is known of each group as a whole, group_facts, filters."""
     return [
         Stage("hand_overs", _HAND_OVERS),
         Stage("group_copies", _GROUP_COPIES),
         Stage("rounds", _ROUNDS),
+        Stage("longest_chains", _LONGEST_CHAINS, gathered=True),
         Stage("group_limits", _GROUP_LIMITS, small=True),
+        Stage("handling_times", _HANDLING_TIMES, gathered=True),
         Stage("hung_limits", _hung_limits(settings), small=True),
+        Stage("traced_spans", _TRACED_SPANS, gathered=True),
         Stage("traced_groups", _TRACED_GROUPS, small=True),
         Stage("group_facts", _group_facts()),
         Stage("filtered_groups", _FILTERED_GROUPS, small=True),
@@ -100,26 +103,49 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
 FROM hand_overs GROUP BY cluster, msg_id, group_name, retry_times"""
 
 # A limit of attempts is not in any record: the longest chain of the group stands for it.
-_GROUP_LIMITS = """
-SELECT cluster, group_name, max(handed_times) AS handed_times_max
+_LONGEST_CHAINS = """
+SELECT cluster, group_name, max(handed_times) AS handed_times
 FROM (SELECT cluster, group_name, retry_times AS handed_times FROM rounds
   UNION ALL SELECT cluster, group_name, retry_copy_times FROM group_copies) AS chains
 GROUP BY cluster, group_name"""
 
+_GROUP_LIMITS = """
+SELECT cluster, group_name, max(handed_times) AS handed_times_max FROM longest_chains GROUP BY cluster, group_name"""
+
+_HANDLING_TIMES = """
+SELECT cluster, group_name, end_ms - start_ms AS span_ms, count(*) AS span_count
+FROM hand_overs WHERE outcome <> 'OPEN' AND end_ms >= start_ms GROUP BY cluster, group_name, end_ms - start_ms"""
+
 
 def _hung_limits(settings: Settings) -> str:
-    """Groups whose handlers are slow enough that HUNG must wait longer."""
+    """Groups whose handlers are slow enough that HUNG must wait longer.
+
+    The 99th percentile as percentile_cont has it, of counted times and in whole numbers: between the sample at the
+    place 0.99 * (samples - 1), from 0, rounded down, and the next one.
+    """
     slow = settings.hung_ms // settings.hung_p99_factor
     return f"""
-SELECT cluster, group_name, cast(floor({settings.hung_p99_factor} * p99_ms) AS bigint) AS hung_ms
-FROM (SELECT cluster, group_name, count(*) AS samples, max(end_ms - start_ms) AS longest_ms,
-    percentile_cont(0.99) WITHIN GROUP (ORDER BY end_ms - start_ms) AS p99_ms
-  FROM hand_overs WHERE outcome <> 'OPEN' AND end_ms >= start_ms GROUP BY cluster, group_name) AS percentiles
+SELECT cluster, group_name, cast(floor({settings.hung_p99_factor}
+    * (100 * p99_ms + (next_ms - p99_ms) * (99 * (samples - 1) - 100 * place)) / 100) AS bigint) AS hung_ms
+FROM (SELECT cluster, group_name, samples, place, max(span_ms) AS longest_ms,
+    min(CASE WHEN up_to > place THEN span_ms END) AS p99_ms,
+    coalesce(min(CASE WHEN up_to > place + 1 THEN span_ms END), max(span_ms)) AS next_ms
+  FROM (SELECT *, cast(floor(99 * (samples - 1) / 100) AS bigint) AS place
+    FROM (SELECT cluster, group_name, span_ms,
+        cast(sum(span_count) OVER (PARTITION BY cluster, group_name ORDER BY span_ms) AS bigint) AS up_to,
+        cast(sum(span_count) OVER (PARTITION BY cluster, group_name) AS bigint) AS samples
+      FROM (SELECT cluster, group_name, span_ms, sum(span_count) AS span_count FROM handling_times
+        GROUP BY cluster, group_name, span_ms) AS spans) AS counted) AS placed
+  GROUP BY cluster, group_name, samples, place) AS percentiles
 WHERE samples >= {settings.hung_p99_samples} AND longest_ms > {slow}"""
 
 
-_TRACED_GROUPS = """
+_TRACED_SPANS = """
 SELECT cluster, group_name, min(start_ms) AS traced_from_ms, max(start_ms) AS traced_to_ms FROM hand_overs
+GROUP BY cluster, group_name"""
+
+_TRACED_GROUPS = """
+SELECT cluster, group_name, min(traced_from_ms) AS traced_from_ms, max(traced_to_ms) AS traced_to_ms FROM traced_spans
 GROUP BY cluster, group_name"""
 
 # SAID counts unless a copy with more attempts exists that no failed hand-over of the same round explains: then the

@@ -2,14 +2,13 @@
 
 Inputs by name: attempts (partial or merged rows), trace_events (TraceBatch, TraceLoss and OffsetCommit rows are read),
 group_offsets, clients, subscriptions, queue_ranges, gaps. Results by name: trajectories, verdicts, latency_minute,
-key_index; on the way merged, resolved and more.
+key_index; on the way resolved and more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mqtrail.trail.attempts import merge_sql
 from mqtrail.trail.batches import batch_stages
 from mqtrail.trail.companions import companion_stages
 from mqtrail.trail.context import context_stages
@@ -40,7 +39,6 @@ def judge(
     limits = settings or Settings()
     stages = [
         *context_stages(as_of_ms, limits),
-        Stage("merged", merge_sql()),
         *batch_stages(batches),
         *message_stages(as_of_ms, limits),
         *group_stages(limits),

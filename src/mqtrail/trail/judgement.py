@@ -13,10 +13,11 @@ from mqtrail.trail.stages import Stage
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """group_evidence, group_states, group_losses, loss_hits, group_verdicts."""
+    """group_evidence, group_states, handed_clients, group_losses, loss_hits, group_verdicts."""
     return [
         Stage("group_evidence", _EVIDENCE),
         Stage("group_states", _states(as_of_ms, settings)),
+        Stage("handed_clients", _HANDED_CLIENTS, gathered=True),
         Stage("group_losses", _GROUP_LOSSES, small=True),
         Stage("loss_hits", _loss_hits(as_of_ms, settings)),
         Stage("group_verdicts", _verdicts(as_of_ms, settings)),
@@ -140,11 +141,14 @@ FROM (SELECT *, {rounds} AS rounds, {state} AS told
 
 
 # Losses that can have hit a group: of clients known to be its own, and ranges of the trace topic that were not read.
+_HANDED_CLIENTS = """
+SELECT DISTINCT cluster, group_name, client_id FROM hand_overs WHERE client_id <> ''"""
+
 _GROUP_LOSSES = """
 SELECT DISTINCT l.cluster AS cluster, k.group_name AS group_name, l.client_id AS client_id, l.from_ms AS from_ms,
     l.to_ms AS to_ms, l.lost_count AS lost_count, l.reason AS reason
 FROM losses l JOIN (SELECT cluster, group_name, client FROM live_clients
-  UNION SELECT cluster, group_name, client_id FROM hand_overs WHERE client_id <> '') k
+  UNION SELECT cluster, group_name, client_id FROM handed_clients) k
   ON l.cluster = k.cluster AND l.client_id = k.client
 UNION ALL
 SELECT l.cluster, g.group_name, l.client_id, l.from_ms, l.to_ms, l.lost_count, l.reason

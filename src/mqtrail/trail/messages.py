@@ -12,10 +12,11 @@ from mqtrail.trail.stages import Stage
 
 
 def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """send_units, message_facts, traced_hosts, messages."""
+    """send_units, message_facts, host_traces, traced_hosts, messages."""
     return [
         Stage("send_units", _SEND_UNITS),
         Stage("message_facts", _message_facts()),
+        Stage("host_traces", _HOST_TRACES, gathered=True),
         Stage("traced_hosts", _TRACED_HOSTS, small=True),
         Stage("messages", _messages(as_of_ms, settings)),
     ]
@@ -114,9 +115,12 @@ SELECT cluster, msg_id, max(publish_hour) AS publish_hour, {folded} FROM (
 GROUP BY cluster, msg_id"""
 
 
-_TRACED_HOSTS = """
+_HOST_TRACES = """
 SELECT cluster, born_host, max(CASE WHEN send_start_ms IS NOT NULL THEN 1 ELSE 0 END) AS traced
 FROM message_facts WHERE born_host <> '' GROUP BY cluster, born_host"""
+
+_TRACED_HOSTS = """
+SELECT cluster, born_host, max(traced) AS traced FROM host_traces GROUP BY cluster, born_host"""
 
 
 def _messages(as_of_ms: int, settings: Settings) -> str:

@@ -6,8 +6,10 @@ reads are relations of `evidence`, `results` and earlier stages, by name.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 DIALECT_NOTES = """
@@ -31,6 +33,9 @@ class Stage:
     reads: int = 0
     small: bool = False
     """Bounded by groups, clients and losses, not by messages: worth a broadcast."""
+    gathered: bool = False
+    """Folds over messages, folded again by whoever reads it: rows made of shares of the messages are as good as those
+    made of all of them (`shares`)."""
 
 
 class Engine(Protocol):
@@ -66,10 +71,13 @@ def run(engine: Engine, stages: Iterable[Stage]) -> None:
 
 def counted(stages: list[Stage], names: Mapping[str, str] | None = None) -> list[Stage]:
     """`stages` with their `reads` counted; `names` renames the relations they read (a table under another name)."""
-    import re
-
     texts = [stage.sql for stage in stages]
     for old, new in (names or {}).items():
         texts = [re.sub(rf"\b{old}\b", new, text) for text in texts]
-    reads = {s.name: sum(len(re.findall(rf"\b(?:FROM|JOIN) {s.name}\b", text)) for text in texts) for s in stages}
-    return [Stage(s.name, text, reads[s.name], s.small) for s, text in zip(stages, texts, strict=True)]
+    read = Counter(name for text in texts for name in relations_read(text))
+    return [replace(s, sql=text, reads=read[s.name]) for s, text in zip(stages, texts, strict=True)]
+
+
+def relations_read(sql: str) -> list[str]:
+    """The names behind each FROM and JOIN of a text, as often as they stand there."""
+    return re.findall(r"\b(?:FROM|JOIN) (\w+)", sql)

@@ -1,0 +1,78 @@
+"""A judgement in shares says what one over everything says, however many shares there are."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.pipeline.test_engine import Rows, in_order, on_duckdb
+from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
+
+from mqtrail import trail
+from mqtrail.lake import arrow_rows, arrow_schema
+from mqtrail.pipeline import SparkEngine
+from mqtrail.pipeline.judging import RESULTS
+from mqtrail.pipeline.shares import Shares
+from mqtrail.trail import Stage
+
+EVENTS = trail.TRACE_EVENTS.name
+
+
+def in_shares(
+    spark: SparkSession, rows: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path, count: int, *, batches: bool
+) -> Rows:
+    """Judge rows of bronze in so many shares, as the job does."""
+    for relation in trail.EVIDENCE:
+        spark.createDataFrame(arrow_rows(relation, rows.get(relation.name, ()))).createOrReplaceTempView(relation.name)
+    whole = {}
+    for relation in trail.EVIDENCE:
+        if relation.name in trail.INPUTS and relation.name != EVENTS:
+            path = folder / f"{relation.name}.parquet"
+            pq.write_table(arrow_rows(relation, rows.get(relation.name, ())), path)
+            whole[relation.name] = [str(path)] if rows.get(relation.name) else []
+    stages = trail.judge(AS_OF_MS, trail.DUCKDB, batches=batches)
+    events = spark.table(EVENTS).filter(f"record_type IN {trail.CONTEXT_RECORDS}")
+    picked = EVENTS, events.select(*trail.columns_read(trail.TRACE_EVENTS, stages))
+    engine = SparkEngine(spark)
+    try:
+        engine.define(Stage(trail.ATTEMPTS.name, trail.attempts_sql(), reads=2))
+        spread = {trail.ATTEMPTS.name: spark.table(trail.ATTEMPTS.name)}
+        if batches:
+            trail.run(engine, [stage for stage in stages if stage.name in trail.ACROSS_IDS])
+            spread = {name: spark.table(name) for name in trail.MEETING_POINTS}
+            stages = [stage for stage in stages if stage.name not in trail.ACROSS_IDS]
+        shares = Shares(spark, folder / "work", "200MB")
+        results = {relation.name: folder / relation.name for relation in RESULTS}
+        found = shares.run(stages, count, spread=spread, whole=whole, picked=picked, results=results)
+    finally:
+        engine.close()
+    assert not (folder / "work").exists()
+    return {
+        relation.name: [
+            row
+            for path in found[relation.name]
+            for row in pq.read_table(path, schema=arrow_schema(relation), partitioning=None).to_pylist()
+        ]
+        for relation in RESULTS
+    }
+
+
+def assert_same(found: Rows, wanted: Rows) -> None:
+    for relation in RESULTS:
+        rows = in_order(found[relation.name])
+        assert rows == in_order(wanted[relation.name]), relation.name
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_shares_agree_with_the_whole(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """Every labelled history, batches among them: all columns of all results."""
+    rows = evidence(HISTORIES)
+    assert_same(in_shares(spark, rows, tmp_path, count, batches=True), on_duckdb(rows))
+
+
+def test_nothing_to_judge(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark makes no task of what it knows to be empty; the results are empty all the same."""
+    found = in_shares(spark, {}, tmp_path, 3, batches=False)
+    assert found == {relation.name: [] for relation in RESULTS}
