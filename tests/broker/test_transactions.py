@@ -228,6 +228,34 @@ def test_producers_are_asked_in_turn() -> None:
     assert copy.properties["TRANSACTION_CHECK_TIMES"] == "2"
 
 
+def test_a_stroke_reads_so_many_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round after many ends gives way between its reads, and in the end has met all of them."""
+    monkeypatch.setattr("mqtrail.broker.transaction_check.ENDS_READ_MAX", 5)
+    monkeypatch.setattr("mqtrail.broker.transaction_check.READ_COUNT", 1)
+    bench = Bench(transaction_op_size_max=20)
+    for number in range(40):
+        end(bench, half(bench, b"%d" % number))
+    bench.advance(3_000)
+    reads: list[int] = []
+    read = bench.store.read
+
+    def counted(topic: str, *rest: Any, **more: Any) -> Any:
+        reads.append(topic == OP_HALF_TOPIC)
+        return read(topic, *rest, **more)
+
+    monkeypatch.setattr(bench.store, "read", counted)
+    bench.now_ms += 40_000
+    strokes = []
+    while bench.broker.next_tick_ms() <= bench.now_ms:
+        reads.clear()
+        bench.broker.tick(bench.now_ms)
+        strokes.append(sum(reads))
+    assert max(strokes) == 1
+    assert sum(strokes) == len(bench.messages(OP_HALF_TOPIC)) > 5
+    assert questions(bench.advance(40_000)) == []
+    assert bench.broker.transactions._check._half == {0: 40}
+
+
 def test_offsets_wait_for_the_flush() -> None:
     """How far the check has come counts only when its copies are durable: else a power cut would lose them for good."""
     bench = Bench()

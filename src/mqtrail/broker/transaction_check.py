@@ -53,6 +53,7 @@ from .writer import MessageWriter
 READ_COUNT: Final = 32  # op records read at once
 READ_SIZE: Final = 1 << 20
 OPS_MAX: Final = 512  # op records that one stroke reads
+ENDS_READ_MAX: Final = 10_000  # half messages that op records of one stroke speak of, and those of its last read
 HALVES_MAX: Final = 1_000  # half messages that one stroke goes through
 RETRY_MS: Final = 1_000  # after the store refused a copy
 ENDED_MAX: Final = 100_000  # half messages of which it is remembered that they ended, or where their copies are
@@ -227,14 +228,15 @@ class TransactionCheck:
     def _read_ops(self, current: _Round) -> bool:
         """Read what op records say, some of it; return whether that was all."""
         end = self._store.max_offset(OP_HALF_TOPIC, current.queue_id)
-        left = OPS_MAX
-        while current.op < end and left > 0:
+        left, ends_left = OPS_MAX, ENDS_READ_MAX
+        while current.op < end and left > 0 and ends_left > 0:
             found = self._store.read(OP_HALF_TOPIC, current.queue_id, current.op, READ_COUNT, READ_SIZE)
             for record in found.records:
                 head = decode_head(record)
                 body = bytes(record[head.body_start : head.body_end])
                 text = bytes(record[head.properties_start : head.properties_end])
                 done = half_offsets_of(body, text)
+                ends_left -= len(done)
                 current.note_op(head.queue_offset, [offset for offset in done if offset >= current.half_first])
                 for offset in done:
                     if offset < current.half_first:  # a copy of it may come
@@ -243,7 +245,7 @@ class TransactionCheck:
             if found.next_queue_offset <= current.op:
                 break
             current.op = found.next_queue_offset
-        return current.op >= end or left > 0
+        return current.op >= end or (left > 0 and ends_left > 0)
 
     def _walk(self, current: _Round, sends: list[Send], now_ms: int) -> None:
         end = self._store.max_offset(HALF_TOPIC, current.queue_id)
