@@ -1,5 +1,6 @@
 """Transactions through the fast lane against `Broker.handle`: what is stored, noted, answered and asked is the same."""
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from mqtrail.wire import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
     EndTransactionHeader,
+    Frame,
     Host,
     Peer,
     PeerId,
@@ -22,11 +24,12 @@ from mqtrail.wire import (
     cut_frame,
     decode_command,
     encode_command,
+    encode_frame,
     parse_offset_msg_id,
 )
 
 from .helpers import OTHER, PEER, Bench
-from .test_lane import Twins
+from .test_lane import FRAMES, Twins
 
 COMMIT, ROLLBACK, PREPARED = 8, 12, 4
 PEER_V6 = Peer(PeerId(3), Host("2001:db8::1", 40003))
@@ -212,6 +215,34 @@ def test_transactions_take_the_lane(binary: bool, outcome: int) -> None:
     assert [message.body for message in twins.fast.messages(OP_HALF_TOPIC)] == [b"0,1,2,3,4,"]
     committed = [message for queue_id in range(4) for message in twins.fast.messages("orders", queue_id)]
     assert len(committed) == (5 if outcome == COMMIT else 0)
+
+
+def test_recorded_transactions_take_the_lane() -> None:
+    """What Apache's clients of both releases were recorded to write, in both headers: half messages and ends."""
+    twins = Pairs()
+    called: list[RemotingCommand] = []
+    twins.lane._handle = lambda peer, command, now_ms: called.append(command) or []  # type: ignore[func-returns-value]
+    kinds = set()
+    for row in map(json.loads, FRAMES.read_text().splitlines()):
+        binary = row["serialize"] != "JSON"
+        if row["direction"] != "client>broker" or row["code"] not in (37, 310):
+            continue
+        header = bytes.fromhex(row["header_hex"]) if binary else row["header"].encode()
+        if row["code"] == 310 and b"TRAN_MSG" in header:
+            twins.feed(encode_frame(Frame(int(binary), header, bytes.fromhex(row["body_hex"]))))
+        elif row["code"] == 37:
+            recorded = decode_command(Frame(int(binary), header, b""))
+            twins.feed(half(0, TEXTS[0].replace("\x01pg\x02", f"\x01{recorded.ext['producerGroup']}\x02")))
+            physical_offset, queue_offset = twins.places()[-1]
+            recorded.ext |= {"commitLogOffset": str(physical_offset), "tranStateTableOffset": str(queue_offset)}
+            twins.feed(encode_command(recorded))
+        else:
+            continue
+        kinds.add((row["release"], row["code"], binary))
+    assert called == []
+    assert {(release, 37, binary) for release in ("4.9.7", "5.3.3") for binary in (False, True)} <= kinds
+    assert ("5.3.3", 310, False) in kinds
+    twins.check()
 
 
 def test_a_piece_of_commits_is_one_append(monkeypatch: pytest.MonkeyPatch) -> None:
