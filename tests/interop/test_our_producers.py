@@ -103,7 +103,7 @@ def test_transactions(apache: ApacheCluster) -> None:
                     await left.unknown()
             found = await receive(consumer, 2)
             assert sorted(delivery.body for delivery in found) == [b"checked", b"committed"]
-            assert {b"checked", b"refused"} <= asked
+            await until(lambda: {b"checked", b"refused"} <= asked)
             assert not {b"committed", b"rolled back"} & asked
             (first,) = [delivery for delivery in found if delivery.body == b"committed"]
             assert first.msg_id == transaction.transaction_id
