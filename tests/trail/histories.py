@@ -196,7 +196,15 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", reasons=("GROUP_NOT_TOLD",), CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     stored_and_sent("end stored before its beginning").after(stored=0.04).before(stored=5).expect(CG="CONSUMED"),
     plain("two groups, one down").group(group="CG2", offset=7).expect(CG="CONSUMED", CG2="NO_CONSUMER"),
-    plain("a group that came later").group(CLIENT, group="CG2", known=30).expect(CG="CONSUMED"),
+    plain("a group that came later, behind the message").group(CLIENT, group="CG2", known=30, offset=None)
+    .offset(8, 30, "CG2").expect(CG="CONSUMED"),
+    plain("a group that came later, before the message").group(group="CG2", known=30, offset=7)
+    .expect(CG="CONSUMED", CG2="NO_CONSUMER"),
+    History("looked at afterwards, the group is behind").pub().stored().scanned()
+    .group(known=AS_OF - 1, offset=7).expect(CG="NO_CONSUMER"),
+    History("looked at afterwards, the group is past it").pub().stored().scanned()
+    .group(CLIENT, known=AS_OF - 45, offset=None).offset(8, AS_OF - 45).offset(8)
+    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
     plain("a group known by its deliveries alone").handled(group="CG3", request="R3")
     .expect(CG="CONSUMED", CG3="CONSUMED"),
     plain("groups of tools and traces").offset(3, -60, "TOOLS_CONSUMER").offset(3, -60, "CID_RMQ_SYS_TRACE")

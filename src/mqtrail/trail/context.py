@@ -19,6 +19,7 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     horizon = as_of_ms - settings.trace_delay_ms
     return [
         Stage("committed", _committed(as_of_ms), small=True),
+        Stage("first_looks", _first_looks(as_of_ms), small=True),
         Stage("topic_groups", _topic_groups(as_of_ms), small=True),
         Stage("offsets_at", _offsets_at(horizon), small=True),
         Stage("offset_samples", _offset_samples(as_of_ms), small=True),
@@ -41,6 +42,17 @@ SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, 
 WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
 
 
+def _first_looks(as_of_ms: int) -> str:
+    """When each cluster was sampled first: nobody can tell since when a group is there that was there by then."""
+    sampled = " UNION ALL ".join(
+        f"SELECT cluster, sampled_ms FROM {name}"
+        for name in ("group_offsets", "clients", "subscriptions", "queue_ranges")
+    )
+    return f"""
+SELECT cluster, min(sampled_ms) AS looked_ms FROM ({sampled}) AS sampled WHERE sampled_ms <= {as_of_ms}
+GROUP BY cluster"""
+
+
 def _topic_groups(as_of_ms: int) -> str:
     """Groups of a topic, with the time since when they are known; only applications' groups.
 
@@ -57,14 +69,15 @@ WHERE {business_group()} GROUP BY cluster, topic, group_name"""
 
 
 def _offsets_at(horizon: int) -> str:
-    """The group's offset of a queue in its latest sample, and in the latest one at the horizon."""
+    """The group's offset of a queue in its latest sample, in the latest one at the horizon, and in its first."""
     latest = packed(padded("sampled_ms"), padded("consumer_offset"))
     return f"""
 SELECT cluster, group_name, topic, broker_name, queue_id,
     {number_at("latest", 1)} AS now_ms, {number_at("latest", 2)} AS now_offset,
-    {number_at("earlier", 1)} AS then_ms, {number_at("earlier", 2)} AS then_offset
+    {number_at("earlier", 1)} AS then_ms, {number_at("earlier", 2)} AS then_offset,
+    {number_at("first", 2)} AS first_offset
 FROM (SELECT cluster, group_name, topic, broker_name, queue_id, max({latest}) AS latest,
-    max(CASE WHEN sampled_ms <= {horizon} THEN {latest} END) AS earlier
+    max(CASE WHEN sampled_ms <= {horizon} THEN {latest} END) AS earlier, min({latest}) AS first
   FROM committed GROUP BY cluster, group_name, topic, broker_name, queue_id) AS packed_offsets"""
 
 
