@@ -76,3 +76,23 @@ def test_nothing_to_judge(spark: SparkSession, tmp_path: Path) -> None:
     """Spark makes no task of what it knows to be empty; the results are empty all the same."""
     found = in_shares(spark, {}, tmp_path, 3, batches=False)
     assert found == {relation.name: [] for relation in RESULTS}
+
+
+def test_each_file_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """Silver out of bronze: as many tasks as files, together the attempts of all of them; of no file none."""
+    rows = evidence(HISTORIES)
+    shares = Shares(spark, tmp_path / "work", "200MB")
+    made = []
+    for relation in (trail.TRACE_EVENTS, trail.MESSAGE_META):
+        paths = []
+        for number in range(3):
+            paths.append(tmp_path / f"{relation.name}-{number}.parquet")
+            pq.write_table(arrow_rows(relation, rows[relation.name][number::3]), paths[-1])
+        stage = Stage(trail.ATTEMPTS.name, trail.attempts_sql())
+        assert shares.each_file(stage, relation, [], tmp_path / "none") == []
+        made += shares.each_file(stage, relation, paths, tmp_path / relation.name)
+    schema = arrow_schema(trail.ATTEMPTS)
+    found = [row for path in made for row in pq.read_table(path, schema=schema, partitioning=None).to_pylist()]
+    assert in_order(found) == in_order(on_duckdb(rows)[trail.ATTEMPTS.name])
+    hours = [pq.read_table(path, partitioning=None)["publish_hour"].unique().to_pylist() for path in made]
+    assert [[int(path.parent.name.removeprefix("hour="))] for path in made] == hours

@@ -8,7 +8,7 @@ from mqtrail.lake.duck import DuckEngine, arrow_rows, connect, judge_rows
 from mqtrail.lake.errors import FileRefused, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
 from mqtrail.lake.fresh import judge_messages
 from mqtrail.lake.lookup import Answer, LookUp, relation_of
-from mqtrail.lake.maintenance import compact, copy, expire, parquet_of, sweep
+from mqtrail.lake.maintenance import compact, copy_hours, expire, parquet_of, sweep
 from mqtrail.lake.schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
 from mqtrail.lake.tables import DataFile, Lake, LakeTable
 
@@ -32,7 +32,7 @@ __all__ = [
     "arrow_type",
     "compact",
     "connect",
-    "copy",
+    "copy_hours",
     "ddl",
     "expire",
     "judge_messages",

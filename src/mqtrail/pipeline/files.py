@@ -13,10 +13,8 @@ from threading import Lock
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from mqtrail.lake import Lake, Table, ddl
+from mqtrail.lake import Lake, ddl
 from mqtrail.trail import Relation
-
-HOUR_FOLDER = "hour"  # of files that hold one publish hour each
 
 
 def read_table(spark: SparkSession, relation: Relation, paths: Sequence[str]) -> DataFrame:
@@ -71,17 +69,3 @@ class Committer:
 def write_rows(rows: DataFrame, folder: Path) -> None:
     """Write rows as they are spread."""
     rows.write.mode("overwrite").parquet(str(folder))
-
-
-def write_hours(rows: DataFrame, table: Table, folder: Path) -> None:
-    """Write rows so that a file holds one publish hour, sorted as look-ups want it, with bloom filters and small
-    groups.
-    """
-    writer = rows.select(*table.relation.names).selectExpr("*", f"publish_hour AS {HOUR_FOLDER}")
-    sort_by = table.sort_by
-    sink = (writer.sortWithinPartitions(*sort_by) if sort_by else writer).write.mode("overwrite")
-    for column in table.bloom:
-        sink = sink.option(f"parquet.bloom.filter.enabled#{column}", "true")
-    if table.bloom:
-        sink = sink.option("parquet.block.size", str(4 * 1024 * 1024))
-    sink.partitionBy(HOUR_FOLDER).parquet(str(folder))

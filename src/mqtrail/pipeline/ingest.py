@@ -11,6 +11,7 @@ of attempts is the last one.
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,14 +24,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mqtrail import trail
-from mqtrail.lake import TABLES
 from mqtrail.pipeline import decode, meta
 from mqtrail.pipeline.checkpoint import Checkpoint
 from mqtrail.pipeline.config import JobConfig, JobFailed
-from mqtrail.pipeline.files import Committer, parquet_files, read_table, row_count, write_hours, write_rows
+from mqtrail.pipeline.files import Committer, parquet_files, row_count, write_rows
 from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.offsets import QueueOffsets
 from mqtrail.pipeline.options import security_options
+from mqtrail.pipeline.shares import WORK, Shares
 from mqtrail.pipeline.source import RocketMQDataSource
 
 CHECKPOINTS = "_checkpoints"
@@ -73,6 +74,7 @@ class Ingest:
         self._committer = committer
         self._judged = judged
         self._config = config
+        self._shares = Shares(spark, config.lake / WORK, config.task_memory)
         self.checkpoints = {name: Checkpoint(config.lake / CHECKPOINTS / name) for name in (TRACE, MESSAGES)}
 
     def offsets(self) -> QueueOffsets:
@@ -163,7 +165,7 @@ class Ingest:
             self._committer.commit(trail.TRACE_EVENTS, files, app, batch)
         files = parquet_files(kinds[decode.EVENTS]) + parquet_files(late)
         counts.add(trail.TRACE_EVENTS, row_count(files))
-        self._silver(files, [], app, batch)
+        self._silver(trail.TRACE_EVENTS, files, app, batch)
 
     def _take_messages(
         self, rows: DataFrame, batch: int, cluster: str, delay_levels_ms: tuple[int, ...], counts: Counts
@@ -181,7 +183,7 @@ class Ingest:
             self._committer.commit(trail.MESSAGE_META, parquet_files(kept), app, batch)
         files = parquet_files(kept)
         counts.add(trail.MESSAGE_META, row_count(files))
-        self._silver([], files, app, batch)
+        self._silver(trail.MESSAGE_META, files, app, batch)
 
     def _kept(self, folder: Path) -> DataFrame | None:
         """The rows of one kind that a batch holds, None without any."""
@@ -192,22 +194,19 @@ class Ingest:
         files = self._committer.write_once(relation, app, batch, lambda folder: write_rows(rows.coalesce(1), folder))
         counts.add(relation, row_count(files))
 
-    def _silver(self, events: list[Path], stored: list[Path], app: str, batch: int) -> None:
+    def _silver(self, of: trail.Relation, files: list[Path], app: str, batch: int) -> None:
         """Append the attempts that a batch of evidence tells of.
 
         The hours they fall into are noted before the commit: a crash in between costs a needless judgement.
         """
-        names = []
-        for relation, files in ((trail.TRACE_EVENTS, events), (trail.MESSAGE_META, stored)):
-            names.append(f"new_{relation.name}_{re.sub(r'[^a-z0-9]', '_', app)}")
-            read_table(self._spark, relation, [str(file) for file in files]).createOrReplaceTempView(names[-1])
-        rows = self._spark.sql(trail.attempts_sql(*names))
-
-        def write(folder: Path) -> None:
-            write_hours(rows, TABLES[trail.ATTEMPTS.name], folder)
-            self._judged.add_pending(hours_of(parquet_files(folder)))
-
-        self._committer.write_once(trail.ATTEMPTS, app, batch, write)
+        relation = trail.ATTEMPTS
+        if self._committer.is_committed(relation, app, batch):
+            return
+        folder = self._committer.folder(relation, app, batch)
+        shutil.rmtree(folder, ignore_errors=True)
+        made = self._shares.each_file(trail.Stage(relation.name, trail.attempts_sql()), of, files, folder)
+        self._judged.add_pending(hours_of(made))
+        self._committer.commit(relation, made, app, batch)
 
 
 def own_source(source: type[RocketMQDataSource], stream: str) -> type[RocketMQDataSource]:
@@ -224,7 +223,7 @@ def own_source(source: type[RocketMQDataSource], stream: str) -> type[RocketMQDa
 
 
 def hours_of(files: list[Path]) -> set[int]:
-    """The publish hours of files that write_hours wrote, by their folders."""
+    """The publish hours of files of one hour each, by their folders."""
     return {int(file.parent.name.partition("=")[2]) for file in files}
 
 

@@ -20,13 +20,12 @@ from mqtrail.pipeline.engine import SparkEngine
 from mqtrail.pipeline.files import Committer, read_table, write_rows
 from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.ingest import hours_of
-from mqtrail.pipeline.shares import Shares
+from mqtrail.pipeline.shares import WORK, Shares
 
 # Attempts of one share: so many at most, or a task outgrows its memory; so few at least, or its start costs the most.
 SHARE_ROWS_MAX = 500_000
 SHARE_ROWS_MIN = 20_000
 EVENTS = trail.TRACE_EVENTS.name
-WORK = "_work"  # the lake's folder for what tasks leave one another
 RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.LATENCY_MINUTE, trail.KEY_INDEX)
 APP = "gold"  # its batches are numbered by the instant of judgement
 

@@ -28,13 +28,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from mqtrail import trail
-from mqtrail.lake import TABLES, DuckEngine, connect, copy, parquet_of
-from mqtrail.pipeline.files import HOUR_FOLDER
-from mqtrail.trail import Stage
+from mqtrail.lake import TABLES, DuckEngine, connect, copy_hours, parquet_of
+from mqtrail.trail import Relation, Stage
 
 if TYPE_CHECKING:
     import duckdb
 
+WORK = "_work"  # the lake's folder for what tasks leave one another
 Files = dict[str, list[str]]
 TOLD_SCHEMA = "partition int, name string, path string"
 
@@ -81,6 +81,18 @@ class Shares:
         finally:
             self._drop()
 
+    def each_file(self, stage: Stage, of: Relation, files: Sequence[Path], folder: Path) -> list[Path]:
+        """Run one stage, that looks at one row at a time, over each file by itself; return the files it made.
+
+        of: what the files are. What else the stage reads has no rows. folder: where the stage's table gets them.
+        """
+        if not files:
+            return []
+        empty: Mapping[str, tuple[str, ...]] = dict.fromkeys(trail.relations_read(stage.sql), ())
+        left = {of.name: tuple(str(file) for file in files)}
+        made = self._each(self._work([stage], results={stage.name: folder}, files=empty, left=left), len(files))
+        return [Path(path) for path in made.get(stage.name, ())]
+
     def _drop(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -126,11 +138,10 @@ class Shares:
         names = [stage.name for stage in stages]
         read = {name for stage in stages for name in trail.relations_read(stage.sql)} - set(names)
         written = {name: str(folder) for name, folder in (results or {}).items() if name in names}
-        lasting = {*kept, *written}
         return Work(
             folder=str(self._folder),
             memory_limit=self._memory_limit,
-            stages=tuple(replace(stage, reads=2) if stage.name in lasting else stage for stage in stages),
+            stages=tuple(replace(stage, reads=2) if stage.name in kept else stage for stage in stages),
             kept=tuple(kept),
             results=written,
             files={name: paths for name, paths in (files or {}).items() if name in read},
@@ -234,25 +245,13 @@ def do(
         duck.execute(f"COPY {name} TO '{quoted(path)}' (FORMAT parquet)")
         told.append((name, str(path)))
     for name, target in work.results.items():
-        told += [(name, str(path)) for path in write_results(duck, name, Path(target) / own)]
+        files = copy_hours(duck, f"SELECT * FROM {name}", Path(target) / own, TABLES[name])
+        told += [(name, str(path)) for path in files]
     return told
 
 
 def _nulls(name: str) -> str:
     return ", ".join(f"NULL::{column.type} AS {column.name}" for column in TABLES[name].relation)
-
-
-def write_results(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> list[Path]:
-    """Write a relation as files of its table, each of one publish hour, as look-ups want them."""
-    table = TABLES[name]
-    written = []
-    for (hour,) in duck.execute(f"SELECT DISTINCT publish_hour FROM {name} ORDER BY 1").fetchall():
-        path = folder / f"{HOUR_FOLDER}={hour}" / "part.parquet"
-        path.parent.mkdir(parents=True)
-        columns = ", ".join(table.relation.names)
-        copy(duck, f"SELECT {columns} FROM {name} WHERE publish_hour = {int(hour)}", path, table)
-        written.append(path)
-    return written
 
 
 def quoted(path: Path) -> str:
