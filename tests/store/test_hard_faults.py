@@ -29,8 +29,12 @@ class ChosenDisk(HardDisk):
         super().__init__(random.Random(0))
         self.failing_syncs = 0
         self.failing_writes = 0
+        self.during_sync: Callable[[], None] | None = None  # what happens while the log is synced next
 
     def sync_fault(self, path: str) -> PowerCut | OSError | None:
+        if path == LOG and (act := self.during_sync) is not None:
+            self.during_sync = None
+            act()
         if path == LOG and self.failing_syncs:
             self.failing_syncs -= 1
             return OSError(errno.EIO, "no sync")
@@ -99,6 +103,31 @@ def test_a_flush_beside_a_failed_take_back_promises_nothing() -> None:
     with pytest.raises(StoreBroken, match="could not be taken back"):
         flush()
     assert store.flushed_offset == 0
+
+
+def test_a_flush_beside_a_take_back_is_done_again() -> None:
+    """It cannot know whether zeros that were synced meanwhile took its failure along."""
+    disk = ChosenDisk()
+    store = CommitLogStore(disk, CONFIG)
+    store.append([pending(0, "orders", 0, 20)], 1_000)
+    end = store.end_offset
+
+    def append() -> None:
+        disk.failing_writes = 1
+        with pytest.raises(OSError, match="no write"):
+            store.append([pending(1, "orders", 0, 20)], 1_000)
+
+    disk.during_sync = append
+    assert store.flush() == 0
+    assert store.fault is None
+    disk.during_sync = append
+    store.write_queues(sync=True)
+    assert store.flushed_offset == 0
+    assert disk.read("mqtrail-queues") is None
+    assert store.flush() == end
+    store.append([pending(2, "orders", 0, 20)], 1_000)
+    store.close()
+    assert CommitLogStore(disk, CONFIG).max_offset("orders", 0) == 2
 
 
 def test_an_append_that_was_taken_back_leaves_no_note() -> None:

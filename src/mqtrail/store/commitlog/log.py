@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from threading import Lock
 
 from mqtrail.store.base import StoreBroken, StoreError, StoreFull
 from mqtrail.store.commitlog.mark import DurableMark, Mark, WipingNote
@@ -43,7 +42,7 @@ class CommitLog:
         self._unsynced: dict[int, File] = {}
         self._durable = DurableMark(disk)
         self._wiping = WipingNote(disk)
-        self._syncing = Lock()  # the kernel tells a failure to one sync alone: none may pass between it and `fault`
+        self._take_backs = 0  # begun and ended: odd while one is under way
 
     @property
     def mark(self) -> Mark | None:
@@ -121,18 +120,20 @@ class CommitLog:
         """
         with suppress(OSError, StoreFull):  # zeros that reach the disk need no note
             self._wiping.note(end)
-        with self._syncing:
-            try:
-                for start in self.segments.starts:
-                    first, last = max(start, self.end_offset), min(start + self.segments.size, end)
-                    if first < last:
-                        _zero(self.segments.file(start), first - start, last - start)
-            except Exception as error:
-                self.fault = (
-                    f"an append failed and could not be taken back at physical offset {self.end_offset} ({error!r}): "
-                    "its messages may come back at the next start"
-                )
-                return
+        self._take_backs += 1
+        try:
+            for start in self.segments.starts:
+                first, last = max(start, self.end_offset), min(start + self.segments.size, end)
+                if first < last:
+                    _zero(self.segments.file(start), first - start, last - start)
+        except Exception as error:
+            self.fault = (
+                f"an append failed and could not be taken back at physical offset {self.end_offset} ({error!r}): "
+                "its messages may come back at the next start"
+            )
+            return
+        finally:
+            self._take_backs += 1
         with suppress(OSError):  # a note that is left has the next start write some zeros more
             self._wiping.remove()
 
@@ -142,6 +143,7 @@ class CommitLog:
         To be called by the thread that writes; what it returns may run in any, one at a time. Taking note here, not
         there, keeps a write of the meantime from being taken for synced. After a failed sync the kernel may have
         dropped what was written, and a later sync would succeed all the same: so the first failure is the last word.
+        Beside an append that is taken back it promises nothing, and is to be asked again: the offset says so.
         """
         if self.fault is not None:
             raise StoreBroken(self.fault)
@@ -149,15 +151,20 @@ class CommitLog:
         unsynced, self._unsynced = self._unsynced, {}
 
         def sync() -> int:
-            with self._syncing:
+            take_backs = self._take_backs
+            for start, file in unsynced.items():
+                try:
+                    file.sync()
+                except BaseException as error:
+                    self.fault = f"the sync of {self.segments.path(start)} failed ({error!r})"
+                    raise
+            if self.fault is not None:
+                raise StoreBroken(self.fault)
+            if take_backs % 2 or take_backs != self._take_backs:
+                # Zeros were synced meanwhile. Had that failed, the kernel would have told this sync nothing.
                 for start, file in unsynced.items():
-                    try:
-                        file.sync()
-                    except BaseException as error:
-                        self.fault = f"the sync of {self.segments.path(start)} failed ({error!r})"
-                        raise
-                if self.fault is not None:  # meanwhile, of what this was to make durable, maybe
-                    raise StoreBroken(self.fault)
+                    self._unsynced.setdefault(start, file)
+                return self.flushed_offset
             known = self.mark or Mark()
             if mark.flushed_offset > self.flushed_offset or dispatched_offset > known.dispatched_offset:
                 self._durable.note(mark)
