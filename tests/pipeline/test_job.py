@@ -122,3 +122,20 @@ def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> Non
 
     Job(config, say).use(spark).run(1, stop)
     assert "127.0.0.1:1" in said[-1]
+
+
+def test_a_stop_takes_spark_along(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal to the whole process group ends Spark's JVM within a cycle: that is an end, not a failure."""
+    said: list[str] = []
+    stop = Event()
+    running = Job(job.config, said.append).use(job.spark)
+
+    def cycle(*_: object, **__: object) -> None:
+        raise ConnectionResetError("the JVM is gone")
+
+    monkeypatch.setattr(running, "_cycle", cycle)
+    with pytest.raises(ConnectionResetError):
+        running.run(1, stop)
+    monkeypatch.setattr(running, "_cycle", lambda *_, **__: (stop.set(), cycle()))
+    running.run(1, stop)
+    assert said == ["stopped within a cycle: what was committed stays, and the next run goes on from there"]

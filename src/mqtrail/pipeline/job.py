@@ -107,6 +107,11 @@ class Job:
                 )
             except MQError as error:
                 self._say(f"this cycle failed: {error}")
+            except Exception:
+                if not stop.is_set():
+                    raise
+                # Who stops a group of processes (a service manager does) has ended Spark's JVM as well.
+                self._say("stopped within a cycle: what was committed stays, and the next run goes on from there")
             stop.wait(max(0, interval_ms - (now_ms() - begun_ms)) / 1000)
 
     # -- one cycle -------------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from mqtrail.pipeline.java import find_java, wrap_java
@@ -101,7 +102,8 @@ def spark_session(config: SessionConfig | None = None) -> Iterator[SparkSession]
         try:
             yield spark
         finally:
-            spark.stop()
+            with suppress(Py4JError, OSError):  # its JVM may have been ended first
+                spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
