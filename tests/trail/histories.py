@@ -204,7 +204,7 @@ HISTORIES = (
     .group(known=AS_OF - 1, offset=7).expect(CG="NO_CONSUMER"),
     History("looked at afterwards, the group is past it").pub().stored().scanned()
     .group(CLIENT, known=AS_OF - 45, offset=None).offset(8, AS_OF - 45).offset(8)
-    .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
+    .expect(knowledge="COMPLETE"),
     plain("a group known by its deliveries alone").handled(group="CG3", request="R3")
     .expect(CG="CONSUMED", CG3="CONSUMED"),
     plain("groups of tools and traces").offset(3, -60, "TOOLS_CONSUMER").offset(3, -60, "CID_RMQ_SYS_TRACE")

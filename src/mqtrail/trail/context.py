@@ -19,7 +19,6 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     horizon = as_of_ms - settings.trace_delay_ms
     return [
         Stage("committed", _committed(as_of_ms), small=True),
-        Stage("first_looks", _first_looks(as_of_ms), small=True),
         Stage("topic_groups", _topic_groups(as_of_ms), small=True),
         Stage("offsets_at", _offsets_at(horizon), small=True),
         Stage("offset_samples", _offset_samples(as_of_ms), small=True),
@@ -40,17 +39,6 @@ WHERE sampled_ms <= {as_of_ms}
 UNION ALL
 SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset FROM trace_events
 WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
-
-
-def _first_looks(as_of_ms: int) -> str:
-    """When each cluster was sampled first: nobody can tell since when a group is there that was there by then."""
-    sampled = " UNION ALL ".join(
-        f"SELECT cluster, sampled_ms FROM {name}"
-        for name in ("group_offsets", "clients", "subscriptions", "queue_ranges")
-    )
-    return f"""
-SELECT cluster, min(sampled_ms) AS looked_ms FROM ({sampled}) AS sampled WHERE sampled_ms <= {as_of_ms}
-GROUP BY cluster"""
 
 
 def _topic_groups(as_of_ms: int) -> str:

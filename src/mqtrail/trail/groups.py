@@ -205,10 +205,9 @@ _TEXTS = (
 )
 
 
-# A stored message is a group's matter unless the group came later: it is known since a later time, was not there yet
-# when anybody looked first, and stood behind the message when it came.
-_EXPECTED = """coalesce(m.stored_ms, m.acked_ms) IS NOT NULL AND (coalesce(m.stored_ms, m.acked_ms) >= g.known_ms
-      OR g.known_ms <= l.looked_ms OR o.first_offset <= m.queue_offset)"""
+# A stored message is a group's matter that was known by then, or that stood at or before it when it was first seen.
+_EXPECTED = """coalesce(m.stored_ms, m.acked_ms) IS NOT NULL
+      AND (coalesce(m.stored_ms, m.acked_ms) >= g.known_ms OR o.first_offset <= m.queue_offset)"""
 
 
 def _group_facts() -> str:
@@ -224,7 +223,6 @@ SELECT cluster, msg_id, group_name, {folded} FROM (
   UNION ALL SELECT cluster, msg_id, group_name, {columns(4)} FROM (
     SELECT m.cluster AS cluster, m.msg_id AS msg_id, g.group_name AS group_name, m.topic AS topic
     FROM messages m JOIN topic_groups g ON m.cluster = g.cluster AND m.topic = g.topic
-    LEFT JOIN first_looks l ON m.cluster = l.cluster
     LEFT JOIN offsets_at o ON m.cluster = o.cluster AND g.group_name = o.group_name AND m.topic = o.topic
       AND m.broker_name = o.broker_name AND m.queue_id = o.queue_id
     WHERE {_EXPECTED} AND g.message_model <> 'BROADCASTING') AS expected_groups
