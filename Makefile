@@ -15,7 +15,7 @@ demo: bootstrap  ## Run the shop with faults on the embedded broker and show wha
 	@$(VENV)/mqtrail demo
 
 test: bootstrap  ## The fast suite, under five minutes on two cores
-	@$(VENV)/python -m pytest tests -n 2 --dist loadgroup
+	@$(VENV)/python -m pytest tests -n 2
 
 check: bootstrap  ## Lint, types, import rules
 	@$(VENV)/ruff format --check src tests bench interop examples

@@ -1,4 +1,4 @@
-"""What all tests share: the option that renews recorded output."""
+"""What all tests share: the option that renews recorded output, and which tests stay in one process."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import structlog
+from xdist.remote import Producer
+from xdist.scheduler import LoadGroupScheduling
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +28,22 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["HOME"]
     else:
         os.environ["HOME"] = before
+
+
+class OneSpark(LoadGroupScheduling):
+    """Hands each test to whichever process is free, but Spark's all to one, and first: each would start a Spark.
+
+    xdist's own groups (loadgroup) are not heard by this pytest: it no longer reads the name that they are put in.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/pipeline/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSpark:
+    """Where several processes run the tests."""
+    return OneSpark(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,13 +19,6 @@ from mqtrail.wire import CompressionType, Host, MessageQueue, MQError, compress,
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep this room's tests in one process where several run: each would start a Spark of its own."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small session: two cores, one retry a task, the first compiler alone, its files in a folder with a blank."""
