@@ -205,6 +205,7 @@ def test_dead_letters_go_back(apache: ApacheCluster, admin: SyncAdmin) -> None:
 
 def test_brokers_and_name_servers(apache: ApacheCluster, admin: SyncAdmin) -> None:
     """Counters, settings changed while they run, permissions, values, upkeep."""
+    until(lambda: [broker.error for broker in admin.brokers()] == [None])
     (broker,) = admin.brokers()
     assert broker.version == f"V{apache.version.replace('.', '_')}"
     address = admin.masters()["broker-a"]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from mqtrail.client.admin_base import Gathered
 from mqtrail.client.admin_groups import AdminGroups
 from mqtrail.client.errors import ClientError
+from mqtrail.client.offsets import in_waves
 from mqtrail.wire import (
     ConsumerNotOnline,
     ConsumerOffsetTable,
@@ -126,17 +127,16 @@ class AdminOffsets(AdminGroups):
         self, group: str, offsets: Mapping[MessageQueue, int]
     ) -> tuple[dict[MessageQueue, int], dict[MessageQueue, Exception]]:
         """Write a group's offsets; return those that were written and, for the others, why not."""
-        queues = {str(number): queue for number, queue in enumerate(offsets)}
-
-        async def write(queue: MessageQueue) -> int:
-            await self.set_offset(group, queue, offsets[queue])
-            return offsets[queue]
-
-        done = await self._gather({name: write(queue) for name, queue in queues.items()})
-        return (
-            {queues[name]: offset for name, offset in done.found.items()},
-            {queues[name]: error for name, error in done.failures.items()},
-        )
+        written: dict[MessageQueue, int] = {}
+        failures: dict[MessageQueue, Exception] = {}
+        for wave in in_waves(offsets):
+            queues = {str(number): queue for number, queue in enumerate(wave)}
+            done = await self._gather(
+                {name: self.set_offset(group, queue, offsets[queue]) for name, queue in queues.items()}
+            )
+            written |= {queues[name]: offsets[queues[name]] for name in done.found}
+            failures |= {queues[name]: error for name, error in done.failures.items()}
+        return written, failures
 
     async def clone_offsets(
         self, source: str, target: str, topic: str
