@@ -103,9 +103,10 @@ class Judge:
         self._committer.write_once(trail.LAG, "lag", sampled_ms, lambda folder: write_rows(rows.coalesce(1), folder))
 
     def _share_count(self, rows: int) -> int:
-        """How many shares to make of so many attempts."""
+        """How many shares to make of so many attempts: each core the same number of them where they are many."""
         cores = self._spark.sparkContext.defaultParallelism
-        return max(1, ceil(rows / SHARE_ROWS_MAX), min(cores, rows // SHARE_ROWS_MIN))
+        turns = ceil(rows / (SHARE_ROWS_MAX * cores))
+        return max(1, min(turns * cores, rows // SHARE_ROWS_MIN))
 
     def _joined(
         self, engine: SparkEngine, attempts: DataFrame, stages: Sequence[trail.Stage], count: int
