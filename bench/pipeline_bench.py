@@ -27,7 +27,9 @@ from mqtrail.pipeline.judging import Judge
 from mqtrail.wire import TRACE_TOPIC, Message
 
 MESSAGES, MESSAGES_QUICK = 250_000, 5_000  # each has some five records
-TRACE_MESSAGES, TRACE_MESSAGES_QUICK = 20_000, 500
+# Trace messages of a real broker, by the records that one has: clients under load fill them, quiet ones do not.
+TRACE_MESSAGES = {RECORDS_A_MESSAGE: 20_000, 2: 100_000}
+TRACE_MESSAGES_QUICK = 500
 CORES = 2
 DRIVER_MEMORY = "4g"
 WARM_ROUNDS = 2
@@ -48,7 +50,8 @@ def pipeline(session: Session) -> Iterator[Row]:
         with spark_session(SESSION) as spark:
             yield decoding(session, spark, raw, records)
             yield judging(session, spark, folder, raw, records)
-            yield from pulling(session, spark, folder)
+            for density in TRACE_MESSAGES:
+                yield pulling(session, spark, folder, density)
     except JavaNotFound as error:
         raise CannotMeasure(str(error)) from error
 
@@ -120,12 +123,13 @@ def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
     return spark.read.schema(decode.TRACE_SCHEMA).parquet(str(raw))
 
 
-def pulling(session: Session, spark: SparkSession, folder: Path) -> Iterator[Row]:
+def pulling(session: Session, spark: SparkSession, folder: Path, density: int) -> Row:
     """A real broker's trace topic: our job's streaming read, decoded and committed, beside a loop that only counts."""
-    count = TRACE_MESSAGES_QUICK if session.quick else TRACE_MESSAGES
+    count = TRACE_MESSAGES_QUICK if session.quick else TRACE_MESSAGES[density]
     bodies = folder / "bodies.parquet"
-    write_raw(bodies, count * RECORDS_A_MESSAGE // 5)
+    write_raw(bodies, count * density // 5, density)
     rates: dict[str, list[float]] = {"ours": [], "java": []}
+    silver_s: list[float] = []
     with (
         ApachePeer(APACHE_VERSION, session.fresh_folder("apache")) as apache,
         JavaClient(APACHE_VERSION, folder / "java", apache.namesrv_address, binary_headers=True, jvm=JVM_BENCH) as java,
@@ -144,25 +148,39 @@ def pulling(session: Session, spark: SparkSession, folder: Path) -> Iterator[Row
                     )
                     pulled, took_s = int(told["messages"]), float(told["seconds"])
                 else:
-                    pulled, took_s = ingest_all(spark, session.fresh_folder("bronze"), apache.namesrv_address)
+                    pulled, took_s, then_s = ingest_all(spark, session.fresh_folder("bronze"), apache.namesrv_address)
+                    if number >= 0:
+                        silver_s.append(round(then_s, 2))
                 if pulled != stored:
                     raise RuntimeError(f"{name} read {pulled} trace messages of {stored}")
                 if number >= 0:
                     rates[name].append(pulled / took_s)
-    more = {"trace_messages": stored, "records_a_message": RECORDS_A_MESSAGE}
-    what = "trace messages of a real broker into bronze and silver, committed; the peer pulls and counts them"
+    more = {"trace_messages": stored, "records_a_message": density, "silver_s": silver_s}
+    what = f"trace messages of a real broker, {density} records each, into bronze, committed; the peer pulls and counts"
     peer = f"{PEER}: Java client's pull loop"
-    yield Row("pipeline/ingest", what, "messages/s", rates["ours"], rates["java"], peer, Bar(">=", 1), more=more)
+    figure_name = f"pipeline/ingest/{density}-records"
+    return Row(figure_name, what, "messages/s", rates["ours"], rates["java"], peer, Bar(">=", 1), more=more)
 
 
-def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, float]:
-    """Read the whole trace topic into a new lake; return its messages and the seconds."""
+class TimedIngest(Ingest):
+    """An ingest that says how long its batches spent on silver, which follows bronze."""
+
+    silver_s = 0.0
+
+    def _silver(self, of: trail.Relation, files: list[Path], app: str, batch: int) -> None:
+        began_s = time.perf_counter()
+        super()._silver(of, files, app, batch)
+        self.silver_s += time.perf_counter() - began_s
+
+
+def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, float, float]:
+    """Read the whole trace topic into a new lake; return its messages, and the seconds for bronze and for silver."""
     config = JobConfig(namesrv=namesrv, lake=lake)
     tables = Lake.create(lake)
-    ingest = Ingest(spark, Committer(tables), JudgedHours(lake / "hours.json"), config)
+    ingest = TimedIngest(spark, Committer(tables), JudgedHours(lake / "hours.json"), config)
     began_s = time.perf_counter()
     counts = ingest.run(CLUSTER, (TRACE_TOPIC,), (), (), fail_on_data_loss=True)
-    return counts.trace_messages, time.perf_counter() - began_s
+    return counts.trace_messages, time.perf_counter() - began_s - ingest.silver_s, ingest.silver_s
 
 
 async def store(namesrv: str, bodies: Path) -> int:

@@ -33,7 +33,7 @@ SELECT n, at_ms, format('{{{{:032X}}}}', (({0x0A000000} + n % {_PRODUCERS})::hug
 FROM (SELECT range AS n, {FIRST_MS} + range * {HOURS * 3_600_000} // {{count}} AS at_ms FROM range({{count}}))"""
 
 
-def write_raw(target: Path, count: int) -> int:
+def write_raw(target: Path, count: int, records_a_message: int = RECORDS_A_MESSAGE) -> int:
     """Write a Parquet file with the trace messages of count messages, as rows of the source; return its records."""
     duck = connect()
     duck.execute("SET preserve_insertion_order = false")
@@ -44,7 +44,7 @@ def write_raw(target: Path, count: int) -> int:
         NULL::bigint AS lost_until, NULL::varchar AS lost_reason, max(at_ms) + 100 AS born_timestamp_ms,
         '10.0.0.' || (m % 8) || ':40' || (m % 8 + 100) AS born_host, max(at_ms) + 101 AS store_timestamp_ms,
         string_agg(text, '' ORDER BY at_ms) AS body_text, NULL::varchar AS body_problem
-      FROM (SELECT *, (row_number() OVER (ORDER BY at_ms) - 1) // {RECORDS_A_MESSAGE} AS m FROM records) AS numbered
+      FROM (SELECT *, (row_number() OVER (ORDER BY at_ms) - 1) // {records_a_message} AS m FROM records) AS numbered
       GROUP BY m ORDER BY m) TO '{target}' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 4096)""")
     (records,) = duck.execute("SELECT count(*) FROM records").fetchone() or (0,)
     return int(records)

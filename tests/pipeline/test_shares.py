@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.pipeline.test_engine import Rows, in_order, on_duckdb
 from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
 
@@ -14,14 +14,20 @@ from mqtrail import trail
 from mqtrail.lake import arrow_rows, arrow_schema
 from mqtrail.pipeline import SparkEngine
 from mqtrail.pipeline.judging import RESULTS
-from mqtrail.pipeline.shares import Shares
+from mqtrail.pipeline.shares import FileRows, Shares
 from mqtrail.trail import Stage
 
 EVENTS = trail.TRACE_EVENTS.name
 
 
 def in_shares(
-    spark: SparkSession, rows: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path, count: int, *, batches: bool
+    spark: SparkSession,
+    rows: Mapping[str, Sequence[Mapping[str, Any]]],
+    folder: Path,
+    count: int,
+    *,
+    batches: bool,
+    where: str = "true",
 ) -> Rows:
     """Judge rows of bronze in so many shares, as the job does."""
     for relation in trail.EVIDENCE:
@@ -38,7 +44,10 @@ def in_shares(
     engine = SparkEngine(spark)
     try:
         engine.define(Stage(trail.ATTEMPTS.name, trail.attempts_sql(), reads=2))
-        spread = {trail.ATTEMPTS.name: spark.table(trail.ATTEMPTS.name)}
+        attempts = spark.table(trail.ATTEMPTS.name)
+        attempts.write.parquet(str(folder / "attempts"))
+        files = [str(path) for path in (folder / "attempts").glob("*.parquet")]
+        spread: dict[str, DataFrame | FileRows] = {trail.ATTEMPTS.name: FileRows(files=files, where=where)}
         if batches:
             trail.run(engine, [stage for stage in stages if stage.name in trail.ACROSS_IDS])
             spread = {name: spark.table(name) for name in trail.MEETING_POINTS}
@@ -70,6 +79,18 @@ def test_shares_agree_with_the_whole(spark: SparkSession, tmp_path: Path, count:
     """Every labelled history, batches among them: all columns of all results."""
     rows = evidence(HISTORIES)
     assert_same(in_shares(spark, rows, tmp_path, count, batches=True), on_duckdb(rows))
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_files_are_divided_by_id(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """Without batches tasks divide the files of attempts themselves, and leave out what happened later."""
+    histories = tuple(history for history in HISTORIES if not history.name.startswith("batch"))
+    rows = evidence(histories)
+    late = [row | {"cluster": "late"} for row in rows[EVENTS]]
+    found = in_shares(
+        spark, {**rows, EVENTS: rows[EVENTS] + late}, tmp_path, count, batches=False, where="cluster <> 'late'"
+    )
+    assert_same(found, on_duckdb(rows))
 
 
 def test_nothing_to_judge(spark: SparkSession, tmp_path: Path) -> None:

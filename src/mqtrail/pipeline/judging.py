@@ -7,7 +7,7 @@ the few stages that bring rows of different ids together are run by Spark itself
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from mqtrail.pipeline.engine import SparkEngine
 from mqtrail.pipeline.files import Committer, read_table, write_rows
 from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.ingest import hours_of
-from mqtrail.pipeline.shares import WORK, Shares
+from mqtrail.pipeline.shares import WORK, FileRows, Shares
 
 # Attempts of one share: so many at most, or a task outgrows its memory; so few at least, or its start costs the most.
 SHARE_ROWS_MAX = 500_000
@@ -61,16 +61,14 @@ class Judge:
         table = self._lake[trail.ATTEMPTS.name]
         files = table.files(hours)
         paths = table.paths(files)
-        attempts = read_table(self._spark, trail.ATTEMPTS, paths)
-        if only_until:
-            attempts = attempts.filter(f"coalesce(start_ms, end_ms, 0) <= {as_of_ms}")
+        attempts = FileRows(files=paths, where=f"coalesce(start_ms, end_ms, 0) <= {as_of_ms}" if only_until else "true")
         batches = any(has_batches(Path(path)) for path in paths)
         count = self._share_count(sum(file.row_count for file in files))
         due = [relation for relation in RESULTS if not self._committer.is_committed(relation, APP, as_of_ms)]
         stages = trail.judge(as_of_ms, trail.DUCKDB, self._settings, batches=batches)
         engine = SparkEngine(self._spark)
         try:
-            spread = {trail.ATTEMPTS.name: attempts}
+            spread: Mapping[str, DataFrame | FileRows] = {trail.ATTEMPTS.name: attempts}
             if batches:
                 spread = self._joined(engine, attempts, stages, count)
                 stages = [stage for stage in stages if stage.name not in trail.ACROSS_IDS]
@@ -109,11 +107,12 @@ class Judge:
         return max(1, min(turns * cores, rows // SHARE_ROWS_MIN))
 
     def _joined(
-        self, engine: SparkEngine, attempts: DataFrame, stages: Sequence[trail.Stage], count: int
+        self, engine: SparkEngine, attempts: FileRows, stages: Sequence[trail.Stage], count: int
     ) -> dict[str, DataFrame]:
         """The rows of batches' ids brought to their messages, by Spark: other ids are of other shares."""
         self._spark.conf.set("spark.sql.shuffle.partitions", str(max(2, count)))
-        attempts.createOrReplaceTempView(trail.ATTEMPTS.name)
+        rows = read_table(self._spark, trail.ATTEMPTS, attempts.files).filter(attempts.where)
+        rows.createOrReplaceTempView(trail.ATTEMPTS.name)
         trail.run(engine, [stage for stage in stages if stage.name in trail.ACROSS_IDS])
         return {name: self._spark.table(name) for name in trail.MEETING_POINTS}
 

@@ -1,11 +1,12 @@
 """A judgement in shares: Spark reads, spreads, retries and counts; in its tasks DuckDB runs the texts of `trail`.
 
-    Spark   attempts ── repartition by id ──▶ a task a share ─┐     one task     ┌▶ a task a share ─┐    one task
-    DuckDB                                    trail.rounds: shares ──▶ whole ────┘       shares ────┴──▶ whole
+    Spark   a task a core ─────────▶ a task a share ─┐     one task     ┌▶ a task a share ─┐    one task
+    DuckDB  attempts divided by id   trail.rounds: shares ──▶ whole ────┘       shares ────┴──▶ whole
 
-Both engines run the same stages (`trail.judge`); `trail.rounds` says which of them a share can do alone. What a task
-leaves for the next one is Parquet in a folder of its own attempt, whose name it returns: of a task that ran twice, the
-attempt that Spark counts is the one that is read on. So results of an attempt that failed are files nobody names.
+What Spark itself made (the rows of batches, brought to their messages) it also spreads itself. Both engines run the
+same stages (`trail.judge`); `trail.rounds` says which of them a share can do alone. What a task leaves for the next one
+is Parquet in a folder of its own attempt, whose name it returns: of a task that ran twice, the attempt that Spark
+counts is the one that is read on. So results of an attempt that failed are files nobody names.
 
 A task has one core and `memory_limit` of memory; what needs more goes to files in its scratch folder. It needs the
 installed package and the lake's folder, no more: functions and values are sent to it, no state stays behind.
@@ -35,8 +36,18 @@ if TYPE_CHECKING:
     import duckdb
 
 WORK = "_work"  # the lake's folder for what tasks leave one another
+STORED = "stored"  # the relation of which FileRows are some rows
 Files = dict[str, list[str]]
-TOLD_SCHEMA = "partition int, name string, path string"
+Told = tuple[int, str, str]  # of which share, what, in which file
+TOLD_SCHEMA = "share int, name string, path string"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRows:
+    """Rows of files, to be divided by cluster and msg_id: those for which a condition holds."""
+
+    files: Sequence[str]
+    where: str = "true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +58,12 @@ class Work:
     memory_limit: str
     stages: tuple[Stage, ...] = ()
     kept: tuple[str, ...] = ()  # stages to leave for later tasks
+    divide: int = 0  # what is kept is divided by id into so many shares; 0: it is of the task's own share
     results: Mapping[str, str] = field(default_factory=dict)  # stages that are tables of the lake, and their folders
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # relations to read; without files: empty ones
-    left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # relations of which a share reads its own file
+    left: Mapping[str, tuple[tuple[str, ...], ...]] = field(
+        default_factory=dict
+    )  # of which a share reads its own files
 
 
 class Shares:
@@ -65,7 +79,7 @@ class Shares:
         stages: Sequence[Stage],
         count: int,
         *,
-        spread: Mapping[str, DataFrame],
+        spread: Mapping[str, DataFrame | FileRows],
         whole: Mapping[str, Sequence[str]],
         picked: tuple[str, DataFrame],
         results: Mapping[str, Path],
@@ -89,7 +103,7 @@ class Shares:
         if not files:
             return []
         empty: Mapping[str, tuple[str, ...]] = dict.fromkeys(trail.relations_read(stage.sql), ())
-        left = {of.name: tuple(str(file) for file in files)}
+        left = {of.name: tuple((str(file),) for file in files)}
         made = self._each(self._work([stage], results={stage.name: folder}, files=empty, left=left), len(files))
         return [Path(path) for path in made.get(stage.name, ())]
 
@@ -100,24 +114,30 @@ class Shares:
         self,
         rounds: Sequence[trail.Round],
         count: int,
-        spread: Mapping[str, DataFrame],
+        spread: Mapping[str, DataFrame | FileRows],
         whole: Mapping[str, Sequence[str]],
         picked: tuple[str, DataFrame],
         results: Mapping[str, Path],
     ) -> dict[str, list[Path]]:
         files = {name: tuple(paths) for name, paths in whole.items()}
-        left: dict[str, tuple[str, ...]] = {}
-        *earlier, feed = ((name, rows.repartition(count, "cluster", "msg_id")) for name, rows in spread.items())
-        for name, rows in earlier:
-            left[name] = tuple(self._each(self._work(kept=(name,)), count, name, rows)[name])
+        left: dict[str, tuple[tuple[str, ...], ...]] = {}
+        feeds: list[tuple[str, DataFrame]] = []
+        for name, rows in spread.items():
+            if isinstance(rows, FileRows):
+                left[name] = self._divided(name, rows, count)
+            else:
+                feeds.append((name, rows.repartition(count, "cluster", "msg_id")))
+        for name, arriving in feeds[:-1]:
+            left |= _of_shares(self._each(self._work(kept=(name,)), count, name, arriving), (name,))
         found: Files = {name: [] for name in results}
         read_later = {name for each in rounds[1:] for stage in each.shares for name in trail.relations_read(stage.sql)}
         for number, each in enumerate(rounds):
             gathered = [stage.name for stage in each.shares if stage.gathered]
-            kept = (*each.kept, feed[0]) if number == 0 and feed[0] in read_later else each.kept
+            feed = feeds[-1:] if number == 0 else []
+            kept = (*each.kept, *(name for name, _ in feed if name in read_later))
             work = self._work(each.shares, (*kept, *gathered), results, files, left)
-            told = self._each(work, count, *feed) if number == 0 else self._each(work, count)
-            left |= {name: tuple(told[name]) for name in kept}
+            told = self._each(work, count, *(feed[0] if feed else ()))
+            left |= _of_shares(told, kept)
             files |= {name: tuple(told[name]) for name in gathered}
             fold = self._work(each.whole, each.told, results, files)
             folded = self._each(fold, 1, picked[0], picked[1].repartition(1)) if number == 0 else self._each(fold, 1)
@@ -132,7 +152,7 @@ class Shares:
         kept: Sequence[str] = (),
         results: Mapping[str, Path] | None = None,
         files: Mapping[str, tuple[str, ...]] | None = None,
-        left: Mapping[str, tuple[str, ...]] | None = None,
+        left: Mapping[str, tuple[tuple[str, ...], ...]] | None = None,
     ) -> Work:
         """The work of running stages: of results those that are among them, of files those that they read."""
         names = [stage.name for stage in stages]
@@ -148,11 +168,29 @@ class Shares:
             left={name: paths for name, paths in (left or {}).items() if name in read},
         )
 
+    def _divided(self, name: str, rows: FileRows, count: int) -> tuple[tuple[str, ...], ...]:
+        """Divide rows of files by id into count shares; return the files of each. Each core takes some of the files."""
+        shares: list[list[str]] = [[] for _ in range(count)]
+        if rows.files:
+            hands = min(len(rows.files), self._spark.sparkContext.defaultParallelism)
+            stage = Stage(name, f"SELECT * FROM {STORED} WHERE {rows.where}")
+            left = {STORED: tuple(tuple(rows.files[hand::hands]) for hand in range(hands))}
+            work = replace(self._work(), stages=(stage,), kept=(name,), divide=count, left=left)
+            for share, _, path in self._told(work, hands):
+                shares[share].append(path)
+        return tuple(map(tuple, shares))
+
     def _each(self, work: Work, count: int, stream: str | None = None, rows: DataFrame | None = None) -> Files:
         """Let count tasks do the work; return the files of each relation, in the order of the tasks.
 
         rows: what the tasks get, in count partitions; they are the relation `stream`.
         """
+        files: Files = {}
+        for _, name, path in self._told(work, count, stream, rows):
+            files.setdefault(name, []).append(path)
+        return files
+
+    def _told(self, work: Work, count: int, stream: str | None = None, rows: DataFrame | None = None) -> list[Told]:
         numbers = self._spark.range(0, count, 1, count).select("id")
         if rows is None:
             told = numbers.mapInArrow(_task(work), TOLD_SCHEMA).collect()
@@ -160,12 +198,13 @@ class Shares:
             schema = to_arrow_schema(rows.schema, timezone="UTC")
             told = rows.mapInArrow(_task(work, stream, schema), TOLD_SCHEMA).collect()
             # Spark leaves out partitions of which it knows beforehand that they are empty.
-            if silent := set(range(count)) - {row.partition for row in told}:
+            if silent := set(range(count)) - {row.share for row in told}:
                 told += numbers.mapInArrow(_task(work, stream, schema, silent), TOLD_SCHEMA).collect()
-        files: Files = {}
-        for row in sorted(told):
-            files.setdefault(row.name, []).append(row.path)
-        return files
+        return sorted((row.share, row.name, row.path) for row in told)
+
+
+def _of_shares(told: Files, names: Sequence[str]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    return {name: tuple((path,) for path in told[name]) for name in names}
 
 
 def _task(
@@ -185,7 +224,7 @@ def _task(
                 pass
             arriving = iter(())
         told = [] if silent is not None and share not in silent else _done(work, share, own, stream, schema, arriving)
-        rows = [{"partition": share, "name": name, "path": path} for name, path in told]
+        rows = [{"share": of, "name": name, "path": path} for of, name, path in told]
         yield pa.RecordBatch.from_pylist(rows, schema=_told_schema())
 
     return run
@@ -193,7 +232,7 @@ def _task(
 
 def _done(
     work: Work, share: int, own: str, stream: str | None, schema: pa.Schema | None, batches: Iterator[pa.RecordBatch]
-) -> list[tuple[str, str]]:
+) -> list[Told]:
     scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     with tempfile.TemporaryDirectory(prefix="mqtrail-share-", dir=scratch) as spill:
         duck = connect(threads=1, memory_limit=work.memory_limit)
@@ -206,7 +245,7 @@ def _done(
 
 
 def _told_schema() -> pa.Schema:
-    columns: dict[str, pa.DataType] = {"partition": pa.int32(), "name": pa.string(), "path": pa.string()}
+    columns: dict[str, pa.DataType] = {"share": pa.int32(), "name": pa.string(), "path": pa.string()}
     return pa.schema(columns)
 
 
@@ -218,9 +257,9 @@ def do(
     stream: str | None,
     schema: pa.Schema | None,
     batches: Iterator[pa.RecordBatch],
-) -> list[tuple[str, str]]:
-    """Run a task's stages; return the name and path of each file it left. own: a name no other attempt has."""
-    for name, paths in ({**work.files} | {name: (paths[share],) for name, paths in work.left.items()}).items():
+) -> list[Told]:
+    """Run a task's stages; return what each file it left is. own: a name no other attempt has."""
+    for name, paths in ({**work.files} | {name: paths[share] for name, paths in work.left.items()}).items():
         rows = f"SELECT * FROM {parquet_of(paths)}" if paths else f"SELECT {_nulls(name)} WHERE false"
         duck.execute(f"CREATE TEMP VIEW {name} AS {rows}")
     stages = work.stages
@@ -236,18 +275,32 @@ def do(
             duck.register("arriving", arriving)
             duck.execute(f"CREATE TEMP TABLE {stream} AS SELECT * FROM arriving")
     trail.run(DuckEngine(duck), stages)
-    told = []
+    told: list[Told] = []
     folder = Path(work.folder) / own
     if work.kept:
         folder.mkdir(parents=True)
     for name in work.kept:
-        path = folder / f"{name}.parquet"
-        duck.execute(f"COPY {name} TO '{quoted(path)}' (FORMAT parquet)")
-        told.append((name, str(path)))
+        told += _divide(duck, name, folder, work.divide) if work.divide else [(share, name, _keep(duck, name, folder))]
     for name, target in work.results.items():
         files = copy_hours(duck, f"SELECT * FROM {name}", Path(target) / own, TABLES[name])
-        told += [(name, str(path)) for path in files]
+        told += [(share, name, str(path)) for path in files]
     return told
+
+
+def _keep(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> str:
+    path = folder / f"{name}.parquet"
+    duck.execute(f"COPY {name} TO '{quoted(path)}' (FORMAT parquet)")
+    return str(path)
+
+
+def _divide(duck: duckdb.DuckDBPyConnection, name: str, folder: Path, count: int) -> list[Told]:
+    """Write a file for each share that rows fall into, by their cluster and msg_id."""
+    target = folder / name
+    duck.execute(
+        f"COPY (SELECT *, hash(cluster, msg_id) % {count} AS share FROM {name}) TO '{quoted(target)}' "
+        "(FORMAT parquet, COMPRESSION lz4, PARTITION_BY (share))"
+    )
+    return [(int(path.parent.name.partition("=")[2]), name, str(path)) for path in target.rglob("*.parquet")]
 
 
 def _nulls(name: str) -> str:
