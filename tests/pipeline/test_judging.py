@@ -1,0 +1,84 @@
+"""A judgement that dies between its commits is finished by the next one, and gold is as if nothing had happened."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+from tests.pipeline.test_ingest import HOUR_0_MS, Reader, fill
+
+from mqtrail import trail
+from mqtrail.lake import Lake, parquet_of
+from mqtrail.pipeline.files import Committer
+from mqtrail.pipeline.hours import JudgedHours
+from mqtrail.pipeline.judging import RESULTS, Judge
+
+AS_OF_MS = HOUR_0_MS + 120_000
+
+
+class Crash(Exception):
+    """The process died here."""
+
+
+class Gold:
+    """The judging part of a job on a lake, by a process that may die."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.lake = Lake.create(folder)
+        self.committer = Committer(self.lake)
+        self.hours = JudgedHours(folder / "hours.json")
+        self.judge = Judge(spark, self.lake, self.committer, self.hours, trail.Settings())
+
+    def die_before(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Die before a table's commit, or before the hours are noted as judged."""
+        if name == "hours":
+            monkeypatch.setattr(self.hours, "judged", _die)
+            return
+        commit = self.committer.commit
+
+        def until_then(relation: trail.Relation, *rest: Any, **more: Any) -> None:
+            if relation.name == name:
+                _die()
+            commit(relation, *rest, **more)
+
+        monkeypatch.setattr(self.committer, "commit", until_then)
+
+    def rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        self.lake.refresh()
+        return {
+            relation.name: sorted(
+                duckdb.sql(f"SELECT * FROM {parquet_of(paths)}").fetchall() if paths else [], key=repr
+            )
+            for relation in RESULTS
+            for paths in [self.lake[relation.name].paths()]
+        }
+
+
+def _die(*_: Any) -> None:
+    raise Crash
+
+
+def test_a_crash_between_commits(
+    spark: SparkSession, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two commits, and after the last one before the hours are noted."""
+    reader = Reader(spark, tmp_path, cluster, monkeypatch)
+    fill(cluster)
+    reader.run()
+    points = ("verdicts", "hours")
+    for point in points:
+        shutil.copytree(tmp_path / "lake", tmp_path / point)
+    whole = Gold(spark, tmp_path / "lake")
+    assert whole.judge.run(AS_OF_MS) == 6
+    wanted = whole.rows()
+    assert all(wanted.values())
+    for point in points:
+        crashing = Gold(spark, tmp_path / point)
+        crashing.die_before(point, monkeypatch)
+        with pytest.raises(Crash):
+            crashing.judge.run(AS_OF_MS)
+        again = Gold(spark, tmp_path / point)
+        again.judge.run(AS_OF_MS)
+        assert again.rows() == wanted, point
