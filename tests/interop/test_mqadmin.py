@@ -122,8 +122,13 @@ def test_update_topic(seen: Seen) -> None:
 
 
 def test_consumer_progress(seen: Seen) -> None:
-    """Nothing is left to consume, queue by queue, and in the overview."""
-    rows = [row for row in seen.rows("consumerProgress", "-g", GROUP) if row[0] == TOPIC]
+    """Nothing is left to consume, queue by queue, and in the overview, once the client committed (first after 10 s)."""
+
+    def progress() -> list[list[str]]:
+        return [row for row in seen.rows("consumerProgress", "-g", GROUP) if row[0] == TOPIC]
+
+    wait_until(lambda: sum(int(row[4]) for row in progress()) == 2, "the consumer's first commit", 60, 0.5)
+    rows = progress()
     assert [row[2] for row in rows] == ["0", "1", "2", "3"]
     assert sum(int(row[3]) for row in rows) == sum(int(row[4]) for row in rows) == 2
     [overview] = [row for row in seen.rows("consumerProgress") if row[0] == GROUP]
