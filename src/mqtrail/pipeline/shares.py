@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 WORK = "_work"  # the lake's folder for what tasks leave one another
 STORED = "stored"  # the relation of which FileRows are some rows
+DIVIDE_ROWS_MAX = 100_000  # rows that a dividing task holds, of all shares together, before it writes some
 Files = dict[str, list[str]]
 Told = tuple[int, str, str]  # of which share, what, in which file
 TOLD_SCHEMA = "share int, name string, path string"
@@ -61,9 +62,8 @@ class Work:
     divide: int = 0  # what is kept is divided by id into so many shares; 0: it is of the task's own share
     results: Mapping[str, str] = field(default_factory=dict)  # stages that are tables of the lake, and their folders
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # relations to read; without files: empty ones
-    left: Mapping[str, tuple[tuple[str, ...], ...]] = field(
-        default_factory=dict
-    )  # of which a share reads its own files
+    # Relations of which a share reads its own files.
+    left: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
 
 class Shares:
@@ -169,10 +169,11 @@ class Shares:
         )
 
     def _divided(self, name: str, rows: FileRows, count: int) -> tuple[tuple[str, ...], ...]:
-        """Divide rows of files by id into count shares; return the files of each. Each core takes some of the files."""
+        """Divide rows of files by id into count shares; return the files of each. As many tasks as shares, if there are
+        as many files."""
         shares: list[list[str]] = [[] for _ in range(count)]
         if rows.files:
-            hands = min(len(rows.files), self._spark.sparkContext.defaultParallelism)
+            hands = min(len(rows.files), count)
             stage = Stage(name, f"SELECT * FROM {STORED} WHERE {rows.where}")
             left = {STORED: tuple(tuple(rows.files[hand::hands]) for hand in range(hands))}
             work = replace(self._work(), stages=(stage,), kept=(name,), divide=count, left=left)
@@ -296,6 +297,7 @@ def _keep(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> str:
 def _divide(duck: duckdb.DuckDBPyConnection, name: str, folder: Path, count: int) -> list[Told]:
     """Write a file for each share that rows fall into, by their cluster and msg_id."""
     target = folder / name
+    duck.execute(f"SET partitioned_write_flush_threshold = {max(1, DIVIDE_ROWS_MAX // count)}")
     duck.execute(
         f"COPY (SELECT *, hash(cluster, msg_id) % {count} AS share FROM {name}) TO '{quoted(target)}' "
         "(FORMAT parquet, COMPRESSION lz4, PARTITION_BY (share))"
