@@ -17,3 +17,14 @@ def test_a_second_session_is_refused(spark: SparkSession) -> None:
     """Settings of a session that is already there would win in silence."""
     with pytest.raises(RuntimeError, match="already active"), spark_session():
         pass
+
+
+@pytest.mark.parametrize("error", [EOFError(), ConnectionResetError(), ValueError("odd")])
+def test_a_jvm_that_hangs_up(spark: SparkSession, capsys: pytest.CaptureFixture[str], error: Exception) -> None:
+    """The end of a connection is nothing to print at an operator, all else is."""
+    server = getattr(spark.sparkContext, "_accumulatorServer")  # noqa: B009
+    try:
+        raise error
+    except Exception:
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert ("odd" in capsys.readouterr().err) == isinstance(error, ValueError)

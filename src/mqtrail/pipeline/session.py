@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import socketserver
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from mqtrail.pipeline.java import find_java, wrap_java
@@ -99,6 +102,7 @@ def spark_session(config: SessionConfig | None = None) -> Iterator[SparkSession]
     scratch = Path(tempfile.mkdtemp(prefix="mqtrail-spark-", dir=config.scratch))
     try:
         spark = _start(config, scratch)
+        _let_the_jvm_go(spark)
         try:
             yield spark
         finally:
@@ -130,6 +134,22 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
     variables = {"JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)), "PYSPARK_PYTHON": sys.executable}
     with _environment(variables):
         return builder.getOrCreate()
+
+
+def _let_the_jvm_go(spark: SparkSession) -> None:
+    """Say nothing when the JVM hangs up on PySpark's server of counters: a signal to the process group ends both.
+
+    The server would print the lost connection as an unhandled exception. Whoever needed the JVM is told by py4j.
+    """
+    server: socketserver.BaseServer | None = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        told = server.handle_error
+
+        def handle_error(request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exception(), (OSError, EOFError, PySparkRuntimeError)):
+                told(request, client_address)
+
+        server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 @contextmanager
