@@ -25,6 +25,6 @@ def test_a_jvm_that_hangs_up(spark: SparkSession, capsys: pytest.CaptureFixture[
     server = getattr(spark.sparkContext, "_accumulatorServer")  # noqa: B009
     try:
         raise error
-    except Exception:
+    except type(error):
         server.handle_error(None, ("127.0.0.1", 1))
     assert ("odd" in capsys.readouterr().err) == isinstance(error, ValueError)
