@@ -139,8 +139,8 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
 def _let_the_jvm_go(spark: SparkSession) -> None:
     """Say nothing when the JVM hangs up on PySpark's server of counters: a signal to the process group ends both.
 
-    The server would print the lost connection as an unhandled exception. Whoever needed the JVM is told by py4j. PySpark
-    makes the server itself and names no class to give it, so its method is replaced.
+    The server would print the lost connection as an unhandled exception. Whoever needed the JVM is told by py4j.
+    PySpark makes the server itself and names no class to give it, so its method is replaced.
     """
     server: socketserver.BaseServer | None = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
