@@ -25,10 +25,12 @@ from mqtrail.wire import (
     retry_topic,
 )
 from tests.sim.checker import check
-from tests.sim.clients import Consumer, Producer, note_read
-from tests.sim.cluster import GROUPS, TOPIC
-from tests.sim.history import History
+from tests.sim.clients import note_read, place_of
+from tests.sim.cluster import CONCURRENT, TOPIC
+from tests.sim.consumers import Consumer
+from tests.sim.history import Ended, History
 from tests.sim.network import Network
+from tests.sim.producers import Producer
 from tests.sim.servers import DELAY_LEVELS
 
 from .real import RealEngine, RealNetwork
@@ -138,7 +140,7 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
     """
     folder.mkdir(parents=True, exist_ok=True)
     engine, network = RealEngine(seed), cast(Network, RealNetwork())
-    history = History(sync_flush=sync_flush, groups={TOPIC: GROUPS})
+    history = History(sync_flush=sync_flush, groups={TOPIC: CONCURRENT})
     async with KilledNode(folder / "data", folder / "node.log", sync_flush=sync_flush) as node:
         await node.start()
         await create_topic(node.broker, TOPIC)
@@ -148,7 +150,7 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
         ]
         consumers = [
             Consumer(engine, network, history, f"{group}-{number}", node.namesrv, group, TOPIC)
-            for group in GROUPS
+            for group in CONCURRENT
             for number in range(2)
         ]
         for _ in range(rounds):
@@ -157,7 +159,7 @@ async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int)
                 await asyncio.sleep(0.02)
             await asyncio.sleep(engine.between(*LOAD_S))
             await node.end(signal.SIGKILL)
-            history.ends[BROKER] = history.ends.get(BROKER, 0) + 1
+            history.ends.append(Ended(engine.now_ms, BROKER))
             await node.start()
         for producer in producers:
             producer.stopped = True
@@ -191,7 +193,7 @@ async def create_topic(broker: str, topic: str) -> None:
 
 async def _audit(broker: str, history: History, engine: RealEngine) -> None:
     pool = ConnectionPool()
-    for topic in (TOPIC, *(name for group in GROUPS for name in (retry_topic(group), dlq_topic(group)))):
+    for topic in (TOPIC, *(name for group in CONCURRENT for name in (retry_topic(group), dlq_topic(group)))):
         for queue_id in range(QUEUES):
             offset = 0
             while True:
@@ -201,6 +203,6 @@ async def _audit(broker: str, history: History, engine: RealEngine) -> None:
                 if reply.code != ResponseCode.SUCCESS:
                     break
                 for message in decode_records(reply.body):
-                    note_read(history, engine.now_ms, "audit", BROKER, message)
+                    note_read(history, engine.now_ms, "audit", place_of(BROKER, message), message)
                 offset = int(reply.ext["nextBeginOffset"])
     await pool.close()

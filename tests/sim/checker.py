@@ -2,9 +2,8 @@
 
     problems = check(history)      # [] when every promise was kept
 
-Promises (docs/design/store.md): kill -9 takes nothing that was acknowledged; a power cut takes nothing under
-SYNC_FLUSH, and under ASYNC_FLUSH only what was acknowledged since the last flush that succeeded began.
-After jepsen's checker of Kafka (tests/kafka.clj).
+Here stand the rules for every cluster, 1 to 8 of docs/design/simulation.md; those of one kind of consumer have modules
+of their own. After jepsen's checker of Kafka (tests/kafka.clj).
 """
 
 from collections import defaultdict
@@ -12,7 +11,9 @@ from collections.abc import Iterator
 
 from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX
 
-from .history import Handled, History, Place, Read, Sent
+from .check_order import OrderChecker
+from .facts import Facts
+from .history import Handled, History, Place, Read
 
 CLOCK_SLACK_MS = 1.0  # clocks show whole ms
 TIMER_SLACK_MS = 1_000.0  # a timer's time is cut to the second before it, as Apache cuts it
@@ -20,21 +21,16 @@ TIMER_SLACK_MS = 1_000.0  # a timer's time is cut to the second before it, as Ap
 
 def check(history: History) -> list[str]:
     """Return every broken promise, in words."""
-    return [*_Checker(history).problems()]
+    facts = Facts(history)
+    rules = (_Checker(facts).problems, OrderChecker(facts).problems)
+    return [problem for rule in rules for problem in rule()]
 
 
 class _Checker:
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self._audit = [read for read in history.reads if read.reader == "audit"]
-        self._kept: dict[int, list[Read]] = defaultdict(list)  # number -> copies in its own topic at the end
-        for read in self._audit:
-            if read.number is not None and not read.place.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-                self._kept[read.number].append(read)
-        self._retried: dict[tuple[str, int], list[Read]] = defaultdict(list)  # (group, number) -> copies for a retry
-        for read in self._audit:
-            if read.number is not None and read.place.topic.startswith(RETRY_PREFIX):
-                self._retried[read.place.topic.removeprefix(RETRY_PREFIX), read.number].append(read)
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._history = facts.history
+        self._audit, self._kept = facts.audit, facts.kept
 
     def problems(self) -> Iterator[str]:
         yield from self._only_what_was_sent()
@@ -45,22 +41,6 @@ class _Checker:
         yield from self._all_handled()
         yield from self._offsets_behind()
         yield from self._never_early()
-
-    # What may be lost.
-
-    def _safe(self, broker: str, at_ms: float, waits: bool = True) -> bool:
-        """Whether what the broker acknowledged at that time had to survive all that came."""
-        if self._history.sync_flush and waits:
-            return True
-        for cut in self._history.lost:
-            if cut.broker == broker and cut.at_ms >= at_ms:
-                flushed = (f for f in self._history.flushed if f.broker == broker)
-                if not any(at_ms < f.began_ms and f.at_ms <= cut.at_ms for f in flushed):
-                    return False
-        return True
-
-    def _had_to_be_kept(self, sent: Sent) -> bool:
-        return sent.acked_ms is not None and self._safe(sent.acked_by, sent.acked_ms, sent.waits)
 
     # The promises.
 
@@ -84,14 +64,14 @@ class _Checker:
         ]
         for at_ms, place, number, waits in sorted(bound, key=lambda one: one[0]):
             before = known.get(place)
-            if before is not None and before[0] != number and self._safe(place.broker, before[1]):
+            if before is not None and before[0] != number and self._facts.safe(place.broker, before[1]):
                 yield f"{place} was {before[0]} at {before[1]:.0f} ms and is {number} at {at_ms:.0f} ms"
             if waits or not self._history.sync_flush:  # under SYNC_FLUSH what did not wait for the flush may still go
                 known[place] = (number, at_ms)
 
     def _nothing_lost(self) -> Iterator[str]:
         for sent in self._history.sent.values():
-            if sent.in_transaction or not self._had_to_be_kept(sent) or self._kept.get(sent.number):
+            if sent.in_transaction or not self._facts.had_to_be_kept(sent) or self._kept.get(sent.number):
                 continue
             kind = f"delayed {sent.delay_ms} ms, " if sent.delay_ms else ""
             yield f"{sent.number} is lost: {kind}acked at {sent.acked_ms:.0f} ms by {sent.acked_by}, {sent.place}"
@@ -121,13 +101,13 @@ class _Checker:
             if sent.decided != "commit" or sent.decided_ms is None or sent.decided_ms > read.at_ms:
                 yield f"{read.reader} read {sent.number} of a transaction ({sent.decided or 'open'}) at {read.place}"
         for sent in self._history.sent.values():
-            owed = sent.in_transaction and sent.decided == "commit" and self._had_to_be_kept(sent)
+            owed = sent.in_transaction and sent.decided == "commit" and self._facts.had_to_be_kept(sent)
             if owed and not self._kept.get(sent.number):
                 yield f"{sent.number} was committed and is lost, acknowledged at {sent.acked_ms:.0f} ms"
 
         # A send may leave a half message for each attempt, and two where its frame was doubled. A check puts a half
         # message back and notes later that the old one is done: a process that ends in between leaves both.
-        ends = sum(self._history.ends.values())
+        ends = len(self._history.ends)
         for number, copies in self._kept.items():
             sent = self._history.sent.get(number)
             if sent is not None and sent.in_transaction and len(copies) > 2 * sent.attempts * 2**ends:
@@ -138,30 +118,17 @@ class _Checker:
         done = {(one.group, one.number) for one in self._history.handled if one.as_ == "done"}
         dead = {(read.place.topic.removeprefix(DLQ_PREFIX), read.number) for read in self._audit}
         for one in self._history.handled:
-            if one.as_ == "sent back" and not self._safe(one.place.broker, one.at_ms):
+            if one.as_ == "sent back" and not self._facts.safe(one.place.broker, one.at_ms):
                 done.add((one.group, one.number))  # its copy could be lost with what was not flushed
         for number, reads in self._kept.items():
             for group in self._history.groups.get(reads[0].place.topic, ()):
-                copies = reads + self._retried[group, number]
-                if (group, number) not in done and (group, number) not in dead and not self._reused(group, copies):
+                copies = reads + self._facts.retried[group, number]
+                if (
+                    (group, number) not in done
+                    and (group, number) not in dead
+                    and not self._facts.reused(group, copies)
+                ):
                     yield f"{group} is not done with {number}, which is at {reads[0].place}"
-
-    def _reused(self, group: str, copies: list[Read]) -> bool:
-        """Whether a message got a place that a power cut had freed after the group had read it, or one behind it.
-
-        Under ASYNC_FLUSH alone: a consumer that lives on may then ask for what comes after it. No broker can know.
-        """
-        if self._history.sync_flush:
-            return False
-        return any(
-            read.reader == group
-            and read.place[:3] == copy.place[:3]
-            and read.place.offset >= copy.place.offset
-            and any(cut.broker == read.place.broker and cut.at_ms >= read.at_ms for cut in self._history.lost)
-            and not self._safe(read.place.broker, read.at_ms)
-            for copy in copies
-            for read in self._history.reads
-        )
 
     def _offsets_behind(self) -> Iterator[str]:
         handled: dict[tuple[str, Place], float] = {}
@@ -172,7 +139,7 @@ class _Checker:
             handled[key] = min(handled.get(key, one.at_ms), one.at_ms)
         acked: dict[tuple[str, str, int], list[tuple[Place, float, int]]] = defaultdict(list)
         for sent in self._history.sent.values():
-            if sent.place is not None and sent.acked_ms is not None and self._had_to_be_kept(sent):
+            if sent.place is not None and sent.acked_ms is not None and self._facts.had_to_be_kept(sent):
                 acked[sent.place[:3]].append((sent.place, sent.acked_ms, sent.number))
         for seen in self._history.offsets:
             for place, acked_ms, number in acked[seen.broker, seen.topic, seen.queue_id]:
@@ -189,7 +156,7 @@ class _Checker:
             if sent is None or not sent.delay_ms or read.place.topic != sent.topic:
                 continue
             early_ms = sent.at_ms + sent.delay_ms - read.at_ms - (TIMER_SLACK_MS if sent.is_timer else 0)
-            if early_ms > self._set_forward(read.place.broker, sent.at_ms, read.at_ms) + CLOCK_SLACK_MS:
+            if early_ms > self._facts.set_forward(read.place.broker, sent.at_ms, read.at_ms) + CLOCK_SLACK_MS:
                 yield f"{read.reader} read {sent.number} at {read.place} {early_ms:.0f} ms before its delay was over"
         first: dict[tuple[str, int, int], Read] = {}
         for read in self._history.reads:
@@ -200,7 +167,7 @@ class _Checker:
             asked = [one for one in all_asked[group, number] if one.at_ms < read.at_ms]
             least = min((one.due_ms for one in asked), default=0.0)
             since = min((one.at_ms for one in asked), default=0.0)
-            if least - read.at_ms > self._set_forward(read.place.broker, since, read.at_ms) + CLOCK_SLACK_MS:
+            if least - read.at_ms > self._facts.set_forward(read.place.broker, since, read.at_ms) + CLOCK_SLACK_MS:
                 yield f"{group} got {number} back at {read.place} {least - read.at_ms:.0f} ms early"
 
     def _asked_back(self) -> dict[tuple[str, int], list[Handled]]:
@@ -225,11 +192,3 @@ class _Checker:
             for number in numbers:
                 asked[one.group, number].append(one)
         return asked
-
-    def _set_forward(self, broker: str, from_ms: float, to_ms: float) -> float:
-        """By how much the broker's clock was set forward meanwhile, and so went faster than time."""
-        return sum(
-            jump.by_ms
-            for jump in self._history.jumps
-            if jump.broker == broker and jump.by_ms > 0 and from_ms <= jump.at_ms <= to_ms
-        )

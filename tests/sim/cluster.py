@@ -1,5 +1,8 @@
 """One seeded life of a whole cluster: what goes wrong when, until all is calm, and then what is left of it."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from mqtrail.wire import (
     Host,
     Peer,
@@ -15,15 +18,19 @@ from mqtrail.wire import (
 )
 from tests.store.hard_disk import Rates
 
-from .clients import Consumer, Producer, note_read
+from .clients import note_read, place_of
+from .consumers import Consumer, Member
 from .engine import Engine
 from .history import History
 from .network import Network, NetworkRates
-from .servers import Faults, SimBroker, SimNameServer
+from .ordered import OrderedConsumer
+from .producers import Producer
+from .servers import LOCK_TTL_MS, Faults, SimBroker, SimNameServer
 
 NAMESRV = "10.0.1.1:9876"
 TOPIC = "orders"
-GROUPS = ("payments", "stock")
+CONCURRENT = ("payments", "stock")
+KINDS: dict[str, type[Member]] = {**dict.fromkeys(CONCURRENT, Consumer), "ledger": OrderedConsumer}
 TROUBLE_MS = 14_000.0  # how long things go wrong
 CALM_MS = 45_000.0  # how long the cluster has to come to an end with everything
 AUDITOR = PeerId(1 << 30)
@@ -31,16 +38,22 @@ AUDIT_TRIES = 3  # damage that is found then is named, and mended, one record at
 
 
 class Cluster:
-    """A name server, one or two brokers, producers and consumers. Subclasses and arguments plant bugs."""
+    """A name server, one or two brokers, producers and consumers. Subclasses and arguments plant bugs.
+
+    KINDS: the groups there may be, and what their members are. A life has some of them.
+    """
 
     BROKER: type[SimBroker] = SimBroker
-    CONSUMER: type[Consumer] = Consumer
+    KINDS: ClassVar[Mapping[str, type[Member]]] = KINDS
 
     def __init__(self, seed: int, *, tells: bool = False) -> None:
         self.engine = engine = Engine(seed, tells=tells)
         chance = engine.chance
         self.network = Network(engine)
-        self.history = History(sync_flush=chance.random() < 0.6, groups={TOPIC: GROUPS})
+        self.groups = sorted(chance.sample(sorted(self.KINDS), min(len(self.KINDS), chance.choice((2, 2, 3)))))
+        self.history = History(
+            sync_flush=chance.random() < 0.6, groups={TOPIC: tuple(self.groups)}, lock_ttl_ms=LOCK_TTL_MS
+        )
         self.namesrv = SimNameServer(engine, self.network, NAMESRV)
         self.brokers = [
             self.BROKER(
@@ -63,8 +76,9 @@ class Cluster:
         )
         self.producers = [self._producer(number) for number in range(2)]
         self._members = 0
-        self.consumers = [self._consumer(group) for group in GROUPS for _ in range(chance.choice((1, 2)))]
-        engine.tell(f"seed {seed}: {'SYNC' if self.history.sync_flush else 'ASYNC'}_FLUSH, {len(self.brokers)} brokers")
+        self.consumers = [self._consumer(group) for group in self.groups for _ in range(chance.choice((1, 2)))]
+        mode = "SYNC" if self.history.sync_flush else "ASYNC"
+        engine.tell(f"seed {seed}: {mode}_FLUSH, {len(self.brokers)} brokers, {', '.join(self.groups)}")
 
     def faults(self) -> Faults:
         """Draw what a machine suffers from: most suffer from little at a time, so that what is wrong is seen."""
@@ -87,10 +101,10 @@ class Cluster:
     def _producer(self, number: int) -> Producer:
         return Producer(self.engine, self.network, self.history, f"producer-{number}", NAMESRV, TOPIC)
 
-    def _consumer(self, group: str) -> Consumer:
+    def _consumer(self, group: str) -> Member:
         self._members += 1
         name = f"{group}-{self._members}"
-        return self.CONSUMER(self.engine, self.network, self.history, name, NAMESRV, group, TOPIC)
+        return self.KINDS[group](self.engine, self.network, self.history, name, NAMESRV, group, TOPIC)
 
     def live(self) -> History:
         """Go through it all; return what was seen."""
@@ -142,7 +156,7 @@ class Cluster:
     def _audit(self, broker: SimBroker) -> None:
         """Read every queue of the topics that users see."""
         assert broker.life is not None, f"{broker.name} did not come up again, seed={self.engine.seed}"
-        for topic in (TOPIC, *(name for group in GROUPS for name in (retry_topic(group), dlq_topic(group)))):
+        for topic in (TOPIC, *(name for group in self.groups for name in (retry_topic(group), dlq_topic(group)))):
             for queue_id in range(4):
                 self._audit_queue(broker, topic, queue_id)
 
@@ -167,5 +181,5 @@ class Cluster:
                 offset = next_offset
                 continue
             for message in decode_records(reply.body):
-                note_read(self.history, self.engine.now_ms, "audit", broker.name, message)
+                note_read(self.history, self.engine.now_ms, "audit", place_of(broker.name, message), message)
             offset = int(reply.ext["nextBeginOffset"])

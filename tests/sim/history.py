@@ -4,6 +4,7 @@ Messages are known by the number in their body. Times are virtual ms. A place is
 """
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 
@@ -45,6 +46,7 @@ class Read:
     number: int | None  # None: the body is none that anybody sent
     physical: int
     reconsume_times: int
+    stored_ms: int = 0  # by the broker's clock, from 0 as all times here
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Handled:
     number: int
     as_: str
     due_ms: float = 0.0  # of what was asked back: not to be seen again before
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,72 @@ class OffsetSeen:
     topic: str
     queue_id: int
     offset: int
+
+
+@dataclass(slots=True, eq=False)
+class Worked:
+    """One go at a message by a member that has to keep the order of its queue. to_ms: infinite while it is at it."""
+
+    group: str
+    member: str
+    place: Place
+    number: int
+    from_ms: float
+    to_ms: float = inf
+
+
+@dataclass(slots=True, eq=False)
+class Locked:
+    """A lock of a queue as the member knows it: asked for, told of, and trusted until then."""
+
+    group: str
+    member: str
+    broker: str
+    topic: str
+    queue_id: int
+    asked_ms: float
+    from_ms: float
+    until_ms: float
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """One handle of a popped message. Told of at at_ms, None: asked for, and nobody knows whether it was made.
+
+    visible_ms: when the message comes again, by the broker's clock; the least it can be where nobody knows.
+    """
+
+    asked_ms: float
+    at_ms: float | None
+    visible_ms: float
+    ended_ms: float | None = None  # when the broker said that it took the ack, or the change that made another handle
+
+
+@dataclass(slots=True, eq=False)
+class Popped:
+    """A message that a member was given by a pop. in_order: the queue is closed until it is acknowledged."""
+
+    group: str
+    member: str
+    place: Place
+    number: int
+    reconsume_times: int
+    in_order: bool
+    at_ms: float
+    claims: list[Claim] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Where a broadcasting member begins in a queue: for the first time, asked and told when; or again, as it knows."""
+
+    member: str
+    broker: str
+    topic: str
+    queue_id: int
+    offset: int
+    asked_ms: float
+    at_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +159,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a broker's process, whatever the reason."""
+
+    at_ms: float
+    broker: str
+
+
+@dataclass(frozen=True, slots=True)
 class Jump:
     """A broker's clock that was set, by so many ms."""
 
@@ -100,7 +177,11 @@ class Jump:
 
 @dataclass(slots=True)
 class History:
-    """See the module. sync_flush: what the brokers promise. groups: subscriber groups, by topic."""
+    """See the module. sync_flush: what the brokers promise. groups: subscriber groups that share queues, by topic.
+
+    broadcasts: members of broadcasting groups that lived to the end, with their topics. lock_ttl_ms: how long a lock
+    of a queue lasts at a broker.
+    """
 
     sync_flush: bool
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -110,6 +191,12 @@ class History:
     offsets: list[OffsetSeen] = field(default_factory=list)
     flushed: list[Flushed] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
-    ends: dict[str, int] = field(default_factory=dict)  # of processes, by broker
+    ends: list[Ended] = field(default_factory=list)
     jumps: list[Jump] = field(default_factory=list)
+    worked: list[Worked] = field(default_factory=list)
+    locked: list[Locked] = field(default_factory=list)
+    lock_ttl_ms: float = 0.0
+    popped: list[Popped] = field(default_factory=list)
+    begun: list[Begun] = field(default_factory=list)
+    broadcasts: dict[str, str] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)  # damage that was told of

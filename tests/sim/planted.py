@@ -3,15 +3,18 @@
 Each is a cluster with one part replaced, and what the checker must say of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mqtrail.broker import Broker
+from mqtrail.broker.locks import LockTable
 from mqtrail.store import CommitLogStore
+from mqtrail.wire import MessageExt, MessageQueue
 
-from .clients import Consumer, Work
-from .cluster import Cluster
+from .cluster import CONCURRENT, Cluster
+from .consumers import Consumer, Member, Work
+from .ordered import OrderedConsumer
 from .servers import SimBroker
 
 
@@ -58,6 +61,29 @@ class HastyConsumer(Consumer):
         work.open.clear()
 
 
+class LavishLocks(LockTable):
+    """Lets everybody have every lock."""
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
+        wanted = [*queues]
+        for queue in wanted:
+            self._locks.get(group, {}).pop(queue, None)
+        return super().lock(group, client_id, wanted, now_ms)
+
+
+class LavishBroker(Broker):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.locks.__class__ = LavishLocks
+
+
+class ImpatientConsumer(OrderedConsumer):
+    """Turns to the newest message that it has."""
+
+    def choose(self, work: Work) -> MessageExt:
+        return work.open[max(work.open)]
+
+
 class UnsyncedMachine(SimBroker):
     STORE = UnsyncedStore
 
@@ -72,6 +98,10 @@ class HastyMachine(SimBroker):
 
 class CarelessMachine(SimBroker):
     CORE = CarelessBroker
+
+
+class LavishMachine(SimBroker):
+    CORE = LavishBroker
 
 
 class Unsynced(Cluster):
@@ -91,7 +121,16 @@ class Careless(Cluster):
 
 
 class HastyOffsets(Cluster):
-    CONSUMER = HastyConsumer
+    KINDS: ClassVar[Mapping[str, type[Member]]] = dict.fromkeys(CONCURRENT, HastyConsumer)
+
+
+class SharedQueues(Cluster):
+    BROKER = LavishMachine
+    KINDS: ClassVar[Mapping[str, type[Member]]] = dict.fromkeys(("ledger", "journal"), OrderedConsumer)
+
+
+class Disorder(Cluster):
+    KINDS: ClassVar[Mapping[str, type[Member]]] = {"ledger": ImpatientConsumer}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,5 +147,7 @@ PLANTED = (
     Planted("wrong recovery point", Forgetful, "is lost"),
     Planted("lost op message", Careless, "was committed"),
     Planted("offset before processing", HastyOffsets, "was not done with"),
+    Planted("lock for two", SharedQueues, "were at work on"),
+    Planted("out of order", Disorder, "before it was done with"),
     Planted("early delay", HastyDelays, "before its delay was over"),
 )

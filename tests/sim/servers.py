@@ -35,7 +35,7 @@ from mqtrail.wire import (
 from tests.store.hard_disk import HardDisk, HardFile, PowerCut, Rates
 
 from .engine import START_MS, Engine
-from .history import Flushed, History, Jump, Lost
+from .history import Ended, Flushed, History, Jump, Lost
 from .network import Link, Network
 
 DELAY_LEVELS = "1s 2s 3s 5s 8s"
@@ -50,6 +50,7 @@ STORE = CommitLogConfig(
     message_delay_level=DELAY_LEVELS,
 )
 FLUSH_MS, QUEUES_MS, INDEX_MS, REGISTER_MS, EXPIRE_MS = 500.0, 1_000.0, 200.0, 5_000.0, 2_000.0
+LOCK_TTL_MS = 9_000  # of a queue, renewed by ordered consumers
 QUEUES = 2  # of the topic on each broker
 POWER_SHARE = 0.6  # of the ends of a broker's process that take the machine's power along
 
@@ -150,6 +151,7 @@ class SimBroker:
             transaction_timeout_ms=2_000,
             transaction_check_ms=2_000,
             transaction_op_delay_ms=500,
+            lock_ttl_ms=LOCK_TTL_MS,
         )
         self.skew_ms = 0
         self.life: Life | None = None
@@ -245,7 +247,7 @@ class SimBroker:
         if life is not None:
             life.end()
         self.disk.stop(power=power)
-        self.history.ends[self.name] = self.history.ends.get(self.name, 0) + 1
+        self.history.ends.append(Ended(self.engine.now_ms, self.name))
         if power:
             self.history.lost.append(Lost(self.engine.now_ms, self.name))
         if self.engine.happens(self.faults.rot):

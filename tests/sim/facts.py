@@ -1,0 +1,86 @@
+"""What a history says once it is looked through: what is left at the end, and what faults explain.
+
+Promises (docs/design/store.md): kill -9 takes nothing that was acknowledged; a power cut takes nothing under
+SYNC_FLUSH, and under ASYNC_FLUSH only what was acknowledged since the last flush that succeeded began.
+"""
+
+from collections import defaultdict
+
+from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX
+
+from .history import History, Read, Sent
+
+
+class Facts:
+    """The end of a history, and excuses."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.audit = [read for read in history.reads if read.reader == "audit"]
+        self.kept: dict[int, list[Read]] = defaultdict(list)  # number -> copies in its own topic at the end
+        self.retried: dict[tuple[str, int], list[Read]] = defaultdict(list)  # (group, number) -> copies for a retry
+        for read in self.audit:
+            if read.number is None:
+                continue
+            if read.place.topic.startswith(RETRY_PREFIX):
+                self.retried[read.place.topic.removeprefix(RETRY_PREFIX), read.number].append(read)
+            elif not read.place.topic.startswith(DLQ_PREFIX):
+                self.kept[read.number].append(read)
+
+    # What may be lost.
+
+    def safe(self, broker: str, at_ms: float, waits: bool = True) -> bool:
+        """Whether what the broker acknowledged at that time had to survive all that came."""
+        if self.history.sync_flush and waits:
+            return True
+        for cut in self.history.lost:
+            if cut.broker == broker and cut.at_ms >= at_ms:
+                flushed = (f for f in self.history.flushed if f.broker == broker)
+                if not any(at_ms < f.began_ms and f.at_ms <= cut.at_ms for f in flushed):
+                    return False
+        return True
+
+    def had_to_be_kept(self, sent: Sent) -> bool:
+        return sent.acked_ms is not None and self.safe(sent.acked_by, sent.acked_ms, sent.waits)
+
+    def reused(self, group: str, copies: list[Read]) -> bool:
+        """Whether a message got a place that a power cut had freed after the group had read it, or one behind it.
+
+        Under ASYNC_FLUSH alone: a consumer that lives on may then ask for what comes after it. No broker can know.
+        """
+        if self.history.sync_flush:
+            return False
+        return any(
+            read.reader == group
+            and read.place[:3] == copy.place[:3]
+            and read.place.offset >= copy.place.offset
+            and any(cut.broker == read.place.broker and cut.at_ms >= read.at_ms for cut in self.history.lost)
+            and not self.safe(read.place.broker, read.at_ms)
+            for copy in copies
+            for read in self.history.reads
+        )
+
+    # Clocks and processes.
+
+    def set_forward(self, broker: str, from_ms: float, to_ms: float) -> float:
+        """By how much the broker's clock was set forward meanwhile, and so went faster than time."""
+        return sum(
+            jump.by_ms
+            for jump in self.history.jumps
+            if jump.broker == broker and jump.by_ms > 0 and from_ms <= jump.at_ms <= to_ms
+        )
+
+    def clock_max(self, broker: str, from_ms: float, to_ms: float) -> float:
+        """Return the latest time that the broker's clock showed meanwhile."""
+        skew = sum(j.by_ms for j in self.history.jumps if j.broker == broker and j.at_ms <= from_ms)
+        latest_ms = from_ms + skew
+        for jump in self.history.jumps:
+            if jump.broker == broker and from_ms < jump.at_ms <= to_ms:
+                latest_ms = max(latest_ms, jump.at_ms + skew)
+                skew += jump.by_ms
+                latest_ms = max(latest_ms, jump.at_ms + skew)
+        return max(latest_ms, to_ms + skew)
+
+    def ended(self, broker: str, from_ms: float, to_ms: float) -> int:
+        """Return how many processes of the broker ended meanwhile."""
+        return sum(one.broker == broker and from_ms <= one.at_ms <= to_ms for one in self.history.ends)
