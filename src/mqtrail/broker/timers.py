@@ -147,6 +147,15 @@ class Timers:
         due = max(slot_ms + PRECISION_MS, self._retry_ms)
         return due if self._unsaved_ms is None else min(due, self._unsaved_ms)
 
+    def is_behind(self, now_ms: int) -> bool:
+        """Tell whether a message is here whose second is over: the store refused it, or there are many."""
+        try:
+            has_more = self._take_in()
+        except (MQError, OSError):
+            return True
+        slot_ms = self._wheel.next(self._read_ms)
+        return has_more or self._slot is not None or (slot_ms is not None and slot_ms + PRECISION_MS <= now_ms)
+
     def deliver(self, now_ms: int) -> None:
         """Append what is due to the real queues, some of it. A store that refuses is tried again in a second."""
         if self._unsaved_ms is not None and now_ms >= self._unsaved_ms:

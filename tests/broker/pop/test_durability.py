@@ -176,6 +176,29 @@ def test_full_store(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(bodies(pop(bench))) == ["a", "b"]
 
 
+def test_acks_that_could_not_be_handed_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the store refuses the acks that are due, a check point whose time is up waits for them."""
+    send(bench, "done")
+    [done] = pop(bench)
+    ack(bench, done)
+    append = bench.store.append
+    refused = []
+
+    def append_others(records: list[PendingRecord], now_ms: int) -> Any:
+        if any(record.topic == REVIVE_TOPIC and b"\x01ack" in bytes(record.properties) for record in records):
+            refused.append(now_ms)
+            _refuse()
+        return append(records, now_ms)
+
+    monkeypatch.setattr(bench.store, "append", append_others)
+    bench.advance(INVISIBLE_MS + 2 * SETTLED_MS)
+    assert refused
+    monkeypatch.undo()
+    bench.advance(SETTLED_MS)
+    assert pop(bench) == []
+    assert bench.messages(RETRY) == []
+
+
 def _refuse(*args: object) -> None:
     raise StoreFull("found a full disk")
 

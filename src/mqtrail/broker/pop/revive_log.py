@@ -67,8 +67,7 @@ class ReviveLog:
         tag = ACK_TAG if ack.offsets is None else BATCH_ACK_TAG
         due_ms = ack.pop_time_ms + invisible_ms
         record = self._record(ack.encode(), tag, f"{what}@{ACK_TAG}", revive_queue_id, due_ms, now_ms, {})
-        behind_ms = self._timers.next_due_ms()
-        if due_ms <= now_ms and (behind_ms is None or behind_ms > now_ms):
+        if due_ms <= now_ms and not self._timers.is_behind(now_ms):
             return record  # late: straight into the log, unless check points before it are late too
         return self._timers.divert(record, max(due_ms, now_ms + 1))
 

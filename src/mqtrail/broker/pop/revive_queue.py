@@ -110,8 +110,7 @@ class ReviveQueue:
                     break
                 self.next_offset = found.next_queue_offset
         read_all = self.unread_count <= 0
-        due_ms = self._timers.next_due_ms()
-        if read_all and (due_ms is None or due_ms > now_ms):
+        if read_all and not self._timers.is_behind(now_ms):
             self._end_ms = max(self._end_ms, now_ms)
         return read_all
 

@@ -15,5 +15,5 @@ class Timing(Protocol):
     def kept_ms(self) -> int:
         """What was due before it has been handed on for good; what was due later may come again after a kill."""
 
-    def next_due_ms(self) -> int | None:
-        """Return when the next record is due, None while none waits."""
+    def is_behind(self, now_ms: int) -> bool:
+        """Tell whether a record is here that is due: the store refused it, or there are many."""
