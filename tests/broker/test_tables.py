@@ -53,6 +53,28 @@ def test_tables_survive_a_restart() -> None:
     assert bench.broker.topics.data_version == version
 
 
+def test_what_cannot_be_saved_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic or group that makes itself and cannot be saved is tried again: a restart must not know less."""
+    bench = Bench()
+
+    def refuse(name: str, value: object) -> None:
+        raise OSError("the disk fails")
+
+    monkeypatch.setattr(bench.files, "save", refuse)
+    with pytest.raises(OSError, match="the disk fails"):
+        bench.broker.groups.find("g", NOW_MS)
+    with pytest.raises(OSError, match="the disk fails"):
+        bench.broker.topics.create_own("%RETRY%g", 1, Perm.READ | Perm.WRITE, NOW_MS)
+    assert bench.broker.groups.get("g") is None
+    assert "%RETRY%g" not in bench.broker.topics
+    monkeypatch.undo()
+    bench.broker.groups.find("g", NOW_MS)
+    bench.broker.topics.create_own("%RETRY%g", 1, Perm.READ | Perm.WRITE, NOW_MS)
+    bench.restart()
+    assert bench.broker.groups.get("g") is not None
+    assert "%RETRY%g" in bench.broker.topics
+
+
 def test_offsets_of_apache_are_read() -> None:
     """A 4.9 consumerOffset.json, with bare queue ids and no version, is taken over."""
     disk = MemoryDisk()

@@ -87,11 +87,22 @@ class GroupTable:
         return found
 
     def update(self, group: SubscriptionGroupConfig, now_ms: int) -> None:
-        """Make or replace a group. InvalidParameter: its name is not allowed."""
+        """Make or replace a group. InvalidParameter: its name is not allowed.
+
+        Where it cannot be saved nothing changes: a group that a restart does not know loses what POP owes it.
+        """
         validate_group(group.group_name)
-        if self._groups.get(group.group_name) != group:
-            self._groups[group.group_name] = group
+        before = self._groups.get(group.group_name)
+        if before == group:
+            return
+        self._groups[group.group_name] = group
+        try:
             self._changed(now_ms)
+        except Exception:
+            del self._groups[group.group_name]
+            if before is not None:
+                self._groups[group.group_name] = before
+            raise
 
     def delete(self, group: str, now_ms: int) -> bool:
         """Forget a group; return whether it was there."""

@@ -146,8 +146,16 @@ class TopicTable:
         return True
 
     def _put(self, topic: TopicConfig, now_ms: int) -> None:
+        """Keep a topic, unless it cannot be saved: messages must not get into what a restart forgets."""
+        before = self._topics.get(topic.topic)
         self._topics[topic.topic] = topic
-        self._changed(now_ms)
+        try:
+            self._changed(now_ms)
+        except Exception:
+            del self._topics[topic.topic]
+            if before is not None:
+                self._topics[topic.topic] = before
+            raise
 
     def _changed(self, now_ms: int) -> None:
         self.version += 1
