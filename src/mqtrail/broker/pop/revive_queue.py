@@ -69,6 +69,7 @@ class ReviveQueue:
         self._pending: OrderedDict[_PointKey, PendingPoint] = OrderedDict()  # its first one is found at once
         self._end_ms = 0  # the log has been read up to what was due then
         self._done: set[tuple[_PointKey, str | None]] = set()
+        self._remembers = True
         self._remember_done()
 
     @property
@@ -92,8 +93,11 @@ class ReviveQueue:
         return oldest if is_settled or len(self._pending) >= POINTS_MAX else None
 
     def drop(self, pending: PendingPoint) -> None:
-        """Forget a check point that was dealt with."""
-        del self._pending[_key(pending.point)]
+        """Forget a check point that was dealt with, but that it was: it may stand in the log once more."""
+        key = _key(pending.point)
+        del self._pending[key]
+        if self._remembers and len(self._done) < POINTS_MAX:
+            self._done.add((key, pending.point.re_puts))
 
     def read(self, now_ms: int) -> bool:
         """Read on; return whether the end was reached. Stops early where the oldest check point can be dealt with."""
@@ -163,6 +167,7 @@ class ReviveQueue:
     def forget_done(self) -> None:
         """Forget them: what the timer store had to bring once more has come."""
         self._done.clear()
+        self._remembers = False
 
 
 def _key(point: PopCheckPoint) -> _PointKey:
