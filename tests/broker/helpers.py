@@ -40,6 +40,7 @@ class Bench:
         self.store = MemoryStore()
         self._unique_id = UniqueIdFactory("127.0.0.1", 1, 1, lambda: NOW_MS).next
         self.broker = self._new_broker()
+        self.flushes = True  # whether time makes durable what is in the store
         self._opaque = 0
 
     def _new_broker(self) -> Broker:
@@ -120,5 +121,7 @@ class Bench:
         while (next_ms := self.broker.next_tick_ms()) <= end_ms:
             self.now_ms = max(self.now_ms, next_ms)
             sends += self.broker.tick(self.now_ms)
+            if self.flushes:
+                self.store.flush()
         self.now_ms = end_ms
         return sends

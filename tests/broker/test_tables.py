@@ -75,6 +75,45 @@ def test_what_cannot_be_saved_is_not_there(monkeypatch: pytest.MonkeyPatch) -> N
     assert "%RETRY%g" in bench.broker.topics
 
 
+def test_moved_offsets_are_saved_once_durable() -> None:
+    """What a record stands for is saved when the record is durable, as it was when that was noted; the rest at once."""
+    kept = files()
+    table = OffsetTable(kept, NOW_MS)
+    table.commit("g", "T", 0, 3)
+    table.move("g", "T", 0, 5)
+    table.move("g", "T", 1, 1)
+    table.move("h", "T", 0, 2)
+    table.commit("h", "T", 0, 9)
+
+    def saved() -> dict[str, dict[int, int]]:
+        return OffsetTable(kept, NOW_MS).table().offset_table
+
+    table.save(NOW_MS, 100, 60)
+    assert saved() == {"T@g": {0: 3}, "T@h": {0: 9}}
+    table.move("g", "T", 0, 7)
+    table.save(NOW_MS, 200, 150)
+    assert saved() == {"T@g": {0: 5, 1: 1}, "T@h": {0: 9}}
+    assert table.get("g", "T", 0) == 7
+    table.save(NOW_MS, 200, 200)
+    assert saved() == {"T@g": {0: 7, 1: 1}, "T@h": {0: 9}}
+    table.move("g", "T", 0, 8)
+    table.forget_group("g")
+    table.save(NOW_MS, 300, 300)
+    assert saved() == {"T@h": {0: 9}}
+
+
+def test_many_saves_before_a_flush() -> None:
+    """What waits for a flush is bounded: the newest states wait together."""
+    kept = files()
+    table = OffsetTable(kept, NOW_MS)
+    for number in range(100):
+        table.move("g", "T", 0, number)
+        table.save(NOW_MS, number, -1)
+    assert OffsetTable(kept, NOW_MS).get("g", "T", 0) is None
+    table.save(NOW_MS, 100, 99)
+    assert OffsetTable(kept, NOW_MS).get("g", "T", 0) == 99
+
+
 def test_offsets_of_apache_are_read() -> None:
     """A 4.9 consumerOffset.json, with bare queue ids and no version, is taken over."""
     disk = MemoryDisk()

@@ -406,6 +406,7 @@ class Broker:
         """Do what the time is up for; return what is to be written."""
         self.delays.deliver(now_ms)
         self.timers.deliver(now_ms)
+        self.pop.revive.tick(now_ms)
         if self.stats is not None:
             self.stats.tick(now_ms)
         if now_ms >= self._next_save_ms:
@@ -424,7 +425,7 @@ class Broker:
         self.transactions.save(now_ms)
         self.pop.save(now_ms)
         self.broadcasts.commit(now_ms)
-        self.offsets.save(now_ms)
+        self.offsets.save(now_ms, self.store.end_offset, self.store.flushed_offset)
         self.filters.save(now_ms)
         self.delays.save()
         self.timers.save(now_ms)

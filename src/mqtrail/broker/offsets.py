@@ -1,10 +1,13 @@
 """Consumer offsets: how far each group has consumed each queue, and resets that wait for their consumer.
 
-Saved every offsets_save_ms when something changed, in Apache's shape: {"topic@group": {queue_id: offset}}.
+Saved every offsets_save_ms when something changed, in Apache's shape: {"topic@group": {queue_id: offset}}. An offset
+that the broker itself moved because of a record that it appended, as POP does, is saved once that record is durable.
+Saved sooner, it would outlive the record when the power goes, and what the record stands for would be passed by.
 
 Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from mqtrail.store import ConfigFileStore
@@ -13,6 +16,8 @@ from mqtrail.wire import ConsumerOffsetTable, DataVersion
 from .files import OFFSETS_FILE, load_table, next_version
 
 GroupTopic = tuple[str, str]  # group, topic
+_Key = tuple[GroupTopic, int]  # and queue id
+WAITING_MAX = 16  # states of the table that wait for a flush
 
 
 class OffsetTable:
@@ -30,6 +35,11 @@ class OffsetTable:
         self._pulled: dict[GroupTopic, dict[int, int]] = {}
         self._resets: dict[GroupTopic, dict[int, int]] = {}
         self._dirty = False
+        self._kept: dict[_Key, int | None] = {}  # what is saved instead of what follows from records not yet durable
+        self._moved: set[_Key] = set()  # such offsets, since the last save
+        self._waiting: deque[tuple[int, dict[_Key, int]]] = (
+            deque()
+        )  # as they were, and the log's end that they wait for
 
     def cut(self, max_offset: Callable[[str, int], int]) -> None:
         """Set offsets back that lie past their queue's end, as max_offset tells it: to be called before any request.
@@ -55,7 +65,18 @@ class OffsetTable:
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset, also backwards: the client decides."""
         self._offsets.setdefault((group, topic), {})[queue_id] = consumer_offset
+        if self._kept:
+            self._kept.pop(((group, topic), queue_id), None)
+            self._moved.discard(((group, topic), queue_id))
         self._dirty = True
+
+    def move(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """Set an offset that follows from what was just appended; it is saved when that is durable."""
+        queues = self._offsets.setdefault((group, topic), {})
+        key = (group, topic), queue_id
+        self._kept.setdefault(key, queues.get(queue_id))
+        self._moved.add(key)
+        queues[queue_id] = consumer_offset
 
     def note_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Remember how far a group has pulled: shown to administrators, not saved."""
@@ -116,6 +137,9 @@ class OffsetTable:
             for table in (self._offsets, self._pulled, self._resets):
                 table.pop(key, None)
             self._dirty = True
+        for kept in [kept for kept in self._kept if kept[0] in keys]:
+            del self._kept[kept]
+            self._moved.discard(kept)
 
     def table(self) -> ConsumerOffsetTable:
         """Return all offsets as one body: what is saved, and what request 43 answers."""
@@ -124,9 +148,40 @@ class OffsetTable:
         }
         return ConsumerOffsetTable(offsets, self._version)
 
-    def save(self, now_ms: int) -> None:
-        """Write the table if it changed since it was last written."""
+    def save(self, now_ms: int, end_offset: int, flushed_offset: int) -> None:
+        """Write what changed of the table since it was last written, as far as the log is durable that it follows from.
+
+        end_offset, flushed_offset: of the log.
+        """
+        self._note_moved(end_offset)
+        while self._waiting and self._waiting[0][0] <= flushed_offset:
+            for key, consumer_offset in self._waiting.popleft()[1].items():
+                if key in self._kept:
+                    self._kept[key] = consumer_offset
+                    self._dirty = True
+        if not self._waiting:
+            self._kept.clear()
         if self._dirty:
-            self._dirty = False
             self._version = next_version(self._version, now_ms)
-            self._files.save(OFFSETS_FILE, self.table().members())
+            self._files.save(OFFSETS_FILE, self._durable().members())
+            self._dirty = False
+
+    def _note_moved(self, end_offset: int) -> None:
+        if not self._moved:
+            return
+        moved = {key: self._offsets[key[0]][key[1]] for key in self._moved}
+        self._moved.clear()
+        if len(self._waiting) >= WAITING_MAX:
+            moved = self._waiting.pop()[1] | moved
+        self._waiting.append((end_offset, moved))
+
+    def _durable(self) -> ConsumerOffsetTable:
+        """Return the table without what follows from records that are not durable."""
+        table = self.table()
+        for ((group, topic), queue_id), consumer_offset in self._kept.items():
+            queues = table.offset_table[f"{topic}@{group}"]
+            if consumer_offset is None:
+                del queues[queue_id]
+            else:
+                queues[queue_id] = consumer_offset
+        return table

@@ -148,7 +148,7 @@ class PopAcks:
             self._on_open(key)
         if self._offsets.is_reset(group, topic, queue_id):
             return None  # the group begins elsewhere
-        self._offsets.commit(group, topic, queue_id, next_offset)
+        self._offsets.move(group, topic, queue_id, next_offset)
         ack = PopAck(queue_offset, queue_offset, group, topic, queue_id, pop_time_ms, broker_name)
         return self._log.position(ack, next_offset, now_ms)
 

@@ -53,6 +53,7 @@ class Pop:
         serve: Serve,
         now_ms: int,
     ) -> None:
+        self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -158,8 +159,7 @@ class Pop:
         return min(times, default=None)
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Revive what is due, wake who waits for a queue that is open again, end what waited long enough."""
-        self.revive.tick(now_ms)
+        """Wake who waits for a queue that is open again, end what waited long enough."""
         self._opened += self.orders.take_open(now_ms)
         sends = [] if self.assignments.next_due_ms() is None else self.assignments.tick(now_ms)
         for held, handler in ((self._pops, self._messages.handle), (self._notices, self._notice.notify)):
@@ -176,4 +176,4 @@ class Pop:
 
     def _save_now(self, now_ms: int) -> None:
         self.save(now_ms)
-        self._offsets.save(now_ms)
+        self._offsets.save(now_ms, self._store.end_offset, self._store.flushed_offset)

@@ -115,6 +115,7 @@ class PopMessages:
         after_offset = taking.end_offset
         if self._positions.start():
             self._save(now_ms)
+            self._positions.started()
         if not header.order:
             records = [
                 self._log.check_point(point, self._revive_queue_id(header), now_ms, next_offset)

@@ -55,6 +55,7 @@ class Positions:
         self._orders = orders
         self._revive = revive_topic(config.cluster_name).encode()
         self._logs = ((TIMER_TOPIC, 0), (revive_topic(config.cluster_name), 0))
+        self._is_saved = self._is_noted()
 
     def find(self, group: str, topic: str, queue_id: int) -> int:
         """Return where the group's next pop begins, without changing anything; the queue's start for a new group."""
@@ -84,12 +85,19 @@ class Positions:
     # After a kill.
 
     def start(self) -> bool:
-        """Note how far the logs reach before the first pop ever; return whether this is it: save the offsets now."""
-        if self._is_noted():
+        """Note how far the logs reach before the first pop ever; return whether this is it: save the offsets now.
+
+        Call `started` when they are saved.
+        """
+        if self._is_saved:
             return False
         for topic, queue_id in self._logs:
             self._offsets.commit(POSITION_GROUP, topic, queue_id, self._store.max_offset(topic, queue_id))
         return True
+
+    def started(self) -> None:
+        """Learn that what `start` noted is saved."""
+        self._is_saved = True
 
     def note(self) -> None:
         """Note how far the logs reach: call before the offsets are saved."""
@@ -97,7 +105,7 @@ class Positions:
             for topic, queue_id in self._logs:
                 end = self._store.max_offset(topic, queue_id)
                 if self._offsets.get(POSITION_GROUP, topic, queue_id) != end:
-                    self._offsets.commit(POSITION_GROUP, topic, queue_id, end)
+                    self._offsets.move(POSITION_GROUP, topic, queue_id, end)
 
     def _is_noted(self) -> bool:
         return self._offsets.get(POSITION_GROUP, *self._logs[0]) is not None
@@ -114,7 +122,7 @@ class Positions:
             if next_offset is None or next_offset > self._store.max_offset(topic, queue_id):
                 continue  # another broker's doing; a topic that was deleted
             if next_offset != self._offsets.get(group, topic, queue_id):
-                self._offsets.commit(group, topic, queue_id, next_offset)
+                self._offsets.move(group, topic, queue_id, next_offset)
                 changed += 1
         return changed
 

@@ -3,7 +3,7 @@
 Each queue of the revive log is read in order. A check point is kept until the log has been read to two seconds past its
 time, so that every ack of it has been seen; then its messages without an ack are copied to the retry topic, and the
 queue's committed offset (of CID_RMQ_SYS_REVIVE_GROUP; the last one done, not the next) moves to it. The offsets are
-saved at once when something was copied: a kill in between repeats the copies of that moment, and loses none.
+saved as soon as the copies are durable: what ends the broker in between repeats them, and loses none.
 
 A message whose copy is refused for itself gets a check point of its own and another time, later and later; when the
 store takes nothing at all, everything waits.
@@ -43,13 +43,14 @@ from .timing import Timing
 
 RETRY_QUEUES: Final = 1
 COPIES_MAX: Final = 512  # messages revived by one call, of each queue
+FLUSH_WAIT_MS: Final = 100  # between two looks whether copies are durable
 FULL_RETRY_MS: Final = 1_000  # after the store took nothing
 REPEAT_MS: Final = 600_000  # after a start: what the timer store brings once more has come by then
 PUT_AGAIN_S: Final = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
 class Revive:
-    """Reads the revive log. on_copied: called when messages were revived; save the offsets."""
+    """Reads the revive log. on_copied: called when messages were revived and when that is durable; save the offsets."""
 
     def __init__(
         self,
@@ -74,6 +75,9 @@ class Revive:
         self._timers = timers
         self._on_copied = on_copied
         self._copied = False
+        self._trouble: StoreError | None = None
+        self._save_after = 0  # the log's end when messages were copied last
+        self._save_ms: int | None = None  # when to look whether that is durable
         self._born_host = config.address.packed()
         self._repeats_until_ms: int | None = now_ms + REPEAT_MS
         self._queues = [self._queue(queue_id, now_ms) for queue_id in range(log.queue_nums)]
@@ -96,16 +100,22 @@ class Revive:
         if 0 <= queue_id < len(self._queues) and self._queues[queue_id].look_ms is None:
             self._queues[queue_id].look_ms = now_ms + self._config.revive_interval_ms
 
+    @property
+    def is_saving(self) -> bool:
+        """Whether messages were revived, and a kill would make the next start do it again."""
+        return self._save_ms is not None
+
     def next_due_ms(self) -> int | None:
         """Return when `tick` is to be called next, None while nothing waits."""
-        return min((queue.look_ms for queue in self._queues if queue.look_ms is not None), default=None)
+        times = [queue.look_ms for queue in self._queues] + [self._save_ms]
+        return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def behind_count(self) -> int:
         """Return how many records of the log have not been dealt with."""
         return sum(queue.unread_count + queue.pending_count for queue in self._queues)
 
     def tick(self, now_ms: int) -> None:
-        """Read what is new, revive what is due."""
+        """Read what is new, revive what is due. StoreError: a message is damaged; what could be done was done."""
         if self._repeats_until_ms is not None and now_ms > self._repeats_until_ms:
             self._repeats_until_ms = None
             for queue in self._queues:
@@ -118,7 +128,19 @@ class Revive:
                     queue.look_ms = now_ms + FULL_RETRY_MS
         if self._copied:
             self._copied = False
-            self._on_copied(now_ms)
+            self._save_after = self._store.end_offset
+            self._save(now_ms)
+        elif self._save_ms is not None and self._save_ms <= now_ms:
+            self._save(now_ms)
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+
+    def _save(self, now_ms: int) -> None:
+        """Have the offsets saved: noted now, and written when the copies are durable."""
+        is_durable = self._store.flushed_offset >= self._save_after
+        self._save_ms = None if is_durable else now_ms + FLUSH_WAIT_MS
+        self._on_copied(now_ms)
 
     def _look(self, queue: ReviveQueue, now_ms: int) -> None:
         """Deal with one queue. Refusal, OSError: the store fails."""
@@ -149,7 +171,7 @@ class Revive:
     def _commit(self, queue: ReviveQueue, revive_offset: int) -> None:
         done = self._offsets.get(REVIVE_GROUP, self._log.topic, queue.queue_id)
         if done is None or revive_offset > done:
-            self._offsets.commit(REVIVE_GROUP, self._log.topic, queue.queue_id, revive_offset)
+            self._offsets.move(REVIVE_GROUP, self._log.topic, queue.queue_id, revive_offset)
 
     def _is_wanted(self, point: PopCheckPoint) -> bool:
         """Tell whether topic and group are still there."""
@@ -163,7 +185,8 @@ class Revive:
         for queue_offset in pending.open_offsets():
             try:
                 copy = self._copy_of(point, queue_offset)
-            except StoreError:  # damaged: it is tried again, the others need not wait for it
+            except StoreError as error:  # damaged: it is tried again, the others need not wait for it
+                self._trouble = error
                 self._put_again(point, queue_offset, queue_id, now_ms)
                 continue
             if copy is not None:

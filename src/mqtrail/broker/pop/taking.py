@@ -109,12 +109,12 @@ class Taking:
         found = self._read(topic, queue_id, start)
         if found.status in _LOST:
             start = found.next_queue_offset
-            self._offsets.commit(group, topic, queue_id, start)
+            self._offsets.move(group, topic, queue_id, start)
             found = self._read(topic, queue_id, start)
         if found.records:
             self._keep(topic, queue_id, start, found)
         elif found.status in _PASSED and found.next_queue_offset > start:
-            self._offsets.commit(group, topic, queue_id, found.next_queue_offset)
+            self._offsets.move(group, topic, queue_id, found.next_queue_offset)
             self.passed = True
         self.rest_count += max(0, found.max_offset - found.next_queue_offset)
 
@@ -208,9 +208,9 @@ class Taking:
         group = header.consumer_group
         for queue in self.queues:
             if not header.order:
-                self._offsets.commit(group, queue.topic, queue.queue_id, queue.next_offset)
+                self._offsets.move(group, queue.topic, queue.queue_id, queue.next_offset)
                 continue
-            self._offsets.commit(group, queue.topic, queue.queue_id, queue.start_offset)
+            self._offsets.move(group, queue.topic, queue.queue_id, queue.start_offset)
             counts, least = self._orders.popped(
                 (queue.topic, group, queue.queue_id),
                 header.attempt_id,
