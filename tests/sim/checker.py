@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX
 
 from .check_order import OrderChecker
+from .check_pop import PopChecker
 from .facts import Facts
 from .history import Handled, History, Place, Read
 
@@ -22,7 +23,7 @@ TIMER_SLACK_MS = 1_000.0  # a timer's time is cut to the second before it, as Ap
 def check(history: History) -> list[str]:
     """Return every broken promise, in words."""
     facts = Facts(history)
-    rules = (_Checker(facts).problems, OrderChecker(facts).problems)
+    rules = (_Checker(facts).problems, OrderChecker(facts).problems, PopChecker(facts).problems)
     return [problem for rule in rules for problem in rule()]
 
 

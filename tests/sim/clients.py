@@ -64,19 +64,18 @@ class Client:
 
     # Requests.
 
-    def request(
-        self, address: str, command: RemotingCommand, on_reply: OnReply, timeout_ms: float = TIMEOUT_MS
-    ) -> None:
-        """Send a request; on_reply gets the answer, or None once there can be none."""
+    def request(self, address: str, command: RemotingCommand, on_reply: OnReply, timeout_ms: float = TIMEOUT_MS) -> int:
+        """Send a request; on_reply gets the answer, or None once there can be none. Return its number."""
         self._opaque += 1
         opaque = command.opaque = self._opaque
         self._asked[opaque] = (address, on_reply)
         link = self._link(address)
         if link is None:
             self.engine.after(1, lambda: self._answered(opaque, None))
-            return
+            return opaque
         link.to_server(encode_command(command))
         self.engine.after(timeout_ms, lambda: self._answered(opaque, None))
+        return opaque
 
     def oneway(self, address: str, command: RemotingCommand) -> None:
         self._opaque += 1
@@ -106,7 +105,9 @@ class Client:
 
     def _received(self, address: str, data: bytes) -> None:
         command = first_command(data)
-        if command.is_response:
+        if command.is_response and command.opaque not in self._asked:
+            self.stray(command)
+        elif command.is_response:
             self._answered(command.opaque, command)
         elif self.alive:
             self.asked(address, command)
@@ -115,6 +116,9 @@ class Client:
         entry = self._asked.pop(opaque, None)
         if entry is not None and self.alive:
             entry[1](reply)
+
+    def stray(self, reply: RemotingCommand) -> None:
+        """An answer that nobody waits for any more: it is late, or the second one."""
 
     def asked(self, address: str, command: RemotingCommand) -> None:
         """A request of a broker's."""

@@ -14,6 +14,7 @@ from mqtrail.wire import (
     ResponseCode,
     decode_records,
     dlq_topic,
+    pop_retry_topic,
     retry_topic,
 )
 from tests.store.hard_disk import Rates
@@ -24,13 +25,19 @@ from .engine import Engine
 from .history import History
 from .network import Network, NetworkRates
 from .ordered import OrderedConsumer
+from .pop import OrderedPopConsumer, PopConsumer
 from .producers import Producer
 from .servers import LOCK_TTL_MS, Faults, SimBroker, SimNameServer
 
 NAMESRV = "10.0.1.1:9876"
 TOPIC = "orders"
 CONCURRENT = ("payments", "stock")
-KINDS: dict[str, type[Member]] = {**dict.fromkeys(CONCURRENT, Consumer), "ledger": OrderedConsumer}
+KINDS: dict[str, type[Member]] = {
+    **dict.fromkeys(CONCURRENT, Consumer),
+    "ledger": OrderedConsumer,
+    "parcels": PopConsumer,
+    "crates": OrderedPopConsumer,
+}
 TROUBLE_MS = 14_000.0  # how long things go wrong
 CALM_MS = 45_000.0  # how long the cluster has to come to an end with everything
 AUDITOR = PeerId(1 << 30)
@@ -51,8 +58,12 @@ class Cluster:
         chance = engine.chance
         self.network = Network(engine)
         self.groups = sorted(chance.sample(sorted(self.KINDS), min(len(self.KINDS), chance.choice((2, 2, 3)))))
+        pops = [group for group in self.groups if issubclass(self.KINDS[group], PopConsumer)]
         self.history = History(
-            sync_flush=chance.random() < 0.6, groups={TOPIC: tuple(self.groups)}, lock_ttl_ms=LOCK_TTL_MS
+            sync_flush=chance.random() < 0.6,
+            groups={TOPIC: tuple(group for group in self.groups if group not in pops)},
+            poppers={TOPIC: tuple(pops)},
+            lock_ttl_ms=LOCK_TTL_MS,
         )
         self.namesrv = SimNameServer(engine, self.network, NAMESRV)
         self.brokers = [
@@ -156,7 +167,12 @@ class Cluster:
     def _audit(self, broker: SimBroker) -> None:
         """Read every queue of the topics that users see."""
         assert broker.life is not None, f"{broker.name} did not come up again, seed={self.engine.seed}"
-        for topic in (TOPIC, *(name for group in self.groups for name in (retry_topic(group), dlq_topic(group)))):
+        of_groups = [
+            make(group)
+            for group in self.groups
+            for make in (retry_topic, dlq_topic, lambda group: pop_retry_topic(TOPIC, group))
+        ]
+        for topic in (TOPIC, *of_groups):
             for queue_id in range(4):
                 self._audit_queue(broker, topic, queue_id)
 

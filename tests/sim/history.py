@@ -111,7 +111,8 @@ class Claim:
     asked_ms: float
     at_ms: float | None
     visible_ms: float
-    ended_ms: float | None = None  # when the broker said that it took the ack, or the change that made another handle
+    given_up_ms: float | None = None  # when the broker was told of an ack, or of a change that makes another handle
+    ended_ms: float | None = None  # when the broker said that it took that
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +126,7 @@ class Popped:
     reconsume_times: int
     in_order: bool
     at_ms: float
+    pop_ms: float  # by the broker's clock
     claims: list[Claim] = field(default_factory=list)
 
 
@@ -177,7 +179,8 @@ class Jump:
 
 @dataclass(slots=True)
 class History:
-    """See the module. sync_flush: what the brokers promise. groups: subscriber groups that share queues, by topic.
+    """See the module. sync_flush: what the brokers promise. groups: subscriber groups that share queues, by topic; and
+    poppers, those that pop.
 
     broadcasts: members of broadcasting groups that lived to the end, with their topics. lock_ttl_ms: how long a lock
     of a queue lasts at a broker.
@@ -185,6 +188,7 @@ class History:
 
     sync_flush: bool
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    poppers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sent: dict[int, Sent] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
     handled: list[Handled] = field(default_factory=list)

@@ -27,8 +27,8 @@ from .servers import LOCK_TTL_MS
 LOCK_VALID_MS = LOCK_TTL_MS / 3
 LOCK_MS = 1_000.0
 UNLOCKED_MS = 200.0  # until a queue without a lock is looked at again
-WORK_MS, LONG_WORK_MS = (1.0, 80.0), (500.0, 5_000.0)  # the long one may outlive the lock
-SUSPEND_MS = (50.0, 1_000.0)
+WORK_MS, LONG_WORK_MS = (1.0, 40.0), (500.0, 5_000.0)  # the long one may outlive the lock
+SUSPEND_MS = (20.0, 400.0)
 OPEN_MAX = 64  # messages of a queue that wait here
 
 
@@ -146,7 +146,7 @@ class OrderedConsumer(Consumer):
         place = place_of(work.queue[1], message)
         work.at_work = Worked(self.group, self.name, place, -1 if number is None else number, self.engine.now_ms)
         self.history.worked.append(work.at_work)
-        duration = WORK_MS if not self.engine.happens(0.02) else LONG_WORK_MS
+        duration = WORK_MS if not self.engine.happens(0.01) else LONG_WORK_MS
         self.later(self.engine.between(*duration), lambda: self._worked(work, message))
 
     def choose(self, work: Work) -> MessageExt:
@@ -157,7 +157,7 @@ class OrderedConsumer(Consumer):
         assert work.at_work is not None
         work.at_work.to_ms = self.engine.now_ms
         work.at_work = None
-        failed = self.engine.happens(0.1)
+        failed = self.engine.happens(0.08)
         if not failed:
             self._done(work, message, "done")
         if not work.live:

@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 
 from mqtrail.broker import Broker
 from mqtrail.broker.locks import LockTable
+from mqtrail.broker.pop.orders import PoppedQueue
 from mqtrail.store import CommitLogStore
 from mqtrail.wire import MessageExt, MessageQueue
 
 from .cluster import CONCURRENT, Cluster
 from .consumers import Consumer, Member, Work
 from .ordered import OrderedConsumer
+from .pop import OrderedPopConsumer, PopConsumer
 from .servers import SimBroker
 
 
@@ -84,6 +86,59 @@ class ImpatientConsumer(OrderedConsumer):
         return work.open[max(work.open)]
 
 
+class AmnesicBroker(Broker):
+    """Forgets what was popped and not acknowledged."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.pop.revive._copy = lambda pending, queue_id, now_ms: 0  # type: ignore[method-assign]
+
+
+class DeafBroker(Broker):
+    """Does not see acks."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for queue in self.pop.revive._queues:
+            queue._note_ack = lambda ack: None  # type: ignore[method-assign]
+
+
+class HurriedBroker(Broker):
+    """Takes a check point for settled as soon as it is read."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for queue in self.pop.revive._queues:
+            queue.settled = queue.oldest  # type: ignore[method-assign]
+
+
+class StillBroker(Broker):
+    """Does not move on behind what was popped, now and then."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        move = self.offsets.move
+
+        def move_mostly(group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+            if consumer_offset % 16:
+                move(group, topic, queue_id, consumer_offset)
+
+        self.offsets.move = move_mostly  # type: ignore[method-assign]
+
+
+class OpenBroker(Broker):
+    """Takes a queue that is popped in order for open, one time in ten."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        is_closed = self.pop.orders.is_closed
+
+        def is_mostly_closed(queue: PoppedQueue, attempt_id: str | None, invisible_ms: int, now_ms: int) -> bool:
+            return now_ms % 10 != 0 and is_closed(queue, attempt_id, invisible_ms, now_ms)
+
+        self.pop.orders.is_closed = is_mostly_closed  # type: ignore[method-assign]
+
+
 class UnsyncedMachine(SimBroker):
     STORE = UnsyncedStore
 
@@ -102,6 +157,26 @@ class CarelessMachine(SimBroker):
 
 class LavishMachine(SimBroker):
     CORE = LavishBroker
+
+
+class AmnesicMachine(SimBroker):
+    CORE = AmnesicBroker
+
+
+class DeafMachine(SimBroker):
+    CORE = DeafBroker
+
+
+class HurriedMachine(SimBroker):
+    CORE = HurriedBroker
+
+
+class StillMachine(SimBroker):
+    CORE = StillBroker
+
+
+class OpenMachine(SimBroker):
+    CORE = OpenBroker
 
 
 class Unsynced(Cluster):
@@ -133,6 +208,31 @@ class Disorder(Cluster):
     KINDS: ClassVar[Mapping[str, type[Member]]] = {"ledger": ImpatientConsumer}
 
 
+class Popping(Cluster):
+    KINDS: ClassVar[Mapping[str, type[Member]]] = {"parcels": PopConsumer}
+
+
+class LostRevive(Popping):
+    BROKER = AmnesicMachine
+
+
+class LostAcks(Popping):
+    BROKER = DeafMachine
+
+
+class EarlyRevive(Popping):
+    BROKER = HurriedMachine
+
+
+class PoppedTwice(Popping):
+    BROKER = StillMachine
+
+
+class OpenQueues(Cluster):
+    BROKER = OpenMachine
+    KINDS: ClassVar[Mapping[str, type[Member]]] = {"crates": OrderedPopConsumer}
+
+
 @dataclass(frozen=True, slots=True)
 class Planted:
     """A bug by name, the cluster that has it, and a word of what is said of it."""
@@ -149,5 +249,10 @@ PLANTED = (
     Planted("offset before processing", HastyOffsets, "was not done with"),
     Planted("lock for two", SharedQueues, "were at work on"),
     Planted("out of order", Disorder, "before it was done with"),
+    Planted("lost revive", LostRevive, "is not done with"),
+    Planted("lost ack", LostAcks, "which it had acknowledged"),
+    Planted("early revive", EarlyRevive, "before its time was up"),
+    Planted("popped twice", PoppedTwice, "again at"),
+    Planted("open queue", OpenQueues, " had "),
     Planted("early delay", HastyDelays, "before its delay was over"),
 )

@@ -1,0 +1,204 @@
+"""Rules 11 to 14: what is popped comes again if it is not acknowledged, when its time is up, and else never.
+
+A message's copies are told apart by how often they came: the topic's own came 0 times, and each revival of a copy
+makes one in the retry topic that came once more. So a copy needs a claim, made of a copy that came once less, that was
+not ended in time.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from math import inf
+
+from mqtrail.wire import DLQ_PREFIX, pop_retry_topic
+
+from .facts import Facts
+from .history import Claim, Place, Popped, Read
+from .network import LATE_MS
+
+CLOCK_SLACK_MS = 1.0  # clocks show whole ms
+_Queue = tuple[str, str, int]  # broker, topic, queue id
+
+
+class PopChecker:
+    """Looks at the groups that pop, and only at them."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._history = facts.history
+        self._popped: dict[tuple[str, int], list[Popped]] = defaultdict(list)  # (group, number)
+        for popped in self._history.popped:
+            self._popped[popped.group, popped.number].append(popped)
+
+    def problems(self) -> Iterator[str]:
+        yield from self._all_handled()
+        yield from self._once_from_a_place()
+        yield from self._revived_in_time()
+        yield from self._closed_queues()
+
+    # 11.
+
+    def _all_handled(self) -> Iterator[str]:
+        """What is in the topic was processed and acknowledged by each group, or is among its dead letters."""
+        done = {(one.group, one.number) for one in self._history.handled if one.as_ == "done"}
+        done |= {
+            (one.group, one.number)
+            for one in self._history.handled
+            if one.as_ == "sent back" and not self._facts.safe(one.place.broker, one.at_ms)
+        }
+        done |= {
+            (read.place.topic.removeprefix(DLQ_PREFIX), read.number)
+            for read in self._facts.audit
+            if read.number is not None and read.place.topic.startswith(DLQ_PREFIX)
+        }
+        for number, reads in self._facts.kept.items():
+            for group in self._history.poppers.get(reads[0].place.topic, ()):
+                if (group, number) not in done and not self._was_forgotten(group, number, reads):
+                    yield f"{group} is not done with {number}, which is at {reads[0].place}"
+
+    def _was_forgotten(self, group: str, number: int, reads: list[Read]) -> bool:
+        """Whether power may have taken what the broker knew of the pop, or the copy that was to come again.
+
+        Under ASYNC_FLUSH alone, by a cut after the last pop that was seen: before the check point was flushed, or when
+        the copy may have been written. A pop that nobody saw may have been before any cut.
+        """
+        if self._history.sync_flush:
+            return False
+        last = max(self._popped[group, number], key=lambda popped: popped.at_ms, default=None)
+        if last is None:
+            return any(cut.broker == read.place.broker for cut in self._history.lost for read in reads)
+        claim, broker = last.claims[-1], last.place.broker
+        return not self._facts.safe(broker, claim.at_ms or claim.asked_ms) or any(
+            cut.broker == broker and self._facts.clock_max(broker, claim.asked_ms, cut.at_ms) >= claim.visible_ms
+            for cut in self._history.lost
+            if cut.at_ms >= claim.asked_ms
+        )
+
+    # 12.
+
+    def _once_from_a_place(self) -> Iterator[str]:
+        """The broker hands out a place of a queue once, unless power took what it knew of that. In order: see 14."""
+        first: dict[tuple[str, Place], Popped] = {}
+        for popped in self._history.popped:
+            before = first.setdefault((popped.group, popped.place), popped)
+            if before is not popped and not popped.in_order and self._facts.safe(popped.place.broker, before.at_ms):
+                yield (
+                    f"{popped.group} popped {popped.place} again at {popped.at_ms:.0f} ms, "
+                    f"as {before.member} did at {before.at_ms:.0f} ms"
+                )
+
+    # 13.
+
+    def _revived_in_time(self) -> Iterator[str]:
+        """A message comes again only when it was not acknowledged in time, and not before its time is up."""
+        in_order = {popped.group for popped in self._history.popped if popped.in_order}
+        for topic, groups in self._history.poppers.items():
+            for group in groups:
+                if group not in in_order:
+                    yield from self._revived(topic, group)
+
+    def _revived(self, topic: str, group: str) -> Iterator[str]:
+        copies: dict[tuple[str, int], dict[Place, Read]] = defaultdict(dict)  # (broker, number) -> first seen as
+        topics = topic, pop_retry_topic(topic, group)
+        for read in self._history.reads:
+            if read.number is not None and read.place.topic in topics and read.reader in (group, "audit"):
+                copies[read.place.broker, read.number].setdefault(read.place, read)
+        for (broker, number), places in copies.items():
+            claims: dict[Place, list[Claim]] = {place: [] for place in places}
+            for popped in self._popped[group, number]:
+                if popped.place.broker == broker:
+                    claims[popped.place] += popped.claims
+            for came in range(1, 1 + max(read.reconsume_times for read in places.values())):
+                born_of = [place for place, read in places.items() if read.reconsume_times == came - 1]
+                born = [read for read in places.values() if read.reconsume_times == came]
+                yield from self._born(group, number, born, [claims[place] for place in born_of])
+
+    def _born(self, group: str, number: int, born: list[Read], parents: list[list[Claim]]) -> Iterator[str]:
+        """Give each copy a claim that it may be of: one each, and one more for each end of a process."""
+        used: dict[int, int] = defaultdict(int)
+        claims = [claim for parent in parents for claim in parent]
+        claims += [self._twin(born[0].place.broker, claim) for parent in parents for claim in parent[1:]]
+        claims += [Claim(0, None, -inf) for parent in parents if not parent]  # popped, and nobody saw it
+        claims.sort(key=lambda claim: claim.visible_ms)
+        for copy in sorted(born, key=lambda read: (read.stored_ms, read.at_ms)):
+            broker, early_ms = copy.place.broker, inf
+            for claim in claims:
+                if self._ended_in_time(broker, claim):
+                    continue
+                clock_ms = min(copy.stored_ms, self._facts.clock_max(broker, claim.asked_ms, copy.at_ms))
+                early_ms = min(early_ms, claim.visible_ms - clock_ms)
+                if clock_ms >= claim.visible_ms and used[id(claim)] <= self._ends(broker, claim, copy):
+                    used[id(claim)] += 1
+                    break
+            else:
+                if 0 < early_ms < inf:
+                    yield f"{group} got {number} again at {copy.place}, {early_ms:.0f} ms before its time was up"
+                else:
+                    yield f"{group} got {number} again at {copy.place}, which it had acknowledged"
+
+    def _twin(self, broker: str, claim: Claim) -> Claim:
+        """Return the claim that a second copy of the frame makes that asked for this change. Nobody has its handle."""
+        until_ms = claim.asked_ms + LATE_MS
+        return Claim(claim.asked_ms, None, claim.visible_ms - self._facts.set_back(broker, claim.asked_ms, until_ms))
+
+    def _ended_in_time(self, broker: str, claim: Claim) -> bool:
+        """Whether the broker must have known of an ack, or of a change, before the message was to come again."""
+        if claim.ended_ms is None or not self._facts.safe(broker, claim.ended_ms):
+            return False
+        return self._facts.clock_max(broker, claim.asked_ms, claim.ended_ms) < claim.visible_ms
+
+    def _ends(self, broker: str, claim: Claim, copy: Read) -> int:
+        """Return how many processes ended after the message was due: each may have written a copy and not noted it."""
+        return sum(
+            one.broker == broker
+            and claim.asked_ms <= one.at_ms <= copy.at_ms
+            and self._facts.clock_max(broker, claim.asked_ms, one.at_ms) >= claim.visible_ms
+            for one in self._history.ends
+        )
+
+    # 14.
+
+    def _closed_queues(self) -> Iterator[str]:
+        """A queue popped in order is closed while a message is out; what was acknowledged in time does not come again.
+
+        A process that ends opens it: which messages are out is saved now and then.
+        """
+        queues: dict[tuple[str, _Queue], list[tuple[float, Popped]]] = defaultdict(list)
+        for popped in self._history.popped:
+            if popped.in_order:
+                broker, from_ms = popped.place.broker, popped.claims[0].asked_ms
+                popped_ms = self._facts.when(broker, popped.pop_ms, from_ms, popped.at_ms)
+                queues[popped.group, popped.place[:3]].append((popped_ms, popped))
+        for (group, _), all_popped in queues.items():
+            all_popped.sort(key=lambda entry: (entry[0], entry[1].at_ms))
+            for place, (popped_ms, popped) in enumerate(all_popped):
+                for before_ms, before in all_popped[:place]:
+                    if before_ms == popped_ms and before.at_ms == popped.at_ms:
+                        continue  # of the same pop
+                    if any(self._is_out(before, claim, popped_ms) for claim in before.claims):
+                        yield f"{group} got {popped.number} at {popped.place} while {before.member} had {before.number}"
+                    if before.place == popped.place and any(
+                        self._stays_acked(before, claim, popped_ms) for claim in before.claims
+                    ):
+                        yield f"{group} got {popped.number} again at {popped.place}, which it had acknowledged"
+
+    def _is_out(self, popped: Popped, claim: Claim, at_ms: float) -> bool:
+        """Whether the message is a member's then, beyond doubt."""
+        broker = popped.place.broker
+        return (
+            claim.at_ms is not None
+            and claim.at_ms <= at_ms
+            and (claim.given_up_ms is None or claim.given_up_ms >= at_ms + CLOCK_SLACK_MS)
+            and self._facts.clock_max(broker, claim.asked_ms, at_ms) + CLOCK_SLACK_MS < claim.visible_ms
+            and not self._facts.ended(broker, popped.claims[0].asked_ms, at_ms)
+        )
+
+    def _stays_acked(self, popped: Popped, claim: Claim, at_ms: float) -> bool:
+        """Whether the broker has taken the ack before, for good; the claim that a change ended is another matter."""
+        broker = popped.place.broker
+        return (
+            claim is popped.claims[-1]
+            and claim.ended_ms is not None
+            and claim.ended_ms < at_ms
+            and self._ended_in_time(broker, claim)
+            and not self._facts.ended(broker, popped.claims[0].asked_ms, claim.ended_ms)
+        )
