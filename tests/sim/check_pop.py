@@ -166,11 +166,13 @@ class PopChecker:
         for popped in self._history.popped:
             if popped.in_order:
                 broker, from_ms = popped.place.broker, popped.claims[0].asked_ms
-                popped_ms = self._facts.when(broker, popped.pop_ms, from_ms, popped.at_ms)
+                popped_ms = popped.pop_ms - self._facts.skew(broker, from_ms)
                 queues[popped.group, popped.place[:3]].append((popped_ms, popped))
         for (group, _), all_popped in queues.items():
             all_popped.sort(key=lambda entry: (entry[0], entry[1].at_ms))
             for place, (popped_ms, popped) in enumerate(all_popped):
+                if self._facts.was_set(popped.place.broker, popped.claims[0].asked_ms, popped.at_ms):
+                    continue  # nobody knows when it was popped
                 for before_ms, before in all_popped[:place]:
                     if before_ms == popped_ms and before.at_ms == popped.at_ms:
                         continue  # of the same pop

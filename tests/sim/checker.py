@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from mqtrail.wire import DLQ_PREFIX, RETRY_PREFIX
 
+from .check_broadcast import BroadcastChecker
 from .check_order import OrderChecker
 from .check_pop import PopChecker
 from .facts import Facts
@@ -23,8 +24,8 @@ TIMER_SLACK_MS = 1_000.0  # a timer's time is cut to the second before it, as Ap
 def check(history: History) -> list[str]:
     """Return every broken promise, in words."""
     facts = Facts(history)
-    rules = (_Checker(facts).problems, OrderChecker(facts).problems, PopChecker(facts).problems)
-    return [problem for rule in rules for problem in rule()]
+    kinds = (_Checker(facts), OrderChecker(facts), PopChecker(facts), BroadcastChecker(facts))
+    return [problem for kind in kinds for problem in kind.problems()]
 
 
 class _Checker:

@@ -19,6 +19,7 @@ from mqtrail.wire import (
 )
 from tests.store.hard_disk import Rates
 
+from .broadcast import BroadcastConsumer
 from .clients import note_read, place_of
 from .consumers import Consumer, Member
 from .engine import Engine
@@ -37,6 +38,7 @@ KINDS: dict[str, type[Member]] = {
     "ledger": OrderedConsumer,
     "parcels": PopConsumer,
     "crates": OrderedPopConsumer,
+    "screens": BroadcastConsumer,
 }
 TROUBLE_MS = 14_000.0  # how long things go wrong
 CALM_MS = 45_000.0  # how long the cluster has to come to an end with everything
@@ -59,9 +61,10 @@ class Cluster:
         self.network = Network(engine)
         self.groups = sorted(chance.sample(sorted(self.KINDS), min(len(self.KINDS), chance.choice((2, 2, 3)))))
         pops = [group for group in self.groups if issubclass(self.KINDS[group], PopConsumer)]
+        broadcasts = [group for group in self.groups if issubclass(self.KINDS[group], BroadcastConsumer)]
         self.history = History(
             sync_flush=chance.random() < 0.6,
-            groups={TOPIC: tuple(group for group in self.groups if group not in pops)},
+            groups={TOPIC: tuple(group for group in self.groups if group not in (*pops, *broadcasts))},
             poppers={TOPIC: tuple(pops)},
             lock_ttl_ms=LOCK_TTL_MS,
         )
@@ -112,10 +115,17 @@ class Cluster:
     def _producer(self, number: int) -> Producer:
         return Producer(self.engine, self.network, self.history, f"producer-{number}", NAMESRV, TOPIC)
 
-    def _consumer(self, group: str) -> Member:
+    def _consumer(self, group: str, before: Member | None = None) -> Member:
+        """Return a new member. before: the one that it takes the place of, and maybe the name and the disk."""
+        kind = self.KINDS[group]
         self._members += 1
-        name = f"{group}-{self._members}"
-        return self.KINDS[group](self.engine, self.network, self.history, name, NAMESRV, group, TOPIC)
+        name = before.name if isinstance(before, BroadcastConsumer) else f"{group}-{self._members}"
+        member = kind(self.engine, self.network, self.history, name, NAMESRV, group, TOPIC)
+        if isinstance(member, BroadcastConsumer):
+            self.history.broadcasts[name] = TOPIC
+            if isinstance(before, BroadcastConsumer):
+                member.offsets = before.offsets
+        return member
 
     def live(self) -> History:
         """Go through it all; return what was seen."""
@@ -148,7 +158,7 @@ class Cluster:
             case "consumer":
                 place = chance.randrange(len(self.consumers))
                 self.consumers[place].kill()
-                self.consumers[place] = self._consumer(self.consumers[place].group)
+                self.consumers[place] = self._consumer(self.consumers[place].group, self.consumers[place])
             case "jump":
                 broker.jump(chance.choice((-5_000, -500, 500, 5_000)))
             case "namesrv":

@@ -77,7 +77,7 @@ class Facts:
 
     def clock_max(self, broker: str, from_ms: float, to_ms: float) -> float:
         """Return the latest time that the broker's clock showed meanwhile."""
-        skew = sum(j.by_ms for j in self.history.jumps if j.broker == broker and j.at_ms <= from_ms)
+        skew = self.skew(broker, from_ms)
         latest_ms = from_ms + skew
         for jump in self.history.jumps:
             if jump.broker == broker and from_ms < jump.at_ms <= to_ms:
@@ -86,16 +86,13 @@ class Facts:
                 latest_ms = max(latest_ms, jump.at_ms + skew)
         return max(latest_ms, to_ms + skew)
 
-    def when(self, broker: str, clock_ms: float, from_ms: float, to_ms: float) -> float:
-        """Return when, between two times, the broker's clock showed clock_ms."""
-        jumps = [jump for jump in self.history.jumps if jump.broker == broker and jump.at_ms <= to_ms]
-        since_ms, skew = from_ms, sum(jump.by_ms for jump in jumps if jump.at_ms <= from_ms)
-        for jump in jumps:
-            if jump.at_ms > from_ms:
-                if since_ms - 1 <= clock_ms - skew <= jump.at_ms:
-                    break
-                since_ms, skew = jump.at_ms, skew + jump.by_ms
-        return min(max(clock_ms - skew, from_ms), to_ms)
+    def skew(self, broker: str, at_ms: float) -> float:
+        """By how much the broker's clock was ahead then."""
+        return sum(jump.by_ms for jump in self.history.jumps if jump.broker == broker and jump.at_ms <= at_ms)
+
+    def was_set(self, broker: str, from_ms: float, to_ms: float) -> bool:
+        """Whether the broker's clock was set meanwhile."""
+        return any(jump.broker == broker and from_ms <= jump.at_ms <= to_ms for jump in self.history.jumps)
 
     def ended(self, broker: str, from_ms: float, to_ms: float) -> int:
         """Return how many processes of the broker ended meanwhile."""

@@ -11,8 +11,9 @@ from mqtrail.broker import Broker
 from mqtrail.broker.locks import LockTable
 from mqtrail.broker.pop.orders import PoppedQueue
 from mqtrail.store import CommitLogStore
-from mqtrail.wire import MessageExt, MessageQueue
+from mqtrail.wire import MessageExt, MessageQueue, RemotingCommand
 
+from .broadcast import BroadcastConsumer
 from .cluster import CONCURRENT, Cluster
 from .consumers import Consumer, Member, Work
 from .ordered import OrderedConsumer
@@ -139,6 +140,17 @@ class OpenBroker(Broker):
         self.pop.orders.is_closed = is_mostly_closed  # type: ignore[method-assign]
 
 
+class AbsentMember(BroadcastConsumer):
+    """Turns to the end of a queue when it has not heard of it for a while."""
+
+    def _pulled(self, work: Work, reply: RemotingCommand | None) -> None:
+        if reply is None:
+            self.offsets.pop(work.queue, None)
+            self._ask_offset(work)
+        else:
+            super()._pulled(work, reply)
+
+
 class UnsyncedMachine(SimBroker):
     STORE = UnsyncedStore
 
@@ -228,6 +240,10 @@ class PoppedTwice(Popping):
     BROKER = StillMachine
 
 
+class SkippedBroadcasts(Cluster):
+    KINDS: ClassVar[Mapping[str, type[Member]]] = {"screens": AbsentMember}
+
+
 class OpenQueues(Cluster):
     BROKER = OpenMachine
     KINDS: ClassVar[Mapping[str, type[Member]]] = {"crates": OrderedPopConsumer}
@@ -254,5 +270,6 @@ PLANTED = (
     Planted("early revive", EarlyRevive, "before its time was up"),
     Planted("popped twice", PoppedTwice, "again at"),
     Planted("open queue", OpenQueues, " had "),
+    Planted("skipped broadcast", SkippedBroadcasts, "skipped"),
     Planted("early delay", HastyDelays, "before its delay was over"),
 )
