@@ -189,16 +189,23 @@ class PopChecker:
         return (
             claim.at_ms is not None
             and claim.at_ms <= at_ms
+            and self._holds(popped, claim)
             and (claim.given_up_ms is None or claim.given_up_ms >= at_ms + CLOCK_SLACK_MS)
             and self._facts.clock_max(broker, claim.asked_ms, at_ms) + CLOCK_SLACK_MS < claim.visible_ms
             and not self._facts.ended(broker, popped.claims[0].asked_ms, at_ms)
         )
+
+    def _holds(self, popped: Popped, claim: Claim) -> bool:
+        """Whether the changes that made a claim were in time: else they are answered, and change nothing."""
+        before = popped.claims[: popped.claims.index(claim)]
+        return all(self._ended_in_time(popped.place.broker, one) for one in before)
 
     def _stays_acked(self, popped: Popped, claim: Claim, at_ms: float) -> bool:
         """Whether the broker has taken the ack before, for good; the claim that a change ended is another matter."""
         broker = popped.place.broker
         return (
             claim is popped.claims[-1]
+            and self._holds(popped, claim)
             and claim.ended_ms is not None
             and claim.ended_ms < at_ms
             and self._ended_in_time(broker, claim)
