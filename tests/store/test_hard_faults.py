@@ -142,3 +142,22 @@ def test_an_append_that_was_taken_back_leaves_no_note() -> None:
     assert disk.read(WIPING_FILE) is None
     store.append([pending(2, "orders", 0, 20)], 1_000)
     assert store.flush() == store.end_offset
+
+
+def test_what_a_failed_sync_dropped_is_written_again() -> None:
+    """What syncs of several segments failed to write, and reads still show, is on the disk with the next flush."""
+    disk = HardDisk(random.Random(1))
+    store = CommitLogStore(disk, CONFIG)
+    for number in range(60):
+        store.append([pending(number, "orders", 0, 5_000)], 1_700_000_000_000)
+    assert store.end_offset > 4 * CONFIG.segment_size
+    for file in disk.files.values():
+        if isinstance(file, HardFile):
+            file._dropped, file._unsynced = file._dropped + file._unsynced, []
+    store.abandon()
+    disk.stop(power=False)
+    store = CommitLogStore(disk, CONFIG)
+    end_offset = store.flush()
+    store.abandon()
+    disk.stop(power=True)
+    assert CommitLogStore(disk, CONFIG).end_offset == end_offset

@@ -87,14 +87,13 @@ class CommitLog:
         If a sync failed in the life before, the kernel shows what was written but calls it clean: it would never reach
         the disk, and the next sync would say that it has.
         """
-        for first in range(physical_offset, self.end_offset, WIPE_CHUNK):
+        first = physical_offset
+        while first < self.end_offset:
             start = self.segments.start_of(first)
-            last = min(first + WIPE_CHUNK, self.end_offset)
-            for begin, end in ((first, min(last, start + self.segments.size)), (start + self.segments.size, last)):
-                if begin < end:
-                    start = self.segments.start_of(begin)
-                    file = self.segments.file(start)
-                    file.write_at(begin - start, file.read_at(begin - start, end - begin))
+            last = min(first + WIPE_CHUNK, start + self.segments.size, self.end_offset)
+            file = self.segments.file(start)
+            file.write_at(first - start, file.read_at(first - start, last - first))
+            first = last
 
     def prepare(self, start: int) -> None:
         """Make the segment that begins at start, when there is none. StoreFull before anything was written."""
