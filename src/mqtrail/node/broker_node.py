@@ -192,7 +192,11 @@ class BrokerNode:
             on_registered=self._registered,
         )
         self._shell = BrokerShell(
-            self.core, hold=self._flusher.after, on_change=self._changed, on_stored=self._upkeep.appended
+            self.core,
+            hold=self._flusher.after,
+            on_change=self._changed,
+            on_stored=self._upkeep.appended,
+            when_told=self._registrar.when_told,
         )
         self._server.application = self._shell
         await self._registrar.check_name(self.address)
