@@ -50,6 +50,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "rocketmq_consumer_lag_messages": Metric("gauge", _LAG, "messages that the group has not confirmed yet"),
     "rocketmq_consumer_lag_latency_milliseconds": Metric("gauge", _LAG, "ms since the oldest of them was stored"),
     "rocketmq_consumer_inflight_messages": Metric("gauge", _LAG, "messages handed to the group and not confirmed yet"),
+    "rocketmq_consumer_queueing_latency_milliseconds": Metric(
+        "gauge", _LAG, "ms since the oldest message was stored that was not handed to the group yet"
+    ),
     "rocketmq_consumer_ready_messages": Metric("gauge", _LAG, "messages that the group could have now"),
     "rocketmq_storage_size_bytes": Metric(
         "gauge", _STORAGE, "bytes between the first and the last message of the CommitLog"
@@ -58,6 +61,35 @@ METRICS: Final[Mapping[str, Metric]] = {
     "rocketmq_storage_dispatch_behind_bytes": Metric("gauge", _STORAGE, "bytes stored and not yet in the index"),
     "rocketmq_storage_message_reserve_time_milliseconds": Metric(
         "gauge", _STORAGE, "ms since the oldest message was stored"
+    ),
+    "rocketmq_timer_enqueue_lag": Metric("gauge", _STORAGE, "timed messages that are not in the wheel yet"),
+    "rocketmq_timer_enqueue_latency_milliseconds": Metric(
+        "gauge", _STORAGE, "ms since the oldest of them was stored; 0 where there is none"
+    ),
+    "rocketmq_timer_dequeue_lag": Metric("gauge", _STORAGE, "timed messages in the wheel, less recalls of them"),
+    "rocketmq_timer_dequeue_latency_milliseconds": Metric(
+        "gauge", _STORAGE, "whole seconds, whatever its name: since the second passed that is handed out next"
+    ),
+    "rocketmq_timing_messages": Metric(
+        "gauge", ("topic", *_STORAGE), "timed messages that wait for their topic; after a crash it may be off"
+    ),
+    "rocketmq_timer_enqueue_total": Metric(
+        "counter",
+        ("topic", *_STORAGE),
+        "timed messages and recalls put into the wheel since the start; once more every two days that they wait",
+    ),
+    "rocketmq_timer_dequeue_total": Metric(
+        "counter", ("topic", *_STORAGE), "timed messages that left the wheel since the start, recalled ones not"
+    ),
+    "rocketmq_timer_message_snapshot": Metric(
+        "gauge",
+        ("timer_bound_s", *_STORAGE),
+        "timed messages due within so many seconds and not within the bound before: 5 s to 24 h",
+    ),
+    "rocketmq_delay_message_latency_seconds": Metric(
+        "histogram",
+        ("topic", *_STORAGE),
+        "whole seconds from a timed message's birth to its time, as it is put into the wheel",
     ),
     "mqtrail_held_pulls": Metric("gauge", (), "pulls that wait for a message"),
     "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
@@ -78,7 +110,6 @@ ABSENT: Final[Mapping[str, str]] = {
     "rocketmq_rpc_latency_milliseconds": "as rocketmq_message_size; clients' traces have it for each message",
     "rocketmq_topic_create_execution_time_milliseconds": _NO_CLOCK,
     "rocketmq_consumer_group_create_execution_time_milliseconds": _NO_CLOCK,
-    "rocketmq_consumer_queueing_latency_milliseconds": "not yet",
     "rocketmq_half_messages": "not yet",
     "rocketmq_commit_messages_total": "not yet",
     "rocketmq_rollback_messages_total": "not yet",
@@ -91,15 +122,6 @@ ABSENT: Final[Mapping[str, str]] = {
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": _NO_BUFFER,
     "rocketmq_pop_offset_buffer_size": "a pop moves its group's offset before it is answered, none waits",
     "rocketmq_pop_checkpoint_buffer_size": _NO_BUFFER,
-    "rocketmq_timer_enqueue_lag": "not yet",
-    "rocketmq_timer_enqueue_latency_milliseconds": "not yet",
-    "rocketmq_timer_dequeue_lag": "not yet",
-    "rocketmq_timer_dequeue_latency_milliseconds": "not yet",
-    "rocketmq_timing_messages": "not yet",
-    "rocketmq_timer_enqueue_total": "not yet",
-    "rocketmq_timer_dequeue_total": "not yet",
-    "rocketmq_timer_message_snapshot": "not yet",
-    "rocketmq_delay_message_latency_seconds": "not yet",
     "rocketmq_rocksdb_bytes_written": _NO_ROCKSDB,
     "rocketmq_rocksdb_bytes_read": _NO_ROCKSDB,
     "rocketmq_rocksdb_times_written_self": _NO_ROCKSDB,

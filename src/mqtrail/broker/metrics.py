@@ -27,6 +27,7 @@ from mqtrail.wire import (
 from .broker import Broker
 from .clients import Client
 from .histogram import Histogram
+from .metrics_waiting import waiting_samples
 
 LAGS_MAX: Final = 50_000  # pairs of group and topic that are looked at in one answer
 
@@ -53,6 +54,8 @@ def samples(broker: Broker, now_ms: int) -> Iterator[Sample]:
     yield from _connections(broker)
     yield from _lags(broker, now_ms)
     yield from _storage(broker, now_ms)
+    for name, labels, value in waiting_samples(broker, now_ms):
+        yield Sample(name, labels, value)
 
 
 def _traffic(broker: Broker) -> Iterator[Sample]:
@@ -99,7 +102,7 @@ def _lags(broker: Broker, now_ms: int) -> Iterator[Sample]:
         if config is None or not config.perm & Perm.READ:
             continue
         lag = ready = in_flight = 0
-        oldest_ms = 0
+        oldest_ms = oldest_ready_ms = 0
         for queue_id in range(config.read_queue_nums):
             end = store.max_offset(topic, queue_id)
             committed = broker.offsets.get(group, topic, queue_id)
@@ -111,15 +114,25 @@ def _lags(broker: Broker, now_ms: int) -> Iterator[Sample]:
             ready += end - pulled
             in_flight += pulled - committed
             if end > committed:
-                stored_ms = store.store_time(topic, queue_id, committed)
-                if stored_ms > 0:
-                    oldest_ms = min(oldest_ms or stored_ms, stored_ms)
+                oldest_ms = _older(oldest_ms, store.store_time(topic, queue_id, committed))
+            if end > pulled:
+                oldest_ready_ms = _older(oldest_ready_ms, store.store_time(topic, queue_id, pulled))
         is_system = _text(broker.topics.is_system(topic) or is_system_group(group))
         labels = (group, topic, _text(topic.startswith(RETRY_PREFIX)), is_system)
         yield Sample("rocketmq_consumer_lag_messages", labels, lag)
-        yield Sample("rocketmq_consumer_lag_latency_milliseconds", labels, now_ms - oldest_ms if oldest_ms else 0)
+        if oldest_ms or not lag:
+            latency_ms = now_ms - oldest_ms if oldest_ms else 0
+            yield Sample("rocketmq_consumer_lag_latency_milliseconds", labels, latency_ms)
+        if oldest_ready_ms or not ready:
+            latency_ms = now_ms - oldest_ready_ms if oldest_ready_ms else 0
+            yield Sample("rocketmq_consumer_queueing_latency_milliseconds", labels, latency_ms)
         yield Sample("rocketmq_consumer_inflight_messages", labels, in_flight)
         yield Sample("rocketmq_consumer_ready_messages", labels, ready)
+
+
+def _older(known_ms: int, stored_ms: int) -> int:
+    """Return the earlier of two times (epoch ms), where 0 or less is none."""
+    return known_ms if stored_ms <= 0 else min(known_ms or stored_ms, stored_ms)
 
 
 def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
@@ -130,11 +143,10 @@ def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
     yield Sample("rocketmq_storage_size_bytes", _STORAGE, max(0, end - first))
     yield Sample("rocketmq_storage_flush_behind_bytes", _STORAGE, max(0, end - store.flushed_offset))
     yield Sample("rocketmq_storage_dispatch_behind_bytes", _STORAGE, store.behind_size)
-    oldest_ms = now_ms
     if end > first:
         with suppress(StoreError, RecordError):  # a segment that has just gone, or a damaged record
             oldest_ms = decode_head(store.read_at(first)).store_timestamp_ms
-    yield Sample("rocketmq_storage_message_reserve_time_milliseconds", _STORAGE, max(0, now_ms - oldest_ms))
+            yield Sample("rocketmq_storage_message_reserve_time_milliseconds", _STORAGE, max(0, now_ms - oldest_ms))
     yield Sample("mqtrail_disk_ratio", (), store.disk_ratio)
 
 
