@@ -6,6 +6,7 @@ from mqtrail.broker import METRICS
 from mqtrail.node.metrics_door import exposition
 from mqtrail.wire import RecallMessageHeader, RequestCode, ResponseCode
 from tests.broker.helpers import Bench
+from tests.broker.pop.helpers import INVISIBLE_MS, SETTLED_MS, ack, pop, send
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 WAITING = tuple(
@@ -85,3 +86,37 @@ def test_timers_that_are_behind() -> None:
     found = read(bench)
     assert found["rocketmq_timer_dequeue_lag"] == {(): 1}
     assert found["rocketmq_timer_dequeue_latency_milliseconds"] == {(): 4}
+
+
+# -- pop ---------------------------------------------------------------------------------------------------------------
+
+
+def test_popped_messages_that_are_acknowledged_and_that_come_again() -> None:
+    """A check point and an ack go into the revive log and come out of it; what has no ack becomes a retry."""
+    bench = Bench()
+    bench.broker.groups.find("g", bench.now_ms)
+    send(bench, "a", "b", "c")
+    popped = pop(bench)
+    ack(bench, popped[0])
+    found = read(bench)
+    assert found["rocketmq_pop_revive_in_message_total"] == {
+        ("g", "orders", "CK", "PUT_OK"): 1,
+        ("g", "orders", "ACK", "PUT_OK"): 1,
+    }
+    assert "rocketmq_pop_revive_out_message_total" not in found
+    assert "rocketmq_pop_revive_retry_messages_total" not in found
+    assert set(found["rocketmq_pop_revive_lag_milliseconds"].values()) == {0}
+    assert set(found["rocketmq_pop_revive_latency_milliseconds"].values()) == {0}
+    bench.advance(INVISIBLE_MS + 500)  # both came into the log, the check point a second before the ack
+    found = read(bench)
+    assert sum(found["rocketmq_pop_revive_lag_milliseconds"].values()) == 2
+    assert max(found["rocketmq_pop_revive_latency_milliseconds"].values()) == 1_500
+    bench.advance(SETTLED_MS)
+    found = read(bench)
+    out = {(*key[:2], key[3]): count for key, count in found["rocketmq_pop_revive_out_message_total"].items()}
+    assert out == {("g", "orders", "CK"): 1, ("g", "orders", "ACK"): 1}
+    assert found["rocketmq_pop_revive_retry_messages_total"] == {("g", "orders", "PUT_OK"): 2}
+    bench.advance(SETTLED_MS)
+    found = read(bench)
+    assert set(found["rocketmq_pop_revive_lag_milliseconds"].values()) == {0}
+    assert set(found["rocketmq_pop_revive_latency_milliseconds"].values()) == {0}

@@ -91,6 +91,27 @@ METRICS: Final[Mapping[str, Metric]] = {
         ("topic", *_STORAGE),
         "whole seconds from a timed message's birth to its time, as it is put into the wheel",
     ),
+    "rocketmq_pop_revive_in_message_total": Metric(
+        "counter",
+        ("consumer_group", "topic", "revive_message_type", "put_status"),
+        "check points (CK) and acks (ACK) of popped messages stored since the start",
+    ),
+    "rocketmq_pop_revive_out_message_total": Metric(
+        "counter",
+        ("consumer_group", "topic", "queue_id", "revive_message_type"),
+        "those of them read again from the revive log since the start",
+    ),
+    "rocketmq_pop_revive_retry_messages_total": Metric(
+        "counter",
+        ("consumer_group", "topic", "put_status"),
+        "popped messages without an ack that went to a retry topic since the start",
+    ),
+    "rocketmq_pop_revive_lag_milliseconds": Metric(
+        "gauge", ("queue_id",), "records, whatever its name: those of the revive log that are not dealt with"
+    ),
+    "rocketmq_pop_revive_latency_milliseconds": Metric(
+        "gauge", ("queue_id",), "ms since the oldest of them came into the revive log; 0 where there is none"
+    ),
     "mqtrail_held_pulls": Metric("gauge", (), "pulls that wait for a message"),
     "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
     "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found none"),
@@ -114,11 +135,6 @@ ABSENT: Final[Mapping[str, str]] = {
     "rocketmq_commit_messages_total": "not yet",
     "rocketmq_rollback_messages_total": "not yet",
     "rocketmq_finish_message_latency_milliseconds": "not yet",
-    "rocketmq_pop_revive_in_message_total": "not yet",
-    "rocketmq_pop_revive_out_message_total": "not yet",
-    "rocketmq_pop_revive_retry_messages_total": "not yet",
-    "rocketmq_pop_revive_lag_milliseconds": "not yet",
-    "rocketmq_pop_revive_latency_milliseconds": "not yet",
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": _NO_BUFFER,
     "rocketmq_pop_offset_buffer_size": "a pop moves its group's offset before it is answered, none waits",
     "rocketmq_pop_checkpoint_buffer_size": _NO_BUFFER,

@@ -1,6 +1,6 @@
-"""Metrics of what waits in a broker: timed messages.
+"""Metrics of what waits in a broker: timed messages, popped ones.
 
-Source: DefaultStoreMetricsManager, apache/rocketmq store/ of 5.3.3.
+Source: DefaultStoreMetricsManager, PopMetricsManager, PopReviveService, apache/rocketmq store/ and broker/ of 5.3.3.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from .histogram import Histogram
 from .timers import SNAPSHOT_BOUNDS_S
 
 STORAGE: Final = ("local", "disk")
+PUT_OK: Final = "PUT_OK"  # what the store refuses is not counted
 
 _Sample = tuple[str, tuple[str, ...], float | Histogram]
 
@@ -18,6 +19,7 @@ _Sample = tuple[str, tuple[str, ...], float | Histogram]
 def waiting_samples(broker: Broker, now_ms: int) -> Iterator[_Sample]:
     """Yield name, labels and value of each sample as of now."""
     yield from _timers(broker, now_ms)
+    yield from _pop(broker, now_ms)
 
 
 def _timers(broker: Broker, now_ms: int) -> Iterator[_Sample]:
@@ -38,3 +40,20 @@ def _timers(broker: Broker, now_ms: int) -> Iterator[_Sample]:
         yield "rocketmq_timer_dequeue_total", (topic, *STORAGE), count
     for topic, delays_s in counts.delays_s.items():
         yield "rocketmq_delay_message_latency_seconds", (topic, *STORAGE), delays_s
+
+
+def _pop(broker: Broker, now_ms: int) -> Iterator[_Sample]:
+    log, revive, store = broker.pop.revive_log, broker.pop.revive, broker.store
+    for (group, topic, kind), count in log.put_counts.items():
+        yield "rocketmq_pop_revive_in_message_total", (group, topic, kind, PUT_OK), count
+    for queue in revive.queues:
+        queue_id = str(queue.queue_id)
+        for (group, topic, kind), count in queue.got_counts.items():
+            yield "rocketmq_pop_revive_out_message_total", (group, topic, queue_id, kind), count
+        first, count = queue.first_open()
+        yield "rocketmq_pop_revive_lag_milliseconds", (queue_id,), count
+        stored_ms = store.store_time(log.topic, queue.queue_id, first) if count else now_ms
+        if stored_ms > 0:
+            yield "rocketmq_pop_revive_latency_milliseconds", (queue_id,), max(0, now_ms - stored_ms)
+    for (group, topic), count in revive.copied_counts.items():
+        yield "rocketmq_pop_revive_retry_messages_total", (group, topic, PUT_OK), count

@@ -12,6 +12,7 @@ Source: PopReviveService, apache/rocketmq 5.3.3 broker/processor/. There one thr
 here a queue is looked at when its oldest check point is due.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -76,7 +77,9 @@ class Revive:
         self._copied = False
         self._born_host = config.address.packed()
         self._repeats_until_ms: int | None = now_ms + REPEAT_MS
-        self._queues = [self._queue(queue_id, now_ms) for queue_id in range(log.queue_nums)]
+        self.queues = [self._queue(queue_id, now_ms) for queue_id in range(log.queue_nums)]
+        self.copied_counts: Counter[tuple[str, str]] = Counter()
+        """Group and topic -> messages revived since the start."""
 
     def _queue(self, queue_id: int, now_ms: int) -> ReviveQueue:
         topic = self._log.topic
@@ -93,24 +96,24 @@ class Revive:
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
         """Note that a queue of the log has grown."""
-        if 0 <= queue_id < len(self._queues) and self._queues[queue_id].look_ms is None:
-            self._queues[queue_id].look_ms = now_ms + self._config.revive_interval_ms
+        if 0 <= queue_id < len(self.queues) and self.queues[queue_id].look_ms is None:
+            self.queues[queue_id].look_ms = now_ms + self._config.revive_interval_ms
 
     def next_due_ms(self) -> int | None:
         """Return when `tick` is to be called next, None while nothing waits."""
-        return min((queue.look_ms for queue in self._queues if queue.look_ms is not None), default=None)
+        return min((queue.look_ms for queue in self.queues if queue.look_ms is not None), default=None)
 
     def behind_count(self) -> int:
         """Return how many records of the log have not been dealt with."""
-        return sum(queue.unread_count + queue.pending_count for queue in self._queues)
+        return sum(queue.unread_count + queue.pending_count for queue in self.queues)
 
     def tick(self, now_ms: int) -> None:
         """Read what is new, revive what is due."""
         if self._repeats_until_ms is not None and now_ms > self._repeats_until_ms:
             self._repeats_until_ms = None
-            for queue in self._queues:
+            for queue in self.queues:
                 queue.forget_done()
-        for queue in self._queues:
+        for queue in self.queues:
             if queue.look_ms is not None and queue.look_ms <= now_ms:
                 try:
                     self._look(queue, now_ms)
@@ -173,10 +176,12 @@ class Revive:
         self._make_topic(copies[0][1].topic, point.group, now_ms)
         try:
             self._writer.write([copy for _, copy in copies], now_ms, StoredKind.RETRY)
+            self.copied_counts[point.group, point.topic] += len(copies)
         except MessageIllegal:  # one of them: the others must not wait for it for ever
             for queue_offset, copy in copies:
                 try:
                     self._writer.write([copy], now_ms, StoredKind.RETRY)
+                    self.copied_counts[point.group, point.topic] += 1
                 except MessageIllegal:
                     self._put_again(point, queue_offset, queue_id, now_ms)
         self._copied = True
