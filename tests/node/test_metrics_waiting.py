@@ -1,5 +1,6 @@
 """Metrics of what waits, each after the thing has happened, as Prometheus reads them."""
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqtrail.broker import METRICS
@@ -7,6 +8,7 @@ from mqtrail.node.metrics_door import exposition
 from mqtrail.wire import RecallMessageHeader, RequestCode, ResponseCode
 from tests.broker.helpers import Bench
 from tests.broker.pop.helpers import INVISIBLE_MS, SETTLED_MS, ack, pop, send
+from tests.broker.test_transactions import COMMIT, ROLLBACK, end, half
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 WAITING = tuple(
@@ -120,3 +122,89 @@ def test_popped_messages_that_are_acknowledged_and_that_come_again() -> None:
     found = read(bench)
     assert set(found["rocketmq_pop_revive_lag_milliseconds"].values()) == {0}
     assert set(found["rocketmq_pop_revive_latency_milliseconds"].values()) == {0}
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def test_half_messages_that_end_and_that_do_not() -> None:
+    """A commit, a rollback, one that stays open; the time that the commit took."""
+    bench = Bench()
+    first, second = half(bench, b"1"), half(bench, b"2")
+    half(bench, b"3")
+    found = read(bench)
+    assert found["rocketmq_half_messages"] == {("orders",): 3}
+    assert "rocketmq_commit_messages_total" not in found
+    bench.now_ms += 7_900
+    end(bench, first, COMMIT)
+    end(bench, first, COMMIT)  # says nothing new
+    end(bench, second, ROLLBACK)
+    found = read(bench)
+    assert found["rocketmq_half_messages"] == {("orders",): 1}
+    assert found["rocketmq_commit_messages_total"] == {("orders",): 1}
+    assert found["rocketmq_rollback_messages_total"] == {("orders",): 1}
+    assert found["rocketmq_finish_message_latency_milliseconds_count"] == {("orders",): 1}
+    assert found["rocketmq_finish_message_latency_milliseconds_sum"] == {("orders",): 7}
+    buckets = found["rocketmq_finish_message_latency_milliseconds_bucket"]
+    assert [buckets["orders", bound] for bound in ("5.0", "60.0", "+Inf")] == [0, 1, 1]
+
+
+def test_open_half_messages_while_they_are_asked_about() -> None:
+    """Copies of the check loop count for what they copy; who is given up is not open any more, and 0 is told."""
+    bench = Bench(transaction_check_max=3)
+    half(bench, b"1")
+    end(bench, half(bench, b"2"))
+    for _ in range(2):
+        bench.advance(bench.config.transaction_check_ms + 1_000)
+        assert read(bench)["rocketmq_half_messages"] == {("orders",): 1}
+    bench.advance(5 * bench.config.transaction_check_ms)
+    assert read(bench)["rocketmq_half_messages"] == {("orders",): 0}
+
+
+def test_open_half_messages_of_an_earlier_life_are_not_known_at_once() -> None:
+    """Nobody knows which of them ended until a round has walked past them: no sample, rather than a wrong one."""
+    bench = Bench()
+    end(bench, half(bench, b"1"))
+    sent = half(bench, b"2")
+    bench.restart()
+    half(bench, b"3")
+    assert "rocketmq_half_messages" not in read(bench)
+    bench.advance(bench.config.transaction_check_ms + bench.config.transaction_timeout_ms)
+    assert read(bench)["rocketmq_half_messages"] == {("orders",): 2}
+    end(bench, sent)
+    assert read(bench)["rocketmq_half_messages"] == {("orders",): 1}
+
+
+def test_many_open_half_messages_take_several_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question looks up so many and no more; until all are known nothing is said, nor where ends were forgotten."""
+    monkeypatch.setattr("mqtrail.broker.transaction_counts.READ_MAX", 4)
+    monkeypatch.setattr("mqtrail.broker.transaction_check.ENDED_MAX", 2)
+    bench = Bench()
+    sent = [half(bench, b"%d" % number) for number in range(6)]
+    assert "rocketmq_half_messages" not in read(bench)
+    assert read(bench)["rocketmq_half_messages"] == {("orders",): 6}
+    for one in sent[:3]:
+        assert "rocketmq_half_messages" in read(bench)
+        end(bench, one)
+    assert "rocketmq_half_messages" not in read(bench)
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+
+
+def test_every_metric_of_what_waits_can_be_seen() -> None:
+    """After a timer, a revived pop and ended transactions each has a sample."""
+    bench = Bench()
+    bench.broker.groups.find("g", bench.now_ms)
+    send(bench, "a")
+    pop(bench)
+    timed(bench, b"t", 4)
+    end(bench, half(bench, b"1"), COMMIT)
+    end(bench, half(bench, b"2"), ROLLBACK)
+    half(bench, b"3")
+    bench.advance(INVISIBLE_MS + SETTLED_MS)
+    families = text_string_to_metric_families(exposition(lambda: [bench.broker], bench.now_ms).decode())
+    seen = {family.name: family.type for family in families}
+    for name, metric in METRICS.items():
+        if name.startswith(WAITING):
+            assert seen[name.removesuffix("_total") if metric.kind == "counter" else name] == metric.kind

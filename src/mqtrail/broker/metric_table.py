@@ -91,6 +91,16 @@ METRICS: Final[Mapping[str, Metric]] = {
         ("topic", *_STORAGE),
         "whole seconds from a timed message's birth to its time, as it is put into the wheel",
     ),
+    "rocketmq_half_messages": Metric(
+        "gauge",
+        ("topic",),
+        "half messages without an end; none told from a start that found some until they were asked about",
+    ),
+    "rocketmq_commit_messages_total": Metric("counter", ("topic",), "half messages committed since the start"),
+    "rocketmq_rollback_messages_total": Metric("counter", ("topic",), "half messages rolled back since the start"),
+    "rocketmq_finish_message_latency_milliseconds": Metric(
+        "histogram", ("topic",), "whole seconds, whatever its name: from a half message's birth to its commit"
+    ),
     "rocketmq_pop_revive_in_message_total": Metric(
         "counter",
         ("consumer_group", "topic", "revive_message_type", "put_status"),
@@ -131,10 +141,6 @@ ABSENT: Final[Mapping[str, str]] = {
     "rocketmq_rpc_latency_milliseconds": "as rocketmq_message_size; clients' traces have it for each message",
     "rocketmq_topic_create_execution_time_milliseconds": _NO_CLOCK,
     "rocketmq_consumer_group_create_execution_time_milliseconds": _NO_CLOCK,
-    "rocketmq_half_messages": "not yet",
-    "rocketmq_commit_messages_total": "not yet",
-    "rocketmq_rollback_messages_total": "not yet",
-    "rocketmq_finish_message_latency_milliseconds": "not yet",
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": _NO_BUFFER,
     "rocketmq_pop_offset_buffer_size": "a pop moves its group's offset before it is answered, none waits",
     "rocketmq_pop_checkpoint_buffer_size": _NO_BUFFER,

@@ -1,6 +1,7 @@
-"""Metrics of what waits in a broker: timed messages, popped ones.
+"""Metrics of what waits in a broker: timed messages, popped ones, transactions.
 
-Source: DefaultStoreMetricsManager, PopMetricsManager, PopReviveService, apache/rocketmq store/ and broker/ of 5.3.3.
+Source: DefaultStoreMetricsManager, PopMetricsManager, PopReviveService, BrokerMetricsManager, EndTransactionProcessor,
+apache/rocketmq store/ and broker/ of 5.3.3.
 """
 
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ def waiting_samples(broker: Broker, now_ms: int) -> Iterator[_Sample]:
     """Yield name, labels and value of each sample as of now."""
     yield from _timers(broker, now_ms)
     yield from _pop(broker, now_ms)
+    yield from _transactions(broker)
 
 
 def _timers(broker: Broker, now_ms: int) -> Iterator[_Sample]:
@@ -57,3 +59,16 @@ def _pop(broker: Broker, now_ms: int) -> Iterator[_Sample]:
             yield "rocketmq_pop_revive_latency_milliseconds", (queue_id,), max(0, now_ms - stored_ms)
     for (group, topic), count in revive.copied_counts.items():
         yield "rocketmq_pop_revive_retry_messages_total", (group, topic, PUT_OK), count
+
+
+def _transactions(broker: Broker) -> Iterator[_Sample]:
+    open_halves = broker.transactions.open_halves.by_topic()
+    for topic, count in () if open_halves is None else open_halves.items():
+        yield "rocketmq_half_messages", (topic,), count
+    counts = broker.transactions.counts
+    for topic, count in counts.commits.items():
+        yield "rocketmq_commit_messages_total", (topic,), count
+    for topic, count in counts.rollbacks.items():
+        yield "rocketmq_rollback_messages_total", (topic,), count
+    for topic, latencies_s in counts.latencies_s.items():
+        yield "rocketmq_finish_message_latency_milliseconds", (topic,), latencies_s
