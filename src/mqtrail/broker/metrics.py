@@ -28,6 +28,7 @@ from .broker import Broker
 from .clients import Client
 from .histogram import Histogram
 from .metrics_waiting import waiting_samples
+from .pop import REVIVE_GROUP
 
 LAGS_MAX: Final = 50_000  # pairs of group and topic that are looked at in one answer
 
@@ -99,8 +100,8 @@ def _lags(broker: Broker, now_ms: int) -> Iterator[Sample]:
         if seen >= LAGS_MAX:
             return
         config = broker.topics.get(topic)
-        if config is None or not config.perm & Perm.READ:
-            continue
+        if config is None or not config.perm & Perm.READ or group == REVIVE_GROUP:
+            continue  # the revive log's offsets are the last ones done: rocketmq_pop_revive_lag tells
         lag = ready = in_flight = 0
         oldest_ms = oldest_ready_ms = 0
         for queue_id in range(config.read_queue_nums):
