@@ -1,7 +1,7 @@
 """Which metrics there are: METRICS, what each means; ABSENT, those of RocketMQ's that are not served, and why.
 
 Names are what a Prometheus reads from Apache's broker: OpenTelemetry's exporter appends an instrument's unit to its
-name, where the name does not hold it already. Two of Apache's instruments name another unit than they count in; they
+name, where the name does not hold it already. Three of Apache's instruments name another unit than they count in; they
 keep name and value here, and their meanings say so.
 
 Source: BrokerMetricsConstant, PopMetricsConstant, RemotingMetricsConstant, DefaultStoreMetricsConstant,
