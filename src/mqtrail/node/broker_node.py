@@ -143,6 +143,7 @@ class BrokerNode:
             broker_name=self.name,
             address=Host(self._advertised, self.port),
             ha_address=Host(self._advertised, self.port + HA_PORT_STEP),
+            use_tls=self._config.tls.enable or self._config.server.tls.mode is TlsMode.ENFORCING,
         )
 
     def _store_config(self, config: BrokerConfig) -> CommitLogConfig:
