@@ -13,7 +13,7 @@ from pathlib import Path
 import trustme
 from interop.driver import JavaClient
 
-from bench.apache import JVM_BENCH, ApachePeer, create_topic
+from bench.apache import JVM_BENCH, ApachePeer, create_topic, measured
 from bench.broker import BOTH_CORES, PEER, play, row
 from bench.load import BATCH, DEEP, PULL, SYNC64, Load, Shape, run_load
 from bench.ours import OurPeer
@@ -97,35 +97,43 @@ def certificate(folder: Path) -> dict[str, str]:
 def java_sends(
     session: Session, pair: Pair, name: str, what: str, *, jvm: tuple[str, ...] = (), transactions: bool = False
 ) -> Row:
-    """Return the rate of synchronous sends of the Java client, a JVM for each broker that lives through all rounds."""
+    """Return the rate of synchronous sends of the Java client.
+
+    One JVM sends to both brokers, so that what its compiler made of the client is the same for both. `more`
+    has the share of a core that client and broker took.
+    """
     warm_s = JAVA_WARM_QUICK_S if session.quick else JAVA_WARM_S
-    found: dict[str, list[Json]] = {"ours": [], "apache": []}
-    clients: dict[str, JavaClient] = {}
+    names = ("ours", "apache")
+    found: dict[str, list[Json]] = {who: [] for who in names}
+    shares: dict[str, dict[str, list[float]]] = {who: {"client": [], "broker": []} for who in names}
+    seconds = 2.5 * session.seconds
+    with pair.only("ours") as peer:
+        client = java_client(session, pair, peer.namesrv_address, jvm)
     try:
-        for number in range(-1, session.rounds):
-            for who in session.order(number, ("ours", "apache")):
+        for number in range(-2, session.rounds):
+            for who in session.order(number, names):
+                producer = f"Bench{name}-{who}"
                 with pair.only(who) as peer:
-                    if who not in clients:
-                        clients[who] = java_client(session, pair, peer.namesrv_address, jvm)
-                        if not transactions:
-                            clients[who].producer("bench", group=f"Bench{name}")
-                    seconds = warm_s if number < 0 else 2.5 * session.seconds
-                    turn = clients[who].call(
-                        "throughput",
-                        name=f"Bench{number}{name}" if transactions else "bench",
-                        namesrv=peer.namesrv_address if transactions else None,
-                        topic="BenchTopic",
-                        threads=THREADS,
-                        bodySize=500,
-                        warmS=0.5,
-                        seconds=seconds,
-                        timeout_s=seconds + 90,
-                    )
+                    if number == -2 and not transactions:
+                        client.producer(producer, group=producer, namesrv=peer.namesrv_address)
+                    with measured(client.process.pid) as own, measured(pair.pid(who)) as server:
+                        turn = client.call(
+                            "throughput",
+                            name=f"Bench{number}{name}-{who}" if transactions else producer,
+                            namesrv=peer.namesrv_address if transactions else None,
+                            topic="BenchTopic",
+                            threads=THREADS,
+                            bodySize=500,
+                            warmS=0.5,
+                            seconds=warm_s / 2 if number < 0 else seconds,
+                            timeout_s=warm_s + seconds + 90,
+                        )
                 if number >= 0:
                     found[who].append(turn)
+                    shares[who]["client"].append(own.cpu_s / own.elapsed_s)
+                    shares[who]["broker"].append(server.cpu_s / server.elapsed_s)
     finally:
-        for client in clients.values():
-            client.kill()
+        client.kill()
     return Row(
         f"{name}/{THREADS}-threads",
         what,
@@ -135,6 +143,7 @@ def java_sends(
         PEER,
         Bar(">=", 1.0),
         errors=(failures(found["ours"]), failures(found["apache"])),
+        more={"share_of_a_core": shares},
     )
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 INTEROP = Path(__file__).resolve().parent
 BUILD = INTEROP.parent / ".build" / "interop"
-SETS = ("client-4.9.8", "client-5.3.3", "server-4.9.7", "server-5.3.3")
+SETS = ("client-4.9.8", "client-5.3.3", "server-4.9.7", "server-5.3.3", "tools-4.9.8")
 JAVA_VERSION_MIN = 17
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
 JDK_REMEDY = (

@@ -19,17 +19,19 @@ from interop import jars
 from interop.apache import JVM_OPENS, JVM_SMALL, LOGBACK
 
 COMMAND_TIMEOUT_S = 60.0
+# Versions whose tool comes without a server of the same version.
+TOOLS_ALONE = ("4.9.8",)
 
 
 class MqAdmin:
     """mqadmin of one version against one name server. Commands run one after the other."""
 
     def __init__(self, version: str, folder: Path, namesrv_address: str) -> None:
-        """`folder` takes its logs; `version` is a server set's."""
+        """`folder` takes its logs and what commands write where they run; `version` is a server's or of TOOLS_ALONE."""
         self.version, self.folder, self.namesrv_address = version, folder, namesrv_address
         (folder / "conf").mkdir(parents=True, exist_ok=True)
         (folder / "conf" / "logback_tools.xml").write_text(LOGBACK.format(path=folder / "tools.log"))
-        name = f"server-{version}"
+        name = f"{'tools' if version in TOOLS_ALONE else 'server'}-{version}"
         command = [jars.java_tool("java"), *JVM_OPENS, *JVM_SMALL, f"-Duser.home={folder}"]
         command += [f"-Djava.io.tmpdir={folder}", f"-Drocketmq.namesrv.addr={namesrv_address}"]
         command += ["-cp", jars.classpath(name, folder / "conf", jars.compiled(name)), "mqtrail.interop.AdminDriver"]
@@ -42,6 +44,7 @@ class MqAdmin:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
+            cwd=folder,
             env={**os.environ, "ROCKETMQ_HOME": str(folder)},
         )
 
@@ -52,14 +55,18 @@ class MqAdmin:
         """
         return self._run([*arguments, "-n", self.namesrv_address])
 
+    def watch(self, *arguments: str, until: str) -> str:
+        """Return what a command that goes on until it is killed prints, ended in its next pause after `until`."""
+        return self._run([*arguments, "-n", self.namesrv_address], until)
+
     def help(self) -> str:
         """Return mqadmin's list of its commands."""
         return self._run([])
 
-    def _run(self, arguments: list[str]) -> str:
+    def _run(self, arguments: list[str], until: str = "") -> str:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.write(json.dumps({"arguments": arguments, "until": until}) + "\n")
         self.process.stdin.flush()
         while True:
             readable, _, _ = select.select([self.process.stdout], [], [], COMMAND_TIMEOUT_S)

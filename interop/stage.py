@@ -202,8 +202,9 @@ class Part:
 class Stage:
     """Both servers, the clients and the admin tools, each started when first needed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, apache: str = "5.3.3", tool: str = "5.3.3", acl: str = "") -> None:
+        """`apache` is the version of the servers beside ours, `tool` mqadmin's; `acl` a plain_acl.yml for both."""
+        self.folder, self.apache, self.tool, self.acl = folder, apache, tool, acl
         self._stack = ExitStack()
         self._clients: dict[str, JavaClient] = {}
         self.servers: dict[str, Server] = {}
@@ -211,11 +212,18 @@ class Stage:
 
     def __enter__(self) -> Stage:
         with ExitStack() as stack:
-            ours = stack.enter_context(OurServer(self.folder / "mqtrail", broker=dict(OURS)))
-            apache = stack.enter_context(ApacheCluster("5.3.3", self.folder / "apache", properties=PROPERTIES))
+            on = {"aclEnable": "true"} if self.acl else {}
+            ours = OurServer(self.folder / "mqtrail", broker=dict(OURS) | {"acl": bool(self.acl)})
+            apache = ApacheCluster(self.apache, self.folder / "apache", properties={**PROPERTIES, **on})
+            if self.acl:
+                for home in (ours.store, apache.broker.folder):
+                    (home / "conf").mkdir(parents=True)
+                    (home / "conf" / "plain_acl.yml").write_text(self.acl)
+            stack.enter_context(ours)
+            stack.enter_context(apache)
             self.servers = {"mqtrail": ours, "apache": _ApacheServer(apache)}
             for kind, server in self.servers.items():
-                tool = MqAdmin("5.3.3", self.folder / f"mqadmin-{kind}", server.namesrv_address)
+                tool = MqAdmin(self.tool, self.folder / f"mqadmin-{kind}", server.namesrv_address)
                 self._mqadmin[kind] = stack.enter_context(tool)
             self._stack = stack.pop_all()
         return self

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mqtrail import trail
-from mqtrail.answers import Answers, SearchFor, Status
-from mqtrail.lake import Lake, LakeError
-from tests.answers.lakes import AS_OF_MS, BY_NAME, id_of, key_of
+from mqtrail.answers import Answers, JudgedWith, SearchFor, Status
+from mqtrail.lake import Lake, LakeError, note_settings
+from tests.answers.lakes import AS_OF_MS, BY_NAME, id_of, key_of, make_lake, rows_of
 
 NOW_MS = AS_OF_MS + 5_000
 
@@ -120,6 +120,22 @@ def test_report(answers: Answers) -> None:
     assert sends.p50_ms <= sends.p99_ms <= sends.max_ms
     assert 5 <= sends.p50_ms <= 6  # 5 ms in a bucket that is 9 % wide
     assert answers.report(NOW_MS, end_ms=1_000).message_count == 0
+
+
+def test_thresholds_are_the_lakes(tmp_path: Path) -> None:
+    """Those its verdicts were judged with, whatever the reader's are; not known where the lake was not told."""
+    lake = make_lake(tmp_path, rows_of())
+    reader = Answers(tmp_path, settings=trail.Settings(hung_ms=1))
+    unknown = JudgedWith(len(BY_NAME), None)
+    assert reader.report(NOW_MS).judged_with == (unknown,)
+    assert reader.trace(id_of("send ok"), NOW_MS).judged_with == (JudgedWith(1, None),)
+    note_settings(lake["verdicts"], trail.Settings(), AS_OF_MS - 1)
+    assert reader.report(NOW_MS).judged_with == (JudgedWith(len(BY_NAME), {}),)
+    note_settings(lake["verdicts"], trail.Settings(send_slow_ms=7), AS_OF_MS)
+    assert reader.report(NOW_MS).judged_with == (JudgedWith(len(BY_NAME), {"send_slow_ms": 7}),)
+    assert reader.trace(id_of("send ok"), NOW_MS).judged_with == (JudgedWith(1, {"send_slow_ms": 7}),)
+    assert reader.trace("nothing", NOW_MS).judged_with == ()
+    assert reader.report(NOW_MS, end_ms=1_000).judged_with == ()
 
 
 def test_export_has_a_line_a_message(answers: Answers) -> None:

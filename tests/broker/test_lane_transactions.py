@@ -125,7 +125,9 @@ class Pairs(Twins):
 def noted(bench: Bench) -> tuple[Any, ...]:
     """Return what a broker knows of transactions."""
     of = bench.broker.transactions
-    return of._ends, of._ends_count, of._ends_size, of._ends_due_ms, of._ended._ended, of._ended._copies
+    latencies_s = {topic: list(found.buckets()) for topic, found in of.counts.latencies_s.items()}
+    counts = of.counts.commits, of.counts.rollbacks, latencies_s
+    return of._ends, of._ends_count, of._ends_size, of._ends_due_ms, of._ended._ended, of._ended._copies, counts
 
 
 HALVES = st.builds(

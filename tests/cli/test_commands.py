@@ -97,7 +97,10 @@ def test_report(mqtrail: Command, lake_path: Path) -> None:
     assert said.code == 0
     for text in ("DEAD_LETTERED", "HUNG", "LOST", "gap:", "behind", "p99", f"{len(BY_NAME)} messages"):
         assert text in said.out
-    assert mqtrail("report", "--lake", str(lake_path), "--json").json["message_count"] == len(BY_NAME)
+    assert "thresholds: not known" in said.out
+    found = mqtrail("report", "--lake", str(lake_path), "--json").json
+    assert found["message_count"] == len(BY_NAME)
+    assert found["judged_with"] == [{"message_count": len(BY_NAME), "changed": None}]
 
 
 def test_export(mqtrail: Command, lake_path: Path) -> None:

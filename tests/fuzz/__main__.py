@@ -50,6 +50,7 @@ async def fuzz(kinds: list[type[Target]], seed: int, seconds: float, count: int 
             if count is None and time.monotonic() - began_s > seconds:
                 return done
         lives += 1
+        target.end()
         del target  # with all that it has stored
         if lives == WARM * len(kinds):
             warm = resident()

@@ -52,6 +52,9 @@ class Target:
     def take(self, frame: bytes) -> None:
         raise NotImplementedError
 
+    def end(self) -> None:
+        """Let go of everything: nothing of this life may be left."""
+
     def run(self, count: int) -> None:
         """Take so many frames. Bug: one of them was too much; the frame is told."""
         for _ in range(count):
@@ -187,6 +190,10 @@ class BrokerBehindNet(Target):
         if self._transport.closing or self._chance.random() < 0.05:
             self._connection.connection_lost(None)
             self._connect()
+
+    def end(self) -> None:
+        self._connection.connection_lost(None)
+        self._shell.stop()  # or its timer would keep it, and the broker with all that it has stored
 
 
 TARGETS: tuple[type[Target], ...] = (BrokerCore, NameServerCore, BrokerBehindNet)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,25 +9,11 @@ from pathlib import Path
 import pytest
 from interop.apache import ApacheBroker, ApacheNameServer
 from interop.ours import OurServer
-from interop.probe import request, wait_until
+from interop.pops import Popper, ask
+from interop.probe import wait_until
 from interop.story import SERVER_PROPERTIES
 
-from mqtrail.wire import (
-    AckHeader,
-    CreateTopicHeader,
-    MessageExt,
-    PopHandle,
-    PopHeader,
-    PopResponseHeader,
-    RequestCode,
-    ResponseCode,
-    SendMessageHeader,
-    decode_records,
-    decode_start_offsets,
-    encode_properties,
-    marker_of,
-    topic_of_marker,
-)
+from mqtrail.wire import CreateTopicHeader, RequestCode
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -61,59 +46,14 @@ def ours_on(folder: Path) -> Iterator[str]:
         server.stop()
 
 
-def ask(address: str, code: int, ext: dict[str, str], body: bytes = b"") -> tuple[dict[str, str], bytes]:
-    """Return ext fields and body of an answer that says 0."""
-    header, found = request(address, code, ext, body=body, timeout_s=10)
-    assert header["code"] == 0, header
-    return header.get("extFields") or {}, found
-
-
-def send(address: str, *bodies: str, queue_id: int = 0) -> None:
-    for body in bodies:
-        text = encode_properties({"UNIQ_KEY": body.replace(" ", "-")})
-        header = SendMessageHeader("pg", TOPIC, queue_id=queue_id, born_timestamp=1, properties=text)
-        ask(address, RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body.encode())
-
-
-def pop(
-    address: str, invisible_ms: int, *, order: bool = False, queue_id: int = 0
-) -> list[tuple[MessageExt, PopHandle]]:
-    """Return what a pop of the queue brings, none when there is nothing, with the handles that a client makes."""
-    now_ms = int(time.time() * 1000)
-    header = PopHeader(GROUP, TOPIC, queue_id, 32, invisible_ms, 0, now_ms, 0, "TAG", "*", order=order)
-    reply, body = request(address, RequestCode.POP_MESSAGE, header.to_ext(), timeout_s=10)
-    if reply["code"] == ResponseCode.POLLING_TIMEOUT:
-        return []
-    assert reply["code"] == 0, reply
-    found = PopResponseHeader.from_ext(reply["extFields"])
-    starts = decode_start_offsets(found.start_offset_info or "")
-    popped = []
-    for message in decode_records(body):
-        if "POP_CK" in message.properties:
-            handle = PopHandle.decode(message.properties["POP_CK"])
-        else:
-            marker = marker_of(message.topic)
-            start = starts[marker, message.queue_id]
-            handle = PopHandle(
-                start, found.pop_time, invisible_ms, found.revive_qid, marker, "broker-a", message.queue_id
-            )
-        popped.append((message, handle))
-    return popped
-
-
-def ack(address: str, message: MessageExt, handle: PopHandle) -> None:
-    topic = topic_of_marker(handle.marker, TOPIC, GROUP)
-    header = AckHeader(GROUP, topic, handle.queue_id, handle.encode(), message.queue_offset)
-    ask(address, RequestCode.ACK_MESSAGE, header.to_ext())
-
-
 def take(address: str, invisible_ms: int, acked: set[str]) -> list[str]:
     """Pop everything, acknowledge these bodies and no others; return what came."""
     found = []
-    for message, handle in pop(address, invisible_ms):
+    popper = Popper(address, TOPIC, GROUP)
+    for message, handle in popper.pop(invisible_ms):
         body = message.body.decode()
         if body in acked:
-            ack(address, message, handle)
+            assert popper.ack(message, handle) == 0
         found.append(body)
     return found
 
@@ -136,17 +76,19 @@ def test_there_and_back(tmp_path: Path) -> None:
     store = OurServer(folder).store
     with ours_on(folder) as address:
         ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader(TOPIC, 2, 2, 6).to_ext())
-        send(address, "ours done", "ours open")
+        popper = Popper(address, TOPIC, GROUP)
+        popper.send("ours done", "ours open")
         assert take(address, HIDDEN_MS, {"ours done"}) == ["ours done", "ours open"]
-        send(address, "order one", "order two", queue_id=1)
-        first = pop(address, 1_000, order=True, queue_id=1)
+        popper.send("order one", "order two", queue_id=1)
+        first = popper.pop(1_000, order=True, queue_id=1)
         assert [message.body for message, _ in first] == [b"order one", b"order two"]
-        ack(address, *first[0])
+        assert popper.ack(*first[0]) == 0
     with apache_on(store, tmp_path / "apache") as address:
         assert take_until(address, {"ours open"}) == ["ours open"]
-        [(message, _)] = pop(address, 60_000, order=True, queue_id=1)
+        popper = Popper(address, TOPIC, GROUP)
+        [(message, _)] = popper.pop(60_000, order=True, queue_id=1)
         assert message.body == b"order two"
-        send(address, "apache done", "apache open")
+        popper.send("apache done", "apache open")
         # Apache's queues show a message a moment after its send is answered
         assert take_until(address, {"apache done", "apache open"}, acked={"apache done"}) == [
             "apache done",
@@ -154,4 +96,5 @@ def test_there_and_back(tmp_path: Path) -> None:
         ]
     with ours_on(folder) as address:
         assert take_until(address, {"apache open"}) == ["apache open"]
-        assert pop(address, 1_000, order=True, queue_id=1) == []  # closed for Apache's minute, as its file says
+        popper = Popper(address, TOPIC, GROUP)
+        assert popper.pop(1_000, order=True, queue_id=1) == []  # closed for Apache's minute, as its file says

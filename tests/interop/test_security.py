@@ -113,11 +113,11 @@ def test_official_client_signs_for_our_acl_files(guarded: OurServer, tmp_path: P
 
 
 def test_mqadmin_of_4_manages_accounts(guarded: OurServer, tmp_path: Path) -> None:
-    """updateAclConfig, deleteAclConfig, clusterAclConfigVersion and updateGlobalWhiteAddr of mqadmin 4.9."""
+    """updateAclConfig, deleteAclConfig, clusterAclConfigVersion and updateGlobalWhiteAddr of mqadmin 4.9.8."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "tools.yml").write_text("accessKey: operator\nsecretKey: operator1\n")
     file = guarded.store / "conf" / "plain_acl.yml"
-    with MqAdmin("4.9.7", tmp_path, guarded.namesrv_address) as mqadmin:
+    with MqAdmin("4.9.8", tmp_path, guarded.namesrv_address) as mqadmin:
 
         def run(*arguments: str) -> str:
             return mqadmin.run(*arguments, "-b", guarded.broker_address)

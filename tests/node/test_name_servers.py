@@ -2,10 +2,21 @@
 
 import asyncio
 from pathlib import Path
+from typing import Self
 
-from mqtrail.net import ConnectionPool
-from mqtrail.node import NameServerNode, Node, NodeConfig
-from mqtrail.wire import ClusterInfo, KvTable, RemotingCommand, RequestCode, TopicRouteData
+import pytest
+
+from mqtrail.net import ConnectionPool, next_command
+from mqtrail.node import NameServerNode, Node, NodeConfig, registrar
+from mqtrail.wire import (
+    ClusterInfo,
+    KvTable,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    TopicRouteData,
+    encode_command,
+)
 
 from .helpers import send_command
 
@@ -77,5 +88,90 @@ def test_values_are_each_servers_own(tmp_path: Path) -> None:
             assert KvTable.decode(listed.body).table == {"k": "v"}
             await server.stop()
         await pool.close()
+
+    asyncio.run(main())
+
+
+class SlowNameServer:
+    """Answers registrations only while `lets` is set; says yes to all else."""
+
+    def __init__(self) -> None:
+        self.registered = asyncio.Queue[RemotingCommand]()
+        self.lets = asyncio.Event()
+        self.lets.set()
+        self.address = ""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kept = b""
+        while read := await reader.read(1 << 16):
+            kept += read
+            start = 0
+            while (found := next_command(kept, start, len(kept)))[0] is not None:
+                request, start = found
+                assert request is not None
+                if request.code == RequestCode.REGISTER_BROKER:
+                    self.registered.put_nowait(request)
+                    await self.lets.wait()
+                writer.write(encode_command(RemotingCommand.reply_to(request, ResponseCode.SUCCESS)))
+            kept = kept[start:]
+        writer.close()
+
+
+def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer waits for name servers as Apache's does, for one that hangs no longer than a client would."""
+
+    async def main() -> None:
+        async with SlowNameServer() as slow:
+            pool = ConnectionPool()
+            node = Node(NodeConfig(namesrv_port=0, namesrv_addresses=(slow.address,), broker_port=0))
+            await node.start()
+            try:
+                monkeypatch.setattr(registrar, "TOLD_WAIT_S", 60.0)
+                (broker,) = node.broker_addresses
+                own = next(address for address in node.namesrv_address.split(";") if address != slow.address)
+                await slow.registered.get()
+
+                # as updateTopic makes it, and as a first message does
+                makes = [
+                    RemotingCommand(
+                        RequestCode.UPDATE_AND_CREATE_TOPIC,
+                        {
+                            "topic": "made",
+                            "defaultTopic": "TBW102",
+                            "readQueueNums": "2",
+                            "writeQueueNums": "2",
+                            "perm": "6",
+                            "topicFilterType": "SINGLE_TAG",
+                            "order": "false",
+                        },
+                    ),
+                    send_command("makes-itself", b"x"),
+                ]
+                for make, topic in zip(makes, ("made", "makes-itself"), strict=True):
+                    slow.lets.clear()
+                    answering = asyncio.create_task(pool.request(broker, make, 5_000))
+                    registration = await asyncio.wait_for(slow.registered.get(), 10)
+                    assert topic.encode() in registration.body
+                    await until_route(pool, own, topic, 0)  # the one that hangs keeps nothing from the other
+                    assert not answering.done()
+                    slow.lets.set()
+                    assert (await answering).code == 0
+
+                monkeypatch.undo()
+                slow.lets.clear()  # and never again: the answer comes all the same
+                assert (await pool.request(broker, send_command("later", b"x"), 5_000)).code == 0
+            finally:
+                slow.lets.set()
+                await node.stop()
+                await pool.close()
 
     asyncio.run(main())

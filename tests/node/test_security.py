@@ -219,6 +219,9 @@ def test_everything_over_tls(tmp_path: Path, auth: ClientAuth) -> None:
 
     async def main() -> None:
         async with running(server=ServerConfig(tls=server)) as (node, _):
+            core = node.brokers["broker-a"].core
+            assert core is not None
+            assert core.config.use_tls
             await send(node, instance(None, tls))
             assert await receive(node, instance(None, tls)) == b"hello"
             with pytest.raises(MQError):

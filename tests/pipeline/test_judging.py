@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.test_ingest import HOUR_0_MS, Reader, fill
 
 from mqtrail import trail
-from mqtrail.lake import Lake, parquet_of
+from mqtrail.lake import Lake, parquet_of, settings_at
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.judging import RESULTS, Judge
@@ -74,6 +74,7 @@ def test_a_crash_between_commits(
     assert whole.judge.run(AS_OF_MS) == 6
     wanted = whole.rows()
     assert all(wanted.values())
+    assert settings_at(whole.lake, AS_OF_MS) == trail.Settings().values()
     for point in points:
         crashing = Gold(spark, tmp_path / point)
         crashing.die_before(point, monkeypatch)

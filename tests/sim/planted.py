@@ -100,7 +100,7 @@ class DeafBroker(Broker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for queue in self.pop.revive._queues:
+        for queue in self.pop.revive.queues:
             queue._note_ack = lambda ack: None  # type: ignore[method-assign]
 
 
@@ -109,7 +109,7 @@ class HurriedBroker(Broker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for queue in self.pop.revive._queues:
+        for queue in self.pop.revive.queues:
             queue.settled = queue.oldest  # type: ignore[method-assign]
 
 

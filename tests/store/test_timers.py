@@ -104,6 +104,10 @@ def test_a_clean_stop_reads_no_units(monkeypatch: pytest.MonkeyPatch) -> None:
         again = opened(disk)
     assert dict(slots(again)) == expected
     assert again.wheel.count(NOW_MS, NOW_MS + 7_000) == 40
+    ends_ms = [NOW_MS + 2_000, NOW_MS + 3_000, NOW_MS + 9_000]
+    counts = [again.wheel.count(start, end) for start, end in zip([NOW_MS, *ends_ms], ends_ms, strict=False)]
+    assert again.wheel.counts(NOW_MS, ends_ms) == counts
+    assert again.wheel.counts(NOW_MS + 1_000, ends_ms)[0] < counts[0]
     assert again.report is None
 
 

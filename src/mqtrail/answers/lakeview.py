@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from mqtrail import trail
 from mqtrail.answers.live import Row
-from mqtrail.answers.model import Scope, Trajectory, trajectory_of
-from mqtrail.lake import Lake, LookUp
+from mqtrail.answers.model import JudgedWith, Scope, Trajectory, trajectory_of
+from mqtrail.lake import Lake, LookUp, settings_at
 from mqtrail.trail import UNKNOWN_HOUR
 
 HOUR_MS = 3_600_000
@@ -51,6 +52,16 @@ class LakeView:
             if found:
                 return int(max(found))
         return None
+
+    def judged_with(self, counts: Mapping[int, int]) -> tuple[JudgedWith, ...]:
+        """Return the thresholds of judgements, most messages first. counts: instant of judgement -> messages."""
+        found: dict[str, JudgedWith] = {}
+        for as_of_ms, count in counts.items():
+            values = settings_at(self.look.lake, as_of_ms)
+            changed = None if values is None else trail.changed_settings(values)
+            before = found.get(repr(changed))
+            found[repr(changed)] = JudgedWith(count if before is None else before.message_count + count, changed)
+        return tuple(sorted(found.values(), key=lambda one: -one.message_count))
 
     def gaps(self) -> list[str]:
         """Ranges of queues that were gone before they could be read, a sentence each."""

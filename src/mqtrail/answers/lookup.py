@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,17 @@ from mqtrail import trail
 from mqtrail.answers import search as searching
 from mqtrail.answers.lakeview import LakeView, fetch, read_trajectories
 from mqtrail.answers.live import LiveEvidence, Row, gather
-from mqtrail.answers.model import Report, Scope, SearchAnswer, SearchFor, Status, TraceAnswer, Trajectory, trajectory_of
+from mqtrail.answers.model import (
+    JudgedWith,
+    Report,
+    Scope,
+    SearchAnswer,
+    SearchFor,
+    Status,
+    TraceAnswer,
+    Trajectory,
+    trajectory_of,
+)
 from mqtrail.client import InstanceConfig, SyncAdmin
 from mqtrail.lake import Lake, LakeError, connect, judge_messages
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
@@ -50,7 +61,7 @@ class Answers:
 
     def report(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, worst: int = 3) -> Report:
         """The lake's whole picture of what was published in [first_ms, end_ms). LakeError."""
-        return searching.report(self._view(), now_ms, first_ms, end_ms, self._settings, worst)
+        return searching.report(self._view(), now_ms, first_ms, end_ms, worst)
 
     def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
         """One JSON object a message of the lake (docs/reference/cli.md). LakeError."""
@@ -67,11 +78,13 @@ class Answers:
         view: LakeView | None = None
         live: LiveEvidence | None = None
         found: list[Trajectory] = []
+        judged_with: tuple[JudgedWith, ...] = ()
         is_whole = True
         if self._lake_path is not None:
             try:
                 view = self._view()
                 found, scope = _from_lake(view, asked, now_ms)
+                judged_with = view.judged_with(Counter(one.as_of_ms for one in found))
             except (LakeError, duckdb.Error, OSError) as error:
                 is_whole = False
                 scope = replace(scope, omissions=(f"lake: {error}",))
@@ -81,10 +94,11 @@ class Answers:
             scope = _with_cluster(scope, live, problem, now_ms)
             if live is not None and (live.is_traced or live.knows_message):
                 found = self._judge(view, found, live, now_ms)
+                judged_with = (JudgedWith(len(found), self._settings.changed()),)
         elif view is not None:
             told = "the cluster itself was not asked for what came after the lake: name it with --namesrv"
             scope = replace(scope, omissions=(*scope.omissions, told))
-        return _conclude(asked, found, live, scope, is_whole)
+        return replace(_conclude(asked, found, live, scope, is_whole), judged_with=judged_with if found else ())
 
     def _ask_cluster(self, asked: str, found: Sequence[Trajectory], now_ms: int) -> tuple[LiveEvidence | None, str]:
         try:

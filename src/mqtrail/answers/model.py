@@ -97,6 +97,14 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedWith:
+    """With which thresholds messages were judged. changed: those that are not the defaults; None: not known."""
+
+    message_count: int
+    changed: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
 class TraceAnswer:
     """The answer to "where is this message?". why: one sentence for every status but FOUND."""
 
@@ -105,6 +113,7 @@ class TraceAnswer:
     scope: Scope
     trajectories: tuple[Trajectory, ...] = ()
     why: str = ""
+    judged_with: tuple[JudgedWith, ...] = ()
 
 
 SPLIT_SEGMENTS = ("to_stored", "delay", "to_delivered", "retry", "handler", "total")
@@ -251,7 +260,7 @@ class Report:
 
     scope: Scope
     message_count: int
-    changed_settings: Mapping[str, int]  # thresholds that are not the defaults
+    judged_with: tuple[JudgedWith, ...]  # the lake's thresholds, not the reader's
     codes: tuple[CodeCount, ...]
     not_judged: tuple[str, ...]  # codes that this version does not judge yet
     latency: tuple[LatencyRow, ...]

@@ -105,22 +105,20 @@ def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator
             }
 
 
-def report(
-    view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None, settings: trail.Settings, worst_count: int
-) -> Report:
+def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None, worst_count: int) -> Report:
     """Return the whole picture of what was published in [first_ms, end_ms)."""
     view.define_views()
     duck = view.connection
     where, values = between(first_ms, end_ms)
     duck.execute(f"CREATE OR REPLACE TEMP TABLE asked AS SELECT t.* FROM trajectories AS t WHERE {where}", values)
-    [(message_count,)] = duck.execute("SELECT count(*) FROM asked").fetchall()
+    instants = dict(duck.execute("SELECT as_of_ms, count(*) FROM asked GROUP BY as_of_ms").fetchall())
     ids = [row["msg_id"] for row in fetch(duck, _WORST, [worst_count])]
     worst = read_trajectories(duck, "t.msg_id IN (SELECT unnest(?))", [ids]) if ids else []
     worst.sort(key=lambda one: ids.index(one.msg_id))
     return Report(
         scope=view.scope(now_ms),
-        message_count=int(message_count),
-        changed_settings=settings.changed(),
+        message_count=sum(instants.values()),
+        judged_with=view.judged_with(instants),
         codes=_codes(duck),
         not_judged=trail.NOT_YET_JUDGED,
         latency=_latency(duck, first_ms, end_ms),

@@ -10,8 +10,10 @@ from mqtrail.wire import Peer, PeerId, Send
 from .access import AclFiles
 from .broker import Broker
 from .config import BROKER_CONF, BrokerConfig, properties_text
+from .histogram import Histogram
 from .lane import Lane
-from .metrics import ABSENT, METRICS, Metric, Sample, samples
+from .metric_table import ABSENT, METRICS, Metric
+from .metrics import Sample, samples
 
 __all__ = [
     "ABSENT",
@@ -20,6 +22,7 @@ __all__ = [
     "AclFiles",
     "Broker",
     "BrokerConfig",
+    "Histogram",
     "Lane",
     "Metric",
     "Peer",

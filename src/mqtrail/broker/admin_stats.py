@@ -239,6 +239,8 @@ class StatsRequests:
             names |= {"miss": "getMissTps", "total": "getTotalTps"}
             for name, rates in stats.rates(now_ms).items():
                 table[names[name]] = " ".join(map(str, rates))
+            # mqadmin 4.9 reads the older spelling: without it clusterList shows no rates and exportMetrics fails
+            table["getTransferedTps"] = table["getTransferredTps"]
         return {key: str(value) for key, value in sorted(table.items())}
 
     def _earliest_ms(self) -> int:

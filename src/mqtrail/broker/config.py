@@ -30,6 +30,7 @@ class BrokerConfig:
     ha_address: Host = _HA_ADDRESS  # RocketMQ: brokerIP2, haListenPort; told to name servers
     permission: int = Perm.READ | Perm.WRITE  # RocketMQ: brokerPermission
     region_id: str = "DefaultRegion"  # RocketMQ: regionId
+    use_tls: bool = False  # RocketMQ: useTLS; shown alone: the node knows how it reaches name servers
 
     auto_create_topic: bool = True  # RocketMQ: autoCreateTopicEnable
     auto_create_group: bool = True  # RocketMQ: autoCreateSubscriptionGroup
@@ -289,5 +290,9 @@ def properties_text(config: BrokerConfig) -> str:
         "brokerIP2": config.ha_address.ip,
         "haListenPort": str(config.ha_address.port),
         "brokerRole": "ASYNC_MASTER",
+        "useTLS": _write_boolean(config.use_tls),
+        # never otherwise; exportConfigs of mqadmin 4.9 fails without them
+        "filterServerNums": "0",
+        "slaveReadEnable": "false",
     }
     return "".join(f"{key}={lines[key]}\n" for key in sorted(lines))

@@ -1,14 +1,15 @@
 """What Prometheus may ask of a broker: RocketMQ 5's own names and labels, and a few of ours.
 
-Nothing is counted for it: each sample is read, when it is asked for, from what the broker keeps anyway. METRICS says
-what each one means; docs/reference/metrics.md prints it. Every sample also carries cluster, node_type and node_id.
+Nothing is counted for it where a message is sent or pulled: each sample is read, when it is asked for, from what the
+broker keeps anyway. What is not known has no sample. METRICS (metric_table) says what each one means;
+docs/reference/metrics.md prints it. Every sample also carries cluster, node_type and node_id.
 
-Source: BrokerMetricsConstant, BrokerMetricsManager, ConsumerLagCalculator, DefaultStoreMetricsConstant,
-apache/rocketmq broker/ and store/ of 5.3.3.
+Source: BrokerMetricsManager, ConsumerLagCalculator, DefaultStoreMetricsManager, apache/rocketmq broker/ and store/ of
+5.3.3.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -25,84 +26,20 @@ from mqtrail.wire import (
 
 from .broker import Broker
 from .clients import Client
+from .histogram import Histogram
+from .metrics_waiting import waiting_samples
+from .pop import REVIVE_GROUP
 
 LAGS_MAX: Final = 50_000  # pairs of group and topic that are looked at in one answer
 
 
-class Metric(NamedTuple):
-    """kind: counter or gauge. labels: besides those that all have. meaning: with its unit."""
-
-    kind: str
-    labels: tuple[str, ...]
-    meaning: str
-
-
 class Sample(NamedTuple):
-    """One value of a metric; labels in the metric's order."""
+    """One value of a metric, a Histogram where that is its kind; labels in the metric's order."""
 
     name: str
     labels: tuple[str, ...]
-    value: float
+    value: float | Histogram
 
-
-_LAG: Final = ("consumer_group", "topic", "is_retry", "is_system")
-
-METRICS: Final[Mapping[str, Metric]] = {
-    "rocketmq_broker_permission": Metric("gauge", (), "bits: 4 read, 2 write"),
-    "rocketmq_topic_number": Metric("gauge", (), "topics there are"),
-    "rocketmq_consumer_group_number": Metric("gauge", (), "consumer groups there are"),
-    "rocketmq_messages_in_total": Metric("counter", ("topic", "is_system"), "messages stored since the start"),
-    "rocketmq_throughput_in_total": Metric("counter", ("topic", "is_system"), "bytes of these messages' records"),
-    "rocketmq_messages_out_total": Metric(
-        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "messages handed to consumers since the start"
-    ),
-    "rocketmq_throughput_out_total": Metric(
-        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "bytes of these messages' records"
-    ),
-    "rocketmq_send_to_dlq_messages_total": Metric(
-        "counter", ("consumer_group",), "messages that became dead letters since the start"
-    ),
-    "rocketmq_producer_connections": Metric(
-        "gauge", ("language", "version", "protocol_type"), "producers connected now, once for each of their groups"
-    ),
-    "rocketmq_consumer_connections": Metric(
-        "gauge",
-        ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
-        "consumers connected now",
-    ),
-    "rocketmq_consumer_lag_messages": Metric("gauge", _LAG, "messages that the group has not confirmed yet"),
-    "rocketmq_consumer_lag_latency": Metric("gauge", _LAG, "ms since the oldest of them was stored"),
-    "rocketmq_consumer_inflight_messages": Metric("gauge", _LAG, "messages handed to the group and not confirmed yet"),
-    "rocketmq_consumer_ready_messages": Metric("gauge", _LAG, "messages that the group could have now"),
-    "rocketmq_storage_size": Metric(
-        "gauge", ("storage_type", "storage_medium"), "bytes between the first and the last message of the CommitLog"
-    ),
-    "rocketmq_storage_flush_behind_bytes": Metric(
-        "gauge", ("storage_type", "storage_medium"), "bytes stored and not yet on the disk for sure"
-    ),
-    "rocketmq_storage_dispatch_behind_bytes": Metric(
-        "gauge", ("storage_type", "storage_medium"), "bytes stored and not yet in the index"
-    ),
-    "rocketmq_storage_message_reserve_time": Metric(
-        "gauge", ("storage_type", "storage_medium"), "ms since the oldest message was stored"
-    ),
-    "mqtrail_held_pulls": Metric("gauge", (), "pulls that wait for a message"),
-    "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
-    "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found none"),
-    "mqtrail_disk_ratio": Metric("gauge", (), "share of the disk that is in use, 0 to 1"),
-    "mqtrail_access_refused_total": Metric("counter", (), "requests that access control refused"),
-}
-"""Name -> what it is."""
-
-ABSENT: Final[Mapping[str, str]] = {
-    "rocketmq_processor_watermark": "there are no queues between the socket and the handlers",
-    "rocketmq_message_size": "a histogram of every message costs the path more than it tells: throughput by messages",
-    "rocketmq_rpc_latency": "as rocketmq_message_size; clients' traces have it for each message",
-    "rocketmq_topic_create_execution_time": "topics are made within the request",
-    "rocketmq_consumer_group_create_execution_time": "groups are made within the request",
-    "rocketmq_consumer_queueing_latency": "it is rocketmq_consumer_lag_latency of what was not pulled yet",
-}
-"""Name of RocketMQ's -> why it is not among METRICS."""
 
 _STORAGE: Final = ("local", "disk")
 
@@ -118,6 +55,8 @@ def samples(broker: Broker, now_ms: int) -> Iterator[Sample]:
     yield from _connections(broker)
     yield from _lags(broker, now_ms)
     yield from _storage(broker, now_ms)
+    for name, labels, value in waiting_samples(broker, now_ms):
+        yield Sample(name, labels, value)
 
 
 def _traffic(broker: Broker) -> Iterator[Sample]:
@@ -161,10 +100,10 @@ def _lags(broker: Broker, now_ms: int) -> Iterator[Sample]:
         if seen >= LAGS_MAX:
             return
         config = broker.topics.get(topic)
-        if config is None or not config.perm & Perm.READ:
-            continue
+        if config is None or not config.perm & Perm.READ or group == REVIVE_GROUP:
+            continue  # the revive log's offsets are the last ones done: rocketmq_pop_revive_lag tells
         lag = ready = in_flight = 0
-        oldest_ms = 0
+        oldest_ms = oldest_ready_ms = 0
         for queue_id in range(config.read_queue_nums):
             end = store.max_offset(topic, queue_id)
             committed = broker.offsets.get(group, topic, queue_id)
@@ -176,15 +115,25 @@ def _lags(broker: Broker, now_ms: int) -> Iterator[Sample]:
             ready += end - pulled
             in_flight += pulled - committed
             if end > committed:
-                stored_ms = store.store_time(topic, queue_id, committed)
-                if stored_ms > 0:
-                    oldest_ms = min(oldest_ms or stored_ms, stored_ms)
+                oldest_ms = _older(oldest_ms, store.store_time(topic, queue_id, committed))
+            if end > pulled:
+                oldest_ready_ms = _older(oldest_ready_ms, store.store_time(topic, queue_id, pulled))
         is_system = _text(broker.topics.is_system(topic) or is_system_group(group))
         labels = (group, topic, _text(topic.startswith(RETRY_PREFIX)), is_system)
         yield Sample("rocketmq_consumer_lag_messages", labels, lag)
-        yield Sample("rocketmq_consumer_lag_latency", labels, now_ms - oldest_ms if oldest_ms else 0)
+        if oldest_ms or not lag:
+            latency_ms = now_ms - oldest_ms if oldest_ms else 0
+            yield Sample("rocketmq_consumer_lag_latency_milliseconds", labels, latency_ms)
+        if oldest_ready_ms or not ready:
+            latency_ms = now_ms - oldest_ready_ms if oldest_ready_ms else 0
+            yield Sample("rocketmq_consumer_queueing_latency_milliseconds", labels, latency_ms)
         yield Sample("rocketmq_consumer_inflight_messages", labels, in_flight)
         yield Sample("rocketmq_consumer_ready_messages", labels, ready)
+
+
+def _older(known_ms: int, stored_ms: int) -> int:
+    """Return the earlier of two times (epoch ms), where 0 or less is none."""
+    return known_ms if stored_ms <= 0 else min(known_ms or stored_ms, stored_ms)
 
 
 def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
@@ -192,14 +141,13 @@ def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
     if not isinstance(store, CommitLogStore):
         return
     first, end = store.min_physical_offset, store.end_offset
-    yield Sample("rocketmq_storage_size", _STORAGE, max(0, end - first))
+    yield Sample("rocketmq_storage_size_bytes", _STORAGE, max(0, end - first))
     yield Sample("rocketmq_storage_flush_behind_bytes", _STORAGE, max(0, end - store.flushed_offset))
     yield Sample("rocketmq_storage_dispatch_behind_bytes", _STORAGE, store.behind_size)
-    oldest_ms = now_ms
     if end > first:
         with suppress(StoreError, RecordError):  # a segment that has just gone, or a damaged record
             oldest_ms = decode_head(store.read_at(first)).store_timestamp_ms
-    yield Sample("rocketmq_storage_message_reserve_time", _STORAGE, max(0, now_ms - oldest_ms))
+            yield Sample("rocketmq_storage_message_reserve_time_milliseconds", _STORAGE, max(0, now_ms - oldest_ms))
     yield Sample("mqtrail_disk_ratio", (), store.disk_ratio)
 
 

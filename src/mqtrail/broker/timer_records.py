@@ -83,10 +83,11 @@ def waiting_record(record: PendingRecord, due: int) -> PendingRecord:
 
 
 class Wait(NamedTuple):
-    """What the timer log keeps of a waiting record. put_ms, slot_ms: whole seconds."""
+    """What the timer log keeps of a waiting record. put_ms, slot_ms: whole seconds. out_ms: where all its turns end."""
 
     put_ms: int
     slot_ms: int
+    out_ms: int
     magic: int
     topic: str
     topic_hash: int
@@ -111,7 +112,7 @@ def wait_of(head: RecordHead, text: bytes) -> Wait | None:
     if recalls(text):
         magic |= UnitMagic.DELETE
     name = topic.decode("utf-8", "replace")
-    return Wait(put_ms, slot_ms, magic, name, java_string_hash(name))
+    return Wait(put_ms, slot_ms, int(out), magic, name, java_string_hash(name))
 
 
 def delivered_record(record: Buffer, *, rolls: bool, now_ms: int) -> PendingRecord | None:

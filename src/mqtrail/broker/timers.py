@@ -11,7 +11,7 @@ only what is durable.
 Source: TimerMessageStore, apache/rocketmq store/timer. There four kinds of threads do this.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqtrail.store import (
     PRECISION_MS,
@@ -44,7 +44,22 @@ RETRY_MS: Final = 1_000  # after the store refused a delivery
 FLUSH_WAIT_MS: Final = 1_000  # by then what was appended is usually durable
 AHEAD_MAX_MS: Final = 7 * 86_400_000  # between two slots: further apart they might share a place in the wheel
 NO_LIMIT: Final = (1 << 31) - 1  # of timer_slot_max
+SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)  # RocketMQ: TimerMetrics.timerDist
 _SPREAD, _SPREAD_OF = 389, 1_000  # without a common divisor
+
+
+class TimerLag(NamedTuple):
+    """in_count, in_ms: messages not taken in yet, and the age of the oldest; None: not known.
+
+    waiting: messages in the wheel. late_ms: how long ago the second passed that is handed out next. ahead: how many
+    wait for the seconds before each of SNAPSHOT_BOUNDS_S and behind the bound before it.
+    """
+
+    in_count: int
+    in_ms: int | None
+    waiting: int
+    late_ms: int
+    ahead: list[int]
 
 
 class Timers:
@@ -131,6 +146,20 @@ class Timers:
         slot = self._wheel.slot(slot_ms)
         return 0 if slot is None else slot.waiting
 
+    def lag(self, now_ms: int) -> TimerLag:
+        """Return how far the timers are behind, in and out."""
+        in_ms: int | None = 0
+        in_count = self._store.max_offset(TIMER_TOPIC, 0) - self._queue_offset
+        if in_count > 0:
+            stored_ms = self._store.store_time(TIMER_TOPIC, 0, self._queue_offset)
+            in_ms = max(0, now_ms - stored_ms) if stored_ms > 0 else None
+        next_ms = self._wheel.next(self._read_ms)
+        late_ms = 0 if next_ms is None else max(0, now_ms - next_ms - PRECISION_MS)
+        start_ms = floor_ms(now_ms)
+        ends_ms = [start_ms, *(start_ms + bound_s * 1_000 for bound_s in SNAPSHOT_BOUNDS_S), start_ms + AHEAD_MAX_MS]
+        counts = self._wheel.counts(self._read_ms, ends_ms)
+        return TimerLag(max(0, in_count), in_ms, sum(counts), late_ms, counts[1:-1])
+
     # The clock.
 
     def next_due_ms(self) -> int | None:
@@ -203,6 +232,7 @@ class Timers:
                     self._wheel.put(wait.slot_ms, position, change)
                     self._read_ms = min(self._read_ms, wait.slot_ms)
                     self.counts.add(wait.topic, change, head.store_timestamp_ms)
+                    self.counts.took_in(wait.topic, wait.out_ms - head.born_timestamp_ms)
                 self._queue_offset = head.queue_offset + 1
                 left -= 1
             if not found.records and found.next_queue_offset <= self._queue_offset:
@@ -253,6 +283,7 @@ class Timers:
         reader.forget(batch.taken)
         for topic, change in batch.changes:
             self.counts.add(topic, change, now_ms)
+            self.counts.handed_out[topic] += 1
         return batch.taken
 
     def _write(self, records: list[PendingRecord], now_ms: int) -> None:

@@ -71,6 +71,8 @@ class EndedHalves:
         # Ordered ones: to find the first key of a plain dict is a walk past all that were deleted before it.
         self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._copies: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self.forgotten = -1
+        """The highest queue offset of an end that is no longer remembered."""
 
     def has(self, queue_id: int, queue_offset: int) -> bool:
         return (queue_id, queue_offset) in self._ended
@@ -83,7 +85,8 @@ class EndedHalves:
         for offset in offsets:
             self._ended[queue_id, offset] = None
         while len(self._ended) > ENDED_MAX:
-            self._ended.popitem(last=False)
+            (_, forgotten), _ = self._ended.popitem(last=False)
+            self.forgotten = max(self.forgotten, forgotten)
         return offsets
 
     def note_copy(self, queue_id: int, queue_offset: int, copy: int) -> None:
@@ -188,6 +191,10 @@ class TransactionCheck:
                 committed = self._offsets.get(TRANSACTION_GROUP, topic, queue_id)
                 known[queue_id] = min(max(first if committed is None else committed, first), end)
         return self._half[queue_id], self._op[queue_id]
+
+    def walked(self, queue_id: int) -> int:
+        """Return the queue offset before which every half message was dealt with: ended, copied or given up."""
+        return next((walk.half for walk in self._rounds if walk.queue_id == queue_id), self._positions(queue_id)[0])
 
     def tick(self, now_ms: int) -> list[Send]:
         """Do one stroke; return questions for producers. A store that refuses is tried again in a second."""

@@ -43,6 +43,7 @@ from .config import BrokerConfig
 from .offsets import OffsetTable
 from .topics import TopicTable
 from .transaction_check import EndedHalves, TransactionCheck
+from .transaction_counts import EndCounts, OpenHalves
 from .transaction_records import committed_record, half_again, op_records, real_queue
 from .writer import MessageWriter
 
@@ -74,6 +75,8 @@ class Transactions:
         self._is_refused = False  # the store takes no op records: all waits for it
         self._ended = EndedHalves()
         self._check = TransactionCheck(config, store, topics, clients, offsets, writer, self._ended, now_ms)
+        self.counts = EndCounts()
+        self.open_halves = OpenHalves(store, self._check, self._ended)
 
     # Requests.
 
@@ -108,15 +111,19 @@ class Transactions:
         if self._ends_count >= ENDS_MAX:
             raise SystemBusy(f"found {ENDS_MAX} ends of transactions that cannot be noted, expected fewer: try later")
         after_offset = 0
+        destination = real_queue(text)
         if header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT:
-            destination = real_queue(text)
             if destination is None:
                 raise SystemError_(
                     "Find prepared transaction message failed: it does not name its real topic and queue"
                 )
             (place,) = self._writer.write([committed_record(record, head, *destination)], now_ms, StoredKind.COMMIT)
             after_offset = place.end_offset if self._config.sync_flush else 0
-        self.note_end(head.queue_id, head.queue_offset, now_ms)
+            self.note_commit(head.queue_id, head.queue_offset, destination[0], head.born_timestamp_ms, now_ms)
+        else:
+            self.note_rollback(
+                head.queue_id, head.queue_offset, None if destination is None else destination[0], now_ms
+            )
         return answer(peer, request, after_offset=after_offset)
 
     def _check_age(self, text: bytes, born_ms: int, now_ms: int) -> None:
@@ -154,8 +161,18 @@ class Transactions:
         """Tell whether an end can be noted that has not come before. waiting: ends that will be noted before it."""
         return self._ends_count + waiting < ENDS_MAX and not self._ended.has(queue_id, queue_offset)
 
-    def note_end(self, queue_id: int, queue_offset: int, now_ms: int) -> None:
-        """Note that a half message, and every copy of it, is done with."""
+    def note_commit(self, queue_id: int, queue_offset: int, topic: str, born_ms: int, now_ms: int) -> None:
+        """Note that a half message, and every copy of it, is done with: its commit is in the log of its topic."""
+        self.counts.committed(topic, now_ms - born_ms)
+        self._note_end(queue_id, queue_offset, now_ms)
+
+    def note_rollback(self, queue_id: int, queue_offset: int, topic: str | None, now_ms: int) -> None:
+        """Note the same of one that was rolled back. topic None: it names none."""
+        if topic is not None:
+            self.counts.rollbacks[topic] += 1
+        self._note_end(queue_id, queue_offset, now_ms)
+
+    def _note_end(self, queue_id: int, queue_offset: int, now_ms: int) -> None:
         for offset in self._ended.add(queue_id, queue_offset):
             self._note(queue_id, offset, now_ms)
 

@@ -62,7 +62,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
 }
 """Table of the file -> module and class of the config object it fills. Imported when a command asks for it."""
 COMPOSED: Mapping[str, frozenset[str]] = {
-    "BrokerConfig": frozenset({"address", "ha_address"}),
+    "BrokerConfig": frozenset({"address", "ha_address", "use_tls"}),
     "CommitLogConfig": frozenset({"store_host", "message_size_max", "message_delay_level"}),
     "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv", "tls"}),
     "ServerConfig": frozenset({"tls"}),

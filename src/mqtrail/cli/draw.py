@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
@@ -14,6 +14,7 @@ from rich.tree import Tree
 from mqtrail.answers import (
     Event,
     GroupVerdict,
+    JudgedWith,
     LatencyRow,
     Report,
     Scope,
@@ -158,8 +159,24 @@ def trace_answer(answer: TraceAnswer) -> RenderableType:
     if answer.why:
         parts.append(Text(answer.why, style="yellow"))
     parts.extend(timeline(trajectory) for trajectory in answer.trajectories)
+    parts.extend(thresholds(answer.judged_with))
     parts.append(scope_line(answer.scope))
     return Group(*parts)
+
+
+def thresholds(judged_with: Sequence[JudgedWith]) -> list[RenderableType]:
+    """With which thresholds messages were judged, a line each; none where all had the defaults."""
+    if all(one.changed == {} for one in judged_with):
+        return []
+    lines: list[RenderableType] = []
+    for one in judged_with:
+        of = f" of {one.message_count} messages" if len(judged_with) > 1 else ""
+        if one.changed is None:
+            told = "not known, the lake was not told what its verdicts were judged with"
+        else:
+            told = ", ".join(f"{name}={value}" for name, value in one.changed.items()) or "the defaults"
+        lines.append(Text(f"thresholds{of}: {told}", style="yellow"))
+    return lines
 
 
 def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
@@ -235,9 +252,7 @@ def report(found: Report) -> RenderableType:
     if found.rejects:
         parts.append(Text(f"{found.rejects} trace records did not decode: see trace_rejects", style="yellow"))
     parts.extend(Text(f"gap: {gap}", style="yellow") for gap in found.gaps)
-    if found.changed_settings:
-        changed = ", ".join(f"{name}={value}" for name, value in found.changed_settings.items())
-        parts.append(Text(f"thresholds changed: {changed}", style="yellow"))
+    parts.extend(thresholds(found.judged_with))
     parts.append(Text(f"not judged by this version: {', '.join(found.not_judged)}", style="dim"))
     parts.append(Text(f"{found.message_count} messages"))
     parts.append(scope_line(found.scope))

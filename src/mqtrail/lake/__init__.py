@@ -7,6 +7,7 @@ DuckDB, over the committed files and over rows that came after them.
 from mqtrail.lake.duck import DuckEngine, arrow_rows, connect, judge_rows
 from mqtrail.lake.errors import FileRefused, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
 from mqtrail.lake.fresh import judge_messages
+from mqtrail.lake.judged import note_settings, settings_at
 from mqtrail.lake.lookup import Answer, LookUp, relation_of
 from mqtrail.lake.maintenance import compact, copy_hours, expire, parquet_of, sweep
 from mqtrail.lake.schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
@@ -37,7 +38,9 @@ __all__ = [
     "expire",
     "judge_messages",
     "judge_rows",
+    "note_settings",
     "parquet_of",
     "relation_of",
+    "settings_at",
     "sweep",
 ]

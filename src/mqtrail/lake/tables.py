@@ -122,6 +122,16 @@ class LakeTable:
         self.swap(files, removed, app_transaction=Transaction(app, batch), now_ms=now_ms)
         return True
 
+    def noted(self, key: str) -> str | None:
+        """Return what `note` left under key; None: nothing."""
+        return self._delta.metadata().configuration.get(key)
+
+    def note(self, key: str, text: str) -> None:
+        """Keep a text with the table, in a commit of its own, in place of what was there."""
+        self.refresh()
+        self._delta.alter.set_table_properties({key: text}, raise_if_not_exists=False)
+        self.refresh()
+
     def swap(
         self,
         added: Sequence[str | Path],

@@ -143,6 +143,7 @@ class BrokerNode:
             broker_name=self.name,
             address=Host(self._advertised, self.port),
             ha_address=Host(self._advertised, self.port + HA_PORT_STEP),
+            use_tls=self._config.tls.enable or self._config.server.tls.mode is TlsMode.ENFORCING,
         )
 
     def _store_config(self, config: BrokerConfig) -> CommitLogConfig:
@@ -192,7 +193,11 @@ class BrokerNode:
             on_registered=self._registered,
         )
         self._shell = BrokerShell(
-            self.core, hold=self._flusher.after, on_change=self._changed, on_stored=self._upkeep.appended
+            self.core,
+            hold=self._flusher.after,
+            on_change=self._changed,
+            on_stored=self._upkeep.appended,
+            when_told=self._registrar.when_told,
         )
         self._server.application = self._shell
         await self._registrar.check_name(self.address)

@@ -6,7 +6,7 @@ from typing import cast
 from mqtrail.broker import Broker, Lane
 from mqtrail.net import ServerConnection, next_command
 from mqtrail.node.shell import Hold, Shell, wall_clock_ms
-from mqtrail.wire import Peer
+from mqtrail.wire import Peer, Send
 
 BUSY_FROM_MS = 5  # a piece that takes as long keeps others waiting
 LARGE_PIECE_SIZE = 16 * 1024  # smaller ones do not, unless they are more than sends and pulls
@@ -23,10 +23,13 @@ class BrokerShell(Shell):
         hold: Hold | None = None,
         on_change: Callable[[], None] | None = None,
         on_stored: Callable[[], None] | None = None,
+        when_told: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """on_stored: called after pieces that may have stored messages."""
+        """on_stored: called after pieces that may have stored messages. when_told: `Registrar.when_told`."""
         super().__init__(core, clock=clock, hold=hold, on_change=on_change)
         self._on_stored = on_stored
+        self._when_told = when_told
+        self._broker = core
         self._fast_failure = core.fast_failure
         self._busy_since_ms = 0  # since when pieces that were ready together are served; 0: none took long
         self._lane = Lane(core, self.decide)
@@ -56,6 +59,17 @@ class BrokerShell(Shell):
         if handled:
             self.look_at_timer()
         return position
+
+    def write(self, sends: list[Send]) -> None:
+        """Write each Send; what a topic was made or changed for waits until name servers know it.
+
+        As Apache's broker answers only then, a consumer that starts after updateTopic, or after the first message of a
+        topic that makes itself, finds the route at once and not when it asks again in half a minute.
+        """
+        if sends and self._when_told is not None and self._broker.topics_changed:
+            self._when_told(lambda: super(BrokerShell, self).write(sends))
+        else:
+            super().write(sends)
 
     # Fast failure. What was ready to be read when the loop last looked, and is read only now, has waited since then; so
     # has what a peer left here because it did not read its replies. More is not known: how long bytes lay in the

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from mqtrail.broker import METRICS, Broker, samples
+from mqtrail.broker import METRICS, Broker, Histogram, samples
 from mqtrail.net import BindError, Log, join_address
 from mqtrail.node.shell import wall_clock_ms
 
@@ -49,11 +49,7 @@ class MetricsDoor:
 
     def text(self) -> bytes:
         """Return everything as of now."""
-        from prometheus_client import CollectorRegistry, generate_latest
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(self._brokers, wall_clock_ms()))  # type: ignore[arg-type]
-        return generate_latest(registry)
+        return exposition(self._brokers, wall_clock_ms())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -86,6 +82,15 @@ def _reply(status: bytes, body: bytes, *, with_body: bool = True) -> bytes:
     return head + b"Connection: close\r\n\r\n" + (body if with_body else b"")
 
 
+def exposition(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> bytes:
+    """Return every sample of some brokers as Prometheus reads it."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(brokers, now_ms))  # type: ignore[arg-type]
+    return generate_latest(registry)
+
+
 class _Collector:
     """What prometheus_client asks for the families of one answer."""
 
@@ -94,18 +99,23 @@ class _Collector:
         self._now_ms = now_ms
 
     def collect(self) -> Iterator[object]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily] = {}
         for broker in self._brokers():
             common = (broker.config.cluster_name, NODE_TYPE, broker.config.broker_name)
-            for sample in samples(broker, self._now_ms):
-                family = families.get(sample.name)
+            for name, labels, value in samples(broker, self._now_ms):
+                family = families.get(name)
                 if family is None:
-                    metric = METRICS[sample.name]
-                    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                    family = families[sample.name] = kind(
-                        sample.name, metric.meaning, labels=(*COMMON_LABELS, *metric.labels)
+                    metric = METRICS[name]
+                    family = families[name] = kinds[metric.kind](
+                        name, metric.meaning, labels=(*COMMON_LABELS, *metric.labels)
                     )
-                family.add_metric((*common, *sample.labels), sample.value)
+                if isinstance(value, Histogram):
+                    assert isinstance(family, HistogramMetricFamily), name
+                    family.add_metric((*common, *labels), list(value.buckets()), value.total)
+                else:
+                    assert not isinstance(family, HistogramMetricFamily), name
+                    family.add_metric((*common, *labels), value)
         yield from families.values()

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from mqtrail.net import ConnectionPool, Log, NetError
 from mqtrail.wire import (
@@ -23,6 +24,7 @@ from mqtrail.wire import (
 RETRY_S = 2.0  # after a name server did not answer
 UNREGISTER_TIMEOUT_MS = 1_000
 NAME_TIMEOUT_MS = 1_000  # for a name server, and a broker of our name, to answer
+TOLD_WAIT_S = 1.0  # how long `when_told` waits for name servers; less than clients wait for a reply
 
 log = Log()
 
@@ -48,28 +50,27 @@ class Registrar:
     ) -> None:
         """on_registered: told what a name server answered to a registration."""
         self._broker_name = broker_name
-        self._namesrvs = tuple(dict.fromkeys(namesrvs))
-        self._registration = registration
         self._unregistration = unregistration
-        self._interval_s = interval_ms / 1000
         self._timeout_ms = timeout_ms
         self._sign = sign
         self._tls = tls or {}
-        self._on_registered = on_registered
         self._is_known = False  # to any name server: else there is nothing to take back
         self._pools = {
             address: ConnectionPool(connect_timeout_ms=min(3_000, timeout_ms), sign=sign, tls=self._tls.get(address))
-            for address in self._namesrvs
+            for address in dict.fromkeys(namesrvs)
         }
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._down: set[str] = set()
+        self._keepers = [
+            _Keeper(broker_name, address, pool, registration, interval_ms / 1000, timeout_ms, on_registered)
+            for address, pool in self._pools.items()
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+        self._waiting: set[asyncio.Task[Any]] = set()  # of `when_told`, each for TOLD_WAIT_S at most
 
     async def start(self) -> None:
         """Register once with all, then go on in the background. A name server that is down is tried again."""
         self._is_known = True
-        await self._register()
-        self._task = asyncio.create_task(self._run())
+        await asyncio.gather(*(keeper.register() for keeper in self._keepers))
+        self._tasks = [asyncio.create_task(keeper.run()) for keeper in self._keepers]
 
     async def check_name(self, own_address: str) -> None:
         """Return unless another broker that lives has our name at one of the name servers. InvalidParameter.
@@ -111,20 +112,35 @@ class Registrar:
 
     def topics_changed(self) -> None:
         """Register again at once."""
-        self._changed.set()
+        for keeper in self._keepers:
+            keeper.changed.set()
+
+    def when_told(self, release: Callable[[], None]) -> None:
+        """Call release once every name server that answers knows the topics as they are now, or after TOLD_WAIT_S."""
+        told = [keeper.told() for keeper in self._keepers if not keeper.is_down]
+        if not told:
+            release()
+            return
+        waiting = asyncio.create_task(asyncio.wait(told, timeout=TOLD_WAIT_S))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        waiting.add_done_callback(lambda _: release())
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand | None:
         """Return what the first name server that can be reached answers, None where none can."""
-        for address in self._namesrvs:
+        for address, pool in self._pools.items():
             with suppress(NetError):
-                return await self._pools[address].request(address, replace(command), self._timeout_ms)
+                return await pool.request(address, replace(command), self._timeout_ms)
         return None
 
     async def stop(self) -> None:
-        """Unregister, close the connections."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Unregister, close the connections. Whoever waits to hear that name servers were told waits no longer."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for keeper in self._keepers:
+            keeper.leave()
+        await asyncio.gather(*self._waiting)
         await asyncio.gather(
             *(
                 pool.request(address, self._unregistration(), UNREGISTER_TIMEOUT_MS)
@@ -135,39 +151,85 @@ class Registrar:
         )
         await asyncio.gather(*(pool.close() for pool in self._pools.values()))
 
-    async def _run(self) -> None:
+
+class _Keeper:
+    """Keeps the broker known to one name server, so that one that hangs does not keep news from the others."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        address: str,
+        pool: ConnectionPool,
+        registration: Callable[[], RemotingCommand],
+        interval_s: float,
+        timeout_ms: int,
+        on_registered: Callable[[RemotingCommand], None] | None,
+    ) -> None:
+        self._broker_name = broker_name
+        self._address = address
+        self._pool = pool
+        self._registration = registration
+        self._interval_s = interval_s
+        self._timeout_ms = timeout_ms
+        self._on_registered = on_registered
+        self._told: list[asyncio.Future[None]] = []
+        self.changed = asyncio.Event()
+        self.is_down = False
+
+    def told(self) -> asyncio.Future[None]:
+        """Return what ends with the next registration that begins, whatever becomes of it."""
+        future = asyncio.get_running_loop().create_future()
+        self._told.append(future)
+        return future
+
+    def leave(self) -> None:
+        """Tell the name server nothing more: nobody is to wait for it."""
+        self.is_down = True
+        told, self._told = self._told, []
+        _end(told)
+
+    async def run(self) -> None:
+        """Register every interval, whenever the topics changed, and soon after it failed."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(self._interval_s, RETRY_S) if self._down else self._interval_s):
-                    await self._changed.wait()
+                async with asyncio.timeout(min(self._interval_s, RETRY_S) if self.is_down else self._interval_s):
+                    await self.changed.wait()
             try:
-                await self._register()
+                await self.register()
             except Exception:
                 log.exception("broker.registration_failed", broker=self._broker_name)
 
-    async def _register(self) -> None:
-        self._changed.clear()
-        command = self._registration()
-        await asyncio.gather(*(self._register_with(address, replace(command)) for address in self._namesrvs))
-
-    async def _register_with(self, address: str, command: RemotingCommand) -> None:
-        """Tell each trouble once, and once that it is over."""
+    async def register(self) -> None:
+        """Tell the name server the topics as they are now. Each trouble is told once, and once that it is over."""
+        self.changed.clear()
+        told, self._told = self._told, []
         try:
-            reply = await self._pools[address].request(address, command, self._timeout_ms)
+            await self._register()
+        finally:
+            _end(told)
+
+    async def _register(self) -> None:
+        try:
+            reply = await self._pool.request(self._address, self._registration(), self._timeout_ms)
             trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
             if trouble is None and self._on_registered is not None:
                 self._on_registered(reply)
         except NetError as error:
             trouble = str(error)
-        if trouble is not None and address not in self._down:
-            self._down.add(address)
+        if trouble is not None and not self.is_down:
             log.warning(
                 "broker.not_registered",
                 broker=self._broker_name,
-                namesrv=address,
+                namesrv=self._address,
                 found=trouble,
                 remedy=f"clients do not find this broker: start it or correct the address; tried every {RETRY_S:g} s",
             )
-        elif trouble is None and address in self._down:
-            self._down.discard(address)
-            log.info("broker.registered_again", broker=self._broker_name, namesrv=address)
+        elif trouble is None and self.is_down:
+            log.info("broker.registered_again", broker=self._broker_name, namesrv=self._address)
+        self.is_down = trouble is not None
+
+
+def _end(told: Iterable[asyncio.Future[None]]) -> None:
+    for future in told:
+        if not future.done():
+            future.set_result(None)

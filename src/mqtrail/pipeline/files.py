@@ -13,8 +13,8 @@ from threading import Lock
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from mqtrail.lake import Lake, ddl
-from mqtrail.trail import Relation
+from mqtrail.lake import Lake, ddl, note_settings
+from mqtrail.trail import VERDICTS, Relation, Settings
 
 
 def read_table(spark: SparkSession, relation: Relation, paths: Sequence[str]) -> DataFrame:
@@ -52,6 +52,11 @@ class Committer:
         """Commit files of a batch; replace_hours: publish hours whose earlier files they replace."""
         with self._lock:
             self._lake[relation.name].commit(files, app=app, batch=batch, replace_hours=replace_hours)
+
+    def note_settings(self, settings: Settings, as_of_ms: int) -> None:
+        """Note at the verdicts what they are judged with, as of an instant, from now on."""
+        with self._lock:
+            note_settings(self._lake[VERDICTS.name], settings, as_of_ms)
 
     def folder(self, relation: Relation, app: str, batch: int) -> Path:
         """Where the files of one batch of a table lie."""

@@ -83,6 +83,8 @@ class Judge:
             )
         finally:
             engine.close()
+        if trail.VERDICTS in due:
+            self._committer.note_settings(self._settings, as_of_ms)
         for relation in due:
             found = made[relation.name]
             self._committer.commit(relation, found, APP, as_of_ms, replace_hours=hours | hours_of(found))

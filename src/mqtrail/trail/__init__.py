@@ -43,7 +43,7 @@ from mqtrail.trail.results import (
     TRAJECTORIES,
     VERDICTS,
 )
-from mqtrail.trail.settings import Settings
+from mqtrail.trail.settings import Settings, changed_settings
 from mqtrail.trail.shares import Round, columns_read, rounds
 from mqtrail.trail.stages import DUCKDB, SPARK, Engine, Nesting, Stage, relations_read, run
 
@@ -90,6 +90,7 @@ __all__ = [
     "attempts_sql",
     "business_group",
     "business_topic",
+    "changed_settings",
     "columns_read",
     "is_business_group",
     "is_business_topic",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 
@@ -30,6 +31,16 @@ class Settings:
     loss_window_ms: int = 600_000
     """A loss of trace records this long after a message became visible is still named as a likely reason."""
 
+    def values(self) -> dict[str, int]:
+        """Every setting by its name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     def changed(self) -> dict[str, int]:
         """The settings that differ from their defaults, for reports."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return changed_settings(self.values())
+
+
+def changed_settings(values: Mapping[str, int]) -> dict[str, int]:
+    """Return those of some settings, of whatever version, that are not this version's defaults."""
+    defaults = Settings().values()
+    return {name: value for name, value in values.items() if value != defaults.get(name)}

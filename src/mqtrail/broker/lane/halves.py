@@ -3,7 +3,7 @@
 A half message that the lane appended is kept until its end comes, so that its commit needs neither a read of the log
 nor a look into its properties. What is kept is a short cut: an end whose half message is not here, or that is not
 exactly as expected (another group, another offset, a second end), goes the general road, which reads the log and
-answers. Both roads note their ends with `Transactions.note_end`.
+answers. Both roads note their ends with `Transactions.note_commit` and `note_rollback`.
 """
 
 from typing import Final
@@ -84,9 +84,13 @@ class LaneHalves:
         )  # fmt: skip
         return committed, half_offset, route
 
-    def note_end(self, queue_offset: int, now_ms: int) -> None:
-        """Note that a half message is done with: its commit is in the log, or it was rolled back."""
-        self._transactions.note_end(HALF_QUEUE_ID, queue_offset, now_ms)
+    def note_commit(self, queue_offset: int, topic: str, born_ms: int, now_ms: int) -> None:
+        """Note that a half message is done with: its commit is in the log."""
+        self._transactions.note_commit(HALF_QUEUE_ID, queue_offset, topic, born_ms, now_ms)
+
+    def note_rollback(self, queue_offset: int, topic: str, now_ms: int) -> None:
+        """Note that a half message is done with: it was rolled back."""
+        self._transactions.note_rollback(HALF_QUEUE_ID, queue_offset, topic, now_ms)
 
     def moved_timer(self) -> bool:
         """Tell whether transactions may want to tick sooner than when this was last asked."""

@@ -231,7 +231,7 @@ class Lane:
                         if waiting:  # ends are noted in the order they came in
                             self._commit(records, waiting, peer, buffer, now_ms)
                             records, waiting = [], []
-                        halves.note_end(queue_offset, now_ms)
+                        halves.note_rollback(queue_offset, route.topic, now_ms)
                         self._ended = True
                     position = stop
                     continue
@@ -320,7 +320,7 @@ class Lane:
             else:
                 self._ended = True
                 if half is None:
-                    halves.note_end(opaque, now_ms)
+                    halves.note_commit(opaque, route.topic, records[first][5], now_ms)
                     header = b""
                 else:
                     real, group = half

@@ -6,6 +6,7 @@ what a crash leaves: docs/design/pop.md.
 
 from .front import Pop
 from .held_pops import HeldPop
+from .revive_log import REVIVE_GROUP
 from .timing import Timing
 
-__all__ = ["HeldPop", "Pop", "Timing"]
+__all__ = ["REVIVE_GROUP", "HeldPop", "Pop", "Timing"]

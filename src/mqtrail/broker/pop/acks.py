@@ -9,7 +9,6 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, apache/rocketmq 5.3.3
 
 from collections.abc import Callable
 
-from mqtrail.store import PendingRecord
 from mqtrail.wire import (
     ORDERLY_REVIVE_QUEUE,
     AckHeader,
@@ -36,7 +35,7 @@ from ..stats import Statistics
 from .checks import POP_COUNT_MAX, PopChecks
 from .held_pops import WaitKey
 from .orders import OrderTable
-from .revive_log import ReviveLog
+from .revive_log import Put, ReviveLog
 
 
 class PopAcks:
@@ -96,12 +95,12 @@ class PopAcks:
         body = BatchAckBody.decode(request.body or b"{}")
         if not body.acks:
             raise NoMessage("found a batch of no acks, expected at least one")
-        records: list[PendingRecord] = []
+        records: list[Put] = []
         for ack in body.acks:
             records += self._batch_records(ack, body.broker_name, now_ms)
         return answer(peer, request, after_offset=self._write(records, now_ms))
 
-    def _batch_records(self, ack: BatchAck, broker_name: str | None, now_ms: int) -> list[PendingRecord]:
+    def _batch_records(self, ack: BatchAck, broker_name: str | None, now_ms: int) -> list[Put]:
         topic = topic_of_marker(ack.marker, ack.topic, ack.group)
         offsets = [
             offset for offset in ack.queue_offsets(POP_COUNT_MAX) if self._checks.is_inside(topic, ack.queue_id, offset)
@@ -129,7 +128,7 @@ class PopAcks:
         invisible_ms: int,
         broker_name: str | None,
         now_ms: int,
-    ) -> PendingRecord | None:
+    ) -> Put | None:
         """Move the group on; return what makes it last, None where nothing moved. MessageIllegal: it was not popped."""
         topic, group, queue_id = key
         before = self._offsets.get(group, topic, queue_id)
@@ -214,7 +213,7 @@ class PopAcks:
             )
         return queue_id
 
-    def _write(self, records: list[PendingRecord], now_ms: int) -> int:
+    def _write(self, records: list[Put], now_ms: int) -> int:
         """Append; return what the answer waits for."""
         if not records:
             return 0

@@ -12,6 +12,7 @@ Source: PopReviveService, apache/rocketmq 5.3.3 broker/processor/. There one thr
 here a queue is looked at when its oldest check point is due.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -80,7 +81,9 @@ class Revive:
         self._save_ms: int | None = None  # when to look whether that is durable
         self._born_host = config.address.packed()
         self._repeats_until_ms: int | None = now_ms + REPEAT_MS
-        self._queues = [self._queue(queue_id, now_ms) for queue_id in range(log.queue_nums)]
+        self.queues = [self._queue(queue_id, now_ms) for queue_id in range(log.queue_nums)]
+        self.copied_counts: Counter[tuple[str, str]] = Counter()
+        """Group and topic -> messages revived since the start."""
 
     def _queue(self, queue_id: int, now_ms: int) -> ReviveQueue:
         topic = self._log.topic
@@ -97,8 +100,8 @@ class Revive:
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
         """Note that a queue of the log has grown."""
-        if 0 <= queue_id < len(self._queues) and self._queues[queue_id].look_ms is None:
-            self._queues[queue_id].look_ms = now_ms + self._config.revive_interval_ms
+        if 0 <= queue_id < len(self.queues) and self.queues[queue_id].look_ms is None:
+            self.queues[queue_id].look_ms = now_ms + self._config.revive_interval_ms
 
     @property
     def is_saving(self) -> bool:
@@ -107,20 +110,20 @@ class Revive:
 
     def next_due_ms(self) -> int | None:
         """Return when `tick` is to be called next, None while nothing waits."""
-        times = [queue.look_ms for queue in self._queues] + [self._save_ms]
+        times = [queue.look_ms for queue in self.queues] + [self._save_ms]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def behind_count(self) -> int:
         """Return how many records of the log have not been dealt with."""
-        return sum(queue.unread_count + queue.pending_count for queue in self._queues)
+        return sum(queue.unread_count + queue.pending_count for queue in self.queues)
 
     def tick(self, now_ms: int) -> None:
         """Read what is new, revive what is due. StoreError: a message is damaged; what could be done was done."""
         if self._repeats_until_ms is not None and now_ms > self._repeats_until_ms:
             self._repeats_until_ms = None
-            for queue in self._queues:
+            for queue in self.queues:
                 queue.forget_done()
-        for queue in self._queues:
+        for queue in self.queues:
             if queue.look_ms is not None and queue.look_ms <= now_ms:
                 try:
                     self._look(queue, now_ms)
@@ -196,10 +199,12 @@ class Revive:
         self._make_topic(copies[0][1].topic, point.group, now_ms)
         try:
             self._writer.write([copy for _, copy in copies], now_ms, StoredKind.RETRY)
+            self.copied_counts[point.group, point.topic] += len(copies)
         except MessageIllegal:  # one of them: the others must not wait for it for ever
             for queue_offset, copy in copies:
                 try:
                     self._writer.write([copy], now_ms, StoredKind.RETRY)
+                    self.copied_counts[point.group, point.topic] += 1
                 except MessageIllegal:
                     self._put_again(point, queue_offset, queue_id, now_ms)
         self._copied = True

@@ -9,8 +9,9 @@ then only, and after a kill they are brought up to date from this (positions.py)
 Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, PopAckConstants, apache/rocketmq 5.3.3.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqtrail.store import PendingRecord
 from mqtrail.wire import (
@@ -35,10 +36,21 @@ BATCH_ACK_TAG: Final = "bAck"
 ACK_INTERVAL_MS: Final = 1_000  # a check point is due so long before its acks
 NEXT_OFFSET: Final = "POP_NEXT_OFFSET"
 NO_OFFSET: Final = b"-1"  # NEXT_OFFSET of a check point that moves nothing
+CHECK_POINT: Final = "CK"  # what PopReviveMessageType calls them
+ACK: Final = "ACK"
+
+What = tuple[str, str, str]  # group, topic, CHECK_POINT or ACK
+
+
+class Put(NamedTuple):
+    """A record on its way into the log. what: its group and topic, and CHECK_POINT or ACK."""
+
+    record: PendingRecord
+    what: What
 
 
 class ReviveLog:
-    """Writes check points and acks."""
+    """Writes check points and acks. put_counts: those that were stored, since the start."""
 
     def __init__(self, config: BrokerConfig, writer: MessageWriter, timers: Timing) -> None:
         self.topic = revive_topic(config.cluster_name)
@@ -47,10 +59,11 @@ class ReviveLog:
         self._born_host = config.address.packed()
         self._writer = writer
         self._timers = timers
+        self.put_counts: Counter[What] = Counter()
 
     def check_point(
         self, point: PopCheckPoint, revive_queue_id: int, now_ms: int, next_offset: int | None = None
-    ) -> PendingRecord:
+    ) -> Put:
         """Return the record of a check point. next_offset: where the group goes on in the popped queue."""
         key = (
             f"{point.topic}@{point.queue_id}@{point.start_offset}@{point.group}@{point.pop_time_ms}"
@@ -59,27 +72,31 @@ class ReviveLog:
         more = {NEXT_OFFSET: NO_OFFSET.decode() if next_offset is None else str(next_offset)}
         due_ms = point.revive_ms - ACK_INTERVAL_MS
         record = self._record(point.encode(), CHECK_POINT_TAG, key, revive_queue_id, due_ms, now_ms, more)
-        return self._timers.divert(record, max(due_ms, now_ms + 1))
+        return Put(self._timers.divert(record, max(due_ms, now_ms + 1)), (point.group, point.topic, CHECK_POINT))
 
-    def ack(self, ack: PopAck, invisible_ms: int, revive_queue_id: int, now_ms: int) -> PendingRecord:
+    def ack(self, ack: PopAck, invisible_ms: int, revive_queue_id: int, now_ms: int) -> Put:
         """Return the record of an ack, of one message or, with offsets, of several."""
         what = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}"
         tag = ACK_TAG if ack.offsets is None else BATCH_ACK_TAG
         due_ms = ack.pop_time_ms + invisible_ms
         record = self._record(ack.encode(), tag, f"{what}@{ACK_TAG}", revive_queue_id, due_ms, now_ms, {})
-        if due_ms <= now_ms and not self._timers.is_behind(now_ms):
-            return record  # late: straight into the log, unless check points before it are late too
-        return self._timers.divert(record, max(due_ms, now_ms + 1))
+        if due_ms > now_ms or self._timers.is_behind(now_ms):
+            record = self._timers.divert(record, max(due_ms, now_ms + 1))
+        # else late: straight into the log, unless check points before it are late too
+        return Put(record, (ack.group, ack.topic, ACK))
 
-    def position(self, ack: PopAck, next_offset: int, now_ms: int) -> PendingRecord:
+    def position(self, ack: PopAck, next_offset: int, now_ms: int) -> Put:
         """Return the record of an ack in order. It has no check point; it is there for its NEXT_OFFSET alone."""
         key = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}@{ACK_TAG}"
         more = {NEXT_OFFSET: str(next_offset)}
-        return self._record(ack.encode(), ACK_TAG, key, 0, None, now_ms, more)
+        return Put(self._record(ack.encode(), ACK_TAG, key, 0, None, now_ms, more), (ack.group, ack.topic, ACK))
 
-    def write(self, records: Sequence[PendingRecord], now_ms: int) -> int:
+    def write(self, puts: Sequence[Put], now_ms: int) -> int:
         """Append records, all or none; return the end of the last one. Refusal: the store takes none now."""
-        return self._writer.write(records, now_ms)[-1].end_offset
+        end_offset = self._writer.write([put.record for put in puts], now_ms)[-1].end_offset
+        for put in puts:
+            self.put_counts[put.what] += 1
+        return end_offset
 
     def _record(
         self, body: bytes, tag: str, key: str, queue_id: int, due_ms: int | None, now_ms: int, more: dict[str, str]

@@ -7,7 +7,7 @@ known by what stands in the log before the committed offset.
 Source: PopReviveService.consumeReviveMessage, apache/rocketmq 5.3.3 broker/processor/.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +24,7 @@ from mqtrail.wire import (
     find_property,
 )
 
-from .revive_log import ACK_INTERVAL_MS, ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG
+from .revive_log import ACK, ACK_INTERVAL_MS, ACK_TAG, BATCH_ACK_TAG, CHECK_POINT, CHECK_POINT_TAG, What
 from .timing import Timing
 
 SETTLED_MS: Final = ACK_INTERVAL_MS + 1_000  # past a check point's time: all its acks have been seen
@@ -71,6 +71,8 @@ class ReviveQueue:
         self._done: set[tuple[_PointKey, str | None]] = set()
         self._remembers = True
         self._remember_done()
+        self.got_counts: Counter[What] = Counter()
+        """Check points and acks that were read, since the start."""
 
     @property
     def unread_count(self) -> int:
@@ -79,6 +81,12 @@ class ReviveQueue:
     @property
     def pending_count(self) -> int:
         return len(self._pending)
+
+    def first_open(self) -> tuple[int, int]:
+        """Return the queue offset of the first record that is not dealt with, and how many there are from it on."""
+        oldest = self.oldest()
+        first = self.next_offset if oldest is None else min(oldest.revive_offset, self.next_offset)
+        return first, max(0, self._store.max_offset(self._topic, self.queue_id) - first)
 
     def oldest(self) -> PendingPoint | None:
         """Return the check point that was read first, None while there is none."""
@@ -125,9 +133,13 @@ class ReviveQueue:
         body = bytes(record[head.body_start : head.body_end])
         try:
             if tag == _CHECK_POINT:
-                self._note_check_point(PopCheckPoint.decode(body), head.queue_offset)
+                point = PopCheckPoint.decode(body)
+                self._note_check_point(point, head.queue_offset)
+                self.got_counts[point.group, point.topic, CHECK_POINT] += 1
             elif tag in _ACKS:
-                self._note_ack(PopAck.decode(body))
+                ack = PopAck.decode(body)
+                self._note_ack(ack)
+                self.got_counts[ack.group, ack.topic, ACK] += 1
         except BodyError:
             return
         due_text = find_property(properties, _DELIVER_MS)

@@ -9,6 +9,9 @@ Source: TimerWheel, apache/rocketmq store/timer.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+
 from mqtrail.store.disk import Disk, File
 from mqtrail.store.timers.layout import NO_UNIT, PRECISION_MS, SLOT, SLOT_COUNT, WHEEL_SIZE, Slot
 
@@ -106,6 +109,19 @@ class TimerWheel:
             total += 0 if slot is None else slot.waiting
             slot_ms = self.next(slot_ms + PRECISION_MS)
         return total
+
+    def counts(self, from_ms: int, ends_ms: Sequence[int]) -> list[int]:
+        """Return how many wait for the seconds in [from_ms, ends_ms[0]), in [ends_ms[0], ends_ms[1]) and so on.
+
+        ends_ms ascend. One walk through what is in memory: some 10 ms for each day that is full of waiting seconds.
+        """
+        first, ends = from_ms // PRECISION_MS, [end_ms // PRECISION_MS for end_ms in ends_ms]
+        found = [0] * len(ends)
+        for part in self._parts.values():
+            for second, _, last, count, _ in SLOT.iter_unpack(part):
+                if last != NO_UNIT and first <= second < ends[-1]:
+                    found[bisect_right(ends, second)] += count
+        return found
 
     def load(self, from_ms: int) -> None:
         """Read the parts with slots at or after from_ms. The file must be as the checkpoint says."""

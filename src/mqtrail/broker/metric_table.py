@@ -1,0 +1,169 @@
+"""Which metrics there are: METRICS, what each means; ABSENT, those of RocketMQ's that are not served, and why.
+
+Names are what a Prometheus reads from Apache's broker: OpenTelemetry's exporter appends an instrument's unit to its
+name, where the name does not hold it already. Three of Apache's instruments name another unit than they count in; they
+keep name and value here, and their meanings say so.
+
+Source: BrokerMetricsConstant, PopMetricsConstant, RemotingMetricsConstant, DefaultStoreMetricsConstant,
+TieredStoreMetricsConstant and the managers beside them, apache/rocketmq 5.3.3; PrometheusMetricNameMapper,
+open-telemetry/opentelemetry-java 1.29.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Metric(NamedTuple):
+    """kind: counter, gauge or histogram. labels: besides those that all have. meaning: with its unit."""
+
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+_LAG: Final = ("consumer_group", "topic", "is_retry", "is_system")
+_STORAGE: Final = ("storage_type", "storage_medium")
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "rocketmq_broker_permission": Metric("gauge", (), "bits: 4 read, 2 write"),
+    "rocketmq_topic_number": Metric("gauge", (), "topics there are"),
+    "rocketmq_consumer_group_number": Metric("gauge", (), "consumer groups there are"),
+    "rocketmq_messages_in_total": Metric("counter", ("topic", "is_system"), "messages stored since the start"),
+    "rocketmq_throughput_in_total": Metric("counter", ("topic", "is_system"), "bytes of these messages' records"),
+    "rocketmq_messages_out_total": Metric(
+        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "messages handed to consumers since the start"
+    ),
+    "rocketmq_throughput_out_total": Metric(
+        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "bytes of these messages' records"
+    ),
+    "rocketmq_send_to_dlq_messages_total": Metric(
+        "counter", ("consumer_group",), "messages that became dead letters since the start"
+    ),
+    "rocketmq_producer_connections": Metric(
+        "gauge", ("language", "version", "protocol_type"), "producers connected now, once for each of their groups"
+    ),
+    "rocketmq_consumer_connections": Metric(
+        "gauge",
+        ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
+        "consumers connected now",
+    ),
+    "rocketmq_consumer_lag_messages": Metric("gauge", _LAG, "messages that the group has not confirmed yet"),
+    "rocketmq_consumer_lag_latency_milliseconds": Metric("gauge", _LAG, "ms since the oldest of them was stored"),
+    "rocketmq_consumer_inflight_messages": Metric("gauge", _LAG, "messages handed to the group and not confirmed yet"),
+    "rocketmq_consumer_queueing_latency_milliseconds": Metric(
+        "gauge", _LAG, "ms since the oldest message was stored that was not handed to the group yet"
+    ),
+    "rocketmq_consumer_ready_messages": Metric("gauge", _LAG, "messages that the group could have now"),
+    "rocketmq_storage_size_bytes": Metric(
+        "gauge", _STORAGE, "bytes between the first and the last message of the CommitLog"
+    ),
+    "rocketmq_storage_flush_behind_bytes": Metric("gauge", _STORAGE, "bytes stored and not yet on the disk for sure"),
+    "rocketmq_storage_dispatch_behind_bytes": Metric("gauge", _STORAGE, "bytes stored and not yet in the index"),
+    "rocketmq_storage_message_reserve_time_milliseconds": Metric(
+        "gauge", _STORAGE, "ms since the oldest message was stored"
+    ),
+    "rocketmq_timer_enqueue_lag": Metric("gauge", _STORAGE, "timed messages that are not in the wheel yet"),
+    "rocketmq_timer_enqueue_latency_milliseconds": Metric(
+        "gauge", _STORAGE, "ms since the oldest of them was stored; 0 where there is none"
+    ),
+    "rocketmq_timer_dequeue_lag": Metric("gauge", _STORAGE, "timed messages in the wheel, less recalls of them"),
+    "rocketmq_timer_dequeue_latency_milliseconds": Metric(
+        "gauge", _STORAGE, "whole seconds, whatever its name: since the second passed that is handed out next"
+    ),
+    "rocketmq_timing_messages": Metric(
+        "gauge", ("topic", *_STORAGE), "timed messages that wait for their topic; after a crash it may be off"
+    ),
+    "rocketmq_timer_enqueue_total": Metric(
+        "counter",
+        ("topic", *_STORAGE),
+        "timed messages and recalls put into the wheel since the start; once more every two days that they wait",
+    ),
+    "rocketmq_timer_dequeue_total": Metric(
+        "counter", ("topic", *_STORAGE), "timed messages that left the wheel since the start, recalled ones not"
+    ),
+    "rocketmq_timer_message_snapshot": Metric(
+        "gauge",
+        ("timer_bound_s", *_STORAGE),
+        "timed messages due within so many seconds and not within the bound before: 5 s to 24 h",
+    ),
+    "rocketmq_delay_message_latency_seconds": Metric(
+        "histogram",
+        ("topic", *_STORAGE),
+        "whole seconds from a timed message's birth to its time, as it is put into the wheel",
+    ),
+    "rocketmq_half_messages": Metric(
+        "gauge",
+        ("topic",),
+        "half messages without an end; none told from a start that found some until they were asked about",
+    ),
+    "rocketmq_commit_messages_total": Metric("counter", ("topic",), "half messages committed since the start"),
+    "rocketmq_rollback_messages_total": Metric("counter", ("topic",), "half messages rolled back since the start"),
+    "rocketmq_finish_message_latency_milliseconds": Metric(
+        "histogram", ("topic",), "whole seconds, whatever its name: from a half message's birth to its commit"
+    ),
+    "rocketmq_pop_revive_in_message_total": Metric(
+        "counter",
+        ("consumer_group", "topic", "revive_message_type", "put_status"),
+        "check points (CK) and acks (ACK) of popped messages stored since the start",
+    ),
+    "rocketmq_pop_revive_out_message_total": Metric(
+        "counter",
+        ("consumer_group", "topic", "queue_id", "revive_message_type"),
+        "those of them read again from the revive log since the start",
+    ),
+    "rocketmq_pop_revive_retry_messages_total": Metric(
+        "counter",
+        ("consumer_group", "topic", "put_status"),
+        "popped messages without an ack that went to a retry topic since the start",
+    ),
+    "rocketmq_pop_revive_lag_milliseconds": Metric(
+        "gauge", ("queue_id",), "records, whatever its name: those of the revive log that are not dealt with"
+    ),
+    "rocketmq_pop_revive_latency_milliseconds": Metric(
+        "gauge", ("queue_id",), "ms since the oldest of them came into the revive log; 0 where there is none"
+    ),
+    "mqtrail_held_pulls": Metric("gauge", (), "pulls that wait for a message"),
+    "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
+    "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found none"),
+    "mqtrail_disk_ratio": Metric("gauge", (), "share of the disk that is in use, 0 to 1"),
+    "mqtrail_access_refused_total": Metric("counter", (), "requests that access control refused"),
+}
+"""Name -> what it is."""
+
+_NO_CLOCK: Final = "it is made within its request, by code that is told the time and has no clock to take it with"
+_NO_BUFFER: Final = "check points go into the revive log at once, none is buffered first"
+_NO_ROCKSDB: Final = "consume queues are files, there is no RocksDB"
+_NO_TIERS: Final = "there is no second storage behind the disk"
+
+ABSENT: Final[Mapping[str, str]] = {
+    "rocketmq_processor_watermark": "there are no queues between the socket and the handlers",
+    "rocketmq_message_size": "a histogram of every message costs the path more than it tells: throughput by messages",
+    "rocketmq_rpc_latency_milliseconds": "as rocketmq_message_size; clients' traces have it for each message",
+    "rocketmq_topic_create_execution_time_milliseconds": _NO_CLOCK,
+    "rocketmq_consumer_group_create_execution_time_milliseconds": _NO_CLOCK,
+    "rocketmq_pop_buffer_scan_time_consume_milliseconds": _NO_BUFFER,
+    "rocketmq_pop_offset_buffer_size": "a pop moves its group's offset before it is answered, none waits",
+    "rocketmq_pop_checkpoint_buffer_size": _NO_BUFFER,
+    "rocketmq_rocksdb_bytes_written": _NO_ROCKSDB,
+    "rocketmq_rocksdb_bytes_read": _NO_ROCKSDB,
+    "rocketmq_rocksdb_times_written_self": _NO_ROCKSDB,
+    "rocketmq_rocksdb_times_written_other": _NO_ROCKSDB,
+    "rocketmq_rocksdb_rate_cache_hit": _NO_ROCKSDB,
+    "rocketmq_rocksdb_times_compressed": _NO_ROCKSDB,
+    "rocketmq_rocksdb_read_amplification_bytes": _NO_ROCKSDB,
+    "rocketmq_rocksdb_times_read": _NO_ROCKSDB,
+    "rocketmq_tiered_store_api_latency_milliseconds": _NO_TIERS,
+    "rocketmq_tiered_store_provider_rpc_latency_milliseconds": _NO_TIERS,
+    "rocketmq_tiered_store_provider_upload_bytes": _NO_TIERS,
+    "rocketmq_tiered_store_provider_download_bytes": _NO_TIERS,
+    "rocketmq_tiered_store_dispatch_behind": _NO_TIERS,
+    "rocketmq_tiered_store_dispatch_latency_seconds": _NO_TIERS,
+    "rocketmq_tiered_store_messages_dispatch_total": _NO_TIERS,
+    "rocketmq_tiered_store_messages_out_total": _NO_TIERS,
+    "rocketmq_tiered_store_get_message_fallback_total": _NO_TIERS,
+    "rocketmq_tiered_store_read_ahead_cache_count": _NO_TIERS,
+    "rocketmq_tiered_store_read_ahead_cache_bytes": _NO_TIERS,
+    "rocketmq_tiered_store_read_ahead_cache_access_total": _NO_TIERS,
+    "rocketmq_tiered_store_read_ahead_cache_hit_total": _NO_TIERS,
+}
+"""Name of RocketMQ's -> why it is not among METRICS."""

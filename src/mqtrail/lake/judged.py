@@ -1,0 +1,43 @@
+"""With which thresholds a lake's verdicts were judged: a note at the table of verdicts, for whoever reads them.
+
+Each judgement is of one instant, later than those before it, and its rows carry it. So the note need only say from
+which instant on which settings were in force. It is a property of the Delta table: kept as long as the table is,
+compacted or not. It is written before the verdicts; a judgement that dies in between leaves a note no row asks for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from mqtrail.lake.tables import Lake, LakeTable
+from mqtrail.trail import VERDICTS, Settings
+
+KEY: Final = "mqtrail.judged"
+CHANGES_MAX: Final = 100  # older ones are forgotten: what they were in force for is not known then
+
+Notes = list[tuple[int, dict[str, int]]]
+"""From which instant on (epoch ms), and every setting by its name; oldest first."""
+
+
+def note_settings(table: LakeTable, settings: Settings, as_of_ms: int) -> None:
+    """Note what a judgement as of an instant is made with, unless that is in force already. table: the verdicts."""
+    notes = _read(table)
+    values = settings.values()
+    kept = [note for note in notes if note[0] < as_of_ms]  # what was noted for later ones was never judged
+    if not kept or kept[-1][1] != values:
+        kept.append((as_of_ms, values))
+    if kept != notes:
+        table.note(KEY, json.dumps(kept[-CHANGES_MAX:]))
+
+
+def settings_at(lake: Lake, as_of_ms: int) -> Mapping[str, int] | None:
+    """Return every setting with which the verdicts as of an instant were judged; None: the lake does not tell."""
+    found = [values for first_ms, values in _read(lake[VERDICTS.name]) if first_ms <= as_of_ms]
+    return found[-1] if found else None
+
+
+def _read(table: LakeTable) -> Notes:
+    text = table.noted(KEY)
+    return [] if text is None else [(int(first_ms), dict(values)) for first_ms, values in json.loads(text)]
