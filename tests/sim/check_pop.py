@@ -168,6 +168,8 @@ class PopChecker:
                     if before.place == popped.place and any(
                         self._stays_acked(before, claim, popped_ms) for claim in before.claims
                     ):
+                        if self._is_behind_open(before, all_popped, popped_ms):
+                            continue
                         yield f"{group} got {popped.number} again at {popped.place}, which it had acknowledged"
 
     def _is_out(self, popped: Popped, claim: Claim, at_ms: float) -> bool:
@@ -180,6 +182,14 @@ class PopChecker:
             and (claim.given_up_ms is None or claim.given_up_ms >= at_ms + CLOCK_SLACK_MS)
             and self._facts.clock_max(broker, claim.asked_ms, at_ms) + CLOCK_SLACK_MS < claim.visible_ms
             and not self._facts.ended(broker, popped.claims[0].asked_ms, at_ms)
+        )
+
+    def _is_behind_open(self, popped: Popped, all_popped: list[tuple[float, Popped]], at_ms: float) -> bool:
+        """Whether a process ended while an earlier message of the pop had no ack: the group's offset is still there."""
+        broker, asked_ms = popped.place.broker, popped.claims[0].asked_ms
+        return self._facts.ended(broker, asked_ms, at_ms) > 0 and any(
+            one.at_ms == popped.at_ms and one.place.offset < popped.place.offset and one.claims[-1].ended_ms is None
+            for _, one in all_popped
         )
 
     def _holds(self, popped: Popped, claim: Claim) -> bool:

@@ -69,7 +69,7 @@ class PopConsumer(Member):
         super().__init__(engine, network, history, name, namesrv, group, topic)
         self.topic = topic
         self._popping: set[str] = set()
-        self._seen: set[str] = set()  # handles
+        self._seen: set[tuple[int, PopHandle]] = set()  # with the numbers of the requests
         self._pops: dict[int, tuple[str, float]] = {}  # number of the request -> broker, when it was asked
         self._held = 0
         self._acks: dict[str, list[Hold]] = {}  # broker -> those that are acknowledged with the next batch
@@ -127,9 +127,9 @@ class PopConsumer(Member):
         for message in read_pop_reply(reply, self.topic, broker).messages:
             handle = handle_of(message)
             assert handle.queue_offset is not None
-            if handle.encode() in self._seen:
+            if (reply.opaque, handle) in self._seen:
                 continue  # the answer came twice
-            self._seen.add(handle.encode())
+            self._seen.add((reply.opaque, handle))
             topic = topic_of_marker(handle.marker, self.topic, self.group)
             place = Place(broker, topic, handle.queue_id, handle.queue_offset)
             number, now_ms = number_of(message.body), self.engine.now_ms

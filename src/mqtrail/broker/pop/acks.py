@@ -58,6 +58,7 @@ class PopAcks:
         self._checks = checks
         self._stats = stats
         self._on_open = on_open
+        self._end_offset = 0  # of the last record
 
     def ack(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """200051. TopicNotExist, MessageIllegal, NoMessage; SystemError_: the handle makes no sense."""
@@ -214,11 +215,10 @@ class PopAcks:
         return queue_id
 
     def _write(self, records: list[Put], now_ms: int) -> int:
-        """Append; return what the answer waits for."""
-        if not records:
-            return 0
-        end_offset = self._log.write(records, now_ms)
-        return end_offset if self._config.sync_flush else 0
+        """Append; return what the answer waits for. One in order that comes twice waits as the first does."""
+        if records:
+            self._end_offset = self._log.write(records, now_ms)
+        return self._end_offset if self._config.sync_flush else 0
 
     def _count(self, topic: str, group: str, count: int) -> None:
         if self._stats is not None:
