@@ -238,6 +238,22 @@ def test_a_clock_set_back_loses_nothing() -> None:
     assert bodies(bench) == [b"1", b"2"]
 
 
+def test_a_clock_set_back_while_a_second_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes for that second then waits for it as well, and what comes for an earlier one leaves before it."""
+    monkeypatch.setattr("mqtrail.broker.timer_slots.COLLECT_MAX", 10)
+    bench = Bench()
+    numbers = [b"%d" % number for number in range(30)]
+    for number in numbers:
+        timed(bench, number, TIMER_DELIVER_MS=str(NOW_MS + 60_000))
+    bench.broker.tick(NOW_MS + 60_000)
+    timed(bench, b"same second", TIMER_DELIVER_MS=str(NOW_MS + 60_000))
+    timed(bench, b"earlier", TIMER_DELIVER_MS=str(NOW_MS + 50_000))
+    bench.advance(49_000)
+    assert bodies(bench) == []
+    bench.advance(60_000)
+    assert bodies(bench) == [b"earlier", *numbers, b"same second"]
+
+
 def test_a_lost_log_is_built_again_from_the_queue() -> None:
     """With the checkpoint there, nothing that was delivered comes again, and nothing that waits is lost."""
     disk = CrashDisk()

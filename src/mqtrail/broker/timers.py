@@ -86,7 +86,7 @@ class Timers:
         self._unsaved: tuple[int, TimerCheckpoint] | None = None  # with the end of the CommitLog it waits for
         self._unsaved_ms: int | None = None  # when to look whether that is durable
         self._dirty = False
-        self._slot: SlotReader | None = None
+        self._slots: dict[int, SlotReader] = {}  # begun: one, and those that an earlier one came before
         self._retry_ms = 0
         self._turn = 0
         self.counts = TimerCounts(files, now_ms)
@@ -168,7 +168,7 @@ class Timers:
             has_more = self._take_in()
         except (MQError, OSError):
             return self._retry_ms
-        if has_more or self._slot is not None:
+        if has_more:
             return self._retry_ms
         slot_ms = self._wheel.next(self._read_ms)
         if slot_ms is None:
@@ -183,7 +183,7 @@ class Timers:
         except (MQError, OSError):
             return True
         slot_ms = self._wheel.next(self._read_ms)
-        return has_more or self._slot is not None or (slot_ms is not None and slot_ms + PRECISION_MS <= now_ms)
+        return has_more or (slot_ms is not None and slot_ms + PRECISION_MS <= now_ms)
 
     def deliver(self, now_ms: int) -> None:
         """Append what is due to the real queues, some of it. A store that refuses is tried again in a second."""
@@ -249,11 +249,7 @@ class Timers:
 
     def _deliver_some(self, now_ms: int) -> None:
         left = DELIVER_MAX
-        while left > 0:
-            if self._slot is None and not self._open_slot(now_ms):
-                return
-            reader = self._slot
-            assert reader is not None
+        while left > 0 and (reader := self._due_slot(now_ms)) is not None:
             if reader.position >= 0:
                 if not reader.collect():
                     return
@@ -263,17 +259,23 @@ class Timers:
                 continue
             left -= self._deliver_batch(reader, now_ms)
 
-    def _open_slot(self, now_ms: int) -> bool:
-        """Begin with the next slot whose second is over; False: there is none."""
+    def _due_slot(self, now_ms: int) -> SlotReader | None:
+        """Return the earliest slot whose second is over, None: there is none.
+
+        It is looked for each time. A message may have come for an earlier second, on which those of later ones may
+        depend, and the clock may have been set back since a slot was begun.
+        """
         slot_ms = self._wheel.next(self._read_ms)
         if slot_ms is None or slot_ms + PRECISION_MS > now_ms:
             self._read_ms = max(self._read_ms, floor_ms(now_ms))
-            return False
+            return None
         self._read_ms = slot_ms
-        slot = self._wheel.slot(slot_ms)
-        assert slot is not None
-        self._slot = SlotReader(slot_ms, slot.last, self._store)
-        return True
+        reader = self._slots.get(slot_ms)
+        if reader is None:
+            slot = self._wheel.slot(slot_ms)
+            assert slot is not None
+            reader = self._slots[slot_ms] = SlotReader(slot_ms, slot.last, self._store)
+        return reader
 
     def _deliver_batch(self, reader: SlotReader, now_ms: int) -> int:
         """Append the oldest messages of the slot; return how many left it."""
@@ -294,7 +296,7 @@ class Timers:
                 for record in records:
                     self._write([record], now_ms)
 
-    def _close_slot(self, reader: "SlotReader", now_ms: int) -> None:
+    def _close_slot(self, reader: SlotReader, now_ms: int) -> None:
         slot = self._wheel.slot(reader.slot_ms)
         if slot is not None and slot.last != reader.last:  # messages came while it was read
             reader.go_on(slot.last)
@@ -302,9 +304,8 @@ class Timers:
         for topic in reader.missed():
             self.counts.add(topic, 1, now_ms)  # it recalled nothing, so nothing left for it
         self._wheel.clear_slot(reader.slot_ms)
-        if self._read_ms == reader.slot_ms:  # else one came for an earlier second
-            self._read_ms += PRECISION_MS
-        self._slot = None
+        self._read_ms += PRECISION_MS
+        del self._slots[reader.slot_ms]
         self._dirty = True
 
     # What is kept.
