@@ -270,6 +270,27 @@ def test_a_lost_log_is_built_again_from_the_queue() -> None:
     assert bodies(bench) == [b"1", b"2", b"3"]
 
 
+def test_a_kill_after_the_clock_was_set_back() -> None:
+    """What waits for a second before the one that was reached, and that was saved, is found again."""
+    disk = CrashDisk()
+    bench = Bench(offsets_save_ms=DAY_MS, statistics=False)
+    open_store(bench, disk)
+    timed(bench, b"1", TIMER_DELAY_SEC="55")
+    bench.advance(57_000)
+    stop(bench)
+    bench.now_ms -= 50_000
+    open_store(bench, disk)
+    timed(bench, b"2", TIMER_DELAY_SEC="5")
+    bench.broker.next_tick_ms()
+    bench.store.flush()
+    bench.store.timers.log.write()
+    bench.store.abandon()
+    disk.close()
+    open_store(bench, disk)
+    bench.advance(100_000)
+    assert bodies(bench) == [b"1", b"2"]
+
+
 def test_a_lost_checkpoint_delivers_all_again() -> None:
     """Rather twice than never, and the report said so."""
     disk = CrashDisk()

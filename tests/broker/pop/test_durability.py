@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mqtrail.store import PendingRecord, ReadResult, StoreError, StoreFull
-from mqtrail.wire import PopCheckPoint, encode_properties
+from mqtrail.wire import PopAck, PopCheckPoint, ResponseCode, encode_properties
 
 from ..helpers import Bench
 from .helpers import INVISIBLE_MS, RETRY, REVIVE_TOPIC, SETTLED_MS, ack, ask_pop, bodies, hide, hold_pop, pop, send
@@ -130,6 +130,26 @@ def test_check_point_that_comes_twice(bench: Bench) -> None:
     assert len(bench.messages(RETRY)) == 1
 
 
+def test_records_that_come_again_after_later_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far the log tells is what its last record says: behind later ones a check point still waits for its ack."""
+    monkeypatch.setattr("mqtrail.broker.pop.revive_queue.SCAN_COUNT", 1)
+    send(bench, "done")
+    due_ms = bench.now_ms - 30_000
+    point = PopCheckPoint(1, due_ms - 10_000, 10_000, 0, 1, 0, "orders", "g", diffs=(0,), broker_name="broker-a")
+    later = PopAck(99, 99, "g", "orders", 3, 1, "broker-a")
+    its_ack = PopAck(1, 1, "g", "orders", 0, due_ms - 10_000, "broker-a")
+    for tag, body, deliver_ms in (
+        ("ack", later.encode(), bench.now_ms),
+        ("ck", point.encode(), due_ms - 1_000),
+        ("ack", its_ack.encode(), due_ms),
+    ):
+        properties = encode_properties({"TAGS": tag, "TIMER_DELIVER_MS": str(deliver_ms)}).encode()
+        record = PendingRecord(REVIVE_TOPIC, 5, body, properties, 3176, bench.now_ms, b"\0" * 8)
+        bench.broker.writer.write([record], bench.now_ms)
+    bench.advance(SETTLED_MS)
+    assert bench.messages(RETRY) == []
+
+
 def test_first_save_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pop ever is refused until what a start needs is saved."""
     bench = Bench(offsets_save_ms=3_600_000)
@@ -205,6 +225,29 @@ def test_orders_outlive_a_kill(bench: Bench) -> None:
     ack(bench, a)
     kill(bench)
     assert bodies(pop(bench, order=True, queue_id=1)) == ["b"]
+
+
+def test_ack_of_what_a_kill_forgot(bench: Bench) -> None:
+    """What was popped in order and not saved is not known any more: an ack then does not move the group past the rest."""
+    send(bench, "a", "b", "c", queue_id=1)
+    _, _, c = pop(bench, order=True, queue_id=1)
+    kill(bench)
+    assert ack(bench, c).code == ResponseCode.SUCCESS
+    assert bodies(pop(bench, order=True, queue_id=1)) == ["a", "b", "c"]
+
+
+def test_acks_that_orders_do_not_know(bench: Bench) -> None:
+    """Acks after the orders were saved are known by the offset alone: the next one does not move the group back."""
+    send(bench, "a", "b", "c", queue_id=1)
+    a, b, c = pop(bench, order=True, queue_id=1)
+    bench.store.flush()
+    bench.broker.save(bench.now_ms)
+    ack(bench, a)
+    ack(bench, b)
+    kill(bench)
+    assert bench.broker.offsets.get("g", "orders", 1) == 2
+    ack(bench, c)
+    assert bench.broker.offsets.get("g", "orders", 1) == 3
 
 
 def test_orders_outlive_a_restart(bench: Bench) -> None:

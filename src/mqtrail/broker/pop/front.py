@@ -63,6 +63,7 @@ class Pop:
         self.orders = OrderTable(files)
         self.positions = Positions(config, store, offsets, self.orders)
         self.recovered_count = self.positions.recover()
+        self.orders.catch_up(offsets.get)
         log = self.revive_log = ReviveLog(config, writer, timers)
         checks = PopChecks(config, store, topics, groups)
         self._pops = HeldPops(writer.watched, config.held_pops_max, config.held_pops_queue_max)

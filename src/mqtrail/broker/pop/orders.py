@@ -8,7 +8,7 @@ Source: ConsumerOrderInfoManager, ConsumerOrderInfoLockManager, apache/rocketmq 
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -108,6 +108,19 @@ class OrderTable:
                     self._orders[topic, group, queue_id] = order
                     self._watch((topic, group, queue_id), order)
 
+    def catch_up(self, committed: Callable[[str, str, int], int | None]) -> None:
+        """Take what stands before a group's committed offset for acknowledged: after a kill offsets know more than this.
+
+        committed: of a group, topic and queue. To be called before any request.
+        """
+        for queue, order in self._orders.items():
+            topic, group, queue_id = queue
+            end = committed(group, topic, queue_id) or 0
+            if passed := {offset for offset in order.queue_offsets if offset < end} - order.acked:
+                order.acked |= passed
+                self._watch(queue, order)
+                self._dirty = True
+
     def is_closed(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int, now_ms: int) -> bool:
         """Tell whether the group may not pop the queue now. attempt_id: of the pop; the one that closed it may."""
         order = self._orders.get(queue)
@@ -143,12 +156,11 @@ class OrderTable:
     def ack(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int) -> int | None:
         """Note an ack; return the group's offset from now on. None: of an earlier pop, nothing changes.
 
-        KeyError: the message was not popped.
+        Nor does it where a kill took what was popped: others of that pop may be open, and where power went too another
+        message may stand there now. Apache's broker moves behind the message all the same. KeyError: it was not popped.
         """
         order = self._orders.get(queue)
-        if order is None:
-            return queue_offset + 1
-        if order.pop_time_ms != pop_time_ms:
+        if order is None or order.pop_time_ms != pop_time_ms:
             return None
         if queue_offset not in order.queue_offsets:
             raise KeyError(queue_offset)

@@ -144,7 +144,7 @@ class ReviveQueue:
             return
         due_text = find_property(properties, _DELIVER_MS)
         if due_text is not None and due_text.isdigit():
-            self._end_ms = max(self._end_ms, int(due_text))
+            self._end_ms = int(due_text)  # less than before where the timer store brings records again
 
     def _note_check_point(self, point: PopCheckPoint, revive_offset: int) -> None:
         key = _key(point)

@@ -96,7 +96,9 @@ class TimerFiles:
             if found is None:
                 self.log.begin(checkpoint.log_position, checkpoint.log_position)
             else:
-                self.checkpoint = checkpoint._replace(queue_offset=found + 1)
+                # After a clock was set back they may wait for a second before the one that was reached.
+                read_ms = min(checkpoint.read_ms, self._earliest_ms(checkpoint.log_position, end))
+                self.checkpoint = checkpoint = checkpoint._replace(queue_offset=found + 1, read_ms=read_ms)
         if own_mark == WHEEL_IS_EXACT and end == checkpoint.log_position:
             self.wheel.load(checkpoint.read_ms)
         else:
@@ -128,6 +130,14 @@ class TimerFiles:
                 break
             end = last
         return end
+
+    def _earliest_ms(self, position: int, end: int) -> int:
+        """Return the earliest second that one of these units waits for. There is one."""
+        return min(
+            put_ms + distance_ms
+            for _, units in self.log.scan(position, end)
+            for _, put_ms, distance_ms in UNIT_DUE.iter_unpack(units)
+        )
 
     def _fill_wheel(self, read_ms: int) -> None:
         """Put every unit that may still wait into an empty wheel."""
