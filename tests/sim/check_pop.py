@@ -92,11 +92,15 @@ class PopChecker:
     def _claims(self, group: str, place: Place, number: int) -> list[Claim]:
         """Return what the group has, or may have, of a message at a place.
 
-        Under ASYNC_FLUSH a change that was meant for what stood there before a power cut hides the message, too.
+        Under ASYNC_FLUSH a change that was meant for what stood there before a power cut hides the message, too; and a
+        check point that power took lets the place be popped once more, which nobody may have seen.
         """
-        found = [claim for popped in self._at[group, place] if popped.number == number for claim in popped.claims]
+        all_popped = self._at[group, place]
+        found = [claim for popped in all_popped if popped.number == number for claim in popped.claims]
         if found and not self._history.sync_flush:
-            found += [one for popped in self._at[group, place] if popped.number != number for one in popped.claims[1:]]
+            found += [one for popped in all_popped if popped.number != number for one in popped.claims[1:]]
+            if not all(self._facts.safe(place.broker, popped.at_ms) for popped in all_popped):
+                found.append(Claim(0, None, -inf))
         return found
 
     def _born(self, group: str, number: int, born: list[Read], parents: list[list[Claim]]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from mqtrail.wire import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     VERSION_MAX_RECONSUME_TIMES,
     DeadLetterCause,
     Host,
@@ -37,6 +38,7 @@ from mqtrail.wire import (
     encode_properties,
     offset_msg_id,
     retry_topic,
+    revive_topic,
 )
 
 from .config import BrokerConfig
@@ -50,7 +52,7 @@ from .trace import BrokerTrace
 from .writer import MessageWriter
 
 # Nobody consumes from them: whoever names a record there means one that was in its place before.
-NEVER_CONSUMED = frozenset({HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC})
+NEVER_CONSUMED = frozenset({HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
 FIRST_LEVEL = 3  # of a message that is sent back for the first time, when the client leaves the delay to the broker
 
 
@@ -99,7 +101,8 @@ class SendBack:
             original = self._store.read_at(header.offset)
         except QueryNotFound as error:
             raise SystemError_(f"look message by offset failed, {header.offset}: {error.remark}") from error
-        if decode_head(original).topic in NEVER_CONSUMED:
+        topic = decode_head(original).topic
+        if topic in NEVER_CONSUMED or topic == revive_topic(self._config.cluster_name):
             raise SystemError_(
                 f"look message by offset failed, {header.offset}: found a message that no group was given; the one "
                 "that was there is gone, a power cut took it"

@@ -6,10 +6,23 @@ from typing import Any
 import pytest
 
 from mqtrail.store import PendingRecord, ReadResult, StoreError, StoreFull
-from mqtrail.wire import PopAck, PopCheckPoint, ResponseCode, encode_properties
+from mqtrail.wire import PopAck, PopCheckPoint, RequestCode, ResponseCode, SendBackHeader, encode_properties
 
 from ..helpers import Bench
-from .helpers import INVISIBLE_MS, RETRY, REVIVE_TOPIC, SETTLED_MS, ack, ask_pop, bodies, hide, hold_pop, pop, send
+from .helpers import (
+    INVISIBLE_MS,
+    RETRY,
+    REVIVE_TOPIC,
+    SETTLED_MS,
+    TIMER_TOPIC,
+    ack,
+    ask_pop,
+    bodies,
+    hide,
+    hold_pop,
+    pop,
+    send,
+)
 
 
 def kill(bench: Bench) -> None:
@@ -228,7 +241,7 @@ def test_orders_outlive_a_kill(bench: Bench) -> None:
 
 
 def test_ack_of_what_a_kill_forgot(bench: Bench) -> None:
-    """What was popped in order and not saved is not known any more: an ack then does not move the group past the rest."""
+    """What was popped in order and not saved is not known any more: an ack of it does not move the group on."""
     send(bench, "a", "b", "c", queue_id=1)
     _, _, c = pop(bench, order=True, queue_id=1)
     kill(bench)
@@ -248,6 +261,18 @@ def test_acks_that_orders_do_not_know(bench: Bench) -> None:
     assert bench.broker.offsets.get("g", "orders", 1) == 2
     ack(bench, c)
     assert bench.broker.offsets.get("g", "orders", 1) == 3
+
+
+def test_send_back_of_what_stands_there_now(bench: Bench) -> None:
+    """Where power took the message that is sent back, a check point may stand: no group gets that."""
+    for topic, queue_id in ((TIMER_TOPIC, 0), (REVIVE_TOPIC, bench.broker.pop.revive.queues[0].queue_id)):
+        send(bench, "x")
+        pop(bench)
+        bench.advance(INVISIBLE_MS)
+        [first, *_] = bench.messages(topic, queue_id) or bench.messages(topic, 1)
+        header = SendBackHeader(first.physical_offset, "g", 0, origin_topic="orders")
+        reply = bench.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_ext())
+        assert (reply.code, "no group was given" in (reply.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
 def test_orders_outlive_a_restart(bench: Bench) -> None:

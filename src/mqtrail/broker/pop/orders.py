@@ -109,7 +109,7 @@ class OrderTable:
                     self._watch((topic, group, queue_id), order)
 
     def catch_up(self, committed: Callable[[str, str, int], int | None]) -> None:
-        """Take what stands before a group's committed offset for acknowledged: after a kill offsets know more than this.
+        """Take what stands before a group's committed offset for acknowledged: after a kill offsets know more.
 
         committed: of a group, topic and queue. To be called before any request.
         """

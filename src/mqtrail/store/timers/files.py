@@ -133,11 +133,8 @@ class TimerFiles:
 
     def _earliest_ms(self, position: int, end: int) -> int:
         """Return the earliest second that one of these units waits for. There is one."""
-        return min(
-            put_ms + distance_ms
-            for _, units in self.log.scan(position, end)
-            for _, put_ms, distance_ms in UNIT_DUE.iter_unpack(units)
-        )
+        waits = (UNIT_DUE.iter_unpack(units) for _, units in self.log.scan(position, end))
+        return min(int(put_ms + distance_ms) for units in waits for _, put_ms, distance_ms in units)
 
     def _fill_wheel(self, read_ms: int) -> None:
         """Put every unit that may still wait into an empty wheel."""
