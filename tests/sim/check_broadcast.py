@@ -45,8 +45,8 @@ class BroadcastChecker:
     def _passed_by(self, member: str, start: Begun, read: Read) -> Iterator[str]:
         """What was sent after the member was told a queue's end stands behind that end.
 
-        Under ASYNC_FLUSH a power cut may free places before it.
+        But for a power cut, which may free places before it: what was not durable yet counts for the end, too.
         """
         sent = self._history.sent.get(read.number if read.number is not None else -1)
-        if sent is not None and sent.at_ms > start.at_ms and self._facts.safe(read.place.broker, start.at_ms):
+        if sent is not None and sent.at_ms > start.at_ms and self._facts.safe(read.place.broker, start.at_ms, False):
             yield f"{member} began at {start.offset}, and {read.number} was sent later to {read.place}"
