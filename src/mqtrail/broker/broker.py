@@ -93,7 +93,8 @@ class Broker:
         self.topics = TopicTable(config, files, now_ms)
         self.groups = GroupTable(config, files, now_ms)
         self.offsets = OffsetTable(files, now_ms)
-        self.offsets.cut(store.max_offset)
+        if self.offsets.cut(store.max_offset):
+            self.offsets.save(now_ms, store.end_offset, store.flushed_offset)
         self.clients = ClientTable()
         self.filters = FilterTable(files, now_ms)
         self.locks = LockTable(config.lock_ttl_ms, config.locks_max)

@@ -41,17 +41,20 @@ class OffsetTable:
             deque()
         )  # as they were, and the log's end that they wait for
 
-    def cut(self, max_offset: Callable[[str, int], int]) -> None:
-        """Set offsets back that lie past their queue's end, as max_offset tells it: to be called before any request.
+    def cut(self, max_offset: Callable[[str, int], int]) -> bool:
+        """Set offsets back that lie past their queue's end, as max_offset tells it; return whether any did.
 
         A power cut may take messages that were consumed and never durable. Those that come in their places are others,
-        and would be skipped.
+        and would be skipped. To be called, and what it changed to be saved, before any request: after another kill
+        nobody could tell any more.
         """
+        changed = False
         for (_, topic), queues in self._offsets.items():
             for queue_id, consumer_offset in queues.items():
                 if consumer_offset > (end := max_offset(topic, queue_id)):
                     queues[queue_id] = end
-                    self._dirty = True
+                    changed = self._dirty = True
+        return changed
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the committed offset, or None: nothing was ever committed."""
