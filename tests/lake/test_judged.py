@@ -1,5 +1,6 @@
 """Which thresholds a lake's verdicts were judged with: noted when they change, found by the instant of judgement."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,24 @@ from mqtrail.trail import Settings
 SLOW, SLOWER = Settings(send_slow_ms=500), Settings(send_slow_ms=700, hung_ms=9_000)
 
 
+def settings_of(lake: Lake, as_of_ms: int) -> Mapping[str, int] | None:
+    return settings_at(lake, [as_of_ms])[as_of_ms]
+
+
 def test_each_instant_has_the_settings_in_force(tmp_path: Path) -> None:
     """Nothing is known before the first note; a reader that opens the lake later finds the same."""
     lake = Lake.create(tmp_path)
     verdicts = lake["verdicts"]
-    assert settings_at(lake, 10) is None
+    assert settings_of(lake, 10) is None
     note_settings(verdicts, SLOW, 100)
     version = verdicts.version
     note_settings(verdicts, SLOW, 200)
     assert verdicts.version == version  # nothing changed, nothing is written
     note_settings(verdicts, SLOWER, 300)
     for reader in (lake, Lake.open(tmp_path)):
-        assert settings_at(reader, 99) is None
-        assert settings_at(reader, 100) == settings_at(reader, 299) == SLOW.values()
-        assert settings_at(reader, 300) == settings_at(reader, 9_999) == SLOWER.values()
+        assert settings_of(reader, 99) is None
+        assert settings_of(reader, 100) == settings_of(reader, 299) == SLOW.values()
+        assert settings_of(reader, 300) == settings_of(reader, 9_999) == SLOWER.values()
 
 
 def test_a_judgement_done_again_with_other_settings(tmp_path: Path) -> None:
@@ -31,9 +36,9 @@ def test_a_judgement_done_again_with_other_settings(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path)
     note_settings(lake["verdicts"], SLOW, 100)
     note_settings(lake["verdicts"], SLOWER, 100)
-    assert settings_at(lake, 100) == SLOWER.values()
+    assert settings_of(lake, 100) == SLOWER.values()
     note_settings(lake["verdicts"], SLOWER, 50)  # a clock that was set back: nothing later can have been judged
-    assert settings_at(lake, 50) == SLOWER.values()
+    assert settings_of(lake, 50) == SLOWER.values()
 
 
 def test_notes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +47,8 @@ def test_notes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     lake = Lake.create(tmp_path)
     for at_ms, settings in ((100, SLOW), (200, SLOWER), (300, SLOW)):
         note_settings(lake["verdicts"], settings, at_ms)
-    assert settings_at(lake, 100) is None
-    assert settings_at(lake, 200) == SLOWER.values()
+    assert settings_of(lake, 100) is None
+    assert settings_of(lake, 200) == SLOWER.values()
 
 
 def test_notes_outlive_commits(tmp_path: Path) -> None:
@@ -53,5 +58,5 @@ def test_notes_outlive_commits(tmp_path: Path) -> None:
     verdicts.commit([], app="gold", batch=1)
     note_settings(verdicts, SLOW, 100)
     verdicts.commit([], app="gold", batch=2)
-    assert settings_at(Lake.open(tmp_path), 100) == SLOW.values()
+    assert settings_of(Lake.open(tmp_path), 100) == SLOW.values()
     assert Lake.open(tmp_path)["verdicts"].last_batch("gold") == 2

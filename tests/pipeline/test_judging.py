@@ -74,7 +74,7 @@ def test_a_crash_between_commits(
     assert whole.judge.run(AS_OF_MS) == 6
     wanted = whole.rows()
     assert all(wanted.values())
-    assert settings_at(whole.lake, AS_OF_MS) == trail.Settings().values()
+    assert settings_at(whole.lake, [AS_OF_MS]) == {AS_OF_MS: trail.Settings().values()}
     for point in points:
         crashing = Gold(spark, tmp_path / point)
         crashing.die_before(point, monkeypatch)

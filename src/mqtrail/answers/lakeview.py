@@ -56,11 +56,10 @@ class LakeView:
     def judged_with(self, counts: Mapping[int, int]) -> tuple[JudgedWith, ...]:
         """Return the thresholds of judgements, most messages first. counts: instant of judgement -> messages."""
         found: dict[str, JudgedWith] = {}
-        for as_of_ms, count in counts.items():
-            values = settings_at(self.look.lake, as_of_ms)
+        for as_of_ms, values in settings_at(self.look.lake, counts).items():
             changed = None if values is None else trail.changed_settings(values)
-            before = found.get(repr(changed))
-            found[repr(changed)] = JudgedWith(count if before is None else before.message_count + count, changed)
+            before = found.get(repr(changed), JudgedWith(0, changed))
+            found[repr(changed)] = JudgedWith(before.message_count + counts[as_of_ms], changed)
         return tuple(sorted(found.values(), key=lambda one: -one.message_count))
 
     def gaps(self) -> list[str]:

@@ -3,12 +3,14 @@
 Source: ConfigManager, apache/rocketmq common/; shapes in store.md §14 of the references.
 """
 
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 from mqtrail.store import ConfigFileStore
 from mqtrail.wire import Body, BodyError, DataVersion, InvalidParameter
 
 Table = TypeVar("Table", bound=Body)
+Entry = TypeVar("Entry")
 
 TOPICS_FILE: Final = "topics.json"
 GROUPS_FILE: Final = "subscriptionGroup.json"
@@ -27,6 +29,22 @@ def load_table(files: ConfigFileStore, name: str, kind: type[Table]) -> Table | 
         return kind.read(document)
     except BodyError as error:
         raise InvalidParameter(f"{name}: {error}: restore {name}.bak or repair it by hand") from error
+
+
+def put_saved(table: dict[str, Entry], name: str, entry: Entry, save: Callable[[], None]) -> None:
+    """Put an entry into a table and save that; where it cannot be saved the table is as before, and the error raised.
+
+    What a restart would not know must not be there before it either: messages would get into it, or be owed by it.
+    """
+    before = table.get(name)
+    table[name] = entry
+    try:
+        save()
+    except Exception:
+        del table[name]
+        if before is not None:
+            table[name] = before
+        raise
 
 
 def next_version(version: DataVersion, now_ms: int) -> DataVersion:

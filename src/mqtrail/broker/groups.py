@@ -21,7 +21,7 @@ from mqtrail.wire import (
 )
 
 from .config import BrokerConfig
-from .files import GROUPS_FILE, load_table, next_version
+from .files import GROUPS_FILE, load_table, next_version, put_saved
 
 _OWN_GROUPS = (
     TOOLS_CONSUMER_GROUP,
@@ -87,22 +87,10 @@ class GroupTable:
         return found
 
     def update(self, group: SubscriptionGroupConfig, now_ms: int) -> None:
-        """Make or replace a group. InvalidParameter: its name is not allowed.
-
-        Where it cannot be saved nothing changes: a group that a restart does not know loses what POP owes it.
-        """
+        """Make or replace a group. InvalidParameter: its name is not allowed."""
         validate_group(group.group_name)
-        before = self._groups.get(group.group_name)
-        if before == group:
-            return
-        self._groups[group.group_name] = group
-        try:
-            self._changed(now_ms)
-        except Exception:
-            del self._groups[group.group_name]
-            if before is not None:
-                self._groups[group.group_name] = before
-            raise
+        if self._groups.get(group.group_name) != group:
+            put_saved(self._groups, group.group_name, group, lambda: self._changed(now_ms))
 
     def delete(self, group: str, now_ms: int) -> bool:
         """Forget a group; return whether it was there."""

@@ -33,7 +33,7 @@ from mqtrail.wire import (
 )
 
 from .config import BrokerConfig
-from .files import TOPICS_FILE, load_table, next_version
+from .files import TOPICS_FILE, load_table, next_version, put_saved
 
 QUEUES_MAX = 65_536  # of one topic; Java has no bound and lets a typing error fill the disk with queue files
 
@@ -146,16 +146,7 @@ class TopicTable:
         return True
 
     def _put(self, topic: TopicConfig, now_ms: int) -> None:
-        """Keep a topic, unless it cannot be saved: messages must not get into what a restart forgets."""
-        before = self._topics.get(topic.topic)
-        self._topics[topic.topic] = topic
-        try:
-            self._changed(now_ms)
-        except Exception:
-            del self._topics[topic.topic]
-            if before is not None:
-                self._topics[topic.topic] = before
-            raise
+        put_saved(self._topics, topic.topic, topic, lambda: self._changed(now_ms))
 
     def _changed(self, now_ms: int) -> None:
         self.version += 1

@@ -8,7 +8,8 @@ compacted or not. It is written before the verdicts; a judgement that dies in be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mqtrail.lake.tables import Lake, LakeTable
@@ -32,10 +33,12 @@ def note_settings(table: LakeTable, settings: Settings, as_of_ms: int) -> None:
         table.note(KEY, json.dumps(kept[-CHANGES_MAX:]))
 
 
-def settings_at(lake: Lake, as_of_ms: int) -> Mapping[str, int] | None:
-    """Return every setting with which the verdicts as of an instant were judged; None: the lake does not tell."""
-    found = [values for first_ms, values in _read(lake[VERDICTS.name]) if first_ms <= as_of_ms]
-    return found[-1] if found else None
+def settings_at(lake: Lake, instants: Iterable[int]) -> dict[int, Mapping[str, int] | None]:
+    """Return instant -> every setting with which the verdicts as of it were judged; None: the lake does not tell."""
+    notes = _read(lake[VERDICTS.name])
+    firsts = [first_ms for first_ms, _ in notes]
+    places = {as_of_ms: bisect_right(firsts, as_of_ms) for as_of_ms in instants}
+    return {as_of_ms: notes[place - 1][1] if place else None for as_of_ms, place in places.items()}
 
 
 def _read(table: LakeTable) -> Notes:
