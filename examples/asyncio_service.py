@@ -36,6 +36,7 @@ class Billing:
         )
         self._stopping = asyncio.Event()
         self.billed_count = 0
+        self.refused_count = 0
 
     def stop(self) -> None:
         """Have `run` finish what it has begun and return."""
@@ -61,6 +62,7 @@ class Billing:
             order = json.loads(delivery.body)
             amount = sum(item["price"] * item["count"] for item in order["items"])
         except (ValueError, KeyError, TypeError) as error:
+            self.refused_count += 1
             raise RetryLater(-1, f"no order: {error}") from error  # a dead letter at once: it will never be one
         bill = json.dumps({"order": order["id"], "amount": amount}).encode()
         try:
@@ -79,7 +81,7 @@ async def main(namesrv: str = "127.0.0.1:9876") -> None:
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, billing.stop)
     await billing.run()
-    print(f"billed {billing.billed_count} orders")
+    print(f"billed {billing.billed_count} orders, refused {billing.refused_count}")
 
 
 if __name__ == "__main__":

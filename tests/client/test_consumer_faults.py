@@ -232,7 +232,7 @@ def test_a_name_server_that_is_gone() -> None:
             await Consumer("CG", "127.0.0.1:1", {"orders": "*"}, config=QUICK).start()
         async with fake_cluster({"orders": 1}) as cluster:
             (broker,) = cluster.brokers
-            config = replace(QUICK, instance=replace(QUICK.instance, request_timeout_ms=100))
+            config = replace(QUICK, instance=replace(QUICK.instance, request_timeout_ms=500))
             async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
                 await until(lambda: consumer.assignment)
                 port = int(cluster.namesrv.rpartition(":")[2])
@@ -260,7 +260,7 @@ def test_a_broker_that_is_gone(ordered: bool) -> None:
             first, second = cluster.brokers
             put(first, "orders", b"a0")
             put(second, "orders", b"b0")
-            instance = replace(QUICK.instance, request_timeout_ms=200)
+            instance = replace(QUICK.instance, request_timeout_ms=500)
             config = replace(QUICK, ordered=ordered, lock_valid_ms=500, instance=instance)
             async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
                 assert sorted(await consume(consumer, 2)) == [b"a0", b"b0"]
@@ -316,6 +316,13 @@ def test_a_route_that_changes_in_flight() -> None:
                         MessageQueue("orders", broker.name, queue_id) for broker in brokers for queue_id in range(count)
                     }
                     await handled(consumer, wanted, seen)
+                    await until(
+                        lambda: all(  # a queue whose broker goes before would come again
+                            committed(cluster).get((queue.broker_name, queue.queue_id))
+                            == stored(queue.broker_name, queue.queue_id)
+                            for queue in wanted  # noqa: B023
+                        )
+                    )
             await task
             for values in seen.values():
                 assert values == sorted(values)

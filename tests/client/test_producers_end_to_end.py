@@ -23,7 +23,7 @@ from .helpers import run, until
 QUICK = ConsumerConfig(
     consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=50, offset_persist_ms=20, close_wait_ms=500
 )
-EAGER = BrokerConfig(transaction_timeout_ms=100, transaction_check_ms=100, transaction_op_delay_ms=50)
+EAGER = BrokerConfig(transaction_timeout_ms=1_000, transaction_check_ms=100, transaction_op_delay_ms=50)
 
 
 async def receive(consumer: Consumer, count: int) -> list[Delivery]:

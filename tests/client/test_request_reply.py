@@ -92,8 +92,8 @@ def test_a_request_without_a_reply() -> None:
     async def main() -> None:
         config = ProducerConfig(retry_count=0)
         async with fake_cluster({"asks": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
-            with pytest.raises(NoReply, match="not replied to within 40 ms"):
-                await producer.request(Message("asks", b"what?"), 40)
+            with pytest.raises(NoReply, match="not replied to within 400 ms"):
+                await producer.request(Message("asks", b"what?"), 400)
             cluster.brokers[0].script = on_code(SEND, refuse(14))
             with pytest.raises(SendFailed):
                 await producer.request(Message("asks", b"what?"), 3_000)
@@ -199,11 +199,8 @@ def test_a_recall_goes_to_the_broker_of_the_handle(tmp_path: Path) -> None:
             for one in cluster.brokers:
                 for message in one.messages("RMQ_SYS_TRACE_TOPIC"):
                     records += decode_trace(message.body)[0]
-            told = [record for record in records if isinstance(record, Recall)]
-            assert [(one.msg_id, one.is_success, one.region_id) for one in told] == [
-                ("ID1", True, "R"),
-                ("ID1", False, "DefaultRegion"),
-            ]
+            told = {(one.msg_id, one.is_success, one.region_id) for one in records if isinstance(one, Recall)}
+            assert told == {("ID1", True, "R"), ("ID1", False, "DefaultRegion")}  # either broker may hold either
 
     run(main())
 

@@ -39,7 +39,7 @@ def test_an_attempt_may_have_less_than_all_the_time() -> None:
     """attempt_timeout_ms bounds each attempt but the last, so that a silent broker leaves time for another."""
 
     async def main() -> None:
-        config = ProducerConfig(attempt_timeout_ms=40, send_timeout_ms=8_000)
+        config = ProducerConfig(attempt_timeout_ms=200, send_timeout_ms=8_000)
         async with (
             fake_cluster({"orders": 1}, 2) as cluster,
             Producer("PG", cluster.namesrv, config=config) as producer,
@@ -53,10 +53,10 @@ def test_an_attempt_may_have_less_than_all_the_time() -> None:
             for broker in cluster.brokers:
                 broker.script = on_code(SEND, SILENT)
             with pytest.raises(SendFailed) as failed:
-                await producer.send(Message("orders", b"x"), timeout_ms=400)
+                await producer.send(Message("orders", b"x"), timeout_ms=1_600)
             first, second, last = failed.value.attempts
-            assert max(first.cost_ms, second.cost_ms) < 300
-            assert last.cost_ms >= 200
+            assert max(first.cost_ms, second.cost_ms) < 700
+            assert last.cost_ms >= 800
 
     run(main())
 
@@ -110,7 +110,7 @@ def test_the_detector_asks_and_forgives() -> None:
     time."""
 
     async def main() -> None:
-        config = ProducerConfig(latency_fault=True, detect_timeout_ms=50)
+        config = ProducerConfig(latency_fault=True, detect_timeout_ms=400)
         async with (
             fake_cluster({"orders": 1}, 2) as cluster,
             Producer("PG", cluster.namesrv, config=config) as producer,

@@ -35,7 +35,7 @@ def test_what_a_producer_can_its_facade_can() -> None:
         sent = producer.send(Message("orders", b"x"), select=by_hash("k"))
         assert sent.queue in producer.queues("orders")
         with pytest.raises(NoReply):
-            producer.request(Message("orders", b"x"), 30)
+            producer.request(Message("orders", b"x"), 500)
 
 
 def test_every_public_call_is_there() -> None:

@@ -73,7 +73,7 @@ def test_the_asyncio_service(mqtrail_broker: Embedded, tmp_path: Path, monkeypat
         billing = service.Billing(namesrv, config=QUICK)
         running = asyncio.create_task(billing.run())
         async with asyncio.timeout(30):
-            while billing.billed_count < 3:
+            while (billing.billed_count, billing.refused_count) != (3, 1):
                 await asyncio.sleep(0.01)
         billing.stop()
         await running

@@ -1,6 +1,7 @@
 """The called side: pieces of any size, bad bytes, slow readers, limits."""
 
 import asyncio
+import socket
 from contextlib import suppress
 
 import pytest
@@ -174,6 +175,24 @@ def test_a_reader_that_never_reads_is_cut_off(run: Run) -> None:
                 await until(lambda: connection.closed)
             assert logs[0]["event"] == "connection.too_slow"
             await hang_up(writer)
+
+    run(main())
+
+
+def test_who_comes_while_the_server_stops_is_refused(run: Run) -> None:
+    """A connection that was accepted in the moment of the stop is closed, and the application never hears of it."""
+
+    async def main() -> None:
+        for rounds in range(8):
+            async with serving() as (server, application):
+                peer = socket.create_connection(("127.0.0.1", server.port))  # in the backlog: nobody accepted it yet
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+            peer.settimeout(5)
+            with peer, suppress(ConnectionResetError):
+                assert peer.recv(1) == b""
+            assert server.connections == {}
+            assert len(application.gone) == len(application.connections)
 
     run(main())
 

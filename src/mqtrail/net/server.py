@@ -19,6 +19,7 @@ from mqtrail.wire import MQError
 RECEIVE_SIZE = 256 * 1024  # bytes one read may bring
 IDLE_SWEEPS = 8  # looks at a silent connection before it is closed
 CLOSE_WAIT_S = 2.0  # at stop: for what is written to leave
+ACCEPT_STEPS = 4  # rounds of the event loop from an accepted socket to its connection, and to its end if refused
 TLS_WATCH_S = 5.0  # how often the files of certificates are looked at
 
 log = Log()
@@ -49,6 +50,7 @@ class Server:
         self._tls_timer: asyncio.TimerHandle | None = None
         self._last_id = first_id
         self._full_told = False
+        self._stopping = False
         self._empty = asyncio.Event()
 
     @property
@@ -87,7 +89,7 @@ class Server:
         application = self.application
         assert application is not None, "an application comes first"
         loop = asyncio.get_running_loop()
-        if type(loop).__module__.partition(".")[0] == "uvloop":
+        if _on_uvloop():
             kind: type[ServerConnection] = PieceConnection
         else:
             kind = BufferConnection
@@ -101,6 +103,7 @@ class Server:
         except OSError as error:
             self.release()
             raise BindError(_why_not_bound(self.host, self.port, error)) from error
+        self._stopping = False
         self._sweep_later()
         if self.tls is not None:
             self._look_at_tls_later()
@@ -110,7 +113,9 @@ class Server:
         for timer in (self._sweeper, self._tls_timer):
             if timer is not None:
                 timer.cancel()
+        self._stopping = True
         if self._listener is not None:
+            await self._accept_no_more()
             self._listener.close()
         self._empty.clear()
         for connection in list(self.connections.values()):
@@ -127,6 +132,14 @@ class Server:
             self._listener = None
         self.release()
 
+    async def _accept_no_more(self) -> None:
+        """Refuse who was accepted just now: asyncio (3.11) forgets, open, what is on its way when its server closes."""
+        assert self._socket is not None
+        if not _on_uvloop():
+            asyncio.get_running_loop().remove_reader(self._socket)
+        for _ in range(ACCEPT_STEPS):
+            await asyncio.sleep(0)
+
     def release(self) -> None:
         """Give the port back, if start was never called."""
         if self._socket is not None:
@@ -134,7 +147,9 @@ class Server:
             self._socket = None
 
     def admit(self, connection: ServerConnection) -> bool:
-        """Count connection in, unless there are too many."""
+        """Count connection in, unless there are too many or the server stops."""
+        if self._stopping:
+            return False
         if len(self.connections) >= self.config.connection_count_max:
             if not self._full_told:
                 self._full_told = True
@@ -188,6 +203,10 @@ class Server:
                 log.info("connection.idle", peer=str(connection.host), idle_timeout_ms=self.config.idle_timeout_ms)
                 connection.close()
         self._sweep_later()
+
+
+def _on_uvloop() -> bool:
+    return type(asyncio.get_running_loop()).__module__.partition(".")[0] == "uvloop"
 
 
 def _why_not_bound(host: str, port: int, error: OSError) -> str:
