@@ -65,7 +65,7 @@ def test_a_silent_peer_is_left(run: Run) -> None:
         async with serving() as (server, application):
             pool = ConnectionPool()
             with pytest.raises(RequestTimeout):
-                await pool.request(server.address, RemotingCommand(SILENT), 600)
+                await pool.request(server.address, RemotingCommand(SILENT), 1_000)
             assert not pool.connected(server.address)
             assert (await pool.request(server.address, RemotingCommand(ECHO, body=b"x"), 2000)).body == b"x"
             assert len(application.connections) == 2
