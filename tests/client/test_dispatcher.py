@@ -1,16 +1,19 @@
 """The dispatcher: whatever happens, every context is sent, in memory, spooled, or counted as lost."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtrail.client.config import TraceConfig
 from mqtrail.client.trace.dispatcher import Dispatcher
-from mqtrail.client.trace.shared_spool import SharedSpool
+from mqtrail.client.trace.shared_spool import SharedSpool, SpoolTicket
+from mqtrail.client.trace.spool import SpooledMessage
 from mqtrail.client.trace.text import pub
 
 from .helpers import TraceSink, patient, run, until
@@ -132,6 +135,41 @@ def test_close_during_an_outage_spools_and_the_next_start_sends(tmp_path: Path) 
     assert sorted(batch.sequence for batch in sink.of("TraceBatch")) == [1, 2, 3]
     assert dispatcher.counts.recorded == 0, "an earlier life's records are not counted as this one's"
     assert files(tmp_path) == []
+
+
+def test_a_close_during_a_look_into_the_spool_leaves_it_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a dispatcher was taking out of the shared spool when it was closed, another one of the process can take."""
+    kept = SpooledMessage("RMQ_SYS_TRACE_TOPIC", "id-1", text(1).encode(), 1, "earlier", "orders")
+    take = SharedSpool.take
+    looking, go_on = threading.Event(), threading.Event()
+
+    def slow_take(spool: SharedSpool) -> SpoolTicket | None:
+        looking.set()
+        assert go_on.wait(10)
+        return take(spool)
+
+    async def main() -> None:
+        config = TraceConfig(spool_dir=tmp_path)
+        spool, others = (SharedSpool.acquire(tmp_path, NAMESRV, config.spool_size_max) for _ in range(2))
+        others.append(kept)
+        monkeypatch.setattr(SharedSpool, "take", slow_take)
+        dispatcher = Dispatcher("10.0.0.1@1#1", "start-1", TraceSink().send, config, spool)
+        dispatcher.start()
+        await until(looking.is_set)
+        closing = asyncio.create_task(dispatcher.close(0))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        go_on.set()
+        await closing
+        ticket = others.take()
+        assert ticket is not None
+        assert ticket.message == kept
+        ticket.done()
+        others.release()
+
+    run(main())
 
 
 def test_memory_spills_to_the_spool_and_comes_back(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Offsets of broadcasting consumers: Java's file, read and written, and never two consumers in one."""
 
 import asyncio
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +105,39 @@ def test_two_consumers_of_a_group_do_not_share_a_file(tmp_path: Path) -> None:
                 await until(lambda: again.assignment)
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(anext(again), 0.05)
+
+    run(main())
+
+
+def test_a_write_that_nobody_waits_for_is_not_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit is cancelled during its write, as at a close: the next one waits for it, and the newer offset stays."""
+    sync = os.fsync
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slow_sync(file: int) -> None:
+        writing.set()
+        assert go_on.wait(10)
+        sync(file)
+
+    async def main() -> None:
+        told: list[tuple[MessageQueue, int]] = []
+        offsets = offsets_in(tmp_path, told)
+        await offsets.open()
+        offsets.update(FIRST, 1)
+        monkeypatch.setattr(os, "fsync", slow_sync)
+        periodic = asyncio.create_task(offsets.persist([FIRST]))
+        await until(writing.is_set)
+        periodic.cancel()
+        await asyncio.wait([periodic])
+        offsets.update(FIRST, 2)
+        last = asyncio.create_task(offsets.persist([FIRST]))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        go_on.set()
+        await last
+        assert told == [(FIRST, 1), (FIRST, 2)]
+        await offsets.close()
+        assert QueueOffsets.decode(file_in(tmp_path).read_bytes()).offset_table == {FIRST: 2}
 
     run(main())
 

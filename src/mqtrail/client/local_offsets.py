@@ -34,6 +34,7 @@ class LocalOffsets:
         self._stored: dict[MessageQueue, int] = {}
         self._lock: int | None = None
         self._saving = asyncio.Lock()
+        self._writes: set[asyncio.Task[OSError | None]] = set()
 
     async def open(self) -> None:
         """Read the file. ClientError: another consumer of this host has it open, or the folder cannot be used."""
@@ -58,7 +59,9 @@ class LocalOffsets:
         return self._load()
 
     async def close(self) -> None:
-        """Let others have it. What was persisted stays."""
+        """Let others have it. What was persisted stays; a write that is under way ends first."""
+        if self._writes:
+            await asyncio.wait(self._writes)
         self._unlock()
 
     def _unlock(self) -> None:
@@ -91,15 +94,28 @@ class LocalOffsets:
             raise ClientError(f"offsets cannot be kept in {self._path}: {error}") from error
 
     async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """A caller that is cancelled leaves its write to the end: a second one beside it would exchange its file."""
+        write = asyncio.create_task(self._write_changed(offsets))
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
+        error = await asyncio.shield(write)
+        if error is not None:
+            raise error
+
+    async def _write_changed(self, offsets: Mapping[MessageQueue, int]) -> OSError | None:
         async with self._saving:
             changed = {queue: offset for queue, offset in offsets.items() if self._stored.get(queue) != offset}
             if not changed:
-                return
+                return None
             merged = self._stored | changed
-            await asyncio.to_thread(self._save, merged)
+            try:
+                await asyncio.to_thread(self._save, merged)
+            except OSError as error:
+                return error
             self._stored = merged
         for queue, offset in changed.items():
             self._committed(queue, offset)
+        return None
 
     def forget(self, queue: MessageQueue) -> None:
         self._memory.pop(queue, None)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from mqtrail.client.config import TraceConfig
 from mqtrail.client.trace.segments import Closed, Segments
-from mqtrail.client.trace.shared_spool import SharedSpool
+from mqtrail.client.trace.shared_spool import SharedSpool, SpoolTicket
 from mqtrail.client.trace.spool import SpooledMessage, SpoolError, SpoolFull
 from mqtrail.client.trace.text import trace_batch, trace_loss
 from mqtrail.net import Log
@@ -278,7 +278,7 @@ class Dispatcher:
         """Send one message of the spool; False when there is none to send now."""
         self._spool_waits = False  # before the look: what is spilled during it sets the flag again
         try:
-            ticket = await asyncio.to_thread(self._spool.take)
+            ticket = await self._take()
         except OSError as error:
             log.warning("trace.spool_unreadable", path=str(self._spool.path), error=str(error))
             return False
@@ -308,6 +308,16 @@ class Dispatcher:
         if failure is not None:
             await self._pause(failure)
         return True
+
+    async def _take(self) -> SpoolTicket | None:
+        """Take a message of the spool. Whoever is cancelled meanwhile gives it back, or nobody could take another."""
+        taking = asyncio.ensure_future(asyncio.to_thread(self._spool.take))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(_give_back)
+            await asyncio.wait([taking])
+            raise
 
     async def _pause(self, error: Exception) -> None:
         if not self._outage_ms:
@@ -357,6 +367,11 @@ class Dispatcher:
             await asyncio.to_thread(self._spool.append, note.message, note=True)
         except SpoolError as error:
             log.error("trace.loss_unreported", count=total, error=str(error))
+
+
+def _give_back(taking: asyncio.Future[SpoolTicket | None]) -> None:
+    if not taking.cancelled() and taking.exception() is None and (ticket := taking.result()) is not None:
+        ticket.back()
 
 
 def _spool_reason(error: SpoolError) -> str:
