@@ -1,4 +1,4 @@
-"""What all tests share: the option that renews recorded output, and which tests stay in one process."""
+"""What all tests share: the options that renew recorded output and shake loops, and what stays in one process."""
 
 import os
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ import pytest
 import structlog
 from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
+
+from .shaking import shake
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +32,16 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ["HOME"] = before
 
 
+@pytest.fixture(autouse=True)
+def _shaken(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Shake the event loops where --shake says so; each test in a way of its own."""
+    seed = request.config.getoption("--shake")
+    with pytest.MonkeyPatch.context() as patch:
+        if seed is not None:
+            shake(patch, f"{seed} {request.node.nodeid}")
+        yield
+
+
 class OneSpark(LoadGroupScheduling):
     """Hands each test to whichever process is free, but Spark's all to one, and first: each would start a Spark.
 
@@ -50,3 +62,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help="write what the scenarios said now into their files; then read the diff"
     )
+    parser.addoption("--shake", metavar="SEED", help="have event loops stall, and see what is ready late (shaking.py)")
