@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from interop.probe import request
+from interop.probe import request, wait_until
 from mqtrail.wire import (
     AckHeader,
     ChangeInvisibleHeader,
     ChangeInvisibleResponseHeader,
+    GetMaxOffsetHeader,
     MessageExt,
     PopHandle,
     PopHeader,
@@ -41,11 +42,16 @@ class Popper:
         return ask(self.address, code, ext, body)
 
     def send(self, *bodies: str, queue_id: int = 0) -> None:
-        """Send each body to the queue."""
+        """Send each body to the queue; return when a pop finds them, which is a moment later on Apache's broker."""
+        last = -1
         for body in bodies:
             text = encode_properties({"UNIQ_KEY": body.replace(" ", "-")})
             header = SendMessageHeader("pg", self.topic, queue_id=queue_id, born_timestamp=1, properties=text)
-            self.ask(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body.encode())
+            last = int(self.ask(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body.encode())[0]["queueOffset"])
+        place = GetMaxOffsetHeader(self.topic, queue_id).to_ext()
+        wait_until(
+            lambda: int(self.ask(RequestCode.GET_MAX_OFFSET, place)[0]["offset"]) > last, "what was sent", TIMEOUT_S
+        )
 
     def pop(
         self,

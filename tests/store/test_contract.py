@@ -1,6 +1,7 @@
 """The store's contract, held against memory and CommitLog alike, and against a model that is a few dicts."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,20 @@ def test_a_record_is_stored_as_sent(store: MessageStore) -> None:
     assert (message.born_timestamp_ms, message.store_timestamp_ms) == (NOW_MS - 5, NOW_MS)
     assert message.born_host == Host("192.168.0.9", 50000)
     assert message.store_host == CONFIG.store_host
+
+
+def test_a_read_does_not_end_where_the_last_write_did(tmp_path: Path) -> None:
+    """Queue entries that are written and those still buffered are read as one, also across a file's end."""
+    with closing(CommitLogStore(RealDisk(tmp_path), CONFIG)) as store:
+        count = CONFIG.queue_entries + 5
+        for number in range(count):
+            store.append([record(b"%d" % number)], NOW_MS)
+            if number in (0, CONFIG.queue_entries - 1):
+                store.write_queues()
+        first = store.read("orders", 0, 0, 2, 1 << 20)
+        assert bodies(first.records) == [b"0", b"1"]
+        around = store.read("orders", 0, CONFIG.queue_entries - 2, 4, 1 << 20)
+        assert bodies(around.records) == [b"%d" % (CONFIG.queue_entries + more) for more in (-2, -1, 0, 1)]
 
 
 @pytest.mark.parametrize(

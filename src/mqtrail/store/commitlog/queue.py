@@ -144,7 +144,10 @@ class ConsumeQueue(QueueState):
         return self.entry(queue_offset)[1] == BLANK_ENTRY_SIZE_FIELD
 
     def entries(self, queue_offset: int, count: int) -> bytes:
-        """Return the packed entries of [queue_offset, queue_offset + n), n <= count: up to the end or a file's end."""
+        """Return the packed entries of [queue_offset, queue_offset + n), n <= count: up to the end or a file's end.
+
+        What is written and what is still buffered are read as one: a reader must not see where the last write ended.
+        """
         count = min(count, self.next_offset - queue_offset)
         if queue_offset >= self.written_offset:
             at = (queue_offset - self.written_offset) * QUEUE_ENTRY_SIZE
@@ -152,7 +155,11 @@ class ConsumeQueue(QueueState):
         at = queue_offset * QUEUE_ENTRY_SIZE
         start = self._segments.start_of(at)
         size = min(min(count, self.written_offset - queue_offset) * QUEUE_ENTRY_SIZE, start + self._segments.size - at)
-        return self._segments.file(start).read_at(at - start, size)
+        written = self._segments.file(start).read_at(at - start, size)
+        found = len(written) // QUEUE_ENTRY_SIZE
+        if found < count and queue_offset + found == self.written_offset:
+            return written + bytes(self.buffer[: (count - found) * QUEUE_ENTRY_SIZE])
+        return written
 
     def physical_end(self) -> int:
         """Return where the record of the last entry ends; 0 without entries."""
