@@ -180,7 +180,7 @@ def test_a_reader_that_never_reads_is_cut_off(run: Run) -> None:
 
 
 def test_who_comes_while_the_server_stops_is_refused(run: Run) -> None:
-    """A connection that was accepted in the moment of the stop is closed, and the application never hears of it."""
+    """However far a connection got until the stop, it is closed, and the application hears of both its ends or none."""
 
     async def main() -> None:
         for rounds in range(8):

@@ -1,6 +1,6 @@
 """From queues to bronze and silver, exactly once: whatever dies between a write and its commit."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,19 @@ def test_runs_go_on_where_the_last_ended(reader: Reader, cluster: Any) -> None:
     assert reader.ingest.offsets() == {T0: 2, T1: 2, ORDERS: 8}
 
 
+def crashing(when: str, relation: trail.Relation) -> Callable[..., None]:
+    """Committer.commit, dying before or after the commit of one table."""
+    commit = Committer.commit
+
+    def crash(self: Committer, table: trail.Relation, *arguments: Any) -> None:
+        if table is not relation or when == "after":
+            commit(self, table, *arguments)
+        if table is relation:
+            raise RuntimeError("crashed on purpose")
+
+    return crash
+
+
 def test_crashes_around_commits(
     spark: SparkSession, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,22 +174,14 @@ def test_crashes_around_commits(
     """
     fill(cluster)
     cluster.append(T0, b"Unknown\x01x\x02" + trace([50]))
-    commit = Committer.commit
     for when, relation in (
         ("before", trail.TRACE_REJECTS),
         ("before", trail.TRACE_EVENTS),
         ("before", trail.ATTEMPTS),
         ("after", trail.ATTEMPTS),
     ):
-
-        def crash(self: Committer, table: trail.Relation, *arguments: Any) -> None:
-            if table is not relation or when == "after":  # noqa: B023
-                commit(self, table, *arguments)
-            if table is relation:  # noqa: B023
-                raise RuntimeError("crashed on purpose")
-
         with monkeypatch.context() as patch:
-            patch.setattr(Committer, "commit", crash)
+            patch.setattr(Committer, "commit", crashing(when, relation))
             with pytest.raises(JobFailed):
                 Reader(spark, tmp_path, cluster, monkeypatch).run()
     restarted = Reader(spark, tmp_path, cluster, monkeypatch)
