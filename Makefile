@@ -4,6 +4,8 @@ VENV := .venv/bin
 
 .PHONY: help demo test check format interop sim crash fuzz browser bench lock clean bootstrap
 .DEFAULT_GOAL := help
+# RERUN=FILE runs failed tests once more, alone, and lists those that then pass in FILE. .ci/run sets it.
+PYTEST := $(VENV)/python -m $(if $(RERUN),tests.rerun --flaky $(RERUN),pytest)
 
 help:  ## Say what each target does
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -15,7 +17,7 @@ demo: bootstrap  ## Run the shop with faults on the embedded broker and show wha
 	@$(VENV)/mqtrail demo
 
 test: bootstrap  ## The fast suite, under five minutes on two cores
-	@$(VENV)/python -m pytest tests -n 2
+	@$(PYTEST) tests -n 2
 
 check: bootstrap  ## Lint, types, import rules
 	@$(VENV)/ruff format --check src tests bench interop examples
@@ -28,16 +30,16 @@ format: bootstrap  ## Format and mend what the linter can
 	@$(VENV)/ruff check --fix src tests bench interop examples
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
-	@$(VENV)/python -m pytest tests/interop -m interop
+	@$(PYTEST) tests/interop -m interop
 
-sim: bootstrap  ## Seeded lives of whole clusters that crash, a minute of seeds of its own; prints how to replay
-	@$(VENV)/python -m tests.sim
+sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds of each kind); prints how to replay
+	@$(VENV)/python -m tests.sim $(if $(SEEDS),--count $(SEEDS))
 
-crash: bootstrap  ## kill -9 of real brokers under load, and a disk that fills up; some rounds of each
-	@$(VENV)/python -m tests.crash
+crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each flush mode)
+	@$(VENV)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS))
 
-fuzz: bootstrap  ## Random and mutated frames at both servers and at the net layer, for a minute
-	@$(VENV)/python -m tests.fuzz
+fuzz: bootstrap  ## Send random and mutated frames to every server, for 45 s (FRAMES=N: N frames)
+	@$(VENV)/python -m tests.fuzz $(if $(FRAMES),--count $(FRAMES))
 
 bench: bootstrap  ## The figures, beside a real Apache RocketMQ broker (needs cc, JDK 17 and mvn)
 	@$(VENV)/python -m bench

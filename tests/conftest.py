@@ -49,7 +49,9 @@ class OneSpark(LoadGroupScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/pipeline/") else nodeid
+        if nodeid.startswith("tests/pipeline/"):
+            return "spark"
+        return nodeid.rsplit("::", 1)[0] if nodeid.startswith("tests/interop/") else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)

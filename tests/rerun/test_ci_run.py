@@ -1,0 +1,38 @@
+"""`.ci/run` tells how long each part took, also when one fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).resolve().parents[2] / ".ci" / "run"
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "wanted", "unwanted"),
+    [
+        ("exit 0", 0, ["make demo", "total", "== passed"], ["FAILED", "flaky"]),
+        ("[ $1 != sim ]", 1, [r"make sim +\d+ s  FAILED\n", "total", "== FAILED with status"], ["make crash"]),
+        (
+            "[ $1 != test ] || echo test_a.py::test_b >>$RERUN",
+            0,
+            ["flaky tests: failed, then passed alone\ntest_a.py::test_b\n", "== passed"],
+            ["FAILED"],
+        ),
+    ],
+)
+def test_table_of_times(tmp_path: Path, script: str, status: int, wanted: list[str], unwanted: list[str]) -> None:
+    """With a `make` that does nothing, fails at a part, or finds a flaky test."""
+    make = tmp_path / "make"
+    make.write_text(f"#!/bin/sh\n{script}\n")
+    make.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    done = subprocess.run([str(RUN)], capture_output=True, text=True, env=environ, check=False)
+    assert (done.returncode != 0) == (status != 0), done.stderr
+    assert [text for text in wanted if not re.search(text, done.stdout)] == [], done.stdout
+    assert [text for text in unwanted if text in done.stdout] == [], done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["make"]  # nothing is left behind

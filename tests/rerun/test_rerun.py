@@ -1,0 +1,128 @@
+"""Failures that get one more chance: what counts as flaky, and what never does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from .__main__ import FLAKY_MAX, fault_of
+from .record import Record
+
+ROOT = Path(__file__).resolve().parents[2]
+# Fails in the first process that runs it: the file says that there was one.
+FLAKY = """
+from pathlib import Path
+def test_{name}():
+    first = Path(__file__).with_name("{name}.ran")
+    if not first.exists():
+        first.touch()
+        print("the first time round")
+        raise RuntimeError("flaky by design")
+"""
+PASSING = "def test_good(): pass\n"
+FAILING = "def test_bad(): assert 1 == 2\n"
+
+
+def rerun(suite: Path, files: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """Run a scratch suite of these files; return the exit status and everything printed."""
+    suite.mkdir(exist_ok=True)
+    (suite / "pytest.ini").write_text("[pytest]\n")
+    for name, text in files.items():
+        (suite / f"test_{name}.py").write_text(text)
+    ledger = str(suite.with_suffix(".flaky"))
+    command = [sys.executable, "-m", "tests.rerun", "--flaky", ledger, "-c", str(suite / "pytest.ini"), str(suite)]
+    plain = [f"-pno:{plugin}" for plugin in ("cacheprovider", "hypothesispytest", "mqtrail")]  # quicker to start
+    done = subprocess.run(
+        [*command, *plain, *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def flaky_tests(suite: Path) -> list[str]:
+    """Return what the ledger names."""
+    ledger = suite.with_suffix(".flaky")
+    return ledger.read_text().splitlines() if ledger.exists() else []
+
+
+def test_flaky_test_is_named_with_its_first_failure(tmp_path: Path) -> None:
+    """A test that passes alone leaves the run green, and its first failure readable."""
+    suite = tmp_path / "suite"
+    status, output = rerun(suite, {"a": FLAKY.format(name="once"), "b": PASSING}, "-n", "1")
+    assert status == 0, output
+    assert flaky_tests(suite) == ["test_a.py::test_once"]
+    told = output.partition("rerun: FLAKY: test_a.py::test_once")[2]
+    assert "RuntimeError: flaky by design" in told
+    assert "the first time round" in told
+    assert "1 failed, 1 passed in" in output  # pytest's closing line of the whole run
+    assert "rerun: 2 tests ran: 1 flaky, 0 failed twice" in output
+
+
+def test_second_failure_fails_the_run(tmp_path: Path) -> None:
+    """A test that fails alone too fails the run; one that is flaky beside it is named all the same."""
+    suite = tmp_path / "suite"
+    status, output = rerun(suite, {"a": FLAKY.format(name="once"), "b": FAILING})
+    assert status == 1, output
+    assert flaky_tests(suite) == ["test_a.py::test_once"]
+    assert "rerun: FAILED: test_b.py::test_bad\nfailed again when run alone" in output
+
+
+def test_limit_holds_for_all_runs_of_a_ledger(tmp_path: Path) -> None:
+    """With FLAKY_MAX flaky tests before it, one more failure ends the run without a second chance."""
+    suite = tmp_path / "suite"
+    suite.with_suffix(".flaky").write_text("".join(f"test_before.py::test_{n}\n" for n in range(FLAKY_MAX)))
+    status, output = rerun(suite, {"a": FLAKY.format(name="once")})
+    assert status == 1, output
+    assert f"1 failed tests after {FLAKY_MAX} flaky ones in this CI run, not run again" in output
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_crash_is_a_failure(tmp_path: Path, workers: str) -> None:
+    """A process that dies is never flaky, though its test would pass the second time and the status is 0."""
+    crash = FLAKY.format(name="once").replace('raise RuntimeError("flaky by design")', "import os; os._exit(0)")
+    status, output = rerun(tmp_path / "suite", {"a": crash, "b": PASSING}, "-n", workers)
+    assert status == 1, output
+    assert "rerun: FAILED: " in output
+    assert "once more" not in output
+
+
+def test_failed_collection_is_a_failure(tmp_path: Path) -> None:
+    """A file that cannot be imported the first time is a failure, with tests that pass or without."""
+    broken = FLAKY.format(name="once") + "test_once()\n"
+    status, output = rerun(tmp_path / "suite", {"a": broken, "b": PASSING}, "--continue-on-collection-errors")
+    assert status == 1, output
+    assert "rerun: FAILED: collection of test_a.py" in output
+
+
+FAILED_ONE = Record(1, 2, 1, 1, ["a", "b"], ["a"], {"b": "output"})
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "fault"),
+    [
+        (FAILED_ONE, 1, None),
+        (Record(0, 1, 0, 0, ["a"], ["a"]), 0, None),
+        (None, 0, "before its session was over"),
+        (None, -9, "before its session was over"),
+        (Record(5), 5, "no tests ran"),
+        (replace(FAILED_ONE, exit_status=2), 2, "status 2, expected 0"),  # interrupted
+        (replace(FAILED_ONE, exit_status=0), 1, "status 1, expected 0"),  # failed after the session
+        (replace(FAILED_ONE, seen=["b"]), 1, "stopped before 1 of 2 tests"),  # --maxfail
+        (replace(FAILED_ONE, counted_failures=2), 1, "for another reason"),  # a plugin failed the run beside
+        (Record(1, 1, 1, 0, ["a"], ["a"]), 1, "for another reason"),  # a plugin alone
+        (replace(FAILED_ONE, broken=["b: worker crashed"]), 1, "b: worker crashed"),
+    ],
+)
+def test_what_is_never_flaky(record: Record | None, status: int, fault: str | None) -> None:
+    """Each way for a run to go wrong beside its tests, as pytest's record tells it."""
+    found = fault_of(record, status)
+    assert (found is None) == (fault is None)
+    assert fault is None or fault in str(found)
