@@ -1,5 +1,6 @@
-"""What all tests share: the options that renew recorded output and shake loops, and what stays in one process."""
+"""What all tests share: how coroutines run, options that renew recorded output or shake loops, what stays together."""
 
+import inspect
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import structlog
 from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
 
+from .loops import run
 from .shaking import shake
 
 
@@ -40,6 +42,16 @@ def _shaken(request: pytest.FixtureRequest) -> Iterator[None]:
         if seed is not None:
             shake(patch, f"{seed} {request.node.nodeid}")
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
+    """Run an `async def test_…` on a fresh loop, which comes from `loop_factory` where a conftest sets one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    run(pyfuncitem.obj(**arguments), pyfuncitem.funcargs.get("loop_factory"))
+    return True
 
 
 class OneSpark(LoadGroupScheduling):

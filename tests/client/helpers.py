@@ -1,7 +1,7 @@
-"""What the client's tests share: an event loop runner, waiting for a condition, and a dispatcher's fake broker."""
+"""What the client's tests share: waiting for a condition, and a dispatcher's fake broker."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -13,19 +13,6 @@ from mqtrail.wire import decode_trace
 
 # Eight test runs may share this machine's two cores: slowness is no fault.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run one coroutine on a fresh loop; a task it leaves behind with an exception fails the test."""
-    problems: list[dict[str, Any]] = []
-
-    async def guarded() -> Any:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
-        return await main
-
-    result = asyncio.run(guarded())
-    assert not problems, problems
-    return result
 
 
 async def until(condition: Callable[[], object], within_s: float = 15.0) -> None:

@@ -16,7 +16,8 @@ from mqtrail.client.trace.shared_spool import SharedSpool, SpoolTicket
 from mqtrail.client.trace.spool import SpooledMessage
 from mqtrail.client.trace.text import pub
 
-from .helpers import TraceSink, patient, run, until
+from ..loops import run
+from .helpers import TraceSink, patient, until
 
 Scenario = Callable[[Dispatcher, TraceSink], Awaitable[None]]
 
@@ -137,7 +138,7 @@ def test_close_during_an_outage_spools_and_the_next_start_sends(tmp_path: Path) 
     assert files(tmp_path) == []
 
 
-def test_a_close_during_a_look_into_the_spool_leaves_it_to_others(
+async def test_a_close_during_a_look_into_the_spool_leaves_it_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a dispatcher was taking out of the shared spool when it was closed, another one of the process can take."""
@@ -150,26 +151,23 @@ def test_a_close_during_a_look_into_the_spool_leaves_it_to_others(
         assert go_on.wait(10)
         return take(spool)
 
-    async def main() -> None:
-        config = TraceConfig(spool_dir=tmp_path)
-        spool, others = (SharedSpool.acquire(tmp_path, NAMESRV, config.spool_size_max) for _ in range(2))
-        others.append(kept)
-        monkeypatch.setattr(SharedSpool, "take", slow_take)
-        dispatcher = Dispatcher("10.0.0.1@1#1", "start-1", TraceSink().send, config, spool)
-        dispatcher.start()
-        await until(looking.is_set)
-        closing = asyncio.create_task(dispatcher.close(0))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        go_on.set()
-        await closing
-        ticket = others.take()
-        assert ticket is not None
-        assert ticket.message == kept
-        ticket.done()
-        others.release()
-
-    run(main())
+    config = TraceConfig(spool_dir=tmp_path)
+    spool, others = (SharedSpool.acquire(tmp_path, NAMESRV, config.spool_size_max) for _ in range(2))
+    others.append(kept)
+    monkeypatch.setattr(SharedSpool, "take", slow_take)
+    dispatcher = Dispatcher("10.0.0.1@1#1", "start-1", TraceSink().send, config, spool)
+    dispatcher.start()
+    await until(looking.is_set)
+    closing = asyncio.create_task(dispatcher.close(0))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    ticket = others.take()
+    assert ticket is not None
+    assert ticket.message == kept
+    ticket.done()
+    others.release()
 
 
 def test_memory_spills_to_the_spool_and_comes_back(tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ from mqtrail.client.selectors import java_hash
 from mqtrail.client.splitting import split_batches
 from mqtrail.wire import CompressionType, Message, MessageQueue, RequestCode, encode_batch
 
+from ..loops import run
 from .fake_cluster import SILENT, fake_cluster, on_code, refuse
-from .helpers import patient, run, until
+from .helpers import patient, until
 from .test_sync import cluster_in_a_thread
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -78,42 +79,34 @@ def test_selectors() -> None:
     assert by_machine_room(["c"])(queues, message) is None
 
 
-def test_a_selected_queue_is_the_only_one_tried() -> None:
+async def test_a_selected_queue_is_the_only_one_tried() -> None:
     """A selector's choice is not left for another broker; choosing nothing fails the send."""
-
-    async def main() -> None:
-        async with fake_cluster({"orders": 2}, 2) as cluster, Producer("PG", cluster.namesrv) as producer:
-            queues = await producer.queues("orders")
-            assert len(queues) == 4
-            result = await producer.send(Message("orders", b"x"), select=lambda queues, message: queues[3])
-            assert result.queue == queues[3]
-            assert (await producer.send(Message("orders", b"x"), order_key=7)).queue == queues[3]
-            cluster.broker(queues[3].broker_name).script = on_code(SEND, refuse(14))
-            with pytest.raises(SendFailed) as failed:
-                await producer.send(Message("orders", b"x"), select=lambda queues, message: queues[3])
-            assert len(failed.value.attempts) == 1
-            with pytest.raises(InvalidMessage, match="none of the 4 queues"):
-                await producer.send(Message("orders", b"x"), select=by_machine_room(["nowhere"]))
-            with pytest.raises(ClientError, match="at most one"):
-                await producer.send(Message("orders", b"x"), order_key="k", select=by_random())
-
-    run(main())
+    async with fake_cluster({"orders": 2}, 2) as cluster, Producer("PG", cluster.namesrv) as producer:
+        queues = await producer.queues("orders")
+        assert len(queues) == 4
+        result = await producer.send(Message("orders", b"x"), select=lambda queues, message: queues[3])
+        assert result.queue == queues[3]
+        assert (await producer.send(Message("orders", b"x"), order_key=7)).queue == queues[3]
+        cluster.broker(queues[3].broker_name).script = on_code(SEND, refuse(14))
+        with pytest.raises(SendFailed) as failed:
+            await producer.send(Message("orders", b"x"), select=lambda queues, message: queues[3])
+        assert len(failed.value.attempts) == 1
+        with pytest.raises(InvalidMessage, match="none of the 4 queues"):
+            await producer.send(Message("orders", b"x"), select=by_machine_room(["nowhere"]))
+        with pytest.raises(ClientError, match="at most one"):
+            await producer.send(Message("orders", b"x"), order_key="k", select=by_random())
 
 
 @pytest.mark.parametrize("kind", list(CompressionType))
-def test_a_body_is_compressed_as_chosen(kind: CompressionType) -> None:
+async def test_a_body_is_compressed_as_chosen(kind: CompressionType) -> None:
     """Each format is named in the flag, and the consumer's side reads it."""
-
-    async def main() -> None:
-        config = ProducerConfig(compress_type=kind, compress_over=10)
-        async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
-            await producer.send(Message("orders", b"a" * 5000))
-            (command,) = cluster.brokers[0].of(SEND)
-            assert int(command.ext["f"]) == 0x1 | kind << 8
-            assert len(command.body) < 200
-            assert cluster.bodies("orders") == [b"a" * 5000]
-
-    run(main())
+    config = ProducerConfig(compress_type=kind, compress_over=10)
+    async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        await producer.send(Message("orders", b"a" * 5000))
+        (command,) = cluster.brokers[0].of(SEND)
+        assert int(command.ext["f"]) == 0x1 | kind << 8
+        assert len(command.body) < 200
+        assert cluster.bodies("orders") == [b"a" * 5000]
 
 
 @pytest.mark.parametrize(
@@ -138,67 +131,55 @@ def test_namespaces_wrap_names(name: str, wrapped: str) -> None:
     assert without_namespace("other", wrapped) == wrapped
 
 
-def test_a_producer_of_a_namespace() -> None:
+async def test_a_producer_of_a_namespace() -> None:
     """The broker sees wrapped names and INSTANCE_ID; the application sees neither."""
-
-    async def main() -> None:
-        config = ProducerConfig(instance=InstanceConfig(namespace="shop"))
-        async with (
-            fake_cluster({"shop%orders": 2}) as cluster,
-            Producer("PG", cluster.namesrv, config=config) as producer,
-        ):
-            seen: list[MessageQueue] = []
-            result = await producer.send(Message("orders", b"x"))
-            assert result.queue.topic == "orders"
-            await producer.send(Message("orders", b"y"), select=lambda queues, _: seen.extend(queues) or queues[0])
-            assert {queue.topic for queue in seen} == {"orders"}
-            await producer.send([Message("orders", b"z")] * 2)
-            (broker,) = cluster.brokers
-            commands = [*broker.of(SEND), *broker.of(RequestCode.SEND_BATCH_MESSAGE)]
-            assert {(command.ext["a"], command.ext["b"]) for command in commands} == {("shop%PG", "shop%orders")}
-            assert all("INSTANCE_ID\x01shop" in command.ext["i"] for command in commands)
-
-    run(main())
+    config = ProducerConfig(instance=InstanceConfig(namespace="shop"))
+    async with (
+        fake_cluster({"shop%orders": 2}) as cluster,
+        Producer("PG", cluster.namesrv, config=config) as producer,
+    ):
+        seen: list[MessageQueue] = []
+        result = await producer.send(Message("orders", b"x"))
+        assert result.queue.topic == "orders"
+        await producer.send(Message("orders", b"y"), select=lambda queues, _: seen.extend(queues) or queues[0])
+        assert {queue.topic for queue in seen} == {"orders"}
+        await producer.send([Message("orders", b"z")] * 2)
+        (broker,) = cluster.brokers
+        commands = [*broker.of(SEND), *broker.of(RequestCode.SEND_BATCH_MESSAGE)]
+        assert {(command.ext["a"], command.ext["b"]) for command in commands} == {("shop%PG", "shop%orders")}
+        assert all("INSTANCE_ID\x01shop" in command.ext["i"] for command in commands)
 
 
-def test_namespaces_of_5x_travel_beside_the_names() -> None:
+async def test_namespaces_of_5x_travel_beside_the_names() -> None:
     """Every request to a broker carries ns and nsd; names stay as they are."""
-
-    async def main() -> None:
-        config = ProducerConfig(instance=InstanceConfig(namespace_v2="shop"))
-        async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
-            await producer.send(Message("orders", b"x"))
-            await producer.send_oneway(Message("orders", b"y"))
-            await until(lambda: len(cluster.brokers[0].of(SEND)) == 2)
-            for command in cluster.brokers[0].seen:
-                assert (command.ext["ns"], command.ext["nsd"]) == ("shop", "true"), command
-            assert cluster.brokers[0].of(SEND)[0].ext["b"] == "orders"
-
-    run(main())
+    config = ProducerConfig(instance=InstanceConfig(namespace_v2="shop"))
+    async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        await producer.send(Message("orders", b"x"))
+        await producer.send_oneway(Message("orders", b"y"))
+        await until(lambda: len(cluster.brokers[0].of(SEND)) == 2)
+        for command in cluster.brokers[0].seen:
+            assert (command.ext["ns"], command.ext["nsd"]) == ("shop", "true"), command
+        assert cluster.brokers[0].of(SEND)[0].ext["b"] == "orders"
 
 
-def test_many_messages_travel_in_few_batches() -> None:
+async def test_many_messages_travel_in_few_batches() -> None:
     """send_all keeps the order, splits by size and topic, sends delayed ones alone, and tells each piece's fate."""
-
-    async def main() -> None:
-        async with fake_cluster({"orders": 1, "bills": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
-            messages = [Message("orders", b"%03d" % number) for number in range(50)]
-            messages[20] = replace(messages[20], delay_level=2)
-            outcomes = await producer.send_all([*messages, Message("bills", b"b")], size_max=2_000)
-            assert all(outcome.stored for outcome in outcomes)
-            assert [len(outcome.messages) for outcome in outcomes].count(1) >= 2
-            assert cluster.bodies("orders") == [b"%03d" % number for number in range(50)]
-            assert cluster.bodies("bills") == [b"b"]
-            batches = cluster.brokers[0].of(RequestCode.SEND_BATCH_MESSAGE)
-            assert all(len(batch.body) <= 2_000 for batch in batches)
-            assert 3 <= len(batches) <= 6
-            cluster.brokers[0].script = on_code(SEND, refuse(13))
-            outcomes = await producer.send_all([Message(topic, b"x") for topic in ("orders", "bills", "bills")])
-            assert [outcome.stored for outcome in outcomes] == [False, True]
-            with pytest.raises(InvalidMessage, match="at most"):
-                await producer.send_all([Message("orders", b"x" * 101)], size_max=100)
-
-    run(main())
+    async with fake_cluster({"orders": 1, "bills": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
+        messages = [Message("orders", b"%03d" % number) for number in range(50)]
+        messages[20] = replace(messages[20], delay_level=2)
+        outcomes = await producer.send_all([*messages, Message("bills", b"b")], size_max=2_000)
+        assert all(outcome.stored for outcome in outcomes)
+        assert [len(outcome.messages) for outcome in outcomes].count(1) >= 2
+        assert cluster.bodies("orders") == [b"%03d" % number for number in range(50)]
+        assert cluster.bodies("bills") == [b"b"]
+        batches = cluster.brokers[0].of(RequestCode.SEND_BATCH_MESSAGE)
+        assert all(len(batch.body) <= 2_000 for batch in batches)
+        assert 3 <= len(batches) <= 6
+        cluster.brokers[0].script = on_code(SEND, refuse(13))
+        outcomes = await producer.send_all([Message(topic, b"x") for topic in ("orders", "bills", "bills")])
+        assert [outcome.stored for outcome in outcomes] == [False, True]
+        with pytest.raises(InvalidMessage, match="at most"):
+            await producer.send_all([Message("orders", b"x" * 101)], size_max=100)
 
 
 @patient
@@ -218,24 +199,20 @@ def test_pieces_are_whole_and_small(messages: list[Message], size_max: int) -> N
         assert len(piece) == 1 or len(encode_batch(piece)) <= size_max
 
 
-def test_batches_that_brokers_would_spoil_are_refused() -> None:
+async def test_batches_that_brokers_would_spoil_are_refused() -> None:
     """Delays, retry topics and different WAITs do not go into one batch."""
-
-    async def main() -> None:
-        async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
-            good = Message("orders", b"x")
-            for bad in (
-                replace(good, delay_ms=5),
-                replace(good, deliver_at_ms=5),
-                replace(good, properties={"TIMER_DELAY_SEC": "1"}),
-                replace(good, properties={"WAIT": "false"}),
-            ):
-                with pytest.raises(InvalidMessage):
-                    await producer.send([good, bad])
-            with pytest.raises(InvalidMessage, match="retry topic"):
-                await producer.send([Message("%RETRY%g", b"x")])
-
-    run(main())
+    async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv) as producer:
+        good = Message("orders", b"x")
+        for bad in (
+            replace(good, delay_ms=5),
+            replace(good, deliver_at_ms=5),
+            replace(good, properties={"TIMER_DELAY_SEC": "1"}),
+            replace(good, properties={"WAIT": "false"}),
+        ):
+            with pytest.raises(InvalidMessage):
+                await producer.send([good, bad])
+        with pytest.raises(InvalidMessage, match="retry topic"):
+            await producer.send([Message("%RETRY%g", b"x")])
 
 
 def test_delays_by_time() -> None:
@@ -244,52 +221,44 @@ def test_delays_by_time() -> None:
     assert Message("T", b"x", deliver_at_ms=99).wire_properties()["TIMER_DELIVER_MS"] == "99"
 
 
-def test_sends_wait_for_a_permit() -> None:
+async def test_sends_wait_for_a_permit() -> None:
     """With in_flight_max sends on their way the next one waits, and fails within its time-out when none comes home."""
-
-    async def main() -> None:
-        config = ProducerConfig(in_flight_max=2, retry_count=0, send_timeout_ms=10_000)
-        async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
-            (broker,) = cluster.brokers
-            await producer.send(Message("orders", b"0"))
-            broker.script = on_code(SEND, SILENT)
-            held = [asyncio.create_task(producer.send(Message("orders", b"%d" % number))) for number in (1, 2)]
-            await until(lambda: len(broker.of(SEND)) == 3)
-            with pytest.raises(TooManyInFlight) as late:
-                await producer.send(Message("orders", b"3"), timeout_ms=30)
-            assert not late.value.maybe_stored
-            waiting = asyncio.create_task(producer.send(Message("orders", b"4")))
-            await asyncio.sleep(0)
-            assert len(broker.of(SEND)) == 3
-            broker.script = lambda command: None
-            held[0].cancel()
-            await waiting
-            held[1].cancel()
-            await asyncio.gather(*held, return_exceptions=True)
-            assert cluster.bodies("orders") == [b"0", b"4"]
-
-    run(main())
+    config = ProducerConfig(in_flight_max=2, retry_count=0, send_timeout_ms=10_000)
+    async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        (broker,) = cluster.brokers
+        await producer.send(Message("orders", b"0"))
+        broker.script = on_code(SEND, SILENT)
+        held = [asyncio.create_task(producer.send(Message("orders", b"%d" % number))) for number in (1, 2)]
+        await until(lambda: len(broker.of(SEND)) == 3)
+        with pytest.raises(TooManyInFlight) as late:
+            await producer.send(Message("orders", b"3"), timeout_ms=30)
+        assert not late.value.maybe_stored
+        waiting = asyncio.create_task(producer.send(Message("orders", b"4")))
+        await asyncio.sleep(0)
+        assert len(broker.of(SEND)) == 3
+        broker.script = lambda command: None
+        held[0].cancel()
+        await waiting
+        held[1].cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        assert cluster.bodies("orders") == [b"0", b"4"]
 
 
-def test_back_pressure_by_size() -> None:
+async def test_back_pressure_by_size() -> None:
     """Bodies beyond the bound wait for those on their way; one that is larger than the bound goes alone."""
-
-    async def main() -> None:
-        config = ProducerConfig(back_pressure=True, back_pressure_size=1024 * 1024, compress_over=1 << 30)
-        async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
-            (broker,) = cluster.brokers
-            await producer.send(Message("orders", b"0"))
-            broker.script = on_code(SEND, SILENT)
-            big = asyncio.create_task(producer.send(Message("orders", b"x" * (2 * 1024 * 1024)), timeout_ms=10_000))
-            await until(lambda: len(broker.of(SEND)) == 2)
-            with pytest.raises(TooManyInFlight):
-                await producer.send(Message("orders", b"x" * 1000), timeout_ms=30)
-            big.cancel()
-            broker.script = lambda command: None
-            await asyncio.gather(big, return_exceptions=True)
-            await producer.send(Message("orders", b"x" * 1000))
-
-    run(main())
+    config = ProducerConfig(back_pressure=True, back_pressure_size=1024 * 1024, compress_over=1 << 30)
+    async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        (broker,) = cluster.brokers
+        await producer.send(Message("orders", b"0"))
+        broker.script = on_code(SEND, SILENT)
+        big = asyncio.create_task(producer.send(Message("orders", b"x" * (2 * 1024 * 1024)), timeout_ms=10_000))
+        await until(lambda: len(broker.of(SEND)) == 2)
+        with pytest.raises(TooManyInFlight):
+            await producer.send(Message("orders", b"x" * 1000), timeout_ms=30)
+        big.cancel()
+        broker.script = lambda command: None
+        await asyncio.gather(big, return_exceptions=True)
+        await producer.send(Message("orders", b"x" * 1000))
 
 
 @patient
@@ -347,23 +316,19 @@ def http_end_point() -> Iterator[tuple[str, list[bytes], list[str]]]:
         server.server_close()
 
 
-def test_name_servers_by_http() -> None:
+async def test_name_servers_by_http() -> None:
     """The end point names the name servers, is asked again, and keeps the old ones while it fails."""
-
-    async def main() -> None:
-        async with fake_cluster({"orders": 1}) as cluster:
-            with http_end_point() as (url, answers, asked):
-                answers.append(f"  {cluster.namesrv};127.0.0.1:1\n ignored".encode())
-                config = ProducerConfig(instance=InstanceConfig(namesrv_refresh_ms=20))
-                async with Producer("PG", f"{url}/rocketmq/nsaddr", config=config) as producer:
-                    await producer.send(Message("orders", b"x"))
-                    answers.append(b"")
-                    seen = len(asked)
-                    await until(lambda: len(asked) > seen + 1)
-                    await producer.send(Message("orders", b"y"))
-                    assert set(asked) == {"/rocketmq/nsaddr"}
-
-    run(main())
+    async with fake_cluster({"orders": 1}) as cluster:
+        with http_end_point() as (url, answers, asked):
+            answers.append(f"  {cluster.namesrv};127.0.0.1:1\n ignored".encode())
+            config = ProducerConfig(instance=InstanceConfig(namesrv_refresh_ms=20))
+            async with Producer("PG", f"{url}/rocketmq/nsaddr", config=config) as producer:
+                await producer.send(Message("orders", b"x"))
+                answers.append(b"")
+                seen = len(asked)
+                await until(lambda: len(asked) > seen + 1)
+                await producer.send(Message("orders", b"y"))
+                assert set(asked) == {"/rocketmq/nsaddr"}
 
 
 def test_a_reader_asks_the_end_point_too() -> None:
@@ -378,18 +343,14 @@ def test_a_reader_asks_the_end_point_too() -> None:
             assert len(asked) == 2
 
 
-def test_an_end_point_that_names_nothing() -> None:
+async def test_an_end_point_that_names_nothing() -> None:
     """No answer, or nonsense: the error names the URL and what was expected."""
-
-    async def main() -> None:
-        with http_end_point() as (url, answers, _):
-            for answer in (b"", b"<html>"):
-                answers.append(answer)
-                async with Producer("PG", f"{url}/nsaddr") as producer:
-                    with pytest.raises(NoNameServer, match="host:port;host:port"):
-                        await producer.send(Message("orders", b"x"))
-
-    run(main())
+    with http_end_point() as (url, answers, _):
+        for answer in (b"", b"<html>"):
+            answers.append(answer)
+            async with Producer("PG", f"{url}/nsaddr") as producer:
+                with pytest.raises(NoNameServer, match="host:port;host:port"):
+                    await producer.send(Message("orders", b"x"))
 
 
 @pytest.mark.parametrize(

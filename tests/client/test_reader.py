@@ -10,8 +10,8 @@ import pytest
 from mqtrail.client import NoNameServer, PullStatus, QueueReader, RateLimit, ReaderConfig, ReadFailed, RouteNotFound
 from mqtrail.wire import MessageQueue, NoPermission, RecordError, RequestCode
 
+from ..loops import run
 from .fake_cluster import HANG_UP, FakeCluster, fake_cluster, on_code, refuse
-from .helpers import run
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 

@@ -17,7 +17,8 @@ from mqtrail.client.ready import Ready
 from mqtrail.client.settling import Settling
 from mqtrail.wire import MessageExt, MessageQueue
 
-from .helpers import patient, run
+from ..loops import run
+from .helpers import patient
 from .test_parts import message
 
 QUEUE = MessageQueue("orders", "broker-a", 0)

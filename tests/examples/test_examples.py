@@ -157,30 +157,27 @@ async def found_or_none(answer: Awaitable[Any]) -> Any:
         return None
 
 
-def test_the_fastapi_app(fastapi_app: Any, mqtrail_broker: Embedded) -> None:
+async def test_the_fastapi_app(fastapi_app: Any, mqtrail_broker: Embedded) -> None:
     """An order is stored and found; what goes wrong is a status that says whether to try again."""
     app = fastapi_app.app
 
-    async def main() -> None:
-        async with app.lifespan(app):
-            place, find = app.routes["POST /orders"], app.routes["GET /orders/{order_id}"]
-            with pytest.raises(FakeHTTPException) as wrong:
-                await place(FakeRequest(app, b"[]"))
-            assert wrong.value.status_code == 422
-            with pytest.raises(FakeHTTPException) as missing:
-                await find("7", FakeRequest(app))
-            assert missing.value.status_code == 404
-            placed = await place(FakeRequest(app, b'{"id": 7}'))
-            async with asyncio.timeout(15):
-                while (found := await found_or_none(find("7", FakeRequest(app)))) is None:
-                    await asyncio.sleep(0.02)  # the index and the route come a moment later
-            assert found == {"messages": [placed["message"]]}
-            await asyncio.to_thread(mqtrail_broker.stop_broker)
-            with pytest.raises(FakeHTTPException) as down:
-                await place(FakeRequest(app, b'{"id": 8}'))
-            assert down.value.status_code in (503, 504)
-
-    asyncio.run(main())
+    async with app.lifespan(app):
+        place, find = app.routes["POST /orders"], app.routes["GET /orders/{order_id}"]
+        with pytest.raises(FakeHTTPException) as wrong:
+            await place(FakeRequest(app, b"[]"))
+        assert wrong.value.status_code == 422
+        with pytest.raises(FakeHTTPException) as missing:
+            await find("7", FakeRequest(app))
+        assert missing.value.status_code == 404
+        placed = await place(FakeRequest(app, b'{"id": 7}'))
+        async with asyncio.timeout(15):
+            while (found := await found_or_none(find("7", FakeRequest(app)))) is None:
+                await asyncio.sleep(0.02)  # the index and the route come a moment later
+        assert found == {"messages": [placed["message"]]}
+        await asyncio.to_thread(mqtrail_broker.stop_broker)
+        with pytest.raises(FakeHTTPException) as down:
+            await place(FakeRequest(app, b'{"id": 8}'))
+        assert down.value.status_code in (503, 504)
 
 
 def test_the_pytest_example(mqtrail_broker: Embedded) -> None:

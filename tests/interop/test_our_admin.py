@@ -251,14 +251,10 @@ def test_users_and_policies(apache: ApacheCluster, admin: SyncAdmin) -> None:
     assert admin.users().found["broker-a"] == []
 
 
-def test_who_sends(apache: ApacheCluster, admin: SyncAdmin) -> None:
+async def test_who_sends(apache: ApacheCluster, admin: SyncAdmin) -> None:
     """Live producers by group."""
-
-    async def main() -> None:
-        async with Producer("Senders", apache.namesrv_address, config=PATIENT) as producer:
-            await producer.send(Message("orders", b"x"))
-            async with asyncio.timeout(60):
-                while "Senders" not in (await asyncio.to_thread(admin.producers)).found["broker-a"].data:
-                    await asyncio.sleep(0.05)
-
-    asyncio.run(main())
+    async with Producer("Senders", apache.namesrv_address, config=PATIENT) as producer:
+        await producer.send(Message("orders", b"x"))
+        async with asyncio.timeout(60):
+            while "Senders" not in (await asyncio.to_thread(admin.producers)).found["broker-a"].data:
+                await asyncio.sleep(0.05)

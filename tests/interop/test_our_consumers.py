@@ -97,231 +97,206 @@ async def dead_letters(namesrv: str, group: str) -> list[bytes]:
         return [message.body for queue in queues for message in (await admin.pull(queue, 0)).messages()]
 
 
-def test_ordered(apache: ApacheCluster) -> None:
+async def test_ordered(apache: ApacheCluster) -> None:
     """Two members: each key in order and once; a poison message leaves for the dead letters, the queue goes on."""
+    namesrv = apache.namesrv_address
+    seen: dict[str, list[int]] = defaultdict(list)
+    attempts: list[int] = []
 
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        seen: dict[str, list[int]] = defaultdict(list)
-        attempts: list[int] = []
+    async def handler(m: Delivery) -> None:
+        if m.body == b"poison":
+            attempts.append(m.attempt)
+            raise ValueError("never")
+        key, _, number = m.body.decode().partition(" ")
+        seen[key].append(int(number))
 
-        async def handler(m: Delivery) -> None:
-            if m.body == b"poison":
-                attempts.append(m.attempt)
-                raise ValueError("never")
-            key, _, number = m.body.decode().partition(" ")
-            seen[key].append(int(number))
-
-        config = replace(QUICK, ordered=True, attempts_max=1, suspend_ms=50)
-        async with topic_of(namesrv, "Ordered") as producer:
-            await producer.send(Message("Ordered", b"poison"), order_key="k0")
-            first = Consumer("GOrdered", namesrv, {"Ordered": "*"}, config=config)
-            second = Consumer("GOrdered", namesrv, {"Ordered": "*"}, config=config)
-            keys = ("k0", "k1", "k2", "k3")
-            async with first:
-                tasks = [asyncio.create_task(first.run(handler))]
-                for number in range(20):
+    config = replace(QUICK, ordered=True, attempts_max=1, suspend_ms=50)
+    async with topic_of(namesrv, "Ordered") as producer:
+        await producer.send(Message("Ordered", b"poison"), order_key="k0")
+        first = Consumer("GOrdered", namesrv, {"Ordered": "*"}, config=config)
+        second = Consumer("GOrdered", namesrv, {"Ordered": "*"}, config=config)
+        keys = ("k0", "k1", "k2", "k3")
+        async with first:
+            tasks = [asyncio.create_task(first.run(handler))]
+            for number in range(20):
+                for key in keys:
+                    await producer.send(Message("Ordered", f"{key} {number}".encode()), order_key=key)
+            async with second:
+                tasks.append(asyncio.create_task(second.run(handler)))
+                await until(lambda: [len(of_topic(one, "Ordered")) for one in (first, second)] == [2, 2])
+                for number in range(20, 40):
                     for key in keys:
                         await producer.send(Message("Ordered", f"{key} {number}".encode()), order_key=key)
-                async with second:
-                    tasks.append(asyncio.create_task(second.run(handler)))
-                    await until(lambda: [len(of_topic(one, "Ordered")) for one in (first, second)] == [2, 2])
-                    for number in range(20, 40):
-                        for key in keys:
-                            await producer.send(Message("Ordered", f"{key} {number}".encode()), order_key=key)
-                    await until(lambda: all(len(seen[key]) == 40 for key in keys))
-            await asyncio.gather(*tasks)
-        assert seen == {key: list(range(40)) for key in keys}
-        assert attempts[-2:] == [1, 2]
-        assert await dead_letters(namesrv, "GOrdered") == [b"poison"]
-
-    asyncio.run(main())
+                await until(lambda: all(len(seen[key]) == 40 for key in keys))
+        await asyncio.gather(*tasks)
+    assert seen == {key: list(range(40)) for key in keys}
+    assert attempts[-2:] == [1, 2]
+    assert await dead_letters(namesrv, "GOrdered") == [b"poison"]
 
 
-def test_broadcasting(apache: ApacheCluster, tmp_path: Path) -> None:
+async def test_broadcasting(apache: ApacheCluster, tmp_path: Path) -> None:
     """Each member gets all, and after a restart only what is new."""
-
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        async with topic_of(namesrv, "Broad") as producer:
-            for number in range(10):
-                await producer.send(Message("Broad", b"%d" % number))
-            for name in ("one", "two", "one"):
-                config = replace(
-                    QUICK, model=MessageModel.BROADCASTING, offset_dir=tmp_path, instance_name=name, consume_from=FIRST
-                )
-                again = (tmp_path / "seen" / name).exists()
-                async with Consumer("GBroad", namesrv, {"Broad": "*"}, config=config) as consumer:
-                    if again:
-                        await producer.send(Message("Broad", b"new"))
-                        m = await asyncio.wait_for(anext(consumer), 30)
-                        await m.ack()
-                        assert m.body == b"new"
-                        continue
-                    bodies: set[bytes] = set()
-                    while len(bodies) < 10:
-                        m = await asyncio.wait_for(anext(consumer), 30)
-                        await m.ack()
-                        bodies.add(m.body)
-                (tmp_path / "seen" / name).mkdir(parents=True)
-
-    asyncio.run(main())
-
-
-def test_batches_and_consistent_hash(apache: ApacheCluster) -> None:
-    """Batches of one queue each; a part that is given back comes again alone; members by hash share every queue."""
-
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        async with topic_of(namesrv, "Batches") as producer:
-            queue = MessageQueue("Batches", "broker-a", 0)
-            for number in range(12):
-                await producer.send(Message("Batches", b"%d" % number), queue=queue)
-            config = replace(QUICK, batch_count_max=4)
-            consumer = Consumer("GBatches", namesrv, config=config, allocation=ConsistentHash())
-            done: Counter[bytes] = Counter()
-            sizes: list[int] = []
-
-            @consumer.batch_handler("Batches")
-            async def handle(batch: Batch) -> None:
-                sizes.append(len(batch))
-                for m in batch:
-                    if m.body == b"5" and m.attempt == 1:
-                        m.retry_later(1)
-                    else:
-                        done[m.body] += 1
-
-            other = Consumer("GBatches", namesrv, {"Batches": "*"}, config=config, allocation=ConsistentHash())
-            async with consumer:
-                task = asyncio.create_task(consumer.run())
-                await until(lambda: len(done) == 12)
-                async with other:
-                    await until(
-                        lambda: (
-                            sorted(one for one in (*consumer.assignment, *other.assignment) if one.topic == "Batches")
-                            == [MessageQueue("Batches", "broker-a", number) for number in range(4)]
-                        )
-                    )
-            await task
-        assert set(done.values()) == {1}
-        assert max(sizes) == 4
-
-    asyncio.run(main())
-
-
-def test_sql(apache: ApacheCluster) -> None:
-    """The broker's filter decides; a wrong expression is refused at the start."""
-
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        async with topic_of(namesrv, "Sql") as producer:
-            for amount in (1, 7, 9):
-                await producer.send(Message("Sql", b"%d" % amount, properties={"amount": str(amount)}))
-            bodies: set[bytes] = set()
-            async with Consumer(
-                "GSql", namesrv, {"Sql": Sql("amount > 5 AND amount < 8 OR amount = 9")}, config=QUICK
-            ) as c:
-                while len(bodies) < 2:
-                    m = await asyncio.wait_for(anext(c), 30)
+    namesrv = apache.namesrv_address
+    async with topic_of(namesrv, "Broad") as producer:
+        for number in range(10):
+            await producer.send(Message("Broad", b"%d" % number))
+        for name in ("one", "two", "one"):
+            config = replace(
+                QUICK, model=MessageModel.BROADCASTING, offset_dir=tmp_path, instance_name=name, consume_from=FIRST
+            )
+            again = (tmp_path / "seen" / name).exists()
+            async with Consumer("GBroad", namesrv, {"Broad": "*"}, config=config) as consumer:
+                if again:
+                    await producer.send(Message("Broad", b"new"))
+                    m = await asyncio.wait_for(anext(consumer), 30)
+                    await m.ack()
+                    assert m.body == b"new"
+                    continue
+                bodies: set[bytes] = set()
+                while len(bodies) < 10:
+                    m = await asyncio.wait_for(anext(consumer), 30)
                     await m.ack()
                     bodies.add(m.body)
-            assert bodies == {b"7", b"9"}
-            with pytest.raises(SubscriptionParseFailed):
-                await Consumer("GSqlBad", namesrv, {"Sql": Sql("amount >")}, config=QUICK).start()
-
-    asyncio.run(main())
+            (tmp_path / "seen" / name).mkdir(parents=True)
 
 
-def test_lite_pull(apache: ApacheCluster) -> None:
-    """Members share queues and commit; places are found by offset and time; assigned queues are ours alone."""
+async def test_batches_and_consistent_hash(apache: ApacheCluster) -> None:
+    """Batches of one queue each; a part that is given back comes again alone; members by hash share every queue."""
+    namesrv = apache.namesrv_address
+    async with topic_of(namesrv, "Batches") as producer:
+        queue = MessageQueue("Batches", "broker-a", 0)
+        for number in range(12):
+            await producer.send(Message("Batches", b"%d" % number), queue=queue)
+        config = replace(QUICK, batch_count_max=4)
+        consumer = Consumer("GBatches", namesrv, config=config, allocation=ConsistentHash())
+        done: Counter[bytes] = Counter()
+        sizes: list[int] = []
 
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        async with topic_of(namesrv, "Lite") as producer:
-            for number in range(40):
-                await producer.send(Message("Lite", b"%d" % number))
-            members = [
-                LitePullConsumer("GLite", namesrv, {"Lite": "*"}, config=replace(LITE, auto_commit=False))
-                for _ in range(2)
-            ]
-            seen: Counter[bytes] = Counter()
-            async with members[0], members[1]:
+        @consumer.batch_handler("Batches")
+        async def handle(batch: Batch) -> None:
+            sizes.append(len(batch))
+            for m in batch:
+                if m.body == b"5" and m.attempt == 1:
+                    m.retry_later(1)
+                else:
+                    done[m.body] += 1
+
+        other = Consumer("GBatches", namesrv, {"Batches": "*"}, config=config, allocation=ConsistentHash())
+        async with consumer:
+            task = asyncio.create_task(consumer.run())
+            await until(lambda: len(done) == 12)
+            async with other:
                 await until(
-                    lambda: sorted(queue.queue_id for member in members for queue in member.assignment) == [0, 1, 2, 3]
+                    lambda: (
+                        sorted(one for one in (*consumer.assignment, *other.assignment) if one.topic == "Batches")
+                        == [MessageQueue("Batches", "broker-a", number) for number in range(4)]
+                    )
                 )
-                async with asyncio.timeout(60):
-                    while len(seen) < 40:
-                        for member in members:
-                            seen.update(one.body for one in await member.poll(timeout_ms=100))
-                for member in members:
-                    await member.commit()
-            assert set(seen.values()) == {1}
-            async with LitePullConsumer("GLite", namesrv, config=LITE) as reader:
-                queue = (await reader.queues("Lite"))[0]
-                await reader.assign([queue])
-                end = await reader.end_offset(queue)
-                assert await reader.committed(queue) == end
-                assert await reader.poll(timeout_ms=500) == []
-                await reader.seek_to_begin(queue)
-                (first, *_) = await reader.poll(timeout_ms=20_000, count_max=1)
-                assert first.queue_offset == await reader.begin_offset(queue) == 0
-                await reader.seek(queue, end - 1)
-                (last,) = await reader.poll(timeout_ms=20_000)
-                assert last.queue_offset == end - 1
-                assert await reader.offset_for_timestamp(queue, last.store_timestamp_ms) <= end - 1
-                beyond = await reader.offset_for_timestamp(queue, last.store_timestamp_ms + 3_600_000)
-                assert beyond == (end - 1 if apache.version.startswith("4.") else end)
-                reader.pause(queue)
-                reader.resume(queue)
-
-    asyncio.run(main())
+        await task
+    assert set(done.values()) == {1}
+    assert max(sizes) == 4
 
 
-def test_pop_and_assignment(apache: ApacheCluster) -> None:
-    """A broker of 5.x assigns, pulled and popped; a failure comes again from the retry topic; 4.9 has us share out."""
+async def test_sql(apache: ApacheCluster) -> None:
+    """The broker's filter decides; a wrong expression is refused at the start."""
+    namesrv = apache.namesrv_address
+    async with topic_of(namesrv, "Sql") as producer:
+        for amount in (1, 7, 9):
+            await producer.send(Message("Sql", b"%d" % amount, properties={"amount": str(amount)}))
+        bodies: set[bytes] = set()
+        async with Consumer(
+            "GSql", namesrv, {"Sql": Sql("amount > 5 AND amount < 8 OR amount = 9")}, config=QUICK
+        ) as c:
+            while len(bodies) < 2:
+                m = await asyncio.wait_for(anext(c), 30)
+                await m.ack()
+                bodies.add(m.body)
+        assert bodies == {b"7", b"9"}
+        with pytest.raises(SubscriptionParseFailed):
+            await Consumer("GSqlBad", namesrv, {"Sql": Sql("amount >")}, config=QUICK).start()
 
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        config = replace(QUICK, client_rebalance=False, poll_suspend_ms=3_000)
+
+async def test_lite_pull(apache: ApacheCluster) -> None:
+    """Members share queues and commit; places are found by offset and time; assigned queues are ours alone."""
+    namesrv = apache.namesrv_address
+    async with topic_of(namesrv, "Lite") as producer:
+        for number in range(40):
+            await producer.send(Message("Lite", b"%d" % number))
+        members = [
+            LitePullConsumer("GLite", namesrv, {"Lite": "*"}, config=replace(LITE, auto_commit=False)) for _ in range(2)
+        ]
         seen: Counter[bytes] = Counter()
-        attempts: list[tuple[int, str]] = []
+        async with members[0], members[1]:
+            await until(
+                lambda: sorted(queue.queue_id for member in members for queue in member.assignment) == [0, 1, 2, 3]
+            )
+            async with asyncio.timeout(60):
+                while len(seen) < 40:
+                    for member in members:
+                        seen.update(one.body for one in await member.poll(timeout_ms=100))
+            for member in members:
+                await member.commit()
+        assert set(seen.values()) == {1}
+        async with LitePullConsumer("GLite", namesrv, config=LITE) as reader:
+            queue = (await reader.queues("Lite"))[0]
+            await reader.assign([queue])
+            end = await reader.end_offset(queue)
+            assert await reader.committed(queue) == end
+            assert await reader.poll(timeout_ms=500) == []
+            await reader.seek_to_begin(queue)
+            (first, *_) = await reader.poll(timeout_ms=20_000, count_max=1)
+            assert first.queue_offset == await reader.begin_offset(queue) == 0
+            await reader.seek(queue, end - 1)
+            (last,) = await reader.poll(timeout_ms=20_000)
+            assert last.queue_offset == end - 1
+            assert await reader.offset_for_timestamp(queue, last.store_timestamp_ms) <= end - 1
+            beyond = await reader.offset_for_timestamp(queue, last.store_timestamp_ms + 3_600_000)
+            assert beyond == (end - 1 if apache.version.startswith("4.") else end)
+            reader.pause(queue)
+            reader.resume(queue)
 
-        async def handler(m: Delivery) -> RetryLater | None:
-            seen[m.body] += 1
-            if m.body == b"fails":
-                attempts.append((m.attempt, m.topic))
-                return RetryLater() if m.attempt == 1 else None
-            return None
 
-        async with topic_of(namesrv, "Popped") as producer:
-            first, second = (Consumer("GPopped", namesrv, {"Popped": "*"}, config=config) for _ in range(2))
-            async with first, second:
-                tasks = [asyncio.create_task(one.run(handler)) for one in (first, second)]
-                members = (first, second)
+async def test_pop_and_assignment(apache: ApacheCluster) -> None:
+    """A broker of 5.x assigns, pulled and popped; a failure comes again from the retry topic; 4.9 has us share out."""
+    namesrv = apache.namesrv_address
+    config = replace(QUICK, client_rebalance=False, poll_suspend_ms=3_000)
+    seen: Counter[bytes] = Counter()
+    attempts: list[tuple[int, str]] = []
 
-                def queue_ids() -> list[list[int]]:
-                    return [of_topic(member, "Popped") for member in members]
+    async def handler(m: Delivery) -> RetryLater | None:
+        seen[m.body] += 1
+        if m.body == b"fails":
+            attempts.append((m.attempt, m.topic))
+            return RetryLater() if m.attempt == 1 else None
+        return None
 
-                await until(lambda: sorted(id_ for ids in queue_ids() for id_ in ids) == [0, 1, 2, 3])
-                await producer.send(Message("Popped", b"pulled"))
-                await until(lambda: seen[b"pulled"])
-                if apache.version.startswith("4."):
-                    await asyncio.gather(*(one.close() for one in members), *tasks)
-                    return
-                await set_mode(namesrv, "Popped", "GPopped", "POP")
-                await until(lambda: queue_ids() == [[-1], [-1]])
-                for number in range(30):
-                    await producer.send(Message("Popped", b"%d" % number))
-                await producer.send(Message("Popped", b"fails"))
-                await until(lambda: len(seen) == 32 and len(attempts) == 2)
-                assert attempts == [(1, "Popped"), (2, "Popped")]
-                assert {seen[b"%d" % number] for number in range(30)} == {1}
-                # Longer than the invisible time of what was not acknowledged would be too long here: ask the broker.
-                infos: dict[str, Any] = {one.client_id: one.pop_infos() for one in members}
-                assert all(popped.waiting == 0 for table in infos.values() for popped in table.values())
-            await asyncio.gather(*tasks)
+    async with topic_of(namesrv, "Popped") as producer:
+        first, second = (Consumer("GPopped", namesrv, {"Popped": "*"}, config=config) for _ in range(2))
+        async with first, second:
+            tasks = [asyncio.create_task(one.run(handler)) for one in (first, second)]
+            members = (first, second)
 
-    asyncio.run(main())
+            def queue_ids() -> list[list[int]]:
+                return [of_topic(member, "Popped") for member in members]
+
+            await until(lambda: sorted(id_ for ids in queue_ids() for id_ in ids) == [0, 1, 2, 3])
+            await producer.send(Message("Popped", b"pulled"))
+            await until(lambda: seen[b"pulled"])
+            if apache.version.startswith("4."):
+                await asyncio.gather(*(one.close() for one in members), *tasks)
+                return
+            await set_mode(namesrv, "Popped", "GPopped", "POP")
+            await until(lambda: queue_ids() == [[-1], [-1]])
+            for number in range(30):
+                await producer.send(Message("Popped", b"%d" % number))
+            await producer.send(Message("Popped", b"fails"))
+            await until(lambda: len(seen) == 32 and len(attempts) == 2)
+            assert attempts == [(1, "Popped"), (2, "Popped")]
+            assert {seen[b"%d" % number] for number in range(30)} == {1}
+            # Longer than the invisible time of what was not acknowledged would be too long here: ask the broker.
+            infos: dict[str, Any] = {one.client_id: one.pop_infos() for one in members}
+            assert all(popped.waiting == 0 for table in infos.values() for popped in table.values())
+        await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize("mode", ["concurrent", "ordered"])

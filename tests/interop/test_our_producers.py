@@ -78,163 +78,139 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_transactions(apache: ApacheCluster) -> None:
+async def test_transactions(apache: ApacheCluster) -> None:
     """Committed, rolled back, and left to the check, which commits one and rolls the other back."""
+    asked: set[bytes] = set()
 
-    async def main() -> None:
-        asked: set[bytes] = set()
+    def look_up(message: MessageExt) -> TransactionState:
+        asked.add(message.body)
+        return TransactionState.COMMIT if message.body == b"checked" else TransactionState.ROLLBACK
 
-        def look_up(message: MessageExt) -> TransactionState:
-            asked.add(message.body)
-            return TransactionState.COMMIT if message.body == b"checked" else TransactionState.ROLLBACK
-
-        namesrv = apache.namesrv_address
-        await make(namesrv, "TxTopic")
-        async with (
-            TransactionProducer("TxGroup", namesrv, check=look_up, config=PATIENT) as producer,
-            Consumer("TxReaders", namesrv, {"TxTopic": "*"}, config=QUICK) as consumer,
-        ):
-            async with producer.transaction(Message("TxTopic", b"committed", keys="tx-1")) as transaction:
-                pass
-            async with producer.transaction(Message("TxTopic", b"rolled back")) as other:
-                await other.rollback()
-            for body in (b"checked", b"refused"):
-                async with producer.transaction(Message("TxTopic", body)) as left:
-                    await left.unknown()
-            found = await receive(consumer, 2)
-            assert sorted(delivery.body for delivery in found) == [b"checked", b"committed"]
-            await until(lambda: {b"checked", b"refused"} <= asked)
-            assert not {b"committed", b"rolled back"} & asked
-            (first,) = [delivery for delivery in found if delivery.body == b"committed"]
-            assert first.msg_id == transaction.transaction_id
-            assert first.keys == ("tx-1",)
-
-    asyncio.run(main())
+    namesrv = apache.namesrv_address
+    await make(namesrv, "TxTopic")
+    async with (
+        TransactionProducer("TxGroup", namesrv, check=look_up, config=PATIENT) as producer,
+        Consumer("TxReaders", namesrv, {"TxTopic": "*"}, config=QUICK) as consumer,
+    ):
+        async with producer.transaction(Message("TxTopic", b"committed", keys="tx-1")) as transaction:
+            pass
+        async with producer.transaction(Message("TxTopic", b"rolled back")) as other:
+            await other.rollback()
+        for body in (b"checked", b"refused"):
+            async with producer.transaction(Message("TxTopic", body)) as left:
+                await left.unknown()
+        found = await receive(consumer, 2)
+        assert sorted(delivery.body for delivery in found) == [b"checked", b"committed"]
+        await until(lambda: {b"checked", b"refused"} <= asked)
+        assert not {b"committed", b"rolled back"} & asked
+        (first,) = [delivery for delivery in found if delivery.body == b"committed"]
+        assert first.msg_id == transaction.transaction_id
+        assert first.keys == ("tx-1",)
 
 
-def test_requests_and_replies(apache: ApacheCluster) -> None:
+async def test_requests_and_replies(apache: ApacheCluster) -> None:
     """A consumer of ours replies through the broker, to the one who waits."""
+    namesrv = apache.namesrv_address
+    await make(namesrv, "Questions")
+    async with (
+        Producer("Askers", namesrv, config=PATIENT) as asking,
+        Producer("Repliers", namesrv, config=PATIENT) as replying,
+        Consumer("Answering", namesrv, {"Questions": "*"}, config=QUICK) as consumer,
+    ):
 
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        await make(namesrv, "Questions")
-        async with (
-            Producer("Askers", namesrv, config=PATIENT) as asking,
-            Producer("Repliers", namesrv, config=PATIENT) as replying,
-            Consumer("Answering", namesrv, {"Questions": "*"}, config=QUICK) as consumer,
-        ):
+        async def answer(delivery: Delivery) -> None:
+            assert (await replying.reply(delivery, delivery.body.upper() * 3_000)).status is SendStatus.SEND_OK
 
-            async def answer(delivery: Delivery) -> None:
-                assert (await replying.reply(delivery, delivery.body.upper() * 3_000)).status is SendStatus.SEND_OK
-
-            running = asyncio.create_task(consumer.run(answer))
-            reply = await asking.request(Message("Questions", b"what?"), 30_000)
-            assert reply.body == b"WHAT?" * 3_000
-            await consumer.close()
-            await running
-
-    asyncio.run(main())
+        running = asyncio.create_task(consumer.run(answer))
+        reply = await asking.request(Message("Questions", b"what?"), 30_000)
+        assert reply.body == b"WHAT?" * 3_000
+        await consumer.close()
+        await running
 
 
-def test_delays_and_recall(apache: ApacheCluster) -> None:
+async def test_delays_and_recall(apache: ApacheCluster) -> None:
     """5.3.3 delivers at any time and lets itself be asked back; 4.9.7 knows levels alone."""
-
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        await make(namesrv, "Later")
-        async with (
-            Producer("Delayers", namesrv, config=PATIENT) as producer,
-            Consumer("LaterReaders", namesrv, {"Later": "*"}, config=QUICK) as consumer,
-        ):
-            if apache.version == "4.9.7":
-                sent = await producer.send(Message("Later", b"level", delay_level=1))
-                assert sent.recall_handle == ""
-                (delivery,) = await receive(consumer, 1)
-                assert delivery.body == b"level"
-                with pytest.raises(RequestCodeNotSupported):
-                    await producer.recall("Later", "djEgTGF0ZXIgYnJva2VyLWEgNSB4")
-                return
-            begun_ms = time.time_ns() // 1_000_000
-            recalled = await producer.send(Message("Later", b"recalled", delay_ms=8_000))
-            await producer.send(Message("Later", b"kept", deliver_at_ms=begun_ms + 9_000))
-            assert await producer.recall("Later", recalled.recall_handle) == recalled.msg_id
+    namesrv = apache.namesrv_address
+    await make(namesrv, "Later")
+    async with (
+        Producer("Delayers", namesrv, config=PATIENT) as producer,
+        Consumer("LaterReaders", namesrv, {"Later": "*"}, config=QUICK) as consumer,
+    ):
+        if apache.version == "4.9.7":
+            sent = await producer.send(Message("Later", b"level", delay_level=1))
+            assert sent.recall_handle == ""
             (delivery,) = await receive(consumer, 1)
-            assert delivery.body == b"kept"
-            assert time.time_ns() // 1_000_000 >= begun_ms + 8_000
+            assert delivery.body == b"level"
+            with pytest.raises(RequestCodeNotSupported):
+                await producer.recall("Later", "djEgTGF0ZXIgYnJva2VyLWEgNSB4")
+            return
+        begun_ms = time.time_ns() // 1_000_000
+        recalled = await producer.send(Message("Later", b"recalled", delay_ms=8_000))
+        await producer.send(Message("Later", b"kept", deliver_at_ms=begun_ms + 9_000))
+        assert await producer.recall("Later", recalled.recall_handle) == recalled.msg_id
+        (delivery,) = await receive(consumer, 1)
+        assert delivery.body == b"kept"
+        assert time.time_ns() // 1_000_000 >= begun_ms + 8_000
 
-    asyncio.run(main())
 
-
-def test_where_and_how_messages_travel(apache: ApacheCluster) -> None:
+async def test_where_and_how_messages_travel(apache: ApacheCluster) -> None:
     """Chosen queues, every compression, batches of any number, one way."""
-
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        await make(namesrv, "Ways", 4)
-        bodies: set[bytes] = set()
-        async with Producer("Senders", namesrv, config=PATIENT) as producer:
-            queues = await producer.queues("Ways")
-            for queue in queues:
-                assert (await producer.send(Message("Ways", b"to a queue"), queue=queue)).queue == queue
-            keyed = {(await producer.send(Message("Ways", b"by key"), select=by_hash(7))).queue for _ in range(3)}
-            assert keyed == {queues[3]}
-            await producer.send(Message("Ways", b"anywhere"), select=by_random())
-            await producer.send_oneway(Message("Ways", b"one way"), order_key="k")
-            outcomes = await producer.send_all(
-                [Message("Ways", b"many %03d" % number, keys=f"m{number}") for number in range(300)], size_max=8_000
-            )
-            assert all(outcome.stored for outcome in outcomes)
-            assert len(outcomes) > 3
-        for kind in CompressionType:
-            config = ProducerConfig(send_timeout_ms=10_000, compress_type=kind)
-            async with Producer(f"Senders{kind.name}", namesrv, config=config) as producer:
-                await producer.send(Message("Ways", kind.name.encode() * 2_000))
-        async with Consumer("WaysReaders", namesrv, {"Ways": "*"}, config=QUICK) as consumer:
-            for delivery in await receive(consumer, 4 + 3 + 1 + 1 + 300 + 3):
-                bodies.add(delivery.body)
-        assert {kind.name.encode() * 2_000 for kind in CompressionType} <= bodies
-        assert {b"many %03d" % number for number in range(300)} <= bodies
-        assert b"one way" in bodies
-
-    asyncio.run(main())
-
-
-def test_namespaces(apache: ApacheCluster) -> None:
-    """Producer and consumer of one namespace meet; the broker knows the wrapped names."""
-
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        await make(namesrv, "shop%Orders")
-        instance = InstanceConfig(namespace="shop")
-        producing = ProducerConfig(send_timeout_ms=10_000, instance=instance)
-        consuming = ConsumerConfig(
-            consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=500, instance=instance
+    namesrv = apache.namesrv_address
+    await make(namesrv, "Ways", 4)
+    bodies: set[bytes] = set()
+    async with Producer("Senders", namesrv, config=PATIENT) as producer:
+        queues = await producer.queues("Ways")
+        for queue in queues:
+            assert (await producer.send(Message("Ways", b"to a queue"), queue=queue)).queue == queue
+        keyed = {(await producer.send(Message("Ways", b"by key"), select=by_hash(7))).queue for _ in range(3)}
+        assert keyed == {queues[3]}
+        await producer.send(Message("Ways", b"anywhere"), select=by_random())
+        await producer.send_oneway(Message("Ways", b"one way"), order_key="k")
+        outcomes = await producer.send_all(
+            [Message("Ways", b"many %03d" % number, keys=f"m{number}") for number in range(300)], size_max=8_000
         )
-        async with Producer("Shop", namesrv, config=producing) as producer:
-            sent = await producer.send(Message("Orders", b"in the shop"))
-            assert sent.queue.topic == "Orders"
-        async with Consumer("ShopReaders", namesrv, {"Orders": "*"}, config=consuming) as consumer:
-            (delivery,) = await receive(consumer, 1)
-            assert (delivery.topic, delivery.body) == ("Orders", b"in the shop")
-        async with Admin(namesrv) as admin:
-            assert "shop%Orders" in await admin.topics()
-            assert "Orders" not in await admin.topics()
-            known = [found.group_list for found in (await admin.groups_of_topic("shop%Orders")).values()]
-            assert any("shop%ShopReaders" in groups for groups in known)
+        assert all(outcome.stored for outcome in outcomes)
+        assert len(outcomes) > 3
+    for kind in CompressionType:
+        config = ProducerConfig(send_timeout_ms=10_000, compress_type=kind)
+        async with Producer(f"Senders{kind.name}", namesrv, config=config) as producer:
+            await producer.send(Message("Ways", kind.name.encode() * 2_000))
+    async with Consumer("WaysReaders", namesrv, {"Ways": "*"}, config=QUICK) as consumer:
+        for delivery in await receive(consumer, 4 + 3 + 1 + 1 + 300 + 3):
+            bodies.add(delivery.body)
+    assert {kind.name.encode() * 2_000 for kind in CompressionType} <= bodies
+    assert {b"many %03d" % number for number in range(300)} <= bodies
+    assert b"one way" in bodies
 
-    asyncio.run(main())
+
+async def test_namespaces(apache: ApacheCluster) -> None:
+    """Producer and consumer of one namespace meet; the broker knows the wrapped names."""
+    namesrv = apache.namesrv_address
+    await make(namesrv, "shop%Orders")
+    instance = InstanceConfig(namespace="shop")
+    producing = ProducerConfig(send_timeout_ms=10_000, instance=instance)
+    consuming = ConsumerConfig(
+        consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_ms=500, instance=instance
+    )
+    async with Producer("Shop", namesrv, config=producing) as producer:
+        sent = await producer.send(Message("Orders", b"in the shop"))
+        assert sent.queue.topic == "Orders"
+    async with Consumer("ShopReaders", namesrv, {"Orders": "*"}, config=consuming) as consumer:
+        (delivery,) = await receive(consumer, 1)
+        assert (delivery.topic, delivery.body) == ("Orders", b"in the shop")
+    async with Admin(namesrv) as admin:
+        assert "shop%Orders" in await admin.topics()
+        assert "Orders" not in await admin.topics()
+        known = [found.group_list for found in (await admin.groups_of_topic("shop%Orders")).values()]
+        assert any("shop%ShopReaders" in groups for groups in known)
 
 
-def test_what_a_broker_refuses(apache: ApacheCluster) -> None:
+async def test_what_a_broker_refuses(apache: ApacheCluster) -> None:
     """A body over the broker's bound is refused at once, and told."""
-
-    async def main() -> None:
-        namesrv = apache.namesrv_address
-        config = ProducerConfig(send_timeout_ms=10_000, body_size_max=16 << 20, compress_over=1 << 30)
-        async with Producer("Heavy", namesrv, config=config) as producer:
-            await producer.send(Message("HeavyTopic", b"x"))
-            with pytest.raises(Exception, match=r"(?i)size|illegal|exceed") as refused:
-                await producer.send(Message("HeavyTopic", b"x" * (5 << 20)))
-            assert not isinstance(refused.value, SendFailed) or not refused.value.maybe_stored
-
-    asyncio.run(main())
+    namesrv = apache.namesrv_address
+    config = ProducerConfig(send_timeout_ms=10_000, body_size_max=16 << 20, compress_over=1 << 30)
+    async with Producer("Heavy", namesrv, config=config) as producer:
+        await producer.send(Message("HeavyTopic", b"x"))
+        with pytest.raises(Exception, match=r"(?i)size|illegal|exceed") as refused:
+            await producer.send(Message("HeavyTopic", b"x" * (5 << 20)))
+        assert not isinstance(refused.value, SendFailed) or not refused.value.maybe_stored

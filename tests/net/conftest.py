@@ -1,17 +1,15 @@
 """A server that answers what the tests ask for, on both event loops."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import inspect
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import uvloop
 
 from mqtrail.net import Server, ServerConfig, ServerConnection, next_command
 from mqtrail.wire import RemotingCommand, encode_command
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 ECHO, SILENT, BIG, ASK_BACK = 1001, 1002, 1003, 1004
 
@@ -73,13 +71,8 @@ async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
             await asyncio.sleep(0.005)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine on the loop under test."""
-
-    def runner(main: Coroutine[Any, Any, None]) -> None:
-        factory = uvloop.new_event_loop if request.param == "uvloop" else None
-        with asyncio.Runner(loop_factory=factory) as loop:
-            loop.run(main)
-
-    return runner
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every coroutine of this folder on both loops (see pytest_pyfunc_call)."""
+    if inspect.iscoroutinefunction(metafunc.function):
+        metafunc.fixturenames.append("loop_factory")
+        metafunc.parametrize("loop_factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])

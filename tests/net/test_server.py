@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from mqtrail.net import BindError, Connection, Server, ServerConfig
 from mqtrail.wire import RemotingCommand, encode_command
 
-from .conftest import BIG, ECHO, SILENT, Answering, Run, serving, until
+from .conftest import BIG, ECHO, SILENT, Answering, serving, until
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:
@@ -33,27 +33,23 @@ async def talk(server: Server, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 64])
-def test_pieces_of_any_size(run: Run, size: int) -> None:
+async def test_pieces_of_any_size(size: int) -> None:
     """Frames cut anywhere are served alike, in order."""
-
-    async def main() -> None:
-        async with serving() as (server, application):
-            requests = [RemotingCommand(ECHO, body=b"%d" % number * number, opaque=number) for number in range(12)]
-            stream = b"".join(encode_command(request) for request in requests)
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            for start in range(0, len(stream), size):
-                writer.write(stream[start : start + size])
-                await asyncio.sleep(0)
-            await until(lambda: len(application.seen) == len(requests))
-            assert application.seen == requests
-            replies = b"".join(
-                encode_command(RemotingCommand.reply_to(request, 0, body=request.body)) for request in requests
-            )
-            assert await reader.readexactly(len(replies)) == replies
-            await hang_up(writer)
-            assert server.partial_size == 0
-
-    run(main())
+    async with serving() as (server, application):
+        requests = [RemotingCommand(ECHO, body=b"%d" % number * number, opaque=number) for number in range(12)]
+        stream = b"".join(encode_command(request) for request in requests)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for start in range(0, len(stream), size):
+            writer.write(stream[start : start + size])
+            await asyncio.sleep(0)
+        await until(lambda: len(application.seen) == len(requests))
+        assert application.seen == requests
+        replies = b"".join(
+            encode_command(RemotingCommand.reply_to(request, 0, body=request.body)) for request in requests
+        )
+        assert await reader.readexactly(len(replies)) == replies
+        await hang_up(writer)
+        assert server.partial_size == 0
 
 
 @pytest.mark.parametrize(
@@ -72,184 +68,141 @@ def test_pieces_of_any_size(run: Run, size: int) -> None:
         (b"\x00\x00\x00\x08\x01\x00\x00\x04\x00\x01\x02\x03", "binary header cut short"),
     ],
 )
-def test_foreign_bytes_are_refused_by_name(run: Run, data: bytes, words: str) -> None:
+async def test_foreign_bytes_are_refused_by_name(data: bytes, words: str) -> None:
     """Other protocols, oversized and garbage frames: one log line with found and expected, and the socket closes."""
-
-    async def main() -> None:
-        async with serving() as (server, application):
-            with capture_logs() as logs:
-                assert await talk(server, data) == b""
-            (line,) = [line for line in logs if line["event"] == "connection.refused"]
-            assert words in line["found"]
-            assert line["expected"] == "RocketMQ remoting frames"
-            await until(lambda: application.gone == [1])
-
-    run(main())
+    async with serving() as (server, application):
+        with capture_logs() as logs:
+            assert await talk(server, data) == b""
+        (line,) = [line for line in logs if line["event"] == "connection.refused"]
+        assert words in line["found"]
+        assert line["expected"] == "RocketMQ remoting frames"
+        await until(lambda: application.gone == [1])
 
 
-def test_good_frames_before_bad_ones_are_answered(run: Run) -> None:
+async def test_good_frames_before_bad_ones_are_answered() -> None:
     """What came before the garbage in the same piece gets its reply."""
-
-    async def main() -> None:
-        async with serving() as (server, _):
-            request = RemotingCommand(ECHO, body=b"x", opaque=5)
-            reply = encode_command(RemotingCommand.reply_to(request, 0, body=b"x"))
-            with capture_logs():
-                assert await talk(server, encode_command(request) + b"\xff" * 12) == reply
-
-    run(main())
+    async with serving() as (server, _):
+        request = RemotingCommand(ECHO, body=b"x", opaque=5)
+        reply = encode_command(RemotingCommand.reply_to(request, 0, body=b"x"))
+        with capture_logs():
+            assert await talk(server, encode_command(request) + b"\xff" * 12) == reply
 
 
-def test_a_truncated_frame_is_dropped_with_its_connection(run: Run) -> None:
+async def test_a_truncated_frame_is_dropped_with_its_connection() -> None:
     """Half a frame and the end of the stream: nothing is served, nothing is kept."""
-
-    async def main() -> None:
-        async with serving() as (server, application):
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(encode_command(RemotingCommand(ECHO, body=bytes(100)))[:60])
-            await until(lambda: server.partial_size == 60)
-            await hang_up(writer)
-            await until(lambda: application.gone == [1])
-            assert server.partial_size == 0
-            assert application.seen == []
-
-    run(main())
+    async with serving() as (server, application):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(encode_command(RemotingCommand(ECHO, body=bytes(100)))[:60])
+        await until(lambda: server.partial_size == 60)
+        await hang_up(writer)
+        await until(lambda: application.gone == [1])
+        assert server.partial_size == 0
+        assert application.seen == []
 
 
-def test_unfinished_frames_have_a_limit(run: Run) -> None:
+async def test_unfinished_frames_have_a_limit() -> None:
     """Connections that announce frames and never finish them cannot fill the memory."""
-
-    async def main() -> None:
-        async with serving(config=ServerConfig(partial_size_max=100_000)) as (server, _):
-            with capture_logs() as logs:
-                announced = (10_000_000).to_bytes(4) + (20).to_bytes(4)
-                assert await talk(server, announced + bytes(400_000)) == b""
-            assert "unfinished frames" in logs[0]["found"]
-            assert server.partial_size == 0
-
-    run(main())
+    async with serving(config=ServerConfig(partial_size_max=100_000)) as (server, _):
+        with capture_logs() as logs:
+            announced = (10_000_000).to_bytes(4) + (20).to_bytes(4)
+            assert await talk(server, announced + bytes(400_000)) == b""
+        assert "unfinished frames" in logs[0]["found"]
+        assert server.partial_size == 0
 
 
-def test_a_slow_reader_is_not_read_from(run: Run) -> None:
+async def test_a_slow_reader_is_not_read_from() -> None:
     """A peer that asks for much and reads nothing stops being served; memory stays near write_pause_size."""
-
-    async def main() -> None:
-        config = ServerConfig(write_pause_size=64 * 1024)
-        async with serving(Answering(piece_size_max=64 * 1024), config) as (server, application):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
-            count = 2_000
-            request = encode_command(RemotingCommand(BIG, {"size": "20000"}))
-            writer.write(request * count)
-            await until(lambda: bool(application.connections) and application.connections[0].write_paused)
-            served = -1
-            while served != len(application.seen):
-                served = len(application.seen)
-                await asyncio.sleep(0.05)
-            assert served < count
-            (connection,) = application.connections
-            assert 0 < connection.kept_s <= asyncio.get_running_loop().time()
-            reply_size = len(encode_command(RemotingCommand(0, body=bytes(20000), flag=1)))
-            received = 0
-            while received < count * reply_size:
-                received += len(await reader.read(1 << 20))
-            assert len(application.seen) == count
-            assert connection.kept_s == 0, "nothing is left lying"
-            await hang_up(writer)
-
-    run(main())
+    config = ServerConfig(write_pause_size=64 * 1024)
+    async with serving(Answering(piece_size_max=64 * 1024), config) as (server, application):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        count = 2_000
+        request = encode_command(RemotingCommand(BIG, {"size": "20000"}))
+        writer.write(request * count)
+        await until(lambda: bool(application.connections) and application.connections[0].write_paused)
+        served = -1
+        while served != len(application.seen):
+            served = len(application.seen)
+            await asyncio.sleep(0.05)
+        assert served < count
+        (connection,) = application.connections
+        assert 0 < connection.kept_s <= asyncio.get_running_loop().time()
+        reply_size = len(encode_command(RemotingCommand(0, body=bytes(20000), flag=1)))
+        received = 0
+        while received < count * reply_size:
+            received += len(await reader.read(1 << 20))
+        assert len(application.seen) == count
+        assert connection.kept_s == 0, "nothing is left lying"
+        await hang_up(writer)
 
 
-def test_a_reader_that_never_reads_is_cut_off(run: Run) -> None:
+async def test_a_reader_that_never_reads_is_cut_off() -> None:
     """Writes that nobody asked for on this socket cannot grow it without bound."""
-
-    async def main() -> None:
-        config = ServerConfig(write_pause_size=64 * 1024, write_size_max=1024 * 1024)
-        async with serving(config=config) as (server, application):
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            await until(lambda: len(application.connections) == 1)
-            (connection,) = application.connections
-            with capture_logs() as logs:
-                for _ in range(400):
-                    connection.write(bytes(64 * 1024))
-                    await asyncio.sleep(0)
-                await until(lambda: connection.closed)
-            assert logs[0]["event"] == "connection.too_slow"
-            await hang_up(writer)
-
-    run(main())
+    config = ServerConfig(write_pause_size=64 * 1024, write_size_max=1024 * 1024)
+    async with serving(config=config) as (server, application):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await until(lambda: len(application.connections) == 1)
+        (connection,) = application.connections
+        with capture_logs() as logs:
+            for _ in range(400):
+                connection.write(bytes(64 * 1024))
+                await asyncio.sleep(0)
+            await until(lambda: connection.closed)
+        assert logs[0]["event"] == "connection.too_slow"
+        await hang_up(writer)
 
 
-def test_who_comes_while_the_server_stops_is_refused(run: Run) -> None:
+async def test_who_comes_while_the_server_stops_is_refused() -> None:
     """However far a connection got until the stop, it is closed, and the application hears of both its ends or none."""
-
-    async def main() -> None:
-        for rounds in range(8):
-            async with serving() as (server, application):
-                peer = socket.create_connection(("127.0.0.1", server.port))  # in the backlog: nobody accepted it yet
-                for _ in range(rounds):
-                    await asyncio.sleep(0)
-            peer.settimeout(5)
-            with peer, suppress(ConnectionResetError):
-                assert peer.recv(1) == b""
-            assert server.connections == {}
-            assert len(application.gone) == len(application.connections)
-
-    run(main())
-
-
-def test_connections_have_a_limit(run: Run) -> None:
-    """One connection too many is closed at once, and told once."""
-
-    async def main() -> None:
-        async with serving(config=ServerConfig(connection_count_max=1)) as (server, application):
-            first = await Connection.open(server.address)
-            await first.request(RemotingCommand(ECHO), 2000)
-            with capture_logs() as logs:
-                assert await talk(server, b"") == b""
-                assert await talk(server, b"") == b""
-            assert [line["event"] for line in logs] == ["server.full"]
-            assert application.gone == []
-            first.close()
-
-    run(main())
-
-
-def test_silent_connections_are_closed(run: Run) -> None:
-    """Nothing received for the idle time ends a connection."""
-
-    async def main() -> None:
-        async with serving(config=ServerConfig(idle_timeout_ms=80)) as (server, application):
-            with capture_logs() as logs:
-                assert await talk(server, encode_command(RemotingCommand(SILENT))) == b""
-            assert logs[-1]["event"] == "connection.idle"
-            await until(lambda: application.gone == [1])
-
-    run(main())
-
-
-def test_a_port_in_use_is_said_so(run: Run) -> None:
-    """Starting on a taken port names the address and the remedy."""
-
-    async def main() -> None:
+    for rounds in range(8):
         async with serving() as (server, application):
-            with pytest.raises(BindError, match=rf"127.0.0.1:{server.port}: the port is in use"):
-                Server(application).bind("127.0.0.1", server.port)
+            peer = socket.create_connection(("127.0.0.1", server.port))  # in the backlog: nobody accepted it yet
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+        peer.settimeout(5)
+        with peer, suppress(ConnectionResetError):
+            assert peer.recv(1) == b""
+        assert server.connections == {}
+        assert len(application.gone) == len(application.connections)
 
-    run(main())
+
+async def test_connections_have_a_limit() -> None:
+    """One connection too many is closed at once, and told once."""
+    async with serving(config=ServerConfig(connection_count_max=1)) as (server, application):
+        first = await Connection.open(server.address)
+        await first.request(RemotingCommand(ECHO), 2000)
+        with capture_logs() as logs:
+            assert await talk(server, b"") == b""
+            assert await talk(server, b"") == b""
+        assert [line["event"] for line in logs] == ["server.full"]
+        assert application.gone == []
+        first.close()
 
 
-def test_a_bug_in_the_application_closes_one_connection(run: Run) -> None:
+async def test_silent_connections_are_closed() -> None:
+    """Nothing received for the idle time ends a connection."""
+    async with serving(config=ServerConfig(idle_timeout_ms=80)) as (server, application):
+        with capture_logs() as logs:
+            assert await talk(server, encode_command(RemotingCommand(SILENT))) == b""
+        assert logs[-1]["event"] == "connection.idle"
+        await until(lambda: application.gone == [1])
+
+
+async def test_a_port_in_use_is_said_so() -> None:
+    """Starting on a taken port names the address and the remedy."""
+    async with serving() as (server, application):
+        with pytest.raises(BindError, match=rf"127.0.0.1:{server.port}: the port is in use"):
+            Server(application).bind("127.0.0.1", server.port)
+
+
+async def test_a_bug_in_the_application_closes_one_connection() -> None:
     """An unexpected exception is logged with its traceback and does not end the server."""
 
     class Broken(Answering):
         def process(self, connection: object, buffer: bytes, start: int, end: int) -> int:
             raise KeyError("boom")
 
-    async def main() -> None:
-        async with serving(Broken()) as (server, application):
-            with capture_logs() as logs:
-                assert await talk(server, encode_command(RemotingCommand(ECHO))) == b""
-            assert logs[0]["event"] == "connection.failed"
-            await until(lambda: application.gone == [1])
-
-    run(main())
+    async with serving(Broken()) as (server, application):
+        with capture_logs() as logs:
+            assert await talk(server, encode_command(RemotingCommand(ECHO))) == b""
+        assert logs[0]["event"] == "connection.failed"
+        await until(lambda: application.gone == [1])

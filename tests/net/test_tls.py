@@ -27,7 +27,7 @@ from mqtrail.net.certificates import validity
 from mqtrail.net.tls_session import READ_SIZE, TlsSession
 from mqtrail.wire import RemotingCommand, cut_frame, decode_command, encode_command
 
-from .conftest import BIG, ECHO, Run, serving, until
+from .conftest import BIG, ECHO, serving, until
 
 
 class Papers:
@@ -75,51 +75,39 @@ async def echo(address: str, tls: ssl.SSLContext | None, size: int = 5) -> bytes
         await connection.wait_closed()
 
 
-def test_both_kinds_on_one_port(run: Run, papers: Papers) -> None:
+async def test_both_kinds_on_one_port(papers: Papers) -> None:
     """A permissive port serves TLS and plain connections, large bodies and many at once."""
-
-    async def main() -> None:
-        async with serving(config=papers.server()) as (server, application):
-            assert await echo(server.address, papers.client()) == bytes(5)
-            assert await echo(server.address, None) == bytes(5)
-            assert len(await echo(server.address, papers.client(), 3_000_000)) == 3_000_000
-            assert [connection.is_tls for connection in application.connections] == [True, False, True]
-            pool = ConnectionPool(tls=papers.client())
-            replies = await asyncio.gather(
-                *(pool.request(server.address, RemotingCommand(ECHO, body=b"%d" % n), 5_000) for n in range(300))
-            )
-            assert [reply.body for reply in replies] == [b"%d" % n for n in range(300)]
-            big = await pool.request(server.address, RemotingCommand(BIG, {"size": "5000000"}), 5_000)
-            assert len(big.body) == 5_000_000
-            await pool.close()
-            await until(lambda: len(application.gone) == 4)
-
-    run(main())
+    async with serving(config=papers.server()) as (server, application):
+        assert await echo(server.address, papers.client()) == bytes(5)
+        assert await echo(server.address, None) == bytes(5)
+        assert len(await echo(server.address, papers.client(), 3_000_000)) == 3_000_000
+        assert [connection.is_tls for connection in application.connections] == [True, False, True]
+        pool = ConnectionPool(tls=papers.client())
+        replies = await asyncio.gather(
+            *(pool.request(server.address, RemotingCommand(ECHO, body=b"%d" % n), 5_000) for n in range(300))
+        )
+        assert [reply.body for reply in replies] == [b"%d" % n for n in range(300)]
+        big = await pool.request(server.address, RemotingCommand(BIG, {"size": "5000000"}), 5_000)
+        assert len(big.body) == 5_000_000
+        await pool.close()
+        await until(lambda: len(application.gone) == 4)
 
 
-def test_enforcing_takes_no_plain_connection(run: Run, papers: Papers) -> None:
+async def test_enforcing_takes_no_plain_connection(papers: Papers) -> None:
     """A plain peer is closed, a TLS one served."""
-
-    async def main() -> None:
-        async with serving(config=papers.server(mode=TlsMode.ENFORCING)) as (server, application):
-            assert await echo(server.address, papers.client()) == bytes(5)
-            with pytest.raises(ConnectionClosed):
-                await echo(server.address, None)
-            assert len(application.seen) == 1
-
-    run(main())
+    async with serving(config=papers.server(mode=TlsMode.ENFORCING)) as (server, application):
+        assert await echo(server.address, papers.client()) == bytes(5)
+        with pytest.raises(ConnectionClosed):
+            await echo(server.address, None)
+        assert len(application.seen) == 1
 
 
 @pytest.mark.parametrize("config", [ServerConfig(), None])
-def test_a_port_without_tls_says_so(run: Run, papers: Papers, config: ServerConfig | None) -> None:
+async def test_a_port_without_tls_says_so(papers: Papers, config: ServerConfig | None) -> None:
     """A hello at a plain port, or at a disabled one, is closed; the client's error names TLS."""
-
-    async def main() -> None:
-        async with serving(config=config or papers.server(mode=TlsMode.DISABLED)) as (server, _):
-            with pytest.raises(ConnectError, match="TLS"):
-                await echo(server.address, papers.client())
-
-    run(main())
+    async with serving(config=config or papers.server(mode=TlsMode.DISABLED)) as (server, _):
+        with pytest.raises(ConnectError, match="TLS"):
+            await echo(server.address, papers.client())
 
 
 def wrong_authority(papers: Papers) -> ssl.SSLContext:
@@ -136,101 +124,83 @@ def wrong_authority(papers: Papers) -> ssl.SSLContext:
         (lambda papers: papers.client(verify=False, trust_path=None), None),
     ],
 )
-def test_what_a_client_takes(
-    run: Run, papers: Papers, make: Callable[[Papers], ssl.SSLContext], told: str | None
-) -> None:
+async def test_what_a_client_takes(papers: Papers, make: Callable[[Papers], ssl.SSLContext], told: str | None) -> None:
     """A certificate of an unknown authority is refused unless verify is off; the host is looked at when asked for."""
-
-    async def main() -> None:
-        async with serving(config=papers.server()) as (server, _):
-            if told is None:
-                assert await echo(server.address, make(papers)) == bytes(5)
-                return
-            with pytest.raises(ConnectError, match=told):
-                await echo(server.address, make(papers))
-
-    run(main())
+    async with serving(config=papers.server()) as (server, _):
+        if told is None:
+            assert await echo(server.address, make(papers)) == bytes(5)
+            return
+        with pytest.raises(ConnectError, match=told):
+            await echo(server.address, make(papers))
 
 
-def test_the_host_is_looked_at_when_asked_for(run: Run, papers: Papers) -> None:
+async def test_the_host_is_looked_at_when_asked_for(papers: Papers) -> None:
     """A certificate of another host's is refused with verify_host alone."""
     cert, key = papers.issue("elsewhere", "elsewhere.example.org")
 
-    async def main() -> None:
-        async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
-            assert await echo(server.address, papers.client()) == bytes(5)
-            with pytest.raises(ConnectError, match="not taken"):
-                await echo(server.address, papers.client(verify_host=True))
-
-    run(main())
+    async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
+        assert await echo(server.address, papers.client()) == bytes(5)
+        with pytest.raises(ConnectError, match="not taken"):
+            await echo(server.address, papers.client(verify_host=True))
 
 
-def test_client_certificates(run: Run, papers: Papers) -> None:
+async def test_client_certificates(papers: Papers) -> None:
     """REQUIRE takes no client without one, OPTIONAL does; one of an unknown authority is taken by neither."""
     stranger = papers.issue("stranger", "stranger@example.org", trustme.CA())
     expired = papers.issue("expired", "late@example.org", not_after=datetime.now(UTC) - timedelta(days=1))
 
-    async def main() -> None:
-        known = papers.client(cert_path=papers.client_cert, key_path=papers.client_key)
-        unknown = papers.client(cert_path=stranger[0], key_path=stranger[1])
-        for auth in (ClientAuth.OPTIONAL, ClientAuth.REQUIRE):
-            async with serving(config=papers.server(client_auth=auth, trust_path=papers.ca)) as (server, _):
-                assert await echo(server.address, known) == bytes(5)
-                with pytest.raises((ConnectError, ConnectionClosed)):
-                    await echo(server.address, unknown)
-                if auth is ClientAuth.OPTIONAL:
-                    assert await echo(server.address, papers.client()) == bytes(5)
-                else:
-                    with pytest.raises((ConnectError, ConnectionClosed), match="client certificate"):
-                        await echo(server.address, papers.client())
-
-    run(main())
+    known = papers.client(cert_path=papers.client_cert, key_path=papers.client_key)
+    unknown = papers.client(cert_path=stranger[0], key_path=stranger[1])
+    for auth in (ClientAuth.OPTIONAL, ClientAuth.REQUIRE):
+        async with serving(config=papers.server(client_auth=auth, trust_path=papers.ca)) as (server, _):
+            assert await echo(server.address, known) == bytes(5)
+            with pytest.raises((ConnectError, ConnectionClosed)):
+                await echo(server.address, unknown)
+            if auth is ClientAuth.OPTIONAL:
+                assert await echo(server.address, papers.client()) == bytes(5)
+            else:
+                with pytest.raises((ConnectError, ConnectionClosed), match="client certificate"):
+                    await echo(server.address, papers.client())
     with pytest.raises(TlsError, match="expired at"):
         papers.client(cert_path=expired[0], key_path=expired[1])
 
 
-def test_an_expired_certificate_is_named_on_both_sides(run: Run, papers: Papers, tmp_path: Path) -> None:
+async def test_an_expired_certificate_is_named_on_both_sides(papers: Papers, tmp_path: Path) -> None:
     """The server does not start with one; a client that meets one says so."""
     cert, key = papers.issue("old", "127.0.0.1", not_after=datetime.now(UTC) - timedelta(days=1))
     with pytest.raises(TlsError, match=r"old\.pem: the certificate expired at"):
         papers.server(cert_path=cert, key_path=key).tls.context()
 
-    async def main() -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(cert, key)
-        listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
-        port = listener.sockets[0].getsockname()[1]
-        with pytest.raises(ConnectError, match="certificate has expired"):
-            await echo(f"127.0.0.1:{port}", papers.client())
-        listener.close()
-
-    run(main())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=context)
+    port = listener.sockets[0].getsockname()[1]
+    with pytest.raises(ConnectError, match="certificate has expired"):
+        await echo(f"127.0.0.1:{port}", papers.client())
+    listener.close()
 
 
-def test_changed_files_are_taken_for_new_connections(run: Run, papers: Papers, tmp_path: Path) -> None:
+async def test_changed_files_are_taken_for_new_connections(papers: Papers, tmp_path: Path) -> None:
     """A new certificate serves whoever connects next; a broken file leaves the old one in place."""
     cert, key = tmp_path / "server.pem", tmp_path / "server.key"
     cert.write_bytes(papers.cert.read_bytes())
     key.write_bytes(papers.key.read_bytes())
 
-    async def main() -> None:
-        async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
-            old = await Connection.open(server.address, tls=papers.client())
-            authority = trustme.CA()
-            made = authority.issue_cert("127.0.0.1")
-            cert.write_bytes(made.cert_chain_pems[0].bytes())
-            server.look_at_tls()  # the key does not belong to it yet: nothing changes
-            assert await echo(server.address, papers.client()) == bytes(5)
-            key.write_bytes(made.private_key_pem.bytes())
-            server.look_at_tls()
-            with pytest.raises(ConnectError, match="not taken"):
-                await echo(server.address, papers.client())
-            authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-            assert await echo(server.address, papers.client(trust_path=tmp_path / "ca.pem")) == bytes(5)
-            assert (await old.request(RemotingCommand(ECHO, body=b"x"), 5_000)).body == b"x"
-            old.close()
-
-    run(main())
+    async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
+        old = await Connection.open(server.address, tls=papers.client())
+        authority = trustme.CA()
+        made = authority.issue_cert("127.0.0.1")
+        cert.write_bytes(made.cert_chain_pems[0].bytes())
+        server.look_at_tls()  # the key does not belong to it yet: nothing changes
+        assert await echo(server.address, papers.client()) == bytes(5)
+        key.write_bytes(made.private_key_pem.bytes())
+        server.look_at_tls()
+        with pytest.raises(ConnectError, match="not taken"):
+            await echo(server.address, papers.client())
+        authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+        assert await echo(server.address, papers.client(trust_path=tmp_path / "ca.pem")) == bytes(5)
+        assert (await old.request(RemotingCommand(ECHO, body=b"x"), 5_000)).body == b"x"
+        old.close()
 
 
 @pytest.mark.parametrize("cut", [1, 100, READ_SIZE, 1 << 20])
@@ -252,31 +222,27 @@ def test_any_split_of_records(papers: Papers, cut: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7])
-def test_any_split_of_a_handshake(run: Run, papers: Papers, cut: int) -> None:
+async def test_any_split_of_a_handshake(papers: Papers, cut: int) -> None:
     """The bytes of a hello may come one by one."""
-
-    async def main() -> None:
-        async with serving(config=papers.server()) as (server, _):
-            reader, writer = await asyncio.open_connection(server.host, server.port)
-            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-            async with asyncio.timeout(10):
-                while True:
-                    try:
-                        session.do_handshake()
-                    except ssl.SSLWantReadError:
-                        data = outgoing.read()
-                        for start in range(0, len(data), cut):
-                            writer.write(data[start : start + cut])
-                            await writer.drain()
-                            await asyncio.sleep(0)
-                        incoming.write(await reader.read(65_536))
-                    else:
-                        break
-            assert session.version() == "TLSv1.3"
-            writer.close()
-
-    run(main())
+    async with serving(config=papers.server()) as (server, _):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    session.do_handshake()
+                except ssl.SSLWantReadError:
+                    data = outgoing.read()
+                    for start in range(0, len(data), cut):
+                        writer.write(data[start : start + cut])
+                        await writer.drain()
+                        await asyncio.sleep(0)
+                    incoming.write(await reader.read(65_536))
+                else:
+                    break
+        assert session.version() == "TLSv1.3"
+        writer.close()
 
 
 async def shake_hands(
@@ -293,68 +259,56 @@ async def shake_hands(
             return
 
 
-def test_what_came_with_the_end_is_answered(run: Run, papers: Papers) -> None:
+async def test_what_came_with_the_end_is_answered(papers: Papers) -> None:
     """A peer that asks and says in the same breath that it is done gets its answer, and then the connection's end."""
-
-    async def main() -> None:
-        async with serving(config=papers.server()) as (server, application):
-            reader, writer = await asyncio.open_connection(server.host, server.port)
-            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-            async with asyncio.timeout(10):
-                await shake_hands(session, incoming, outgoing, reader, writer)
-                session.write(encode_command(RemotingCommand(ECHO, body=b"last", opaque=3)))
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    session.unwrap()
-                writer.write(outgoing.read())
-                while data := await reader.read(65_536):
-                    incoming.write(data)
-            raw = session.read(65_536)
-            assert decode_command(cut_frame(raw, 0, len(raw))).body == b"last"
-            writer.close()
-            await until(lambda: bool(application.gone))
-            application.connections[0].write(b"too late")  # an answer that waited for the disk
-
-    run(main())
+    async with serving(config=papers.server()) as (server, application):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        async with asyncio.timeout(10):
+            await shake_hands(session, incoming, outgoing, reader, writer)
+            session.write(encode_command(RemotingCommand(ECHO, body=b"last", opaque=3)))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                session.unwrap()
+            writer.write(outgoing.read())
+            while data := await reader.read(65_536):
+                incoming.write(data)
+        raw = session.read(65_536)
+        assert decode_command(cut_frame(raw, 0, len(raw))).body == b"last"
+        writer.close()
+        await until(lambda: bool(application.gone))
+        application.connections[0].write(b"too late")  # an answer that waited for the disk
 
 
-def test_writing_behind_the_end_does_nothing(run: Run, papers: Papers) -> None:
+async def test_writing_behind_the_end_does_nothing(papers: Papers) -> None:
     """A reply that comes after our side has closed, and before the socket is gone, is dropped as a plain one is."""
-
-    async def main() -> None:
-        async with serving(config=papers.server()) as (server, application):
-            reader, writer = await asyncio.open_connection(server.host, server.port)
-            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-            async with asyncio.timeout(10):
-                await shake_hands(session, incoming, outgoing, reader, writer)
-                session.write(encode_command(RemotingCommand(ECHO, body=b"x")))
-                writer.write(outgoing.read())
-                await until(lambda: bool(application.seen))
-                (connection,) = application.connections
-                connection.close()
-                connection.write(b"too late")
-                while await reader.read(65_536):
-                    pass
-            writer.close()
-
-    run(main())
+    async with serving(config=papers.server()) as (server, application):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        async with asyncio.timeout(10):
+            await shake_hands(session, incoming, outgoing, reader, writer)
+            session.write(encode_command(RemotingCommand(ECHO, body=b"x")))
+            writer.write(outgoing.read())
+            await until(lambda: bool(application.seen))
+            (connection,) = application.connections
+            connection.close()
+            connection.write(b"too late")
+            while await reader.read(65_536):
+                pass
+        writer.close()
 
 
-def test_garbage_behind_a_hello_is_closed(run: Run, papers: Papers) -> None:
+async def test_garbage_behind_a_hello_is_closed(papers: Papers) -> None:
     """What begins like TLS and is none ends with the connection, and harms no other."""
-
-    async def main() -> None:
-        async with serving(config=papers.server()) as (server, _):
-            reader, writer = await asyncio.open_connection(server.host, server.port)
-            writer.write(b"\x16\x03\x01\x00\x05hello")
-            async with asyncio.timeout(10):
-                while await reader.read(1_000):
-                    pass
-            writer.close()
-            assert await echo(server.address, papers.client()) == bytes(5)
-
-    run(main())
+    async with serving(config=papers.server()) as (server, _):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"\x16\x03\x01\x00\x05hello")
+        async with asyncio.timeout(10):
+            while await reader.read(1_000):
+                pass
+        writer.close()
+        assert await echo(server.address, papers.client()) == bytes(5)
 
 
 @pytest.mark.parametrize(

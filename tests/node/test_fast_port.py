@@ -1,6 +1,5 @@
 """The port two below the broker's: for clients that send there, as old Java clients do."""
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
@@ -41,36 +40,28 @@ def port() -> int:
     return found
 
 
-def test_sends_are_served_and_pulls_are_not(port: int) -> None:
+async def test_sends_are_served_and_pulls_are_not(port: int) -> None:
     """What it takes is in the same broker; what Apache's refuses there is refused with 3, in words."""
-
-    async def main() -> None:
-        async with running(port) as pool:
-            fast, broker = f"127.0.0.1:{port - 2}", f"127.0.0.1:{port}"
-            assert (await pool.request(fast, send_command("orders", b"x"), 5000)).code == ResponseCode.SUCCESS
-            data = HeartbeatData("c1", (ProducerData("pg"),)).encode()
-            beat = RemotingCommand(RequestCode.HEART_BEAT, {}, data)
-            assert (await pool.request(fast, beat, 5000)).code == ResponseCode.SUCCESS
-            assert [message.body for message in await read_all(pool, broker, "orders", [0])] == [b"x"]
-            for code in (11, 361, 200050, 200052, 200054, 200055):
-                reply = await pool.request(fast, RemotingCommand(code), 5000)
-                assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-                assert "two above" in (reply.remark or "")
-
-    asyncio.run(main())
+    async with running(port) as pool:
+        fast, broker = f"127.0.0.1:{port - 2}", f"127.0.0.1:{port}"
+        assert (await pool.request(fast, send_command("orders", b"x"), 5000)).code == ResponseCode.SUCCESS
+        data = HeartbeatData("c1", (ProducerData("pg"),)).encode()
+        beat = RemotingCommand(RequestCode.HEART_BEAT, {}, data)
+        assert (await pool.request(fast, beat, 5000)).code == ResponseCode.SUCCESS
+        assert [message.body for message in await read_all(pool, broker, "orders", [0])] == [b"x"]
+        for code in (11, 361, 200050, 200052, 200054, 200055):
+            reply = await pool.request(fast, RemotingCommand(code), 5000)
+            assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            assert "two above" in (reply.remark or "")
 
 
-def test_a_taken_fast_port_is_told_of(port: int) -> None:
+async def test_a_taken_fast_port_is_told_of(port: int) -> None:
     """The broker serves without it."""
-
-    async def main() -> None:
-        with socket.socket() as other, capture_logs() as logs:
-            other.bind(("127.0.0.1", port - 2))
-            other.listen()
-            async with running(port) as pool:
-                reply = await pool.request(f"127.0.0.1:{port}", send_command("orders", b"x"), 5000)
-                assert reply.code == ResponseCode.SUCCESS
-        [told] = [entry for entry in logs if entry["event"] == "broker.no_fast_port"]
-        assert str(port - 2) in told["found"]
-
-    asyncio.run(main())
+    with socket.socket() as other, capture_logs() as logs:
+        other.bind(("127.0.0.1", port - 2))
+        other.listen()
+        async with running(port) as pool:
+            reply = await pool.request(f"127.0.0.1:{port}", send_command("orders", b"x"), 5000)
+            assert reply.code == ResponseCode.SUCCESS
+    [told] = [entry for entry in logs if entry["event"] == "broker.no_fast_port"]
+    assert str(port - 2) in told["found"]

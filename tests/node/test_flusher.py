@@ -40,106 +40,86 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-def test_one_flush_releases_all_it_covers() -> None:
+async def test_one_flush_releases_all_it_covers() -> None:
     """Replies gather while a flush runs; the next one releases them together, each offset no sooner than durable."""
-
-    async def main() -> None:
-        store, released = SlowStore(), list[int]()
-        flusher = Flusher(store, lambda error: pytest.fail(str(error)))
-        for offset in range(1, 11):
-            store.end_offset = offset
-            flusher.after(offset, lambda offset=offset: released.append(offset))  # type: ignore[misc]
-        assert released == []
-        store.permits.release()
-        await until(lambda: released == [1])
-        store.permits.release()
-        await until(lambda: released == list(range(1, 11)))
-        assert store.flushes == 2
-        assert flusher.waiting_count == 0
-        flusher.after(7, lambda: released.append(0))
-        assert released[-1] == 0, "durable already: at once"
-        store.permits.release()
-        await flusher.stop()
-
-    asyncio.run(main())
+    store, released = SlowStore(), list[int]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    for offset in range(1, 11):
+        store.end_offset = offset
+        flusher.after(offset, lambda offset=offset: released.append(offset))  # type: ignore[misc]
+    assert released == []
+    store.permits.release()
+    await until(lambda: released == [1])
+    store.permits.release()
+    await until(lambda: released == list(range(1, 11)))
+    assert store.flushes == 2
+    assert flusher.waiting_count == 0
+    flusher.after(7, lambda: released.append(0))
+    assert released[-1] == 0, "durable already: at once"
+    store.permits.release()
+    await flusher.stop()
 
 
-def test_a_failed_flush_releases_nothing() -> None:
+async def test_a_failed_flush_releases_nothing() -> None:
     """After EIO nothing that waits is acknowledged and no later flush is tried: the kernel may have dropped pages."""
-
-    async def main() -> None:
-        store, released, failures = SlowStore(), list[int](), list[BaseException]()
-        flusher = Flusher(store, failures.append)
-        store.end_offset, store.fails = 5, True
-        flusher.after(5, lambda: released.append(5))
-        store.permits.release()
-        await until(lambda: len(failures) == 1)
-        store.fails = False
-        store.permits.release()
-        flusher.ask()
-        flusher.after(5, lambda: released.append(6))
-        await flusher.stop()
-        assert released == []
-        assert store.flushes == 0
-
-    asyncio.run(main())
+    store, released, failures = SlowStore(), list[int](), list[BaseException]()
+    flusher = Flusher(store, failures.append)
+    store.end_offset, store.fails = 5, True
+    flusher.after(5, lambda: released.append(5))
+    store.permits.release()
+    await until(lambda: len(failures) == 1)
+    store.fails = False
+    store.permits.release()
+    flusher.ask()
+    flusher.after(5, lambda: released.append(6))
+    await flusher.stop()
+    assert released == []
+    assert store.flushes == 0
 
 
-def test_stopping_flushes_and_releases() -> None:
+async def test_stopping_flushes_and_releases() -> None:
     """The last replies are not lost: stop waits for the disk."""
-
-    async def main() -> None:
-        store, released = SlowStore(), list[int]()
-        flusher = Flusher(store, lambda error: pytest.fail(str(error)))
-        store.end_offset = 3
-        flusher.after(3, lambda: released.append(3))
-        for _ in range(3):
-            store.permits.release()
-        await flusher.stop()
-        assert released == [3]
-
-    asyncio.run(main())
+    store, released = SlowStore(), list[int]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    store.end_offset = 3
+    flusher.after(3, lambda: released.append(3))
+    for _ in range(3):
+        store.permits.release()
+    await flusher.stop()
+    assert released == [3]
 
 
-def test_a_fault_that_another_job_meets_ends_the_flushes_too() -> None:
+async def test_a_fault_that_another_job_meets_ends_the_flushes_too() -> None:
     """A checkpoint whose sync of the log fails says as much as a flush that fails: the node must stop."""
+    store, failures = SlowStore(), list[BaseException]()
+    flusher = Flusher(store, failures.append)
 
-    async def main() -> None:
-        store, failures = SlowStore(), list[BaseException]()
-        flusher = Flusher(store, failures.append)
+    def fail() -> None:
+        store.fault = "the sync of commitlog/00000000000000000000 failed"
+        raise OSError(5, "Input/output error")
 
-        def fail() -> None:
-            store.fault = "the sync of commitlog/00000000000000000000 failed"
-            raise OSError(5, "Input/output error")
-
-        flusher.run(fail)
-        await until(lambda: len(failures) == 1)
-        flusher.after(5, lambda: pytest.fail("acknowledged"))
-        await flusher.stop()
-        assert store.flushes == 0
-
-    asyncio.run(main())
+    flusher.run(fail)
+    await until(lambda: len(failures) == 1)
+    flusher.after(5, lambda: pytest.fail("acknowledged"))
+    await flusher.stop()
+    assert store.flushes == 0
 
 
-def test_other_jobs_share_the_thread() -> None:
+async def test_other_jobs_share_the_thread() -> None:
     """A checkpoint runs there too; its failure is logged and flushes go on."""
+    store, done = SlowStore(), threading.Event()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    flusher.run(done.set)
+    await until(done.is_set)
 
-    async def main() -> None:
-        store, done = SlowStore(), threading.Event()
-        flusher = Flusher(store, lambda error: pytest.fail(str(error)))
-        flusher.run(done.set)
-        await until(done.is_set)
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
 
-        def fail() -> None:
-            raise OSError(28, "No space left on device")
-
-        flusher.run(fail)
-        store.end_offset = 1
-        released = list[int]()
-        flusher.after(1, lambda: released.append(1))
-        for _ in range(2):
-            store.permits.release()
-        await until(lambda: released == [1])
-        await flusher.stop()
-
-    asyncio.run(main())
+    flusher.run(fail)
+    store.end_offset = 1
+    released = list[int]()
+    flusher.after(1, lambda: released.append(1))
+    for _ in range(2):
+        store.permits.release()
+    await until(lambda: released == [1])
+    await flusher.stop()

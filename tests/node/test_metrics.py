@@ -36,123 +36,110 @@ def labels(**given: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({**common, **given}.items()))
 
 
-def test_counts_are_what_happened() -> None:
+async def test_counts_are_what_happened() -> None:
     """Messages in and out, lag, connections and storage after some traffic."""
-
-    async def main() -> None:
-        async with running(metrics_port=0) as (node, pool):
-            broker = node.broker_addresses[0]
-            for number in range(5):
-                await pool.request(broker, send_command("orders", b"%d" % number), 5_000)
-            data = HeartbeatData(
-                client_id="c@1",
-                producer_data_set=(ProducerData("pg"),),
-                consumer_data_set=(
-                    ConsumerData(group_name="reader", subscription_data_set=(SubscriptionData.build("orders", "*"),)),
-                ),
-            )
-            await pool.request(broker, RemotingCommand(34, {}, data.encode()), 5_000)
-            assert len(await read_all(pool, broker, "orders", [0])) == 5
-            commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "3"}
-            await pool.request(broker, RemotingCommand(15, commit), 5_000)
-            found = read(node)
-            assert set(found) <= set(METRICS)
-            assert found["rocketmq_messages_in_total"][labels(topic="orders", is_system="false")] == 5
-            size = found["rocketmq_throughput_in_total"][labels(topic="orders", is_system="false")]
-            group = {"topic": "orders", "consumer_group": "reader", "is_retry": "false", "is_system": "false"}
-            assert found["rocketmq_messages_out_total"][labels(**group)] == 5
-            assert found["rocketmq_throughput_out_total"][labels(**group)] == size
-            assert found["rocketmq_consumer_lag_messages"][labels(**group)] == 2
-            assert found["rocketmq_consumer_inflight_messages"][labels(**group)] == 2
-            assert found["rocketmq_consumer_ready_messages"][labels(**group)] == 0
-            assert 0 <= found["rocketmq_consumer_lag_latency_milliseconds"][labels(**group)] < 60_000
-            client = {"language": "python", "version": "v5_3_3", "protocol_type": "remoting"}
-            assert found["rocketmq_producer_connections"][labels(**client)] == 1
-            consumer = {**client, "consumer_group": "reader", "consume_mode": "passively", "is_system": "false"}
-            assert found["rocketmq_consumer_connections"][labels(**consumer)] == 1
-            storage = {"storage_type": "local", "storage_medium": "disk"}
-            assert found["rocketmq_storage_size_bytes"][labels(**storage)] >= size
-            assert found["rocketmq_broker_permission"][labels()] == 6
-            assert found["mqtrail_access_refused_total"][labels()] == 0
-
-    asyncio.run(main())
+    async with running(metrics_port=0) as (node, pool):
+        broker = node.broker_addresses[0]
+        for number in range(5):
+            await pool.request(broker, send_command("orders", b"%d" % number), 5_000)
+        data = HeartbeatData(
+            client_id="c@1",
+            producer_data_set=(ProducerData("pg"),),
+            consumer_data_set=(
+                ConsumerData(group_name="reader", subscription_data_set=(SubscriptionData.build("orders", "*"),)),
+            ),
+        )
+        await pool.request(broker, RemotingCommand(34, {}, data.encode()), 5_000)
+        assert len(await read_all(pool, broker, "orders", [0])) == 5
+        commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "3"}
+        await pool.request(broker, RemotingCommand(15, commit), 5_000)
+        found = read(node)
+        assert set(found) <= set(METRICS)
+        assert found["rocketmq_messages_in_total"][labels(topic="orders", is_system="false")] == 5
+        size = found["rocketmq_throughput_in_total"][labels(topic="orders", is_system="false")]
+        group = {"topic": "orders", "consumer_group": "reader", "is_retry": "false", "is_system": "false"}
+        assert found["rocketmq_messages_out_total"][labels(**group)] == 5
+        assert found["rocketmq_throughput_out_total"][labels(**group)] == size
+        assert found["rocketmq_consumer_lag_messages"][labels(**group)] == 2
+        assert found["rocketmq_consumer_inflight_messages"][labels(**group)] == 2
+        assert found["rocketmq_consumer_ready_messages"][labels(**group)] == 0
+        assert 0 <= found["rocketmq_consumer_lag_latency_milliseconds"][labels(**group)] < 60_000
+        client = {"language": "python", "version": "v5_3_3", "protocol_type": "remoting"}
+        assert found["rocketmq_producer_connections"][labels(**client)] == 1
+        consumer = {**client, "consumer_group": "reader", "consume_mode": "passively", "is_system": "false"}
+        assert found["rocketmq_consumer_connections"][labels(**consumer)] == 1
+        storage = {"storage_type": "local", "storage_medium": "disk"}
+        assert found["rocketmq_storage_size_bytes"][labels(**storage)] >= size
+        assert found["rocketmq_broker_permission"][labels()] == 6
+        assert found["mqtrail_access_refused_total"][labels()] == 0
 
 
-def test_every_metric_can_be_seen() -> None:
+async def test_every_metric_can_be_seen() -> None:
     """After traffic and a dead letter each metric has a sample, and is of its kind.
 
     Those of what waits in the broker are seen to in test_metrics_waiting.
     """
 
-    async def main() -> None:
-        async with running(metrics_port=0, broker=BrokerConfig(acl=False)) as (node, pool):
-            broker = node.broker_addresses[0]
-            await pool.request(broker, send_command("orders", b"x"), 5_000)
-            await pool.request(broker, send_command("%DLQ%reader", b"x"), 5_000)
-            beat = HeartbeatData(
-                client_id="c@1",
-                producer_data_set=(ProducerData("pg"),),
-                consumer_data_set=(
-                    ConsumerData(group_name="reader", subscription_data_set=(SubscriptionData.build("orders", "*"),)),
-                ),
-            )
-            await pool.request(broker, RemotingCommand(34, {}, beat.encode()), 5_000)
-            await read_all(pool, broker, "orders", [0])
-            commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "0"}
-            await pool.request(broker, RemotingCommand(15, commit), 5_000)
-            core = node.brokers["broker-a"].core
-            assert core is not None
-            core.stats.put_counter("%DLQ%reader", 0).count += 1  # type: ignore[union-attr]
-            seen = read(node).keys()
-            assert seen >= {name for name in METRICS if not name.startswith(WAITING)}
-            assert node._metrics is not None
-            kinds = {
-                family.name: family.type for family in text_string_to_metric_families(node._metrics.text().decode())
-            }
-            for name in seen:
-                metric = METRICS[name]
-                assert kinds[name.removesuffix("_total") if metric.kind == "counter" else name] == metric.kind
-
-    asyncio.run(main())
+    async with running(metrics_port=0, broker=BrokerConfig(acl=False)) as (node, pool):
+        broker = node.broker_addresses[0]
+        await pool.request(broker, send_command("orders", b"x"), 5_000)
+        await pool.request(broker, send_command("%DLQ%reader", b"x"), 5_000)
+        beat = HeartbeatData(
+            client_id="c@1",
+            producer_data_set=(ProducerData("pg"),),
+            consumer_data_set=(
+                ConsumerData(group_name="reader", subscription_data_set=(SubscriptionData.build("orders", "*"),)),
+            ),
+        )
+        await pool.request(broker, RemotingCommand(34, {}, beat.encode()), 5_000)
+        await read_all(pool, broker, "orders", [0])
+        commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "0"}
+        await pool.request(broker, RemotingCommand(15, commit), 5_000)
+        core = node.brokers["broker-a"].core
+        assert core is not None
+        core.stats.put_counter("%DLQ%reader", 0).count += 1  # type: ignore[union-attr]
+        seen = read(node).keys()
+        assert seen >= {name for name in METRICS if not name.startswith(WAITING)}
+        assert node._metrics is not None
+        kinds = {family.name: family.type for family in text_string_to_metric_families(node._metrics.text().decode())}
+        for name in seen:
+            metric = METRICS[name]
+            assert kinds[name.removesuffix("_total") if metric.kind == "counter" else name] == metric.kind
 
 
-def test_the_door_bears_strangers() -> None:
+async def test_the_door_bears_strangers() -> None:
     """Only GET /metrics is served; garbage, silence and a taken port harm nobody."""
+    async with running(metrics_port=0) as (node, _):
+        (report,) = node.reports.values()
 
-    async def main() -> None:
-        async with running(metrics_port=0) as (node, _):
-            (report,) = node.reports.values()
+        def get(url: str, **fields: object) -> int:
+            try:
+                with urllib.request.urlopen(urllib.request.Request(url, **fields), timeout=10) as reply:  # type: ignore[arg-type]
+                    assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                    return int(reply.status)
+            except urllib.error.HTTPError as error:
+                error.close()
+                return error.code
 
-            def get(url: str, **fields: object) -> int:
+        assert await asyncio.to_thread(get, report.metrics) == 200
+        assert await asyncio.to_thread(get, report.metrics + "/more") == 404
+        assert await asyncio.to_thread(lambda: get(report.metrics, data=b"x", method="POST")) == 405
+        host, _, port = report.metrics.removeprefix("http://").removesuffix("/metrics").rpartition(":")
+        for garbage in (b"", b"\x16\x03\x01" + bytes(20_000), b"\r\n\r\n", b"GET /metrics\r\n\r\n"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(garbage)
+            writer.write_eof()
+            async with asyncio.timeout(10):
                 try:
-                    with urllib.request.urlopen(urllib.request.Request(url, **fields), timeout=10) as reply:  # type: ignore[arg-type]
-                        assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-                        return int(reply.status)
-                except urllib.error.HTTPError as error:
-                    error.close()
-                    return error.code
-
-            assert await asyncio.to_thread(get, report.metrics) == 200
-            assert await asyncio.to_thread(get, report.metrics + "/more") == 404
-            assert await asyncio.to_thread(lambda: get(report.metrics, data=b"x", method="POST")) == 405
-            host, _, port = report.metrics.removeprefix("http://").removesuffix("/metrics").rpartition(":")
-            for garbage in (b"", b"\x16\x03\x01" + bytes(20_000), b"\r\n\r\n", b"GET /metrics\r\n\r\n"):
-                reader, writer = await asyncio.open_connection(host, int(port))
-                writer.write(garbage)
-                writer.write_eof()
-                async with asyncio.timeout(10):
-                    try:
-                        while await reader.read(65_536):
-                            pass
-                    except ConnectionError:
+                    while await reader.read(65_536):
                         pass
-                writer.close()
-            assert await asyncio.to_thread(get, report.metrics) == 200
-            with pytest.raises(BindError, match="--metrics-port"):
-                async with running(metrics_port=int(port)):
+                except ConnectionError:
                     pass
-
-    asyncio.run(main())
+            writer.close()
+        assert await asyncio.to_thread(get, report.metrics) == 200
+        with pytest.raises(BindError, match="--metrics-port"):
+            async with running(metrics_port=int(port)):
+                pass
 
 
 def test_every_metric_has_its_entry() -> None:

@@ -31,65 +31,57 @@ async def until_route(pool: ConnectionPool, namesrv: str, topic: str, code: int)
             await asyncio.sleep(0.01)
 
 
-def test_every_name_server_hears_everything(tmp_path: Path) -> None:
+async def test_every_name_server_hears_everything(tmp_path: Path) -> None:
     """Registrations, topics and the leave of a broker reach each of them; each answers alone, by its own port."""
-
-    async def main() -> None:
-        servers = [NameServerNode(tmp_path / f"namesrv-{number}") for number in range(3)]
-        for server in servers:
-            server.bind("127.0.0.1", 0)
-            await server.start()
-        addresses = tuple(f"{server.host}:{server.port}" for server in servers)
-        pool = ConnectionPool()
-        node = Node(NodeConfig(namesrv_port=None, namesrv_addresses=addresses, broker_port=0))
-        await node.start()
-        try:
-            (broker,) = node.broker_addresses
-            assert node.namesrv_address == ";".join(addresses)
-            assert (await pool.request(broker, send_command("orders", b"x"), 5_000)).code == 0
-            for server, address in zip(servers, addresses, strict=True):
-                route = TopicRouteData.decode(await until_route(pool, address, "orders", 0))
-                assert [one.broker_addrs for one in route.broker_datas] == [{0: broker}]
-                settings = await pool.request(address, RemotingCommand(RequestCode.GET_NAMESRV_CONFIG), 5_000)
-                assert f"listenPort={server.port}\n".encode() in settings.body
-            await servers[0].stop()
-            assert (await pool.request(broker, send_command("more", b"x"), 5_000)).code == 0
-            for address in addresses[1:]:
-                await until_route(pool, address, "more", 0)
-        finally:
-            await node.stop()
+    servers = [NameServerNode(tmp_path / f"namesrv-{number}") for number in range(3)]
+    for server in servers:
+        server.bind("127.0.0.1", 0)
+        await server.start()
+    addresses = tuple(f"{server.host}:{server.port}" for server in servers)
+    pool = ConnectionPool()
+    node = Node(NodeConfig(namesrv_port=None, namesrv_addresses=addresses, broker_port=0))
+    await node.start()
+    try:
+        (broker,) = node.broker_addresses
+        assert node.namesrv_address == ";".join(addresses)
+        assert (await pool.request(broker, send_command("orders", b"x"), 5_000)).code == 0
+        for server, address in zip(servers, addresses, strict=True):
+            route = TopicRouteData.decode(await until_route(pool, address, "orders", 0))
+            assert [one.broker_addrs for one in route.broker_datas] == [{0: broker}]
+            settings = await pool.request(address, RemotingCommand(RequestCode.GET_NAMESRV_CONFIG), 5_000)
+            assert f"listenPort={server.port}\n".encode() in settings.body
+        await servers[0].stop()
+        assert (await pool.request(broker, send_command("more", b"x"), 5_000)).code == 0
         for address in addresses[1:]:
-            cluster = await pool.request(address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), 5_000)
-            assert ClusterInfo.decode(cluster.body).broker_addr_table == {}
-        await pool.close()
-        for server in servers[1:]:
-            await server.stop()
+            await until_route(pool, address, "more", 0)
+    finally:
+        await node.stop()
+    for address in addresses[1:]:
+        cluster = await pool.request(address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), 5_000)
+        assert ClusterInfo.decode(cluster.body).broker_addr_table == {}
+    await pool.close()
+    for server in servers[1:]:
+        await server.stop()
 
-    asyncio.run(main())
 
-
-def test_values_are_each_servers_own(tmp_path: Path) -> None:
+async def test_values_are_each_servers_own(tmp_path: Path) -> None:
     """A key-value pair is kept by the one it was put into, over a restart, and by no other."""
-
-    async def main() -> None:
-        pool = ConnectionPool()
-        folder = tmp_path / "namesrv"
-        for put in (True, False):
-            server = NameServerNode(folder)
-            server.bind("127.0.0.1", 0)
-            await server.start()
-            address = f"{server.host}:{server.port}"
-            if put:
-                ext = {"namespace": "n", "key": "k", "value": "v"}
-                await pool.request(address, RemotingCommand(RequestCode.PUT_KV_CONFIG, ext), 5_000)
-            listed = await pool.request(
-                address, RemotingCommand(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "n"}), 5_000
-            )
-            assert KvTable.decode(listed.body).table == {"k": "v"}
-            await server.stop()
-        await pool.close()
-
-    asyncio.run(main())
+    pool = ConnectionPool()
+    folder = tmp_path / "namesrv"
+    for put in (True, False):
+        server = NameServerNode(folder)
+        server.bind("127.0.0.1", 0)
+        await server.start()
+        address = f"{server.host}:{server.port}"
+        if put:
+            ext = {"namespace": "n", "key": "k", "value": "v"}
+            await pool.request(address, RemotingCommand(RequestCode.PUT_KV_CONFIG, ext), 5_000)
+        listed = await pool.request(
+            address, RemotingCommand(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "n"}), 5_000
+        )
+        assert KvTable.decode(listed.body).table == {"k": "v"}
+        await server.stop()
+    await pool.close()
 
 
 class SlowNameServer:
@@ -126,52 +118,48 @@ class SlowNameServer:
         writer.close()
 
 
-def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer waits for name servers as Apache's does, for one that hangs no longer than a client would."""
+    async with SlowNameServer() as slow:
+        pool = ConnectionPool()
+        node = Node(NodeConfig(namesrv_port=0, namesrv_addresses=(slow.address,), broker_port=0))
+        await node.start()
+        try:
+            monkeypatch.setattr(registrar, "TOLD_WAIT_S", 60.0)
+            (broker,) = node.broker_addresses
+            own = next(address for address in node.namesrv_address.split(";") if address != slow.address)
+            await slow.registered.get()
 
-    async def main() -> None:
-        async with SlowNameServer() as slow:
-            pool = ConnectionPool()
-            node = Node(NodeConfig(namesrv_port=0, namesrv_addresses=(slow.address,), broker_port=0))
-            await node.start()
-            try:
-                monkeypatch.setattr(registrar, "TOLD_WAIT_S", 60.0)
-                (broker,) = node.broker_addresses
-                own = next(address for address in node.namesrv_address.split(";") if address != slow.address)
-                await slow.registered.get()
-
-                # as updateTopic makes it, and as a first message does
-                makes = [
-                    RemotingCommand(
-                        RequestCode.UPDATE_AND_CREATE_TOPIC,
-                        {
-                            "topic": "made",
-                            "defaultTopic": "TBW102",
-                            "readQueueNums": "2",
-                            "writeQueueNums": "2",
-                            "perm": "6",
-                            "topicFilterType": "SINGLE_TAG",
-                            "order": "false",
-                        },
-                    ),
-                    send_command("makes-itself", b"x"),
-                ]
-                for make, topic in zip(makes, ("made", "makes-itself"), strict=True):
-                    slow.lets.clear()
-                    answering = asyncio.create_task(pool.request(broker, make, 5_000))
-                    registration = await asyncio.wait_for(slow.registered.get(), 10)
-                    assert topic.encode() in registration.body
-                    await until_route(pool, own, topic, 0)  # the one that hangs keeps nothing from the other
-                    assert not answering.done()
-                    slow.lets.set()
-                    assert (await answering).code == 0
-
-                monkeypatch.undo()
-                slow.lets.clear()  # and never again: the answer comes all the same
-                assert (await pool.request(broker, send_command("later", b"x"), 5_000)).code == 0
-            finally:
+            # as updateTopic makes it, and as a first message does
+            makes = [
+                RemotingCommand(
+                    RequestCode.UPDATE_AND_CREATE_TOPIC,
+                    {
+                        "topic": "made",
+                        "defaultTopic": "TBW102",
+                        "readQueueNums": "2",
+                        "writeQueueNums": "2",
+                        "perm": "6",
+                        "topicFilterType": "SINGLE_TAG",
+                        "order": "false",
+                    },
+                ),
+                send_command("makes-itself", b"x"),
+            ]
+            for make, topic in zip(makes, ("made", "makes-itself"), strict=True):
+                slow.lets.clear()
+                answering = asyncio.create_task(pool.request(broker, make, 5_000))
+                registration = await asyncio.wait_for(slow.registered.get(), 10)
+                assert topic.encode() in registration.body
+                await until_route(pool, own, topic, 0)  # the one that hangs keeps nothing from the other
+                assert not answering.done()
                 slow.lets.set()
-                await node.stop()
-                await pool.close()
+                assert (await answering).code == 0
 
-    asyncio.run(main())
+            monkeypatch.undo()
+            slow.lets.clear()  # and never again: the answer comes all the same
+            assert (await pool.request(broker, send_command("later", b"x"), 5_000)).code == 0
+        finally:
+            slow.lets.set()
+            await node.stop()
+            await pool.close()

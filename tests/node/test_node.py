@@ -37,19 +37,15 @@ async def route(pool: ConnectionPool, namesrv: str, topic: str) -> RemotingComma
     return await pool.request(namesrv, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}), 5000)
 
 
-def test_topics_reach_the_name_server_at_once() -> None:
+async def test_topics_reach_the_name_server_at_once() -> None:
     """A topic that a first send makes has a route before the 30 s registration is due."""
-
-    async def main() -> None:
-        async with running() as (node, pool):
-            assert (await route(pool, node.namesrv_address, "orders")).code == 17
-            await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)
-            async with asyncio.timeout(5):
-                while (found := await route(pool, node.namesrv_address, "orders")).code != 0:
-                    await asyncio.sleep(0.01)
-            assert node.broker_addresses[0].encode() in found.body
-
-    asyncio.run(main())
+    async with running() as (node, pool):
+        assert (await route(pool, node.namesrv_address, "orders")).code == 17
+        await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)
+        async with asyncio.timeout(5):
+            while (found := await route(pool, node.namesrv_address, "orders")).code != 0:
+                await asyncio.sleep(0.01)
+        assert node.broker_addresses[0].encode() in found.body
 
 
 def test_a_stopped_broker_leaves_the_route(tmp_path: Path) -> None:
@@ -72,210 +68,170 @@ def test_a_stopped_broker_leaves_the_route(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["namesrv_port", "broker_port"])
-def test_a_port_in_use_is_a_clear_error(tmp_path: Path, taken: str) -> None:
+async def test_a_port_in_use_is_a_clear_error(tmp_path: Path, taken: str) -> None:
     """Nothing keeps running, and the data folder is free again."""
-
-    async def main() -> None:
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", 0))
-            other.listen()
-            port = other.getsockname()[1]
-            config = NodeConfig(**{"data": tmp_path / "data", "namesrv_port": 0, "broker_port": 0, taken: port})
-            with pytest.raises(BindError, match=rf"127.0.0.1:{port}: the port is in use"):
-                await Node(config).start()
-        async with running(data=tmp_path / "data"):
-            pass
-
-    asyncio.run(main())
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        config = NodeConfig(**{"data": tmp_path / "data", "namesrv_port": 0, "broker_port": 0, taken: port})
+        with pytest.raises(BindError, match=rf"127.0.0.1:{port}: the port is in use"):
+            await Node(config).start()
+    async with running(data=tmp_path / "data"):
+        pass
 
 
-def test_a_folder_in_use_is_a_clear_error(tmp_path: Path) -> None:
+async def test_a_folder_in_use_is_a_clear_error(tmp_path: Path) -> None:
     """The second node on a folder does not start, the first goes on."""
-
-    async def main() -> None:
-        async with running(data=tmp_path / "data") as (node, pool):
-            with pytest.raises(DataFolderError, match="in use by process"):
-                await Node(replace(node.config)).start()
-            assert (await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)).code == 0
-
-    asyncio.run(main())
+    async with running(data=tmp_path / "data") as (node, pool):
+        with pytest.raises(DataFolderError, match="in use by process"):
+            await Node(replace(node.config)).start()
+        assert (await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)).code == 0
 
 
-def test_a_name_server_that_is_down_is_told_once() -> None:
+async def test_a_name_server_that_is_down_is_told_once() -> None:
     """The broker serves all the same, registers when the name server is there, and says so."""
-
-    async def main() -> None:
-        async with running() as (namesrv_node, pool):
-            own = namesrv_node.namesrv_address
-        with capture_logs() as logs:
-            async with running(namesrv_port=None, namesrv_addresses=(own,)) as (node, pool):
-                assert node.namesrv_address == own
-                assert (await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)).code == 0
-                port = own.rpartition(":")[2]
-                async with running(namesrv_port=int(port), broker_names=()) as (_, other):
-                    async with asyncio.timeout(10):
-                        while (await route(other, own, "TBW102")).code != 0:
-                            await asyncio.sleep(0.05)
-        events = [line["event"] for line in logs]
-        assert events.count("broker.not_registered") == 1
-        assert "broker.registered_again" in events
-
-    asyncio.run(main())
-
-
-def test_sync_flush_over_sockets(tmp_path: Path) -> None:
-    """Every acknowledged send is below the flushed offset when its reply arrives."""
-
-    async def main() -> None:
-        async with running(data=tmp_path / "data", broker=BrokerConfig(sync_flush=True)) as (node, pool):
-            store = node.brokers["broker-a"].store
-            assert store is not None
-
-            async def send(number: int) -> None:
-                reply = await pool.request(node.broker_addresses[0], send_command("orders", b"m%d" % number), 5000)
-                assert reply.code == 0
-                assert int(reply.ext["msgId"][16:], 16) < store.flushed_offset
-
-            await asyncio.gather(*(send(number) for number in range(50)))
-
-    asyncio.run(main())
-
-
-def test_a_held_pull_is_answered_by_a_send() -> None:
-    """Long polling over sockets: the reply comes with the message, not with the time-out."""
-
-    async def main() -> None:
-        async with running() as (node, pool):
-            address = node.broker_addresses[0]
-            await pool.request(address, send_command("orders", b"first"), 5000)
-            flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
-            header = PullHeader("g", "orders", 0, 1, 32, flags, 0, 15_000, "*")
-            pull = RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext())
-            waiting = asyncio.create_task(pool.request(address, pull, 20_000))
-            core = node.brokers["broker-a"].core
-            assert core is not None
-            async with asyncio.timeout(5):
-                while not len(core.held):
-                    await asyncio.sleep(0.005)
-            await pool.request(address, send_command("orders", b"second"), 5000)
-            reply = await asyncio.wait_for(waiting, 5)
-            assert b"second" in reply.body
-
-    asyncio.run(main())
-
-
-def test_a_held_pull_times_out_by_the_timer() -> None:
-    """The core's deadline reaches the event loop."""
-
-    async def main() -> None:
-        async with running() as (node, pool):
-            address = node.broker_addresses[0]
-            await pool.request(address, send_command("orders", b"first"), 5000)
-            flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
-            header = PullHeader("g", "orders", 0, 1, 32, flags, 0, 100, "*")
-            reply = await pool.request(address, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), 5000)
-            assert reply.code == 19
-
-    asyncio.run(main())
-
-
-def test_a_slow_reader_of_pulls_is_bounded(tmp_path: Path) -> None:
-    """A peer that pulls megabytes and reads nothing stops being served; what it is owed stays small."""
-
-    async def main() -> None:
-        async with running(data=tmp_path / "data") as (node, pool):
-            address = node.broker_addresses[0]
-            await asyncio.gather(
-                *(pool.request(address, send_command("orders", b"%05d" % number * 1000), 5000) for number in range(40))
-            )
-            header = PullHeader("g", "orders", 0, 0, 32, PullSysFlag.SUBSCRIPTION, 0, 0, "*")
-            pull = encode_command(RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()))
-            host, _, port = address.rpartition(":")
-            _, writer = await asyncio.open_connection(host, int(port), limit=1024)
-            writer.write(pull * 3000)  # 480 MB of replies
-            server = node.brokers["broker-a"]._server
-            assert server is not None
-
-            def owed() -> int:
-                return max(
-                    connection._transport.get_write_buffer_size()
-                    for connection in server.connections.values()
-                    if connection._transport is not None
-                )
-
-            async with asyncio.timeout(10):
-                while owed() < 1024 * 1024:
-                    await asyncio.sleep(0.01)
-            for _ in range(20):
-                await asyncio.sleep(0.01)
-                assert owed() < 8 * 1024 * 1024
-            assert (await pool.request(address, send_command("orders", b"still served"), 5000)).code == 0
-            writer.transport.abort()
-
-    asyncio.run(main())
-
-
-def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
-    """Sends are answered 14 with the remedy while there is no room; nothing is half stored; then they succeed again."""
-
-    async def main() -> None:
-        async with running(data=tmp_path / "data") as (node, pool):
-            address = node.broker_addresses[0]
-            assert (await pool.request(address, send_command("orders", b"a"), 5000)).code == 0
-            store = node.brokers["broker-a"].store
-            assert store is not None
-            store._full = True
-            reply = await pool.request(address, send_command("orders", b"b"), 5000)
-            assert reply.code == 14
-            assert "free space" in str(reply.remark)
-            store._full = False
-            assert (await pool.request(address, send_command("orders", b"c"), 5000)).code == 0
-            assert [message.body for message in await read_all(pool, address, "orders", [0])] == [b"a", b"c"]
-
-    asyncio.run(main())
-
-
-def test_a_bug_in_the_core_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that nobody foresaw is code 1 for that request, a log line, and no end of the connection."""
-
-    async def main() -> None:
-        async with running() as (node, pool):
-            core = node.brokers["broker-a"].core
-            assert core is not None
-
-            def broken(*arguments: object) -> object:
-                raise ZeroDivisionError("boom")
-
-            monkeypatch.setitem(core._handlers, 30, broken)
-            with capture_logs() as logs:
-                reply = await pool.request(node.broker_addresses[0], RemotingCommand(30), 5000)
-            assert reply.code == 1
-            assert "ZeroDivisionError: boom" in str(reply.remark)
-            assert logs[0]["event"] == "core.failed"
+    async with running() as (namesrv_node, pool):
+        own = namesrv_node.namesrv_address
+    with capture_logs() as logs:
+        async with running(namesrv_port=None, namesrv_addresses=(own,)) as (node, pool):
+            assert node.namesrv_address == own
             assert (await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)).code == 0
+            port = own.rpartition(":")[2]
+            async with running(namesrv_port=int(port), broker_names=()) as (_, other):
+                async with asyncio.timeout(10):
+                    while (await route(other, own, "TBW102")).code != 0:
+                        await asyncio.sleep(0.05)
+    events = [line["event"] for line in logs]
+    assert events.count("broker.not_registered") == 1
+    assert "broker.registered_again" in events
 
-    asyncio.run(main())
+
+async def test_sync_flush_over_sockets(tmp_path: Path) -> None:
+    """Every acknowledged send is below the flushed offset when its reply arrives."""
+    async with running(data=tmp_path / "data", broker=BrokerConfig(sync_flush=True)) as (node, pool):
+        store = node.brokers["broker-a"].store
+        assert store is not None
+
+        async def send(number: int) -> None:
+            reply = await pool.request(node.broker_addresses[0], send_command("orders", b"m%d" % number), 5000)
+            assert reply.code == 0
+            assert int(reply.ext["msgId"][16:], 16) < store.flushed_offset
+
+        await asyncio.gather(*(send(number) for number in range(50)))
 
 
-def test_opening_to_others_is_warned_of() -> None:
+async def test_a_held_pull_is_answered_by_a_send() -> None:
+    """Long polling over sockets: the reply comes with the message, not with the time-out."""
+    async with running() as (node, pool):
+        address = node.broker_addresses[0]
+        await pool.request(address, send_command("orders", b"first"), 5000)
+        flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
+        header = PullHeader("g", "orders", 0, 1, 32, flags, 0, 15_000, "*")
+        pull = RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext())
+        waiting = asyncio.create_task(pool.request(address, pull, 20_000))
+        core = node.brokers["broker-a"].core
+        assert core is not None
+        async with asyncio.timeout(5):
+            while not len(core.held):
+                await asyncio.sleep(0.005)
+        await pool.request(address, send_command("orders", b"second"), 5000)
+        reply = await asyncio.wait_for(waiting, 5)
+        assert b"second" in reply.body
+
+
+async def test_a_held_pull_times_out_by_the_timer() -> None:
+    """The core's deadline reaches the event loop."""
+    async with running() as (node, pool):
+        address = node.broker_addresses[0]
+        await pool.request(address, send_command("orders", b"first"), 5000)
+        flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND
+        header = PullHeader("g", "orders", 0, 1, 32, flags, 0, 100, "*")
+        reply = await pool.request(address, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), 5000)
+        assert reply.code == 19
+
+
+async def test_a_slow_reader_of_pulls_is_bounded(tmp_path: Path) -> None:
+    """A peer that pulls megabytes and reads nothing stops being served; what it is owed stays small."""
+    async with running(data=tmp_path / "data") as (node, pool):
+        address = node.broker_addresses[0]
+        await asyncio.gather(
+            *(pool.request(address, send_command("orders", b"%05d" % number * 1000), 5000) for number in range(40))
+        )
+        header = PullHeader("g", "orders", 0, 0, 32, PullSysFlag.SUBSCRIPTION, 0, 0, "*")
+        pull = encode_command(RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()))
+        host, _, port = address.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        writer.write(pull * 3000)  # 480 MB of replies
+        server = node.brokers["broker-a"]._server
+        assert server is not None
+
+        def owed() -> int:
+            return max(
+                connection._transport.get_write_buffer_size()
+                for connection in server.connections.values()
+                if connection._transport is not None
+            )
+
+        async with asyncio.timeout(10):
+            while owed() < 1024 * 1024:
+                await asyncio.sleep(0.01)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            assert owed() < 8 * 1024 * 1024
+        assert (await pool.request(address, send_command("orders", b"still served"), 5000)).code == 0
+        writer.transport.abort()
+
+
+async def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
+    """Sends are answered 14 with the remedy while there is no room; nothing is half stored; then they succeed again."""
+    async with running(data=tmp_path / "data") as (node, pool):
+        address = node.broker_addresses[0]
+        assert (await pool.request(address, send_command("orders", b"a"), 5000)).code == 0
+        store = node.brokers["broker-a"].store
+        assert store is not None
+        store._full = True
+        reply = await pool.request(address, send_command("orders", b"b"), 5000)
+        assert reply.code == 14
+        assert "free space" in str(reply.remark)
+        store._full = False
+        assert (await pool.request(address, send_command("orders", b"c"), 5000)).code == 0
+        assert [message.body for message in await read_all(pool, address, "orders", [0])] == [b"a", b"c"]
+
+
+async def test_a_bug_in_the_core_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that nobody foresaw is code 1 for that request, a log line, and no end of the connection."""
+    async with running() as (node, pool):
+        core = node.brokers["broker-a"].core
+        assert core is not None
+
+        def broken(*arguments: object) -> object:
+            raise ZeroDivisionError("boom")
+
+        monkeypatch.setitem(core._handlers, 30, broken)
+        with capture_logs() as logs:
+            reply = await pool.request(node.broker_addresses[0], RemotingCommand(30), 5000)
+        assert reply.code == 1
+        assert "ZeroDivisionError: boom" in str(reply.remark)
+        assert logs[0]["event"] == "core.failed"
+        assert (await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)).code == 0
+
+
+async def test_opening_to_others_is_warned_of() -> None:
     """Only --host makes it so, and the log names both remedies."""
-
-    async def main() -> None:
-        with capture_logs() as logs:
-            async with running() as (node, _):
-                assert not node.is_open_to_others
-        assert [line for line in logs if line["log_level"] == "warning"] == []
-        with capture_logs() as logs:
-            async with running(host="0.0.0.0", advertise="127.0.0.1") as (node, pool):
-                assert node.is_open_to_others
-                assert node.broker_addresses[0].startswith("127.0.0.1:")
-                assert (await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)).code == 0
-        (warning,) = [line for line in logs if line["log_level"] == "warning"]
-        assert warning["event"] == "node.open_to_others"
-        assert "--host 127.0.0.1" in warning["remedy"]
-        assert "access control" in warning["remedy"]
-
-    asyncio.run(main())
+    with capture_logs() as logs:
+        async with running() as (node, _):
+            assert not node.is_open_to_others
+    assert [line for line in logs if line["log_level"] == "warning"] == []
+    with capture_logs() as logs:
+        async with running(host="0.0.0.0", advertise="127.0.0.1") as (node, pool):
+            assert node.is_open_to_others
+            assert node.broker_addresses[0].startswith("127.0.0.1:")
+            assert (await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)).code == 0
+    (warning,) = [line for line in logs if line["log_level"] == "warning"]
+    assert warning["event"] == "node.open_to_others"
+    assert "--host 127.0.0.1" in warning["remedy"]
+    assert "access control" in warning["remedy"]
 
 
 def test_the_advertised_address() -> None:
@@ -289,60 +245,46 @@ def test_the_advertised_address() -> None:
         advertised_ip("127.0.0.1", "0.0.0.0")
 
 
-def test_broker_names_are_distinct() -> None:
+async def test_broker_names_are_distinct() -> None:
     """Two brokers of one name would share a folder."""
-
-    async def main() -> None:
-        with pytest.raises(InvalidParameter, match="each once"):
-            await Node(NodeConfig(namesrv_port=0, broker_port=0, broker_names=("a", "a"))).start()
-
-    asyncio.run(main())
+    with pytest.raises(InvalidParameter, match="each once"):
+        await Node(NodeConfig(namesrv_port=0, broker_port=0, broker_names=("a", "a"))).start()
 
 
-def test_the_index_follows_appends(tmp_path: Path) -> None:
+async def test_the_index_follows_appends(tmp_path: Path) -> None:
     """Indexing happens beside the path, soon after the send, without a query asking for it."""
-
-    async def main() -> None:
-        async with running(data=tmp_path / "data", store=CommitLogConfig(segment_size=1 << 24)) as (node, pool):
-            await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)
-            store = node.brokers["broker-a"].store
-            assert store is not None
-            async with asyncio.timeout(5):
-                while store.behind_size:
-                    await asyncio.sleep(0.005)
-
-    asyncio.run(main())
+    async with running(data=tmp_path / "data", store=CommitLogConfig(segment_size=1 << 24)) as (node, pool):
+        await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 5000)
+        store = node.brokers["broker-a"].store
+        assert store is not None
+        async with asyncio.timeout(5):
+            while store.behind_size:
+                await asyncio.sleep(0.005)
 
 
-def test_a_failing_disk_stops_the_node(tmp_path: Path) -> None:
+async def test_a_failing_disk_stops_the_node(tmp_path: Path) -> None:
     """After a failed flush the node says so and asks to be stopped; it acknowledges nothing more."""
+    node = Node(NodeConfig(data=tmp_path / "data", namesrv_port=0, broker_port=0, broker=BrokerConfig(sync_flush=True)))
+    await node.start()
+    pool = ConnectionPool()
+    broker = node.brokers["broker-a"]
+    assert broker.store is not None
 
-    async def main() -> None:
-        node = Node(
-            NodeConfig(data=tmp_path / "data", namesrv_port=0, broker_port=0, broker=BrokerConfig(sync_flush=True))
-        )
-        await node.start()
-        pool = ConnectionPool()
-        broker = node.brokers["broker-a"]
-        assert broker.store is not None
+    def begin_flush() -> object:
+        def sync() -> int:
+            raise OSError(5, "Input/output error")
 
-        def begin_flush() -> object:
-            def sync() -> int:
-                raise OSError(5, "Input/output error")
+        return sync
 
-            return sync
-
-        broker.store.begin_flush = begin_flush  # type: ignore[method-assign, assignment]
-        with capture_logs() as logs:
-            task = asyncio.create_task(pool.request(broker.address, send_command("orders", b"x"), 60_000))
-            async with asyncio.timeout(5):
-                await node.failed.wait()
-            assert not task.done()
-            assert logs[0]["event"] == "store.flush_failed"
-        task.cancel()
-        del broker.store.begin_flush
-        await pool.close()
-        await node.stop()
-        assert isinstance(node.failure, OSError)
-
-    asyncio.run(main())
+    broker.store.begin_flush = begin_flush  # type: ignore[method-assign, assignment]
+    with capture_logs() as logs:
+        task = asyncio.create_task(pool.request(broker.address, send_command("orders", b"x"), 60_000))
+        async with asyncio.timeout(5):
+            await node.failed.wait()
+        assert not task.done()
+        assert logs[0]["event"] == "store.flush_failed"
+    task.cancel()
+    del broker.store.begin_flush
+    await pool.close()
+    await node.stop()
+    assert isinstance(node.failure, OSError)

@@ -26,44 +26,40 @@ def test_signals_stop_it_cleanly(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize(("sync_flush", "uvloop"), [(False, True), (True, True), (False, False)])
-def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: bool, uvloop: bool) -> None:
+async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: bool, uvloop: bool) -> None:
     """Every send that was acknowledged before kill -9 is there, whole and once, after the next start."""
+    acknowledged: list[bytes] = []
 
-    async def main() -> None:
-        acknowledged: list[bytes] = []
-
-        async def sender(number: int, pool: ConnectionPool, broker: str) -> None:
-            for count in range(100_000):
-                body = b"%d-%d" % (number, count)
-                try:
-                    reply = await pool.request(broker, send_command("orders", body, queue_id=number % 4), 5000)
-                except NetError:
-                    return
-                assert reply.code == 0
-                acknowledged.append(body)
-
-        with NodeProcess(tmp_path / "data", sync_flush=sync_flush, uvloop=uvloop) as node:
-            pool = ConnectionPool()
-            senders = [asyncio.create_task(sender(number, pool, node.brokers[0])) for number in range(16)]
-            while len(acknowledged) < 1_500:
-                await asyncio.sleep(0.01)
-            os.kill(node.process.pid, signal.SIGKILL)
-            await asyncio.gather(*senders)
-            await pool.close()
-            node.end()
-        with NodeProcess(tmp_path / "data", sync_flush=sync_flush, uvloop=uvloop) as node:
-            pool = ConnectionPool()
-            found = [message.body for message in await read_all(pool, node.brokers[0], "orders", range(4))]
-            assert len(found) == len(set(found))
-            assert set(acknowledged) <= set(found)
-            reply = await pool.request(node.brokers[0], send_command("orders", b"after"), 5000)
+    async def sender(number: int, pool: ConnectionPool, broker: str) -> None:
+        for count in range(100_000):
+            body = b"%d-%d" % (number, count)
+            try:
+                reply = await pool.request(broker, send_command("orders", body, queue_id=number % 4), 5000)
+            except NetError:
+                return
             assert reply.code == 0
-            await pool.close()
-            code, complaints = node.end()
-        assert code == 0
-        assert "store.recovered" in complaints
+            acknowledged.append(body)
 
-    asyncio.run(main())
+    with NodeProcess(tmp_path / "data", sync_flush=sync_flush, uvloop=uvloop) as node:
+        pool = ConnectionPool()
+        senders = [asyncio.create_task(sender(number, pool, node.brokers[0])) for number in range(16)]
+        while len(acknowledged) < 1_500:
+            await asyncio.sleep(0.01)
+        os.kill(node.process.pid, signal.SIGKILL)
+        await asyncio.gather(*senders)
+        await pool.close()
+        node.end()
+    with NodeProcess(tmp_path / "data", sync_flush=sync_flush, uvloop=uvloop) as node:
+        pool = ConnectionPool()
+        found = [message.body for message in await read_all(pool, node.brokers[0], "orders", range(4))]
+        assert len(found) == len(set(found))
+        assert set(acknowledged) <= set(found)
+        reply = await pool.request(node.brokers[0], send_command("orders", b"after"), 5000)
+        assert reply.code == 0
+        await pool.close()
+        code, complaints = node.end()
+    assert code == 0
+    assert "store.recovered" in complaints
 
 
 def test_a_restart_keeps_everything(tmp_path: Path) -> None:

@@ -81,21 +81,17 @@ def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
     asyncio.run(again())
 
 
-def test_the_last_crash_ends_the_node() -> None:
+async def test_the_last_crash_ends_the_node() -> None:
     """With no broker left, the node ends by itself and says so in its exit code."""
-
-    async def main() -> None:
-        node = ProcessNode(NodeConfig(**TWO))
-        await node.start()
-        try:
-            for process_id in node.process_ids.values():
-                os.kill(process_id, signal.SIGKILL)
-            async with asyncio.timeout(20):
-                await node.failed.wait()
-        finally:
-            await node.stop()
-
-    asyncio.run(main())
+    node = ProcessNode(NodeConfig(**TWO))
+    await node.start()
+    try:
+        for process_id in node.process_ids.values():
+            os.kill(process_id, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            await node.failed.wait()
+    finally:
+        await node.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -111,80 +107,66 @@ def test_brokers_end_with_their_node(tmp_path: Path, number: int) -> None:
         assert not (tmp_path / name / "abort").exists()
 
 
-def test_a_broker_that_cannot_start_stops_the_start(tmp_path: Path) -> None:
+async def test_a_broker_that_cannot_start_stops_the_start(tmp_path: Path) -> None:
     """What it said is the error; the others are stopped, the folder is free."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "plain_acl.yml").write_text("accounts: 3")
     data = tmp_path / "data"
     broken = NodeConfig(data=data, acl_home=tmp_path, broker=BrokerConfig(acl=True), store=SMALL, **TWO)
     with pytest.raises(BrokerEnded, match=r"broker broker-[ab]: .*plain_acl.yml"):
-        asyncio.run(ProcessNode(broken).start())
+        await ProcessNode(broken).start()
 
-    async def main() -> None:
-        node = ProcessNode(NodeConfig(data=data, store=SMALL, **TWO))
-        await node.start()
-        await node.stop()
-
-    asyncio.run(main())
+    node = ProcessNode(NodeConfig(data=data, store=SMALL, **TWO))
+    await node.start()
+    await node.stop()
 
 
-def test_two_brokers_of_one_name_are_refused() -> None:
+async def test_two_brokers_of_one_name_are_refused() -> None:
     """In one node by its settings; at one name server by asking who has the name, if that one lives."""
     with pytest.raises(InvalidParameter, match="expected each once"):
-        asyncio.run(ProcessNode(NodeConfig(broker_names=("a", "a"))).start())
+        await ProcessNode(NodeConfig(broker_names=("a", "a"))).start()
 
-    async def main() -> None:
-        async with running() as (node, pool):
-            joined: dict[str, Any] = {"namesrv_port": None, "namesrv_addresses": (node.namesrv_address,)}
-            with pytest.raises(InvalidParameter, match=f"'broker-a' in use by {node.broker_addresses[0]}"):
-                async with running(**joined):
-                    pass
-            # The one that was refused took nothing from the routes.
-            command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-            reply = await pool.request(node.namesrv_address, command, 5_000)
-            assert node.broker_addresses[0].encode() in reply.body
-            async with running(**joined, broker_names=("broker-x",)):
+    async with running() as (node, pool):
+        joined: dict[str, Any] = {"namesrv_port": None, "namesrv_addresses": (node.namesrv_address,)}
+        with pytest.raises(InvalidParameter, match=f"'broker-a' in use by {node.broker_addresses[0]}"):
+            async with running(**joined):
                 pass
-            # One that is remembered and does not live keeps nobody out.
-            body = json.dumps({"topicConfigSerializeWrapper": {}, "filterServerList": []}).encode()
-            ghost = {"brokerName": "ghost", "brokerAddr": "127.0.0.1:1", "clusterName": "DefaultCluster",
-                     "haServerAddr": "127.0.0.1:2", "brokerId": "0"}  # fmt: skip
-            await pool.request(node.namesrv_address, RemotingCommand(RequestCode.REGISTER_BROKER, ghost, body), 5_000)
-            async with running(**joined, broker_names=("ghost",)) as (second, _):
-                assert second.broker_addresses
+        # The one that was refused took nothing from the routes.
+        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+        reply = await pool.request(node.namesrv_address, command, 5_000)
+        assert node.broker_addresses[0].encode() in reply.body
+        async with running(**joined, broker_names=("broker-x",)):
+            pass
+        # One that is remembered and does not live keeps nobody out.
+        body = json.dumps({"topicConfigSerializeWrapper": {}, "filterServerList": []}).encode()
+        ghost = {"brokerName": "ghost", "brokerAddr": "127.0.0.1:1", "clusterName": "DefaultCluster",
+                 "haServerAddr": "127.0.0.1:2", "brokerId": "0"}  # fmt: skip
+        await pool.request(node.namesrv_address, RemotingCommand(RequestCode.REGISTER_BROKER, ghost, body), 5_000)
+        async with running(**joined, broker_names=("ghost",)) as (second, _):
+            assert second.broker_addresses
 
-    asyncio.run(main())
 
-
-def test_two_nodes_on_one_folder_are_refused(tmp_path: Path) -> None:
+async def test_two_nodes_on_one_folder_are_refused(tmp_path: Path) -> None:
     """The second names the first's process; also where only one broker's own folder is taken."""
-
-    async def main() -> None:
-        node = ProcessNode(NodeConfig(data=tmp_path, store=SMALL, **TWO))
-        await node.start()
-        try:
-            with pytest.raises(DataFolderError, match=f"in use by process {os.getpid()}"):
-                await Node(NodeConfig(data=tmp_path, store=SMALL, namesrv_port=0, broker_port=0)).start()
-        finally:
-            await node.stop()
-
-    asyncio.run(main())
+    node = ProcessNode(NodeConfig(data=tmp_path, store=SMALL, **TWO))
+    await node.start()
+    try:
+        with pytest.raises(DataFolderError, match=f"in use by process {os.getpid()}"):
+            await Node(NodeConfig(data=tmp_path, store=SMALL, namesrv_port=0, broker_port=0)).start()
+    finally:
+        await node.stop()
 
 
-def test_each_process_has_its_metrics() -> None:
+async def test_each_process_has_its_metrics() -> None:
     """Every broker's port is told; each answers for itself."""
-
-    async def main() -> None:
-        node = ProcessNode(NodeConfig(metrics_port=0, **TWO))
-        await node.start()
-        try:
-            urls = [report.metrics for report in node.reports.values()]
-            texts = await asyncio.gather(*(asyncio.to_thread(fetch, url) for url in urls))
-            assert ['node_id="broker-a"' in text for text in texts] == [True, False]
-        finally:
-            await node.stop()
-
-    asyncio.run(main())
+    node = ProcessNode(NodeConfig(metrics_port=0, **TWO))
+    await node.start()
+    try:
+        urls = [report.metrics for report in node.reports.values()]
+        texts = await asyncio.gather(*(asyncio.to_thread(fetch, url) for url in urls))
+        assert ['node_id="broker-a"' in text for text in texts] == [True, False]
+    finally:
+        await node.stop()
 
 
 def fetch(url: str) -> str:

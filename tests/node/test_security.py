@@ -75,27 +75,24 @@ def guarded(tmp_path: Path, **settings: Any) -> Any:
     return running(acl_home=tmp_path, broker=BrokerConfig(acl=True), **settings)
 
 
-def test_signed_clients_do_what_their_account_may(tmp_path: Path) -> None:
+async def test_signed_clients_do_what_their_account_may(tmp_path: Path) -> None:
     """Producer, consumer, admin and reader of accounts of a file; without one, or for more, they are refused."""
     rules(tmp_path)
 
-    async def main() -> None:
-        async with guarded(tmp_path) as (node, _):
-            async with Admin(node.namesrv_address, config=instance("operator")) as admin:
-                done = await admin.create_topic(TopicConfig("orders", 1, 1))
-                assert done.complete, done.failures
-            await send(node, instance("seller1"))
-            assert await receive(node, instance("billing")) == b"hello"
-            with pytest.raises((SendFailed, SystemError_), match="No accessKey is configured"):
-                await send(node, instance(None))
-            with pytest.raises((SendFailed, SystemError_), match="No default permission for topic:orders"):
-                await send(node, instance("billing"))
-            async with Admin(node.namesrv_address, config=instance("seller1")) as admin:
-                refused = await admin.create_topic(TopicConfig("mine", 1, 1))
-                assert "Need admin permission" in str(refused.failures)
-            await asyncio.to_thread(read_signed, node.namesrv_address)
-
-    asyncio.run(main())
+    async with guarded(tmp_path) as (node, _):
+        async with Admin(node.namesrv_address, config=instance("operator")) as admin:
+            done = await admin.create_topic(TopicConfig("orders", 1, 1))
+            assert done.complete, done.failures
+        await send(node, instance("seller1"))
+        assert await receive(node, instance("billing")) == b"hello"
+        with pytest.raises((SendFailed, SystemError_), match="No accessKey is configured"):
+            await send(node, instance(None))
+        with pytest.raises((SendFailed, SystemError_), match="No default permission for topic:orders"):
+            await send(node, instance("billing"))
+        async with Admin(node.namesrv_address, config=instance("seller1")) as admin:
+            refused = await admin.create_topic(TopicConfig("mine", 1, 1))
+            assert "Need admin permission" in str(refused.failures)
+        await asyncio.to_thread(read_signed, node.namesrv_address)
 
 
 def read_signed(namesrv: str) -> None:
@@ -108,67 +105,58 @@ def read_signed(namesrv: str) -> None:
         reader.read(queue, 0)
 
 
-def test_changed_files_count_and_broken_ones_do_not(tmp_path: Path) -> None:
+async def test_changed_files_count_and_broken_ones_do_not(tmp_path: Path) -> None:
     """A new account is let in once the files are looked at; a broken file is told and changes nothing."""
     file = rules(tmp_path)
 
-    async def main() -> None:
-        async with guarded(tmp_path) as (node, _):
-            watch = node.brokers["broker-a"]._acl
-            assert watch is not None
-            rules(tmp_path, "accounts: [{accessKey: lateone, secretKey: lateone1, admin: true}]", "acl/more/late.yaml")
-            with pytest.raises(MQError):
-                await send(node, instance("lateone"))
-            watch.look()
+    async with guarded(tmp_path) as (node, _):
+        watch = node.brokers["broker-a"]._acl
+        assert watch is not None
+        rules(tmp_path, "accounts: [{accessKey: lateone, secretKey: lateone1, admin: true}]", "acl/more/late.yaml")
+        with pytest.raises(MQError):
             await send(node, instance("lateone"))
-            file.write_text("accounts: [oops")
-            with capture_logs() as logs:
-                watch.look()
-                watch.look()
-            assert [entry["event"] for entry in logs] == ["acl.not_loaded"]
-            assert str(file) in logs[0]["error"]
-            await send(node, instance("seller1"))
-            file.unlink()
+        watch.look()
+        await send(node, instance("lateone"))
+        file.write_text("accounts: [oops")
+        with capture_logs() as logs:
             watch.look()
-            with pytest.raises(MQError):
-                await send(node, instance("seller1"))
+            watch.look()
+        assert [entry["event"] for entry in logs] == ["acl.not_loaded"]
+        assert str(file) in logs[0]["error"]
+        await send(node, instance("seller1"))
+        file.unlink()
+        watch.look()
+        with pytest.raises(MQError):
+            await send(node, instance("seller1"))
 
-    asyncio.run(main())
 
-
-def test_a_broken_file_ends_the_start(tmp_path: Path) -> None:
+async def test_a_broken_file_ends_the_start(tmp_path: Path) -> None:
     """And says which; nothing is held then."""
     file = rules(tmp_path, "accounts: 3")
 
-    async def main() -> None:
-        with pytest.raises(InvalidParameter, match=str(file)):
-            async with guarded(tmp_path, data=tmp_path / "data"):
-                pass
-        file.write_text(RULES)
+    with pytest.raises(InvalidParameter, match=str(file)):
         async with guarded(tmp_path, data=tmp_path / "data"):
             pass
+    file.write_text(RULES)
+    async with guarded(tmp_path, data=tmp_path / "data"):
+        pass
 
-    asyncio.run(main())
 
-
-def test_requests_change_the_files(tmp_path: Path) -> None:
+async def test_requests_change_the_files(tmp_path: Path) -> None:
     """An account that an operator makes is in the file, readable by its owner alone, and outlives the node."""
     rules(tmp_path)
     made = {"accessKey": "newcomer", "secretKey": "newcomer1", "topicPerms": "orders=PUB"}
 
-    async def main() -> None:
-        async with guarded(tmp_path) as (node, pool):
-            command = RemotingCommand(50, made)
-            sign(command, Credentials(access_key="operator", secret_key="operator1"))
-            assert (await pool.request(node.broker_addresses[0], command, 5_000)).code == 0
-        async with guarded(tmp_path) as (node, _):
-            await send(node, instance("newcomer"))
-
-    asyncio.run(main())
+    async with guarded(tmp_path) as (node, pool):
+        command = RemotingCommand(50, made)
+        sign(command, Credentials(access_key="operator", secret_key="operator1"))
+        assert (await pool.request(node.broker_addresses[0], command, 5_000)).code == 0
+    async with guarded(tmp_path) as (node, _):
+        await send(node, instance("newcomer"))
     assert (tmp_path / "conf" / "plain_acl.yml").stat().st_mode & 0o077 == 0
 
 
-def test_users_of_5(tmp_path: Path) -> None:
+async def test_users_of_5(tmp_path: Path) -> None:
     """A Super user made by the settings; who has no name is refused with code 16."""
     config = BrokerConfig(
         authentication=True,
@@ -177,17 +165,14 @@ def test_users_of_5(tmp_path: Path) -> None:
         inner_credentials='{"accessKey":"inner","secretKey":"innerpass"}',
     )
 
-    async def main() -> None:
-        async with running(broker=config) as (node, _):
-            await send(node, instance("root"))
-            assert await receive(node, instance("root")) == b"hello"
-            with pytest.raises(MQError, match="username cannot be null"):
-                await send(node, instance(None))
-
-    asyncio.run(main())
+    async with running(broker=config) as (node, _):
+        await send(node, instance("root"))
+        assert await receive(node, instance("root")) == b"hello"
+        with pytest.raises(MQError, match="username cannot be null"):
+            await send(node, instance(None))
 
 
-def test_what_an_operator_should_know_is_told() -> None:
+async def test_what_an_operator_should_know_is_told() -> None:
     """Settings that let nobody in, or everybody, are told at the start."""
 
     async def told(**settings: bool) -> str:
@@ -196,17 +181,14 @@ def test_what_an_operator_should_know_is_told() -> None:
                 pass
         return " ".join(str(entry.get("found")) for entry in logs if entry["event"] == "access.open_question")
 
-    async def main() -> None:
-        assert "initAuthenticationUser" in await told(authentication=True)
-        assert "without authenticationEnabled" in await told(authorization=True)
-        assert "no ACL file has an account" in await told(acl=True)
-        assert await told() == ""
-
-    asyncio.run(main())
+    assert "initAuthenticationUser" in await told(authentication=True)
+    assert "without authenticationEnabled" in await told(authorization=True)
+    assert "no ACL file has an account" in await told(acl=True)
+    assert await told() == ""
 
 
 @pytest.mark.parametrize("auth", [ClientAuth.NONE, ClientAuth.REQUIRE])
-def test_everything_over_tls(tmp_path: Path, auth: ClientAuth) -> None:
+async def test_everything_over_tls(tmp_path: Path, auth: ClientAuth) -> None:
     """A port that takes TLS alone: registration, routes, sends, pulls and the blocking reader go through it."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -217,24 +199,21 @@ def test_everything_over_tls(tmp_path: Path, auth: ClientAuth) -> None:
     server = TlsServerConfig(mode=TlsMode.ENFORCING, client_auth=auth, trust_path=tmp_path / "ca.pem", **pair)
     tls = TlsClientConfig(enable=True, trust_path=tmp_path / "ca.pem", **(pair if auth is ClientAuth.REQUIRE else {}))
 
-    async def main() -> None:
-        async with running(server=ServerConfig(tls=server)) as (node, _):
-            core = node.brokers["broker-a"].core
-            assert core is not None
-            assert core.config.use_tls
-            await send(node, instance(None, tls))
-            assert await receive(node, instance(None, tls)) == b"hello"
-            with pytest.raises(MQError):
-                await send(node, instance(None))
+    async with running(server=ServerConfig(tls=server)) as (node, _):
+        core = node.brokers["broker-a"].core
+        assert core is not None
+        assert core.config.use_tls
+        await send(node, instance(None, tls))
+        assert await receive(node, instance(None, tls)) == b"hello"
+        with pytest.raises(MQError):
+            await send(node, instance(None))
 
-            def blocking() -> None:
-                with QueueReader(ReaderConfig(namesrv=node.namesrv_address, tls=tls)) as reader:
-                    assert any(reader.read(queue, 0).records for queue in reader.queues("orders"))
-                wrong = TlsClientConfig(enable=True)
-                untrusting = QueueReader(ReaderConfig(namesrv=node.namesrv_address, tls=wrong, retry_count=0))
-                with untrusting, pytest.raises(MQError, match="not taken"):
-                    untrusting.queues("orders")
+        def blocking() -> None:
+            with QueueReader(ReaderConfig(namesrv=node.namesrv_address, tls=tls)) as reader:
+                assert any(reader.read(queue, 0).records for queue in reader.queues("orders"))
+            wrong = TlsClientConfig(enable=True)
+            untrusting = QueueReader(ReaderConfig(namesrv=node.namesrv_address, tls=wrong, retry_count=0))
+            with untrusting, pytest.raises(MQError, match="not taken"):
+                untrusting.queues("orders")
 
-            await asyncio.to_thread(blocking)
-
-    asyncio.run(main())
+        await asyncio.to_thread(blocking)

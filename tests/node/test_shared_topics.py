@@ -47,60 +47,50 @@ async def make_topic(pool: ConnectionPool, address: str, topic: str) -> None:
     await ask(pool, address, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext())
 
 
-def test_all_brokers_queues_are_shared_out() -> None:
+async def test_all_brokers_queues_are_shared_out() -> None:
     """Whichever broker is asked, it knows of the queues of the other."""
-
-    async def main() -> None:
-        async with running(broker_names=("broker-a", "broker-b")) as (node, pool):
-            first, second = node.broker_addresses
-            for address in (first, second):
-                await make_topic(pool, address, "orders")
-                await ask(
-                    pool,
-                    address,
-                    RequestCode.HEART_BEAT,
-                    body=HeartbeatData("c1", (), (ConsumerData("g"),)).encode(),
-                )
+    async with running(broker_names=("broker-a", "broker-b")) as (node, pool):
+        first, second = node.broker_addresses
+        for address in (first, second):
+            await make_topic(pool, address, "orders")
             await ask(
-                pool, second, RequestCode.SET_MESSAGE_REQUEST_MODE, body=RequestMode("orders", "g", "POP").encode()
+                pool,
+                address,
+                RequestCode.HEART_BEAT,
+                body=HeartbeatData("c1", (), (ConsumerData("g"),)).encode(),
             )
-            question = QueryAssignmentBody("orders", "g", "c1", "AVG").encode()
-            found = [
-                QueueAssignments.decode(await ask(pool, address, RequestCode.QUERY_ASSIGNMENT, body=question))
-                for address in (first, second)
-            ]
-            pulled, popped = (assignments.assignments or () for assignments in found)
-            assert sorted((one.queue.broker_name, one.queue.queue_id, one.mode) for one in pulled) == [
-                (name, queue_id, "PULL") for name in ("broker-a", "broker-b") for queue_id in (0, 1)
-            ]
-            assert sorted((one.queue.broker_name, one.queue.queue_id, one.mode) for one in popped) == [
-                ("broker-a", -1, "POP"),
-                ("broker-b", -1, "POP"),
-            ]
+        await ask(pool, second, RequestCode.SET_MESSAGE_REQUEST_MODE, body=RequestMode("orders", "g", "POP").encode())
+        question = QueryAssignmentBody("orders", "g", "c1", "AVG").encode()
+        found = [
+            QueueAssignments.decode(await ask(pool, address, RequestCode.QUERY_ASSIGNMENT, body=question))
+            for address in (first, second)
+        ]
+        pulled, popped = (assignments.assignments or () for assignments in found)
+        assert sorted((one.queue.broker_name, one.queue.queue_id, one.mode) for one in pulled) == [
+            (name, queue_id, "PULL") for name in ("broker-a", "broker-b") for queue_id in (0, 1)
+        ]
+        assert sorted((one.queue.broker_name, one.queue.queue_id, one.mode) for one in popped) == [
+            ("broker-a", -1, "POP"),
+            ("broker-b", -1, "POP"),
+        ]
 
-    asyncio.run(main())
 
-
-def test_static_order_from_end_to_end() -> None:
+async def test_static_order_from_end_to_end() -> None:
     """What an operator puts under ORDER_TOPIC_CONFIG marks the topic at its brokers and stands in its route."""
-
-    async def main() -> None:
-        settings = {"namesrv": NameServerConfig(order_conf_in_route=True)}
-        async with running(**settings) as (node, pool):
-            [broker] = node.broker_addresses
-            namesrv = node.namesrv_address
-            await make_topic(pool, broker, "orders")
-            kv = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:2"}
-            await ask(pool, namesrv, RequestCode.PUT_KV_CONFIG, kv)
-            await make_topic(pool, broker, "other")  # a change: the broker registers, and is told of the order
-            async with asyncio.timeout(5):
-                while not (await topic_config(pool, broker, "orders")).order:
-                    await asyncio.sleep(0.01)
-            assert not (await topic_config(pool, broker, "other")).order
-            body = await ask(pool, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
-            assert TopicRouteData.decode(body).order_topic_conf == "broker-a:2"
-
-    asyncio.run(main())
+    settings = {"namesrv": NameServerConfig(order_conf_in_route=True)}
+    async with running(**settings) as (node, pool):
+        [broker] = node.broker_addresses
+        namesrv = node.namesrv_address
+        await make_topic(pool, broker, "orders")
+        kv = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:2"}
+        await ask(pool, namesrv, RequestCode.PUT_KV_CONFIG, kv)
+        await make_topic(pool, broker, "other")  # a change: the broker registers, and is told of the order
+        async with asyncio.timeout(5):
+            while not (await topic_config(pool, broker, "orders")).order:
+                await asyncio.sleep(0.01)
+        assert not (await topic_config(pool, broker, "other")).order
+        body = await ask(pool, namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+        assert TopicRouteData.decode(body).order_topic_conf == "broker-a:2"
 
 
 async def topic_config(pool: ConnectionPool, broker: str, topic: str) -> TopicConfig:

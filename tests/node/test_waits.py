@@ -89,61 +89,49 @@ class Waits:
         return commands(written)
 
 
-def test_what_was_ready_while_a_long_piece_was_served_has_waited() -> None:
+async def test_what_was_ready_while_a_long_piece_was_served_has_waited() -> None:
     """The next one of the same round is refused where it waited too long; the round after knows nothing of it."""
-
-    async def main() -> None:
-        waits = Waits()
-        long, other = Listener(1), Listener(2)
-        waits.serve(long, send_command("orders", b"x"))
-        waits.serve(long, send_command("orders", b"x" * 20_000), takes_ms=300)
-        send, route = waits.serve(other, send_command("orders", b"y"), RemotingCommand(RequestCode.GET_MIN_OFFSET))
-        assert send.code == 2
-        assert (send.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, ")
-        assert "period in queue: 300ms" in (send.remark or "")
-        assert route.code != 2
-        await asyncio.sleep(0)
-        (send,) = waits.serve(other, send_command("orders", b"y"))
-        assert send.code == 0
-        waits.shell.stop()
-
-    asyncio.run(main())
+    waits = Waits()
+    long, other = Listener(1), Listener(2)
+    waits.serve(long, send_command("orders", b"x"))
+    waits.serve(long, send_command("orders", b"x" * 20_000), takes_ms=300)
+    send, route = waits.serve(other, send_command("orders", b"y"), RemotingCommand(RequestCode.GET_MIN_OFFSET))
+    assert send.code == 2
+    assert (send.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, ")
+    assert "period in queue: 300ms" in (send.remark or "")
+    assert route.code != 2
+    await asyncio.sleep(0)
+    (send,) = waits.serve(other, send_command("orders", b"y"))
+    assert send.code == 0
+    waits.shell.stop()
 
 
 @pytest.mark.parametrize(("settings", "takes_ms"), [({"fast_failure": False}, 300), ({}, 190), ({}, 0)])
-def test_who_did_not_wait_too_long_is_served(settings: dict[str, Any], takes_ms: int) -> None:
+async def test_who_did_not_wait_too_long_is_served(settings: dict[str, Any], takes_ms: int) -> None:
     """Below the limit, or with fast failure off, nothing is refused."""
-
-    async def main() -> None:
-        waits = Waits(**settings)
-        waits.serve(Listener(1), send_command("orders", b"x" * 20_000), takes_ms=takes_ms)
-        (send,) = waits.serve(Listener(2), send_command("orders", b"y"))
-        assert send.code == 0
-        waits.shell.stop()
-
-    asyncio.run(main())
+    waits = Waits(**settings)
+    waits.serve(Listener(1), send_command("orders", b"x" * 20_000), takes_ms=takes_ms)
+    (send,) = waits.serve(Listener(2), send_command("orders", b"y"))
+    assert send.code == 0
+    waits.shell.stop()
 
 
-def test_what_a_peer_left_lying_has_waited() -> None:
+async def test_what_a_peer_left_lying_has_waited() -> None:
     """Requests kept because their peer does not read its replies are refused when it does, too late."""
-
-    async def main() -> None:
-        waits = Waits()
-        peer = Listener(1)
-        peer.kept_s = asyncio.get_running_loop().time() - 6
-        sent, pulled, beat = waits.serve(
-            peer,
-            send_command("orders", b"x"),
-            RemotingCommand(
-                RequestCode.PULL_MESSAGE,
-                PullHeader("g", "orders", 0, 0, 32, PullSysFlag.SUBSCRIPTION, 0, 0, "*").to_ext(),
-            ),
-            RemotingCommand(RequestCode.HEART_BEAT, body=b'{"clientID":"c"}'),
-        )
-        assert (sent.code, pulled.code, beat.code) == (2, 2, 0)
-        waits.shell.stop()
-
-    asyncio.run(main())
+    waits = Waits()
+    peer = Listener(1)
+    peer.kept_s = asyncio.get_running_loop().time() - 6
+    sent, pulled, beat = waits.serve(
+        peer,
+        send_command("orders", b"x"),
+        RemotingCommand(
+            RequestCode.PULL_MESSAGE,
+            PullHeader("g", "orders", 0, 0, 32, PullSysFlag.SUBSCRIPTION, 0, 0, "*").to_ext(),
+        ),
+        RemotingCommand(RequestCode.HEART_BEAT, body=b'{"clientID":"c"}'),
+    )
+    assert (sent.code, pulled.code, beat.code) == (2, 2, 0)
+    waits.shell.stop()
 
 
 def test_late_replies_are_told_apart() -> None:
@@ -161,68 +149,60 @@ def test_late_replies_are_told_apart() -> None:
     assert late_replies(b"") == (b"", b"")
 
 
-def test_the_flusher_asks_what_waits_too_long() -> None:
+async def test_the_flusher_asks_what_waits_too_long() -> None:
     """Each once, in its time; what it returns is called by the flush instead."""
+    store, happened = SlowStore(), list[str]()
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=20)
 
-    async def main() -> None:
-        store, happened = SlowStore(), list[str]()
-        flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=20)
+    def late(name: str, then: Callable[[], None] | None) -> Callable[[], Callable[[], None] | None]:
+        def ask() -> Callable[[], None] | None:
+            happened.append(f"{name} late")
+            return then
 
-        def late(name: str, then: Callable[[], None] | None) -> Callable[[], Callable[[], None] | None]:
-            def ask() -> Callable[[], None] | None:
-                happened.append(f"{name} late")
-                return then
+        return ask
 
-            return ask
-
-        store.end_offset = 3
-        flusher.after(1, lambda: happened.append("a"), late("a", None))
-        flusher.after(2, lambda: happened.append("b"), late("b", lambda: happened.append("rest of b")))
-        flusher.after(3, lambda: happened.append("c"))
-        await until(lambda: happened == ["a late", "b late"])
-        store.permits.release(2)
-        await until(lambda: happened == ["a late", "b late", "rest of b", "c"])
-        flusher.after(9, lambda: happened.append("d"), late("d", None))
-        store.end_offset = 9
-        store.permits.release(5)
-        await flusher.stop()
-        assert "d late" not in happened
-
-    asyncio.run(main())
+    store.end_offset = 3
+    flusher.after(1, lambda: happened.append("a"), late("a", None))
+    flusher.after(2, lambda: happened.append("b"), late("b", lambda: happened.append("rest of b")))
+    flusher.after(3, lambda: happened.append("c"))
+    await until(lambda: happened == ["a late", "b late"])
+    store.permits.release(2)
+    await until(lambda: happened == ["a late", "b late", "rest of b", "c"])
+    flusher.after(9, lambda: happened.append("d"), late("d", None))
+    store.end_offset = 9
+    store.permits.release(5)
+    await flusher.stop()
+    assert "d late" not in happened
 
 
-def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path) -> None:
+async def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path) -> None:
     """SYNC_FLUSH over sockets: 10 after syncFlushTimeout, and 0 again once the disk goes on."""
+    from mqtrail.net import ConnectionPool
 
-    async def main() -> None:
-        from mqtrail.net import ConnectionPool
+    config = BrokerConfig(sync_flush=True, sync_flush_timeout_ms=50)
+    node = Node(NodeConfig(namesrv_port=0, broker_port=0, data=tmp_path / "data", broker=config))
+    await node.start()
+    pool = ConnectionPool()
+    try:
+        store = node.brokers["broker-a"].store
+        assert store is not None
+        hangs, begin = threading.Event(), store.begin_flush
 
-        config = BrokerConfig(sync_flush=True, sync_flush_timeout_ms=50)
-        node = Node(NodeConfig(namesrv_port=0, broker_port=0, data=tmp_path / "data", broker=config))
-        await node.start()
-        pool = ConnectionPool()
-        try:
-            store = node.brokers["broker-a"].store
-            assert store is not None
-            hangs, begin = threading.Event(), store.begin_flush
+        def slowly() -> Callable[[], int]:
+            job = begin()
+            return lambda: (hangs.wait(10) and job()) or 0
 
-            def slowly() -> Callable[[], int]:
-                job = begin()
-                return lambda: (hangs.wait(10) and job()) or 0
-
-            store.begin_flush = slowly  # type: ignore[method-assign]
-            (address,) = node.broker_addresses
-            reply = await pool.request(address, send_command("orders", b"x"), 5_000)
-            assert reply.code == 10
-            assert {"msgId", "queueId", "queueOffset"} <= reply.ext.keys()
-            hangs.set()
-            store.begin_flush = begin  # type: ignore[method-assign]
-            async with asyncio.timeout(5):
-                while (await pool.request(address, send_command("orders", b"y"), 5_000)).code != 0:
-                    await asyncio.sleep(0.01)
-        finally:
-            hangs.set()
-            await pool.close()
-            await node.stop()
-
-    asyncio.run(main())
+        store.begin_flush = slowly  # type: ignore[method-assign]
+        (address,) = node.broker_addresses
+        reply = await pool.request(address, send_command("orders", b"x"), 5_000)
+        assert reply.code == 10
+        assert {"msgId", "queueId", "queueOffset"} <= reply.ext.keys()
+        hangs.set()
+        store.begin_flush = begin  # type: ignore[method-assign]
+        async with asyncio.timeout(5):
+            while (await pool.request(address, send_command("orders", b"y"), 5_000)).code != 0:
+                await asyncio.sleep(0.01)
+    finally:
+        hangs.set()
+        await pool.close()
+        await node.stop()

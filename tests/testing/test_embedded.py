@@ -37,19 +37,13 @@ def test_in_a_thread(tmp_path: Path) -> None:
         assert first in broker.broker_addresses
 
 
-def test_in_the_callers_loop() -> None:
+async def test_in_the_callers_loop() -> None:
     """An asynchronous test runs it beside itself."""
-
-    async def main() -> None:
-        async with embedded_async() as broker:
-            pool = ConnectionPool()
-            reply = await pool.request(
-                broker.broker_addresses[0], RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG), 5000
-            )
-            assert reply.code == 0
-            await pool.close()
-
-    asyncio.run(main())
+    async with embedded_async() as broker:
+        pool = ConnectionPool()
+        reply = await pool.request(broker.broker_addresses[0], RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG), 5000)
+        assert reply.code == 0
+        await pool.close()
 
 
 def test_as_a_fixture(mqtrail_broker: Embedded) -> None:
