@@ -270,6 +270,24 @@ async def test_a_new_group_starts_where_it_is_told(consume_from: ConsumeFromWher
             assert await consume(consumer, len(expected)) == expected
 
 
+async def test_the_first_message_of_a_queue_is_not_passed_over() -> None:
+    """A 5.x broker knows no offset of an empty queue; the message that comes before the maximum is asked is read."""
+    async with fake_cluster({"orders": 1}) as cluster:
+        (broker,) = cluster.brokers
+
+        def first_message(command: RemotingCommand) -> RemotingCommand | None:
+            if command.code == RequestCode.GET_MAX_OFFSET and not broker.queue(command.ext).end:
+                put(broker, "orders", b"first")
+            elif command.code == RequestCode.QUERY_CONSUMER_OFFSET and broker.queue(command.ext).end:
+                return RemotingCommand.reply_to(command, 0, ext={"offset": "0"})  # the queue is young
+            return None
+
+        broker.script = first_message
+        config = replace(QUICK, consume_from=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
+            assert await consume(consumer, 1) == [b"first"]
+
+
 async def test_a_topic_that_comes_later_is_found() -> None:
     """A consumer waits for a topic that does not exist yet."""
     async with (

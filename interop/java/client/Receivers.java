@@ -20,7 +20,8 @@ final class Receivers {
     /**
      * {name, group, namesrv, topics: {topic: expression}, trace, traceTopic, maxReconsume, threads, batch, orderly,
      * broadcast, sql (expressions are SQL92), instance, namespace, namespaceV2, replier (a producer's name),
-     * popInvisibleMs (a 5.x client then asks the broker how to consume; popped messages are hidden so long)}.
+     * fromLast (a new group begins at the end of its queues), popInvisibleMs (a 5.x client then asks the broker how
+     * to consume; popped messages are hidden so long)}.
      */
     Map<String, Object> open(JSONObject command) throws Exception {
         String name = command.getString("name");
@@ -32,7 +33,10 @@ final class Receivers {
             command.getBooleanValue("trace"),
             command.getString("traceTopic"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(
+            command.getBooleanValue("fromLast")
+                ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+                : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         Values.place(consumer, command);
         if (command.containsKey("maxReconsume")) {
             consumer.setMaxReconsumeTimes(command.getIntValue("maxReconsume"));

@@ -54,8 +54,10 @@ class OffsetRequests:
     def query(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """14: the group's offset of a queue.
 
-        Nothing committed: 0 on a young queue (its first message is kept and near the log's end), so that a group that
-        starts with the topic misses nothing; else QueryNotFound, and the client goes by its ConsumeFromWhere.
+        Nothing committed: 0 where the queue never held a message or is young (its first message is kept and near the
+        log's end), so that a group that starts with the topic misses nothing; else QueryNotFound, and the client goes
+        by its ConsumeFromWhere. As 4.9 answers; 5.x says QueryNotFound for a queue without a message, and the first
+        one is lost to the group when it comes before the client asks for the maximum.
         """
         header = QueryConsumerOffsetHeader.from_ext(request.ext)
         offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
@@ -72,7 +74,11 @@ class OffsetRequests:
         return answer(peer, request, OffsetResponseHeader(offset).to_ext())
 
     def _is_young(self, header: QueryConsumerOffsetHeader) -> bool:
-        return is_young(self._store, header.topic, header.queue_id, self._config.young_queue_size)
+        topic, queue_id = header.topic, header.queue_id
+        if self._store.max_offset(topic, queue_id) == 0:
+            config = self._topics.get(topic)
+            return config is not None and 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums)
+        return is_young(self._store, topic, queue_id, self._config.young_queue_size)
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """15: commit. SubscriptionGroupNotExist, TopicNotExist, InvalidParameter."""

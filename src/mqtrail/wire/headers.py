@@ -182,7 +182,7 @@ class SearchOffsetHeader(Header):
 
 @dataclass(slots=True)
 class QueryConsumerOffsetHeader(Header):
-    """14. set_zero_if_not_found false: an uncommitted offset is QUERY_NOT_FOUND even on a young queue."""
+    """14. set_zero_if_not_found false: an uncommitted offset is QUERY_NOT_FOUND on every queue."""
 
     consumer_group: str
     topic: str
