@@ -2,7 +2,8 @@
 
 import pytest
 
-from mqtrail.broker.filter import FilterTable
+from mqtrail.broker.filter import FilterTable, sql
+from mqtrail.broker.filter.filters import NODES_A_READ_MAX
 from mqtrail.broker.filter.table import DEAD_KEPT_MS
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
@@ -12,6 +13,7 @@ from mqtrail.wire import (
     PullSysFlag,
     RemotingCommand,
     RequestCode,
+    ResponseCode,
     Send,
     SubscriptionData,
     decode_records,
@@ -233,6 +235,29 @@ def test_a_topic_that_is_given_up(bench: Bench) -> None:
     kept = bench.broker.filters.get("orders", "g")
     assert kept is not None
     assert kept.data.is_dead
+
+
+def test_a_heartbeat_compiles_nothing(bench: Bench) -> None:
+    """What its expressions cost is paid by the pulls that need them, one each."""
+    for number in range(10):
+        sql_heartbeat(bench, " or ".join([f"a={number}"] * 300), NOW_MS + number, topic=f"topic{number}")
+    compiled = sql._compile.cache_info().misses
+    sql_heartbeat(bench, "a = 12345", NOW_MS + 20)
+    assert sql._compile.cache_info().misses == compiled
+    answer_of(sql_pull(bench, None))
+    assert sql._compile.cache_info().misses == compiled + 1
+
+
+def test_a_costly_expression_looks_at_few_messages_at_once(bench: Bench) -> None:
+    """What one pull scans is bounded by the expression's size; the client goes on where it stopped."""
+    for _ in range(200):
+        bench.send(topic="many", a="2")
+    expression = " or ".join(["a=1"] * 300)
+    reply = answer_of(sql_pull(bench, expression, topic="many"))
+    assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    scanned = int(reply.ext["nextBeginOffset"])
+    assert 1 <= scanned <= NODES_A_READ_MAX // 300
+    assert int(answer_of(sql_pull(bench, expression, scanned, topic="many")).ext["nextBeginOffset"]) > scanned
 
 
 def test_a_file_with_an_expression_that_no_longer_compiles() -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from structlog.testing import capture_logs
 
-from mqtrail.net import BindError, Connection, Server, ServerConfig
+from mqtrail.net import BindError, Connection, Server, ServerConfig, ServerConnection, next_command
 from mqtrail.wire import RemotingCommand, encode_command
 
 from .conftest import BIG, ECHO, SILENT, Answering, serving, until
@@ -86,6 +86,43 @@ async def test_good_frames_before_bad_ones_are_answered() -> None:
         reply = encode_command(RemotingCommand.reply_to(request, 0, body=b"x"))
         with capture_logs():
             assert await talk(server, encode_command(request) + b"\xff" * 12) == reply
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_connections_take_turns(tells: bool) -> None:
+    """Who sends many requests at once does not hold up another, and is still served in order.
+
+    tells: the application stops where the turn is over; one that does not is stopped between its pieces.
+    """
+
+    class Slow(Answering):
+        def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
+            while start < end:
+                command, start = next_command(buffer, start, end)
+                if command is None:
+                    break
+                time_s[0] += 0.001
+                self._answer(connection, command)
+                if tells and connection.turn_is_over():
+                    break
+            return start
+
+    time_s = [0.0]
+    count, size = (4_000, 2_000) if not tells else (400, 0)
+
+    async with serving(Slow()) as (server, application):
+        server.clock = lambda: time_s[0]
+        greedy, modest = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        requests = [RemotingCommand(SILENT, body=bytes(size), opaque=number) for number in range(count)]
+        greedy[1].write(b"".join(map(encode_command, requests)))
+        modest[1].write(encode_command(RemotingCommand(SILENT, opaque=count)))
+        await until(lambda: len(application.seen) == count + 1)
+        served = [command.opaque for command in application.seen]
+        place = served.index(count)
+        assert place < count / 2, f"the other connection was served after {place} of {count} requests"
+        assert served[:place] + served[place + 1 :] == list(range(count))
+        await hang_up(greedy[1])
+        await hang_up(modest[1])
 
 
 async def test_a_truncated_frame_is_dropped_with_its_connection() -> None:

@@ -56,6 +56,9 @@ class Listener:
         self.write_paused = False
         self.written = b""
 
+    def turn_is_over(self) -> bool:
+        return False
+
     def write(self, data: bytes) -> None:
         self.written += data
 

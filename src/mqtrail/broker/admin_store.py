@@ -31,6 +31,7 @@ from .topics import TopicTable
 
 ENTRIES_MAX: Final = 10_000  # of one answer to 321
 THRESHOLDS_MAX: Final = 10_000  # groups with a cold read threshold of their own
+THRESHOLD_DIGITS_MAX: Final = 18
 GROUP_COLD_READ: Final = 3 * 1024 * 1024  # cgColdReadThreshold
 GLOBAL_COLD_READ: Final = 100 * 1024 * 1024  # globalColdReadThreshold
 READ_AHEAD_NORMAL: Final = 0  # madvise
@@ -105,7 +106,7 @@ class StoreAdmin:
         """2001: group=bytes lines. InvalidParameter: no number, or too many groups."""
         found = {}
         for group, text in read_properties(str(request.body, "utf-8", "replace")).items():
-            if not text.isascii() or not text.isdigit():
+            if not text.isascii() or not text.isdigit() or len(text) > THRESHOLD_DIGITS_MAX:
                 raise InvalidParameter(
                     f"found threshold {text!r:.40} of group {group:.120}, expected a number of bytes"
                 )

@@ -131,6 +131,7 @@ class PullMessages:
             max(1, min(self._config.pull_size_max, header.max_msg_bytes or self._config.pull_size_max)),
             None if wanted is None else wanted.tags_codes,
             accepts=None if wanted is None else wanted.accepts,
+            scan_max=None if wanted is None else wanted.scan_max,
         )
         self._limits.take_pulls(group, len(found.records), now_ms)
         if may_hold and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:

@@ -8,6 +8,7 @@ early, and some are late by less than a second.
 Source: HookUtils.handleScheduleMessage, TimerMessageStore, apache/rocketmq broker/ and store/timer.
 """
 
+import re
 from typing import Final, NamedTuple
 
 from mqtrail.store import PRECISION_MS, PendingRecord, UnitMagic, floor_ms
@@ -37,6 +38,7 @@ ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; longer 
 _UNITS_MS: Final = {PROPERTY_TIMER_DELAY_SEC: 1_000, PROPERTY_TIMER_DELAY_MS: 1, PROPERTY_TIMER_DELIVER_MS: 1}
 _OUT_MS: Final = PROPERTY_TIMER_OUT_MS.encode()
 _DEL_UNIQKEY: Final = b"TIMER_DEL_UNIQKEY"
+_COUNT: Final = re.compile(r"[0-9]{1,9}")  # what the property says is a client's to write
 _NUMBER_DIGITS_MAX: Final = 18  # beyond, no date and no delay
 
 
@@ -134,7 +136,7 @@ def delivered_record(record: Buffer, *, rolls: bool, now_ms: int) -> PendingReco
         properties = decode_properties(text) | passed
         if rolls:
             before = properties.get(PROPERTY_TIMER_ROLL_TIMES, "0")
-            properties[PROPERTY_TIMER_ROLL_TIMES] = str(int(before) + 1 if before.isdigit() else 1)
+            properties[PROPERTY_TIMER_ROLL_TIMES] = str(int(before) + 1 if _COUNT.fullmatch(before) else 1)
         passed_text = encode_properties(properties).encode()
     else:
         passed_text = text + encode_properties(passed).encode()

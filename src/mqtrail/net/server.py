@@ -8,6 +8,7 @@ Source: NettyRemotingServer, apache/rocketmq remoting/.
 import asyncio
 import errno
 import socket
+import time
 
 from mqtrail.net.address import join_address
 from mqtrail.net.log import Log
@@ -39,6 +40,7 @@ class Server:
         self.config = config or ServerConfig()
         self.application = application  # to be there when start is called
         self.tls: TlsFiles | None = None
+        self.clock = time.monotonic  # seconds, by which connections take turns
         self.connections: dict[int, ServerConnection] = {}
         self.partial_size = 0
         self.receive_buffer = memoryview(b"")

@@ -4,11 +4,15 @@ An `Application` gets whole pieces and says how far it got; everything it writes
 one write. A peer that reads too slowly is not read from any more, one that lets even that limit grow is cut off. TLS
 and plain connections share the port: the first byte of a connection tells which it is.
 
+Connections take turns. One that has used up its turn is not read from until the loop has been at the others; what it
+sent and is not served waits here, in order.
+
 Source: NettyRemotingServer, NettyRemotingAbstract, apache/rocketmq remoting/.
 """
 
 import asyncio
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import Final, Protocol, cast
 
 from mqtrail.net.foreign import foreign_greeting
 from mqtrail.net.log import Log
@@ -18,6 +22,8 @@ from mqtrail.net.tls_session import TlsSession, TlsTransport
 from mqtrail.wire import Host, RemotingCommand, RemotingError, cut_frame, decode_command, frame_end
 
 TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; as a frame's it would be a length above 16 MiB
+TURN_S: Final = 0.02  # a connection's requests may hold the loop for so long, and end what they have begun
+TURN_SHORT_S: Final = 0.002  # after a shorter turn it is read from again at once: a loop reads up to 32 pieces in a row
 
 log = Log()
 
@@ -26,6 +32,7 @@ class Port(Protocol):
     """What a connection needs of the port that accepted it."""
 
     config: ServerConfig
+    clock: Callable[[], float]
     port: int
     partial_size: int
     receive_buffer: memoryview
@@ -48,7 +55,8 @@ class Application(Protocol):
         """Serve whole frames of buffer[start:end], write the replies to connection, return where it stopped.
 
         What lies behind that comes again, together with what follows it. Stopping before a whole frame means: let the
-        socket take the replies first. RemotingError: the bytes make no sense, the connection is closed.
+        socket take the replies first, or, where `turn_is_over`, let others have their turn. RemotingError: the bytes
+        make no sense, the connection is closed.
         """
         ...
 
@@ -79,7 +87,9 @@ class ServerConnection(asyncio.BaseProtocol):
         "_server",
         "_tls",
         "_transport",
+        "_turn_end_s",
         "_undecided",
+        "_waits_turn",
         "_write_paused",
         "active",
         "data",
@@ -101,11 +111,13 @@ class ServerConnection(asyncio.BaseProtocol):
         self._write_paused = False
         self._tls: TlsSession | None = None
         self._undecided = server.takes_tls
+        self._turn_end_s = 0.0
+        self._waits_turn = False
         self.id = 0
         self.host = Host("0.0.0.0", 0)
         self.active = True
         self.silent_sweeps = 0
-        self.kept_s = 0.0  # loop time since when whole frames wait here, because the peer does not read; 0: none do
+        self.kept_s = 0.0  # loop time since when whole frames wait here, for the peer to read or for others; 0: none do
         self.data: object = None  # the application's own, for as long as the connection lives
 
     # What applications use
@@ -118,6 +130,10 @@ class ServerConnection(asyncio.BaseProtocol):
     def write_paused(self) -> bool:
         """Whether the peer has more unread bytes than `write_pause_size`."""
         return self._write_paused
+
+    def turn_is_over(self) -> bool:
+        """Whether it is others' turn: an application asks after what may take long, and stops before the next frame."""
+        return self._server.clock() >= self._turn_end_s
 
     def write(self, data: bytes) -> None:
         """Send data, together with everything else that this piece brings; nothing happens on a closed connection."""
@@ -168,11 +184,7 @@ class ServerConnection(asyncio.BaseProtocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         self.active = True
-        if self._transport is None or self._transport.is_closing():
-            return
-        self._transport.resume_reading()
-        if self._partial and self._partial_size >= self._needed:
-            self._serve(self._take_partial())
+        self._go_on()
 
     def received(self, data: bytes) -> None:
         """Serve data and what is left of earlier pieces."""
@@ -189,7 +201,7 @@ class ServerConnection(asyncio.BaseProtocol):
             self._partial.append(data)
             self._partial_size += len(data)
             self._server.partial_size += len(data)
-            if self._partial_size < self._needed or self._write_paused:
+            if self._partial_size < self._needed or self._write_paused or self._waits_turn:
                 limit = self._server.config.partial_size_max
                 if self._server.partial_size > limit:
                     self._refuse(f"unfinished frames of all connections hold more than {limit} bytes")
@@ -240,8 +252,30 @@ class ServerConnection(asyncio.BaseProtocol):
 
     # inside
 
+    def _go_on(self) -> None:
+        """Read and serve again, once the peer has read its replies and others have had their turn."""
+        if self._write_paused or self._waits_turn or self._transport is None or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        if self._partial and self._partial_size >= self._needed:
+            self._serve(self._take_partial())
+
+    def _end_turn(self) -> None:
+        """Read no more until the loop has been at the other connections."""
+        if self._transport is not None and not self._waits_turn:
+            self._waits_turn = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._waits_turn = False
+        self._go_on()
+
     def _serve(self, data: bytes) -> None:
         start, end = 0, len(data)
+        clock = self._server.clock
+        began_s = clock()
+        self._turn_end_s = began_s + TURN_S
         self._receiving = True
         try:
             while True:
@@ -252,7 +286,7 @@ class ServerConnection(asyncio.BaseProtocol):
                     self._keep(data[position:], 4 + int.from_bytes(data[position : position + 4]))
                     break
                 self._flush()
-                if self._write_paused:
+                if self._write_paused or self.turn_is_over():
                     self._keep(data[position:], 0)
                     break
                 start = position
@@ -266,6 +300,8 @@ class ServerConnection(asyncio.BaseProtocol):
             self._flush()
             if self.kept_s and not self._partial:
                 self.kept_s = 0.0
+            if clock() - began_s >= TURN_SHORT_S:
+                self._end_turn()
 
     def _flush(self) -> None:
         outgoing = self._outgoing

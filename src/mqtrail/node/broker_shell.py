@@ -43,7 +43,7 @@ class BrokerShell(Shell):
             if shortest_ms is not None and waited_ms >= shortest_ms:
                 return self._process_late(connection, buffer, start, end, now_ms, waited_ms)
         position, replies, after_offset, sends, handled, stored = self._lane.process(
-            cast(Peer, connection.data), buffer, start, end, now_ms
+            cast(Peer, connection.data), buffer, start, end, now_ms, connection.turn_is_over
         )
         if end - start > LARGE_PIECE_SIZE or handled:
             self._look_at_clock(now_ms)
@@ -104,6 +104,8 @@ class BrokerShell(Shell):
                     break
                 sends = self._fast_failure.refuse(peer, command, waited_ms, end - start)
                 self.write(self.decide(peer, command, now_ms) if sends is None else sends)
+                if connection.turn_is_over():
+                    break
         finally:
             if self._on_stored is not None:
                 self._on_stored()

@@ -54,6 +54,8 @@ class FastDoor:
                 elif not command.is_oneway:
                     remark = f" request type {command.code} not supported: ask the broker's own port, two above"
                     self._shell.write(answer(peer, command, code=RequestCodeNotSupported.code, remark=remark))
+                if connection.turn_is_over():
+                    break
         finally:
             self._shell.look_at_timer()
         return start

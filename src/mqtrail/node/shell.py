@@ -114,6 +114,8 @@ class Shell:
                 if command is None:
                     break
                 self.write(self.decide(cast(Peer, connection.data), command, now_ms))
+                if connection.turn_is_over():
+                    break
         finally:
             self.look_at_timer()
         return start

@@ -177,11 +177,13 @@ class MessageStore(Protocol):
         tags_codes: frozenset[int] | None = None,
         end_offset: int | None = None,
         accepts: Callable[[bytes], bool] | None = None,
+        scan_max: int | None = None,
     ) -> ReadResult:
         """Return records from queue_offset on: at most count_max, at most size_max bytes but at least one.
 
         tags_codes: only entries whose low 32 bits are among them. end_offset: none at or past this physical offset.
         accepts: only records whose properties text it accepts; no record is looked at that tags_codes leave out.
+        scan_max: entries to look at, at most; the store has a bound of its own.
         """
 
     def read_at(self, physical_offset: int) -> bytes:

@@ -7,13 +7,14 @@ Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter, apache/rocketm
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from mqtrail.wire import EXPRESSION_SQL92, EXPRESSION_TAG, SubscriptionData, SubscriptionParseFailed
 
 from .sql import SqlExpression, compile_sql
 
 Accepts = Callable[[bytes], bool]
+NODES_A_READ_MAX: Final = 20_000  # of an expression, times the messages that one read looks at
 
 
 class MessageFilter(Protocol):
@@ -26,6 +27,10 @@ class MessageFilter(Protocol):
     @property
     def accepts(self) -> Accepts | None:
         """The test of a record's properties text, None where the entry decides."""
+
+    @property
+    def scan_max(self) -> int | None:
+        """How many entries one read may look at, None for as many as the store does."""
 
     def matches_code(self, tags_code: int) -> bool:
         """Tell whether an entry may pass."""
@@ -44,6 +49,10 @@ class TagFilter:
 
     @property
     def accepts(self) -> Accepts | None:
+        return None
+
+    @property
+    def scan_max(self) -> int | None:
         return None
 
     def matches_code(self, tags_code: int) -> bool:
@@ -65,6 +74,10 @@ class SqlFilter:
     @property
     def tags_codes(self) -> frozenset[int] | None:
         return None
+
+    @property
+    def scan_max(self) -> int | None:
+        return max(1, NODES_A_READ_MAX // self.expression.size)
 
     def matches_code(self, tags_code: int) -> bool:
         return True

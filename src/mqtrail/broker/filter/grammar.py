@@ -70,6 +70,8 @@ KEYWORDS: Final = {
     )
 }
 EXPRESSION_LENGTH_MAX: Final = 16 * 1024  # characters
+TOKENS_MAX: Final = 1_500  # besides the texts of lists, which cost little: 375 comparisons with OR between them
+_OF_LISTS: Final = ("STRING", "COMMA")
 
 
 def parse(text: str) -> Node:
@@ -80,8 +82,15 @@ def parse(text: str) -> Node:
         )
     parser: Any = _parser().parse_interactive(text)  # untyped in lark
     stopped_at: int | None = None
+    count = 0
     try:
         for token in parser.lexer_thread.lex(parser.parser_state):
+            count += token.type not in _OF_LISTS
+            if count > TOKENS_MAX:
+                raise ExpressionError(
+                    f"found more than {TOKENS_MAX} words, numbers and signs, expected fewer: write IN ('a', 'b') for "
+                    "many comparisons with one property"
+                )
             try:
                 parser.feed_token(token)
             except UnexpectedToken:  # what was read so far may be a whole expression

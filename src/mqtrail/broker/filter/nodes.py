@@ -31,6 +31,7 @@ from .numbers import (
 )
 
 DEPTH_MAX: Final = 200  # nodes above each other; the evaluation is a call a level
+_LONG_DIGITS_MAX: Final = len(str(LONG_MAX))
 DOUBLE_MAX: Final = 1.7976931348623157e308
 DOUBLE_MIN: Final = 4.9e-324  # Java's smallest positive double; 0.0 is below it and so refused
 
@@ -60,12 +61,16 @@ _CONSTANTS: Final = (Kind.CONSTANT, Kind.TRUTH)
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A part of an expression. value: of a constant. name: of a property. tests: of EITHER and BOTH."""
+    """A part of an expression.
+
+    size: nodes it is made of. value: of a constant. name: of a property. tests: of EITHER and BOTH.
+    """
 
     kind: Kind
     evaluate: Evaluate
     text: str
     depth: int = 1
+    size: int = 1
     value: Value = None
     name: bytes = b""
     tests: list[Evaluate] = field(default_factory=list)
@@ -76,7 +81,7 @@ class Node:
 
 
 def _condition(evaluate: Evaluate, text: str, *below: Node) -> Node:
-    return Node(Kind.CONDITION, evaluate, text[:80], _depth(below))
+    return Node(Kind.CONDITION, evaluate, text[:80], _depth(below), _size(below))
 
 
 def _depth(below: tuple[Node, ...]) -> int:
@@ -84,6 +89,10 @@ def _depth(below: tuple[Node, ...]) -> int:
     if depth > DEPTH_MAX:
         raise ExpressionError(f"found an expression nested more than {DEPTH_MAX} deep, expected a flatter one")
     return depth
+
+
+def _size(below: tuple[Node, ...]) -> int:
+    return 1 + sum(node.size for node in below)
 
 
 # Leaves.
@@ -95,9 +104,9 @@ def text_constant(text: str) -> Node:
 
 def whole_constant(image: str) -> Node:
     """A decimal literal, maybe with the suffix L: Integer where it fits, else Long."""
-    number = int(image.rstrip("lL"))
-    if number > LONG_MAX:
-        raise ExpressionError(f"found the number {image}, expected at most {LONG_MAX}")
+    digits = image.rstrip("lL")
+    if len(digits) > _LONG_DIGITS_MAX or (number := int(digits)) > LONG_MAX:
+        raise ExpressionError(f"found the number {image:.40}, expected at most {LONG_MAX}")
     value = number if number <= INTEGER_MAX else Long(number)
     return Node(Kind.CONSTANT, lambda _: value, image, value=value)
 
@@ -105,7 +114,7 @@ def whole_constant(image: str) -> Node:
 def float_constant(image: str) -> Node:
     value = float(image)
     if not DOUBLE_MIN <= value <= DOUBLE_MAX:
-        raise ExpressionError(f"found the number {image}, expected {DOUBLE_MIN} to {DOUBLE_MAX}: write 0 for zero")
+        raise ExpressionError(f"found the number {image:.40}, expected {DOUBLE_MIN} to {DOUBLE_MAX}: write 0 for zero")
     return Node(Kind.CONSTANT, lambda _: value, image, value=value)
 
 
@@ -155,7 +164,7 @@ def negative(node: Node) -> Node:
             return None
         return Long(-value) if isinstance(value, Long) else -value
 
-    return Node(Kind.NUMBER, negate, f"-{node.text}"[:80], _depth((node,)))
+    return Node(Kind.NUMBER, negate, f"-{node.text}"[:80], _depth((node,)), _size((node,)))
 
 
 def as_condition(node: Node) -> Node:
@@ -199,7 +208,9 @@ def either(left: Node, right: Node) -> Node:
                 result = None
         return result
 
-    return Node(Kind.EITHER, evaluate, f"{left.text} OR {right.text}"[:80], _depth((left, right)), tests=tests)
+    below = (left, right)
+    text = f"{left.text} OR {right.text}"[:80]
+    return Node(Kind.EITHER, evaluate, text, _depth(below), _size(below), tests=tests)
 
 
 def both(left: Node, right: Node) -> Node:
@@ -218,13 +229,16 @@ def both(left: Node, right: Node) -> Node:
                 return False
         return result
 
-    return Node(Kind.BOTH, evaluate, f"{left.text} AND {right.text}"[:80], _depth((left, right)), tests=tests)
+    below = (left, right)
+    text = f"{left.text} AND {right.text}"[:80]
+    return Node(Kind.BOTH, evaluate, text, _depth(below), _size(below), tests=tests)
 
 
 def _longer(chain: Node, link: Node) -> Node:
     """Add to a chain. It is changed in place: the parser builds each node into one other, once."""
     chain.tests.append(as_condition(link).evaluate)
     chain.depth = max(chain.depth, _depth((link,)))
+    chain.size += link.size
     return chain
 
 

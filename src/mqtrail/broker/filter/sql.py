@@ -17,12 +17,13 @@ COMPILED_MAX: Final = 1_024  # expressions remembered, broken ones too
 
 
 class SqlExpression:
-    """One expression. `matches` is all there is to it."""
+    """One expression. size: the nodes it is made of, about a microsecond a message each."""
 
-    __slots__ = ("_evaluate", "text")
+    __slots__ = ("_evaluate", "size", "text")
 
-    def __init__(self, text: str, evaluate: Evaluate) -> None:
+    def __init__(self, text: str, evaluate: Evaluate, size: int = 1) -> None:
         self.text = text
+        self.size = size
         self._evaluate = evaluate
 
     def matches(self, properties: bytes) -> bool:
@@ -49,6 +50,7 @@ def _compile(expression: str) -> SqlExpression | str:
     from .grammar import parse  # the parser generator is loaded by the first broker that needs it
 
     try:
-        return SqlExpression(expression, parse(expression).evaluate)
+        node = parse(expression)
+        return SqlExpression(expression, node.evaluate, node.size)
     except ExpressionError as error:
         return str(error)

@@ -1,13 +1,14 @@
 """The SQL92 filters that heartbeats brought, by topic and group: consumerFilter.json.
 
-A pull that names no expression of its own is served by what is kept here. An expression that cannot be compiled is not
-kept, so that its pulls are told. A group without members keeps its filters for a day, for the sake of Apache's file.
+A pull that names no expression of its own is served by what is kept here. An expression is compiled when a pull first
+asks for it, so that a heartbeat, and a start, with many of them costs little. One that cannot be compiled is then
+forgotten, and its pulls are told. A group without members keeps its filters for a day, for the sake of Apache's file.
 
 Source: ConsumerFilterManager, ConsumerFilterData, apache/rocketmq broker/filter/.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -56,14 +57,30 @@ class FilterDocument(Body, frozen=True):
 
 
 class KeptFilter:
-    """A filter with its compiled expression; None where the file had one that this broker cannot compile."""
+    """A filter with its compiled expression; None where this broker cannot compile it."""
 
-    __slots__ = ("data", "expression", "filter")
+    __slots__ = ("_compiled", "data")
 
-    def __init__(self, data: FilterData, expression: SqlExpression | None) -> None:
+    def __init__(self, data: FilterData, before: "KeptFilter | None" = None) -> None:
+        """before: of the same expression."""
         self.data = data
-        self.expression = expression
-        self.filter = None if expression is None else SqlFilter(expression)
+        self._compiled: SqlFilter | Literal[False] | None = (
+            None if before is None else before._compiled
+        )  # None: not yet
+
+    @property
+    def filter(self) -> SqlFilter | None:
+        """The filter, compiled when it is first asked for."""
+        if self._compiled is None:
+            expression = _compiled(self.data)
+            self._compiled = False if expression is None else SqlFilter(expression)
+        return self._compiled or None
+
+    @property
+    def expression(self) -> SqlExpression | None:
+        """The expression, compiled when it is first asked for."""
+        found = self.filter
+        return None if found is None else found.expression
 
 
 class FilterTable:
@@ -79,7 +96,7 @@ class FilterTable:
             for group, data in filters.group_filter_data.items():
                 if not data.is_dead:
                     data = replace(data, dead_time=max(data.born_time, now_ms - DEAD_AT_LOAD_MS))
-                self._put((topic, group), KeptFilter(data, _compiled(data)))
+                self._put((topic, group), KeptFilter(data))
         self._dirty = False
 
     def __len__(self) -> int:
@@ -88,7 +105,10 @@ class FilterTable:
     def get(self, topic: str, group: str) -> KeptFilter | None:
         """Return the group's filter of the topic, None: there is none, or it cannot be compiled."""
         kept = self._kept.get((topic, group)) if self._kept else None
-        return None if kept is None or kept.expression is None else kept
+        if kept is None or kept.filter is not None:
+            return kept
+        self._drop((topic, group))
+        return None
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int) -> None:
         """Take over a heartbeat's subscriptions, where they are newer; filters of topics not named are dead."""
@@ -109,12 +129,12 @@ class FilterTable:
                 return
             if subscription.sub_version == old.data.client_version:
                 if old.data.is_dead:
-                    self._put(key, KeptFilter(replace(old.data, dead_time=0), old.expression))
+                    self._put(key, KeptFilter(replace(old.data, dead_time=0), old))
                 return
             same = (old.data.expression_type, old.data.expression)
             if same == (subscription.expression_type, subscription.sub_string):
                 data = replace(old.data, client_version=subscription.sub_version, dead_time=0)
-                self._put(key, KeptFilter(data, old.expression))
+                self._put(key, KeptFilter(data, old))
                 return
         data = FilterData(
             topic=subscription.topic,
@@ -125,11 +145,7 @@ class FilterTable:
             client_version=subscription.sub_version,
             bloom_filter_data=bloom_places(group, subscription.topic),
         )
-        expression = _compiled(data)
-        if expression is not None:
-            self._put(key, KeptFilter(data, expression))
-        elif old is not None:
-            self._drop(key)
+        self._put(key, KeptFilter(data))
 
     def _put(self, key: tuple[str, str], kept: KeptFilter) -> None:
         self._kept[key] = kept
@@ -152,7 +168,7 @@ class FilterTable:
         for topic in tuple(topics):
             kept = self._kept[topic, group]
             if not kept.data.is_dead:
-                self._put((topic, group), KeptFilter(replace(kept.data, dead_time=now_ms), kept.expression))
+                self._put((topic, group), KeptFilter(replace(kept.data, dead_time=now_ms), kept))
 
     def save(self, now_ms: int) -> None:
         """Forget what is long dead; write the table if it changed since it was last written."""

@@ -42,6 +42,7 @@ from .routes import Record, Route, Routes, SharedProperties, whole_number
 from .signed import SIGNED_HEADERS, Signatures
 
 REPLIES_SIZE_MAX: Final = 1024 * 1024  # bytes of pull replies made in one call: then the socket gets them first
+RECORDS_MAX: Final = 4_096  # records gathered from batches before they are appended
 TIMES_KEPT_MAX: Final = 256
 
 COMMIT_OUTCOME: Final = "8"  # what an end says: MessageSysFlag.TRANSACTION_COMMIT
@@ -110,11 +111,19 @@ class Lane:
         self._sends: list[Send] = []
         self._handled = self._stored = self._ended = False
 
-    def process(self, peer: Peer, buffer: bytes, start: int, end: int, now_ms: int) -> Served:
+    def process(
+        self,
+        peer: Peer,
+        buffer: bytes,
+        start: int,
+        end: int,
+        now_ms: int,
+        turn_is_over: Callable[[], bool] = lambda: False,
+    ) -> Served:
         """Serve the whole frames of buffer[start:end]. RemotingError: the first one makes no sense.
 
         Stops before a frame that is not whole, or that makes no sense and is not the first, or when many replies are
-        to be written first.
+        to be written first, or others are to have their turn. turn_is_over: asked after what may take long.
         """
         trace = self._broker.trace
         due_ms = None if trace is None else trace.next_due_ms()
@@ -244,6 +253,8 @@ class Lane:
                         unique_id, waits, count = taken
                         waiting.append((route, unique_id, opaque, count, waits, position, stop, None))
                         position = stop
+                        if len(records) >= RECORDS_MAX:
+                            break
                         continue
             elif kind == 3:
                 if waiting:
@@ -254,7 +265,7 @@ class Lane:
                     pulled_size += pulled[0]
                     self._after_offset = max(self._after_offset, pulled[1])
                     position = stop
-                    if pulled_size > REPLIES_SIZE_MAX:
+                    if pulled_size > REPLIES_SIZE_MAX or turn_is_over():
                         break
                     continue
             # Everything else.
@@ -269,6 +280,8 @@ class Lane:
                 self._look_at_settings()
                 body_size_max, is_open = self._body_size_max, now_ms >= self._open_ms
             position = stop
+            if turn_is_over():
+                break
         if waiting:
             self._commit(records, waiting, peer, buffer, now_ms)
         moved = self._handled or (trace is not None and trace.next_due_ms() != due_ms)

@@ -91,6 +91,7 @@ class LanePulls:
             max(1, min(config.pull_size_max, size_max or config.pull_size_max)),
             None if wanted is None else wanted.tags_codes,
             accepts=None if wanted is None else wanted.accepts,
+            scan_max=None if wanted is None else wanted.scan_max,
         )
         if not found.records:
             return None

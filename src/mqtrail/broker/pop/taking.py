@@ -128,6 +128,7 @@ class Taking:
             self._size_left,
             None if wanted is None else wanted.tags_codes,
             accepts=None if wanted is None else wanted.accepts,
+            scan_max=None if wanted is None else wanted.scan_max,
         )
 
     def _keep(self, topic: str, queue_id: int, start: int, found: ReadResult) -> None:

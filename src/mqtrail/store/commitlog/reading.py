@@ -39,6 +39,7 @@ class Reader:
         tags_codes: frozenset[int] | None = None,
         end_offset: int | None = None,
         accepts: Callable[[bytes], bool] | None = None,
+        scan_max: int | None = None,
     ) -> ReadResult:
         """Return records from queue_offset on; see the contract."""
         queue = self._queues.get((topic, queue_id))
@@ -54,7 +55,8 @@ class Reader:
         if queue_offset >= end:
             status = GetStatus.OFFSET_OVERFLOW_ONE if queue_offset == end else GetStatus.OFFSET_OVERFLOW_BADLY
             return ReadResult(status, (), end, first, end)
-        scan_max = max(SCAN_SIZE_MIN // QUEUE_ENTRY_SIZE, count_max)
+        scanned = max(SCAN_SIZE_MIN // QUEUE_ENTRY_SIZE, count_max)
+        scan_max = scanned if scan_max is None else min(scanned, scan_max)
         entries = queue.entries(queue_offset, min(scan_max, end - queue_offset))
         if not entries:
             return ReadResult(GetStatus.OFFSET_FOUND_NULL, (), queue_offset, first, end)

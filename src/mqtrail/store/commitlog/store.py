@@ -319,9 +319,12 @@ class CommitLogStore:
         tags_codes: frozenset[int] | None = None,
         end_offset: int | None = None,
         accepts: Callable[[bytes], bool] | None = None,
+        scan_max: int | None = None,
     ) -> ReadResult:
         """Return records from queue_offset on; see the contract."""
-        return self._reader.read(topic, queue_id, queue_offset, count_max, size_max, tags_codes, end_offset, accepts)
+        return self._reader.read(
+            topic, queue_id, queue_offset, count_max, size_max, tags_codes, end_offset, accepts, scan_max
+        )
 
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound when none does."""
