@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mqtrail.broker.lane import Lane
 from mqtrail.wire import (
+    HEADER_SIZE_MAX,
     BatchItem,
     ConsumerData,
     Frame,
@@ -35,6 +36,7 @@ from mqtrail.wire import (
     encode_frame,
     frame_end,
 )
+from mqtrail.wire.command import _encode_binary, _encode_json
 
 from .helpers import OTHER, PEER, Bench
 
@@ -338,6 +340,29 @@ def test_damaged_headers_are_read_alike(frame: bytes, place: int, value: int) ->
     twins = Twins()
     twins.feed(bytes(damaged))
     twins.check()
+
+
+@pytest.mark.parametrize("serialize", SerializeType)
+def test_a_header_above_its_bound_is_refused_alike(serialize: SerializeType) -> None:
+    """A good send, and one whose header is one byte too long: the connection ends there. One byte less is served."""
+    properties = "UNIQ_KEY\x01" + "0" * 32 + "\x02"
+    ext = {"a": "PG", "b": "orders", "c": "T", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": properties}
+    good = encode_command(RemotingCommand(310, ext, b"good", serialize=serialize))
+    for excess in (0, 1):
+        size = HEADER_SIZE_MAX + excess
+        padded = ext | {"c": "T" * (1 + size - int.from_bytes(good[5:8]))}
+        header = _header_of(RemotingCommand(310, padded, b"long", serialize=serialize))
+        assert len(header) == size
+        frame = (4 + size + 4).to_bytes(4) + bytes((serialize,)) + size.to_bytes(3) + header + b"long"
+        twins = Twins()
+        twins.feed(good + frame + good)
+        assert twins.refused == [bool(excess)] * 2
+        assert len(twins.written[0]) == 1 if excess else 3
+        twins.check()
+
+
+def _header_of(command: RemotingCommand) -> bytes:
+    return _encode_json(command) if command.serialize == SerializeType.JSON else _encode_binary(command)
 
 
 @settings(max_examples=100, deadline=None)

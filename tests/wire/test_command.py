@@ -163,6 +163,47 @@ def test_unreadable_json_headers_end_the_connection(header: str) -> None:
         read(header)
 
 
+def test_a_header_knows_no_references() -> None:
+    """{"$ref": …} is a value like any other there: nothing is looked up."""
+    header = '{"code":1,"extFields":{"a":"x","b":{"$ref":"$.extFields.a"},"c":["",{"$ref":"$"}],"d":{{"e":1}:2}}}'
+    assert read(header).ext == {
+        "a": "x",
+        "b": '{"$ref":"$.extFields.a"}',
+        "c": '["",{"$ref":"$"}]',
+        "d": '{{"e":1}:2}',
+    }
+
+
+def test_a_header_has_so_many_fields() -> None:
+    """Read strictly, leniently and as binary alike."""
+    for count in (1_000, 1_001):
+        ext = {f"f{number}": "v" for number in range(count)}
+        strict = frame_of(encode_command(RemotingCommand(11, ext)))
+        lenient = Frame(0, strict.header.replace(b'"code"', b"code"), b"")
+        binary = frame_of(encode_command(RemotingCommand(11, ext, serialize=SerializeType.ROCKETMQ)))
+        for frame in (strict, lenient, binary):
+            if count == 1_000:
+                assert decode_command(frame).ext == ext
+            else:
+                with pytest.raises(RemotingError, match="more than 1000 ext fields"):
+                    decode_command(frame)
+
+
+@pytest.mark.parametrize("header", ['{"extFields":{"a":[' + "1," * 20_000 + "1]}}", "{a:'" + "\\v" * 20_000 + "'}"])
+def test_a_lenient_header_has_so_many_values(header: str) -> None:
+    """What the slow reader takes is bounded by a count, not by the header's size."""
+    with pytest.raises(RemotingError, match="at most 10000"):
+        read(header)
+
+
+def test_large_properties_fit_a_header() -> None:
+    """32 767 bytes, each of which JSON has to escape, and a C++ client's header with as many commas."""
+    properties = "\x01" * 32_767
+    assert frame_of(encode_command(RemotingCommand(310, {"i": properties}))) is not None
+    assert decode_command(frame_of(encode_command(RemotingCommand(310, {"i": properties})))).ext["i"] == properties
+    assert read('{"extFields":{"e":1,"i":"' + "," * 32_767 + '"}}').ext["i"] == "," * 32_767
+
+
 @given(st.sampled_from([0, 1]), st.binary(max_size=60))
 def test_garbage_gives_remoting_errors_alone(serialize: int, header: bytes) -> None:
     """Whatever stands in a header: a command or a RemotingError."""
@@ -204,3 +245,9 @@ def test_reply_to_answers_its_request() -> None:
     assert reply == RemotingCommand(19, {"minOffset": "0"}, remark="OFFSET_OVERFLOW_ONE", opaque=42, flag=FLAG_RESPONSE)
     assert (reply.is_response, reply.is_oneway, request.is_response) == (True, False, False)
     assert str(reply) == "reply code=19 opaque=42 ext=1 body=0B remark='OFFSET_OVERFLOW_ONE'"
+
+
+def test_a_long_remark_is_cut() -> None:
+    """It may quote what the peer sent; escaped six times it would not fit a header."""
+    reply = RemotingCommand.reply_to(RemotingCommand(11), 1, "\x01" * 300_000)
+    assert len(decode_command(frame_of(encode_command(reply))).remark or "") == 4_001

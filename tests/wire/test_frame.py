@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtrail.wire import FRAME_SIZE_MAX, Frame, FrameDecoder, RemotingError, encode_frame, frame_end
+from mqtrail.wire import FRAME_SIZE_MAX, HEADER_SIZE_MAX, Frame, FrameDecoder, RemotingError, encode_frame, frame_end
 
 frames = st.builds(Frame, st.sampled_from([0, 1]), st.binary(max_size=40), st.binary(max_size=80))
 
@@ -67,6 +67,8 @@ def test_garbage_is_no_more_than_refused(data: bytes) -> None:
         (struct.pack(">I", 0x80000000), "frame length"),
         (struct.pack(">II", 10, 7), "header of 7 bytes"),
         (struct.pack(">II", 10, 2 << 24 | 4), "serialize type 2"),
+        (struct.pack(">II", 1 << 20, HEADER_SIZE_MAX + 1), "header of 262145 bytes"),
+        (struct.pack(">II", 1 << 20, 1 << 24 | HEADER_SIZE_MAX + 1), "header of 262145 bytes"),
     ],
 )
 def test_nonsense_is_refused_at_once(head: bytes, what: str) -> None:
@@ -84,6 +86,14 @@ def test_largest_frame_passes_and_a_byte_more_does_not() -> None:
     assert decode_all([encode_frame(largest)]) == [largest]
     with pytest.raises(RemotingError, match="too long to send"):
         encode_frame(Frame(0, b"", bytes(FRAME_SIZE_MAX - 7)))
+
+
+def test_largest_header_passes_and_a_byte_more_does_not() -> None:
+    """A header is parsed before anyone is known, so it is small beside the frame."""
+    largest = Frame(0, bytes(HEADER_SIZE_MAX), b"body")
+    assert decode_all([encode_frame(largest)]) == [largest]
+    with pytest.raises(RemotingError, match="too long to send"):
+        encode_frame(Frame(0, bytes(HEADER_SIZE_MAX + 1), b"body"))
 
 
 def test_frame_end_looks_at_no_more_than_its_range() -> None:

@@ -1,5 +1,6 @@
 """Ids and hashes: the references' vectors, months and clocks, round trips."""
 
+import struct
 from datetime import datetime
 
 import pytest
@@ -149,3 +150,14 @@ def test_hashes_without_an_absolute_value() -> None:
     text = "polygenelubricants"  # known for its hash of -2**31
     assert java_string_hash(text) == -0x80000000
     assert index_key_hash("T", "k") == abs(java_string_hash("T#k"))
+
+
+@pytest.mark.parametrize("length", [0, 1, 1_023, 1_024, 1_025, 5_000])
+def test_long_texts_are_hashed_in_pieces(length: int) -> None:
+    """Java's rule unit by unit, whatever the length; nothing is kept of a long text."""
+    text = "aé\U0001f600b" * (length // 5 + 1)
+    expected = 0
+    for unit in struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be")):
+        expected = (31 * expected + unit) & 0xFFFFFFFF
+    assert java_string_hash(text) & 0xFFFFFFFF == expected
+    assert tags_code(text) == java_string_hash(text)

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtrail.wire import BodyError, ObjectKey, dumps, dumps_fastjson, loads
+from mqtrail.wire import (
+    BodyError,
+    ConsumerOffsetTable,
+    DataVersion,
+    ObjectKey,
+    dumps,
+    dumps_fastjson,
+    loads,
+    loads_file,
+)
+from mqtrail.wire.json_body import NODES_MAX, nodes_of_references
 
 from .conftest import RecordedFrame
 
@@ -118,6 +128,133 @@ def test_nearly_json_gives_body_errors_alone(text: str) -> None:
     """Texts made of JSON's own characters find the corners that random ones miss."""
     with contextlib.suppress(BodyError):
         loads(text)
+
+
+def doubled(levels: int) -> str:
+    """A text whose references stand for 2 ** levels values."""
+    names = [f'"a{level}":[{{"$ref":"$.a{level - 1}"}},{{"$ref":"$.a{level - 1}"}}]' for level in range(1, levels)]
+    return '{"a0":["x","x"],' + ",".join(names) + "}"
+
+
+def expanded(value: Any) -> int:
+    """Values and names of value, as whoever walks over it meets them."""
+    if isinstance(value, dict):
+        return 1 + len(value) + sum(map(expanded, value.values()))
+    return 1 + sum(map(expanded, value)) if isinstance(value, list) else 1
+
+
+@pytest.mark.parametrize("levels", [12, 20, 60])
+@pytest.mark.parametrize("dialect", [False, True])
+def test_references_stand_for_no_more_than_the_text_may_have(levels: int, dialect: bool) -> None:
+    """A text of 1 KB that stands for billions of values is refused before anyone walks over them."""
+    text = doubled(levels).replace('"a0":', "a0:", int(dialect))
+    with pytest.raises(BodyError, match=r"\$ref"):
+        loads(text.encode())
+
+
+def test_references_of_real_bodies_are_read() -> None:
+    """One subscription that 1 000 groups share: what it stands for grows with the text."""
+    shared = {"topic": "T", "subString": "*", "tagsSet": ["a", "b"], "codeSet": [1, 2], "subVersion": 1}
+    groups = [{"groupName": "g0", "subscriptionDataSet": [shared]}]
+    groups += [
+        {"groupName": f"g{number}", "subscriptionDataSet": [{"$ref": "$.consumerDataSet[0].subscriptionDataSet[0]"}]}
+        for number in range(1, 1_000)
+    ]
+    text = json.dumps({"consumerDataSet": groups}).encode()
+    value = loads(text)
+    assert [group["subscriptionDataSet"] for group in value["consumerDataSet"]] == [[shared]] * 1_000
+    assert expanded(value) < nodes_of_references(len(text))
+
+
+def test_a_long_text_counts_as_many_values() -> None:
+    """Who encodes the value again writes a shared text once for each reference."""
+    references = ",".join(['{"$ref":"$.x"}'] * 1_000)
+    assert len(loads(f'{{"x":"{"y" * 60}","b":[{references}]}}')["b"]) == 1_000
+    with pytest.raises(BodyError, match=r"\$ref"):
+        loads(f'{{"x":"{"y" * 100_000}","b":[{references}]}}')
+
+
+def test_following_references_is_counted() -> None:
+    """Many references to one with a long path cost as many steps as that path has."""
+    path = "$" + ".y" * 60
+    value: dict[str, Any] = {"z": {"w": 1}, "r": {"$ref": path + ".z"}}
+    for _ in range(60):
+        value = {"y": value}
+    few = {"b": [{"$ref": path + ".r"}, {"$ref": "$.b[0]"}, {"$ref": path + ".nowhere"}], **value}
+    assert loads(json.dumps(few))["b"] == [{"w": 1}, {"w": 1}, None]
+    many = {"b": [{"$ref": "$.x"}] * 10_000, "x": {"$ref": path + ".r"}, **value}
+    with pytest.raises(BodyError, match=r"\$ref"):
+        loads(json.dumps(many))
+    assert loads(json.dumps({"a": 1, "b": {"$ref": "$" + ".a" * 600}})) == {"a": 1, "b": None}  # no such depth
+
+
+def test_a_long_chain_of_references_is_too_deep() -> None:
+    """Not a RecursionError."""
+    members = {f"a{number}": {"x": {"$ref": f"$.a{number + 1}"}} for number in range(20_000)}
+    with pytest.raises(BodyError, match="deeper"):
+        loads(json.dumps(members))
+
+
+@pytest.mark.parametrize("text", ["[" * 900 + "]" * 900, '{"a":' * 900 + "1" + "}" * 900])
+def test_strict_json_nests_no_deeper_than_the_dialect(text: str) -> None:
+    """The strict decoder takes about a thousand levels, at which whoever walks over them fails."""
+    with pytest.raises(BodyError, match="deeper"):
+        loads(text.encode())
+    with pytest.raises(BodyError, match="deeper"):
+        DataVersion.decode(('{"x":' + text + "}").encode())
+
+
+@pytest.mark.parametrize(
+    "text", ["{0:[" + "1," * 100 + "1]}", '{"0":[' + "1," * 100 + "1]}", "['" + "\\v" * 110 + "']"]
+)
+def test_values_are_counted(text: str) -> None:
+    """As the dialect and as strict JSON, escapes of the dialect's as well."""
+    loads(text, nodes_max=120)
+    for data in (text, text.encode()):
+        with pytest.raises(BodyError, match="at most 100"):
+            loads(data, nodes_max=100)
+
+
+def test_commas_in_a_text_are_no_values() -> None:
+    """Only values count, however many commas the text has."""
+    assert loads(b'{"a":"' + b"," * 1_000 + b'"}', nodes_max=10) == {"a": "," * 1_000}
+    assert loads(b"[1" + b"," * 1_000_000 + b"2]", nodes_max=10) == [1, 2]
+
+
+def test_a_file_is_read_however_large() -> None:
+    """A broker's own table has no sender."""
+    text = json.dumps(list(range(NODES_MAX + 1))).encode()
+    with pytest.raises(BodyError, match="at most"):
+        loads(text)
+    assert len(loads_file(text)) == NODES_MAX + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{1:2,'1':'a'}:3}",  # names that are one text
+        "{" * 30 + "a:'\\''" + "}:1}" * 29,  # a name within a name doubles with each level
+        "{99999999999999999999:1}",  # larger integers can be made to share one hash
+        "{a:1e999}",
+        "{a:NaN}",
+        "[Infinity]",
+    ],
+)
+def test_names_and_numbers_that_nobody_writes(text: str) -> None:
+    """A BodyError or a small value; no other exception, nothing that grows."""
+    with contextlib.suppress(BodyError):
+        assert len(repr(loads(text))) < 200
+
+
+@pytest.mark.parametrize("digits", ["9" * 19, "-" + "9" * 30, "9" * 4_000, "9" * 5_000])
+def test_numbers_beyond_javas_long_fit_no_body(digits: str) -> None:
+    """As numbers, as texts, and as names: a struct could not be packed of them."""
+    for text in (f'{{"counter":{digits}}}', f'{{"counter":"{digits}"}}'):
+        with pytest.raises(BodyError):
+            DataVersion.decode(text)
+    for text in (f'{{"offsetTable":{{"t":{{"{digits}":1}}}}}}', f"{{offsetTable:{{t:{{{digits}:1}}}}}}"):
+        with pytest.raises(BodyError):
+            ConsumerOffsetTable.decode(text)
 
 
 def test_members_are_alphabetical_and_tight() -> None:

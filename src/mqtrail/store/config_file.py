@@ -10,7 +10,7 @@ from typing import Any
 
 from mqtrail.store.base import StoreError
 from mqtrail.store.disk import Disk
-from mqtrail.wire import BodyError, dumps_fastjson, loads
+from mqtrail.wire import BodyError, dumps_fastjson, loads_file
 
 FOLDER = "config"
 
@@ -33,7 +33,7 @@ class ConfigFileStore:
             if not data:
                 continue
             try:
-                document = loads(data)
+                document = loads_file(data)
             except (BodyError, ValueError) as error:
                 failures.append(f"{path}: {error}")
                 continue
@@ -59,6 +59,6 @@ class ConfigFileStore:
 
 def _is_document(data: bytes) -> bool:
     try:
-        return isinstance(loads(data), dict)
+        return isinstance(loads_file(data), dict)
     except (BodyError, ValueError):
         return False

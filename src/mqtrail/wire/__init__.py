@@ -284,6 +284,7 @@ from .json_body import (
     dumps,
     dumps_fastjson,
     loads,
+    loads_file,
 )
 from .operator_bodies import (
     ColdDataInfo,
@@ -649,7 +650,8 @@ __all__ = [
     "encode_frame", "encode_message_offsets", "encode_order_counts", "encode_properties", "encode_record",
     "encode_record_text", "encode_start_offsets", "encode_trace", "find_property", "frame_end", "group_of",
     "index_key_hash", "is_pop_retry_v2", "is_signed_with", "is_system_group", "is_system_topic", "iter_trace",
-    "java_string_hash", "layout_for", "loads", "marker_of", "message_of", "offset_msg_id", "parse_delay_levels",
+    "java_string_hash", "layout_for", "loads", "loads_file", "marker_of", "message_of", "offset_msg_id",
+    "parse_delay_levels",
     "parse_offset_msg_id", "pop_retry_topic", "pop_topic_of", "properties_text", "queue_key", "queue_members",
     "queue_of", "queue_of_key", "queue_table", "read_queue_table", "refusal_for", "retry_topic", "revive_topic", "sign",
     "signature_of", "signed_content", "split_records", "tags_code", "topic_length", "topic_of_marker", "trace_keys",

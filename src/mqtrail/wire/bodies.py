@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from .body import Body, convert, queue_members, queue_of
+from .body import Body, Long, convert, queue_members, queue_of
 from .compression import DECOMPRESSED_SIZE_MAX
 from .configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 from .errors import BodyError
@@ -138,7 +138,7 @@ class SubscriptionGroupTable(Body, frozen=True):
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(default_factory=dict)
     data_version: DataVersion = DataVersion()
-    forbidden_table: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    forbidden_table: dict[str, dict[str, Long]] = msgspec.field(default_factory=dict)
 
 
 class LockBatchBody(Body, frozen=True):
@@ -189,22 +189,22 @@ def _queues(items: object) -> tuple[MessageQueue, ...]:
 class ConsumerOffsetTable(Body, frozen=True):
     """Reply to 43 and consumerOffset.json: "topic@group" to queue id to the offset consumed next."""
 
-    offset_table: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
+    offset_table: dict[str, dict[Long, Long]] = msgspec.field(default_factory=dict)
     data_version: DataVersion | None = None
 
 
 class DelayOffsetTable(Body, frozen=True):
     """Reply to 45 and delayOffset.json: delay level to the offset delivered next."""
 
-    offset_table: dict[int, int] = msgspec.field(default_factory=dict)
+    offset_table: dict[Long, Long] = msgspec.field(default_factory=dict)
     data_version: DataVersion | None = None
 
 
 class TimerMetric(Body, frozen=True):
     """How many messages of one topic wait in the timer, and when that last changed (ms)."""
 
-    count: int = 0
-    time_stamp: int = 0
+    count: Long = 0
+    time_stamp: Long = 0
 
 
 class TimerMetrics(Body, frozen=True):

@@ -7,13 +7,16 @@ Source: RemotingSerializable and its subclasses, apache/rocketmq remoting/; json
 """
 
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
 
 from .errors import BodyError
 from .json_body import ObjectKey, dumps, dumps_fastjson, loads
 from .values import MessageQueue
+
+Long = Annotated[int, msgspec.Meta(ge=-0x8000000000000000, le=0x7FFFFFFFFFFFFFFF)]
+"""The numbers of bodies: Java's long. A JSON text may have thousands of digits, which nobody could store or send on."""
 
 Value = TypeVar("Value")
 
@@ -46,7 +49,9 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def convert(value: object, kind: type[Value]) -> Value:
-    """Return plain JSON values as kind, numbers from text too. BodyError: they do not fit."""
+    """Return plain JSON values as kind, numbers from text too; int means Long. BodyError: they do not fit."""
+    if kind is int:
+        kind = cast(type[Value], Long)
     try:
         return msgspec.convert(value, kind, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -54,6 +59,7 @@ def convert(value: object, kind: type[Value]) -> Value:
 
 
 def _without_none(value: object) -> object:
+    """Return value without what is null. It recurses as deep as loads lets values nest."""
     if isinstance(value, Mapping):
         return {key: _without_none(member) for key, member in value.items() if member is not None}
     if isinstance(value, list | tuple):
@@ -102,4 +108,4 @@ def queue_table(table: Mapping[MessageQueue, Any]) -> dict[ObjectKey, Any]:
 class _Queue(Body, frozen=True):
     topic: str
     broker_name: str = ""
-    queue_id: int = 0
+    queue_id: Long = 0

@@ -13,6 +13,9 @@ ROCKETMQ header: fixed fields, then the remark and the ext fields, each behind i
 We write strictly and read as leniently as Java does: missing members, numbers and booleans where strings belong,
 strings where numbers belong, bare member names, unknown members, a language by number or unknown.
 
+Headers are read before a peer is authenticated, so they are small (HEADER_SIZE_MAX, EXT_FIELDS_MAX, HEADER_NODES_MAX).
+fastjson's references ({"$ref": …}) mean nothing in them.
+
 Source: RemotingCommand, RocketMQSerializable, RemotingSerializable, apache/rocketmq remoting/.
 """
 
@@ -26,10 +29,13 @@ import msgspec
 from .codes import FLAG_ONEWAY, FLAG_RESPONSE, MQ_VERSION, LanguageCode, SerializeType
 from .errors import BodyError, RemotingError
 from .frame import Frame, encode_frame
-from .json_body import loads
+from .json_body import ObjectKey, dumps_fastjson, loads
 
 LANGUAGE: Final = "PYTHON"
 
+EXT_FIELDS_MAX: Final = 1_000  # ext fields of one header; Apache's largest has fewer than 40
+HEADER_NODES_MAX: Final = 10_000  # values and names of a JSON header that only the lenient reader takes
+REMARK_LENGTH_MAX: Final = 4_000  # characters of a reply's remark; it may quote what the peer sent
 _BINARY_HEAD = struct.Struct(
     ">h"  # code: requests above 32767 (POP) do not fit and must be JSON
     "b"  # language: LanguageCode
@@ -81,7 +87,12 @@ class RemotingCommand:
         ext: dict[str, str] | None = None,
         body: bytes = b"",
     ) -> Self:
-        """Return the answer to request: its opaque, bit 0 of the flag set; in JSON whatever request was, as 5.3.3."""
+        """Return the answer to request: its opaque, bit 0 of the flag set; in JSON whatever request was, as 5.3.3.
+
+        A remark above REMARK_LENGTH_MAX characters is cut.
+        """
+        if remark is not None and len(remark) > REMARK_LENGTH_MAX:
+            remark = remark[:REMARK_LENGTH_MAX] + "…"
         return cls(code, {} if ext is None else ext, body, remark, request.opaque, FLAG_RESPONSE)
 
     def __str__(self) -> str:
@@ -160,6 +171,8 @@ def _decode_json(frame: Frame) -> RemotingCommand:
         header = _decode_header(frame.header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _decode_json_lenient(frame)
+    if header.extFields and len(header.extFields) > EXT_FIELDS_MAX:
+        raise _too_many_fields()
     return RemotingCommand(
         header.code,
         header.extFields or {},
@@ -176,7 +189,7 @@ def _decode_json(frame: Frame) -> RemotingCommand:
 
 def _decode_json_lenient(frame: Frame) -> RemotingCommand:
     try:
-        header = loads(frame.header)
+        header = loads(frame.header, nodes_max=HEADER_NODES_MAX, with_references=False)
     except BodyError as error:
         raise RemotingError(f"found a JSON header that cannot be read: {error}") from error
     if not isinstance(header, dict):
@@ -184,13 +197,15 @@ def _decode_json_lenient(frame: Frame) -> RemotingCommand:
     ext = header.get("extFields")
     if ext is not None and not isinstance(ext, dict):
         raise RemotingError(f"found extFields that is a {type(ext).__name__}, expected an object")
+    if ext and len(ext) > EXT_FIELDS_MAX:
+        raise _too_many_fields()
     language = header.get("language", "JAVA")
     if isinstance(language, int):
         language = _LANGUAGE_NAMES.get(language, "")
     remark = header.get("remark")
     return RemotingCommand(
         _int_member(header, "code"),
-        {str(name): _text(value) for name, value in ext.items() if value is not None} if ext else {},
+        {_text(name): _text(value) for name, value in ext.items() if value is not None} if ext else {},
         frame.body,
         None if remark is None else _text(remark),
         _int_member(header, "opaque"),
@@ -222,7 +237,13 @@ def _text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    return msgspec.json.encode(value).decode()
+    if isinstance(value, ObjectKey):
+        value = value.members()
+    return dumps_fastjson(value).decode()
+
+
+def _too_many_fields() -> RemotingError:
+    return RemotingError(f"found a header with more than {EXT_FIELDS_MAX} ext fields, expected at most so many")
 
 
 def _encode_binary(command: RemotingCommand) -> bytes:
@@ -286,5 +307,7 @@ def _decode_ext(header: bytes, position: int, end: int) -> dict[str, str]:
             raise RemotingError(f"found an ext value of {value_size} bytes at {value_start}, expected it to fit")
         name = str(header[position + 2 : value_start - 4], "utf-8", "replace")
         ext[name] = str(header[value_start:value_end], "utf-8", "replace")
+        if len(ext) > EXT_FIELDS_MAX:
+            raise _too_many_fields()
         position = value_end
     return ext

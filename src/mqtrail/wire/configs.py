@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .body import Body
+from .body import Body, Long
 from .codes import Perm
 
 IMPLEMENTATION_KEY: Final = "implementation"
@@ -20,20 +20,20 @@ IMPLEMENTATION: Final = "mqtrail"
 class DataVersion(Body, frozen=True):
     """Tells two states of a table apart. timestamp: epoch ms of the last change. counter: changes so far."""
 
-    timestamp: int = 0
-    counter: int = 0
-    state_version: int = 0
+    timestamp: Long = 0
+    counter: Long = 0
+    state_version: Long = 0
 
 
 class TopicConfig(Body, frozen=True):
     """A topic on one broker. perm: bits of Perm. order: queues are fixed for ordered messages."""
 
     topic: str = msgspec.field(name="topicName", default="")
-    read_queue_nums: int = 8
-    write_queue_nums: int = 8
-    perm: int = Perm.READ | Perm.WRITE
+    read_queue_nums: Long = 8
+    write_queue_nums: Long = 8
+    perm: Long = Perm.READ | Perm.WRITE
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Long = 0
     order: bool = False
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -49,12 +49,12 @@ class SubscriptionGroupConfig(Body, frozen=True):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
+    retry_queue_nums: Long = 1
+    retry_max_times: Long = 16
     group_retry_policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "CUSTOMIZED"})
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
+    broker_id: Long = 0
+    which_broker_when_consume_slowly: Long = 1
     notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int = 0
-    consume_timeout_minute: int = 15
+    group_sys_flag: Long = 0
+    consume_timeout_minute: Long = 15
     attributes: dict[str, str] = msgspec.field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from .body import Body, convert, queue_table, read_queue_table
+from .body import Body, Long, convert, queue_table, read_queue_table
 from .heartbeat import SubscriptionData
 from .values import MessageQueue
 
@@ -18,9 +18,9 @@ from .values import MessageQueue
 class TopicOffset(Body, frozen=True):
     """A queue's range [min_offset, max_offset) and when it was last written, epoch ms."""
 
-    min_offset: int = 0
-    max_offset: int = 0
-    last_update_timestamp: int = 0
+    min_offset: Long = 0
+    max_offset: Long = 0
+    last_update_timestamp: Long = 0
 
 
 class TopicStatsTable(Body, frozen=True):
@@ -42,10 +42,10 @@ class TopicStatsTable(Body, frozen=True):
 class OffsetWrapper(Body, frozen=True):
     """A group on a queue. broker_offset: the queue's end. last_timestamp: store time of the last consumed, ms."""
 
-    broker_offset: int = 0
-    consumer_offset: int = 0
-    pull_offset: int | None = None
-    last_timestamp: int = 0
+    broker_offset: Long = 0
+    consumer_offset: Long = 0
+    pull_offset: Long | None = None
+    last_timestamp: Long = 0
 
 
 class ConsumeStats(Body, frozen=True):
@@ -69,8 +69,8 @@ class BrokerConsumeStats(Body, frozen=True):
 
     consume_stats: dict[str, tuple[ConsumeStats, ...]] = msgspec.field(default_factory=dict)
     broker_addr: str = ""
-    total_diff: int = 0
-    total_inflight_diff: int | None = None
+    total_diff: Long = 0
+    total_inflight_diff: Long | None = None
 
     def members(self) -> dict[str, Any]:
         groups = [{group: [stat.members() for stat in stats]} for group, stats in self.consume_stats.items()]
@@ -97,7 +97,7 @@ class BrokerConsumeStats(Body, frozen=True):
 class QueueOffsets(Body, frozen=True):
     """Reply to 222 and the body of 220: an offset for each queue."""
 
-    offset_table: dict[MessageQueue, int] = msgspec.field(default_factory=dict)
+    offset_table: dict[MessageQueue, Long] = msgspec.field(default_factory=dict)
 
     def members(self) -> dict[str, Any]:
         return {"offsetTable": queue_table(self.offset_table)}
@@ -123,8 +123,8 @@ class QueueOffsets(Body, frozen=True):
 class _QueueOffset(Body, frozen=True):
     topic: str
     broker_name: str
-    queue_id: int
-    offset: int
+    queue_id: Long
+    offset: Long
 
 
 class _QueueOffsetList(Body, frozen=True):
@@ -134,8 +134,8 @@ class _QueueOffsetList(Body, frozen=True):
 class ConsumerStatus(Body, frozen=True):
     """Reply to 221 (a client's own offsets) and 223 (those of each client of the group)."""
 
-    message_queue_table: dict[MessageQueue, int] = msgspec.field(default_factory=dict)
-    consumer_table: dict[str, dict[MessageQueue, int]] = msgspec.field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, Long] = msgspec.field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, Long]] = msgspec.field(default_factory=dict)
 
     def members(self) -> dict[str, Any]:
         return {
@@ -158,7 +158,7 @@ class ClientConnection(Body, frozen=True):
     client_id: str = ""
     client_addr: str = ""
     language: str | None = None
-    version: int = 0
+    version: Long = 0
 
 
 class ConsumerConnections(Body, frozen=True):
@@ -183,8 +183,8 @@ class ProducerInfo(Body, frozen=True):
     client_id: str = ""
     remote_ip: str = msgspec.field(name="remoteIP", default="")
     language: str | None = None
-    version: int = 0
-    last_update_timestamp: int = 0
+    version: Long = 0
+    last_update_timestamp: Long = 0
 
 
 class ProducerTable(Body, frozen=True):
@@ -196,28 +196,28 @@ class ProducerTable(Body, frozen=True):
 class ProcessQueueInfo(Body, frozen=True):
     """A queue as its consumer holds it. Timestamps are epoch ms; "droped" is spelled so."""
 
-    commit_offset: int = 0
-    cached_msg_min_offset: int = 0
-    cached_msg_max_offset: int = 0
-    cached_msg_count: int = 0
-    cached_msg_size_in_mib: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
-    transaction_msg_min_offset: int = 0
-    transaction_msg_max_offset: int = 0
-    transaction_msg_count: int = 0
+    commit_offset: Long = 0
+    cached_msg_min_offset: Long = 0
+    cached_msg_max_offset: Long = 0
+    cached_msg_count: Long = 0
+    cached_msg_size_in_mib: Long = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: Long = 0
+    transaction_msg_max_offset: Long = 0
+    transaction_msg_count: Long = 0
     locked: bool = False
-    try_unlock_times: int = 0
-    last_lock_timestamp: int = 0
+    try_unlock_times: Long = 0
+    last_lock_timestamp: Long = 0
     droped: bool = False
-    last_pull_timestamp: int = 0
-    last_consume_timestamp: int = 0
+    last_pull_timestamp: Long = 0
+    last_consume_timestamp: Long = 0
 
 
 class PopQueueInfo(Body, frozen=True):
     """An assignment as its consumer pops it; "droped" is spelled so. last_pop_timestamp: epoch ms."""
 
     droped: bool = False
-    last_pop_timestamp: int = 0
-    wait_ack_count: int = 0
+    last_pop_timestamp: Long = 0
+    wait_ack_count: Long = 0
 
 
 class ConsumeStatus(Body, frozen=True):
@@ -228,7 +228,7 @@ class ConsumeStatus(Body, frozen=True):
     consume_rt: float = msgspec.field(name="consumeRT", default=0.0)
     consume_ok_tps: float = msgspec.field(name="consumeOKTPS", default=0.0)
     consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
-    consume_failed_msgs: int = 0
+    consume_failed_msgs: Long = 0
 
 
 # Properties of a ConsumerRunningInfo that Apache's admin tools read without asking whether they are there.
@@ -286,13 +286,13 @@ class DirectConsumeResult(Body, frozen=True):
     order: bool = False
     auto_commit: bool = True
     remark: str | None = None
-    spent_time_mills: int = 0
+    spent_time_mills: Long = 0
 
 
 class StatsItem(Body, frozen=True):
     """Sum of a span, its rate a second, and the average of one call."""
 
-    sum: int = 0
+    sum: Long = 0
     tps: float = 0.0
     avgpt: float = 0.0
 
@@ -311,10 +311,10 @@ class ConsumeTimeSpan(Body, frozen=True):
     The …_str members are the same as local time, `2026-11-21#08:00:00:000`: Java's tools print them.
     """
 
-    min_time_stamp: int = 0
-    max_time_stamp: int = 0
-    consume_time_stamp: int = 0
-    delay_time: int = 0
+    min_time_stamp: Long = 0
+    max_time_stamp: Long = 0
+    consume_time_stamp: Long = 0
+    delay_time: Long = 0
     message_queue: dict[str, Any] = msgspec.field(default_factory=dict)
     min_time_stamp_str: str | None = None
     max_time_stamp_str: str | None = None
@@ -330,9 +330,9 @@ class ConsumeTimeSpans(Body, frozen=True):
 class ConsumeQueueEntry(Body, frozen=True):
     """An entry of a ConsumeQueue. eval: whether the group's filter takes it; msg: why not, if known."""
 
-    physic_offset: int = 0
-    physic_size: int = 0
-    tags_code: int = 0
+    physic_offset: Long = 0
+    physic_size: Long = 0
+    tags_code: Long = 0
     eval: bool = False
     extend_data_json: str | None = None
     bit_map: str | None = None
@@ -343,8 +343,8 @@ class ConsumeQueueEntries(Body, frozen=True):
     """Reply to 321."""
 
     queue_data: tuple[ConsumeQueueEntry, ...] = ()
-    min_queue_index: int = 0
-    max_queue_index: int = 0
+    min_queue_index: Long = 0
+    max_queue_index: Long = 0
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
 

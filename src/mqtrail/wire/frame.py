@@ -6,8 +6,9 @@
             +--------+------+-------------+----------+------------+
 
 L counts what follows it (4 + H + body size). type: 0 JSON, 1 ROCKETMQ. A frame has at most 16 MiB, its length field
-included; a peer that sends a longer one, a header longer than its frame or an unknown type is not understood, and
-the connection goes (RemotingError).
+included, and a header at most 256 KiB (HEADER_SIZE_MAX). A longer frame or header, a header longer than its frame or an
+unknown type ends the connection (RemotingError), as soon as the first 8 bytes say so: without the header nothing tells
+which request an answer would belong to.
 
 Source: RemotingCommand.encode and decode, NettyDecoder, apache/rocketmq remoting/.
 """
@@ -18,7 +19,9 @@ from typing import Final, NamedTuple
 from .errors import RemotingError
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes, with the length field; com.rocketmq.remoting.frameMaxLength
-HEADER_SIZE_MAX: Final = 0xFFFFFF  # the header's length has 24 bits
+HEADER_SIZE_MAX: Final = 256 * 1024
+"""Bytes of a header. Properties have 32 767 bytes, which JSON writes as up to six each (\\u0001): 192 KiB. That leaves
+64 KiB for all other fields, of which Apache's largest (subscriptions, lists of permissions) take a few."""
 
 FRAME_HEAD: Final = struct.Struct(
     ">I"  # L: bytes after this field
@@ -66,6 +69,8 @@ def frame_end(buffer: bytes | bytearray | memoryview, start: int, end: int) -> i
     size, mark = _unpack_head(buffer, start)
     if not 4 <= size <= FRAME_SIZE_MAX - 4:
         raise _bad_size(size)
+    if mark & 0xFFFFFF > HEADER_SIZE_MAX:
+        raise RemotingError(f"found a header of {mark & 0xFFFFFF} bytes, expected at most {HEADER_SIZE_MAX}")
     if mark & 0xFFFFFF > size - 4:
         raise RemotingError(f"found a header of {mark & 0xFFFFFF} bytes in a frame with room for {size - 4}")
     if mark >> 24 > 1:

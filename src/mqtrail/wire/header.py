@@ -18,6 +18,8 @@ from .errors import HeaderError
 Int32 = Annotated[int, 32]
 """An int that has to fit Java's int; a plain int has to fit its long."""
 
+_QUOTED_NAMES_MAX = 30  # names of ext fields that an error quotes,
+_QUOTED_LENGTH_MAX = 40  # and characters of each
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -48,7 +50,7 @@ class Header:
             if text is not None and (text or field.is_text):
                 values[field.name] = field.read(field.wire, text)
             elif field.required:
-                raise HeaderError(f"found no {field.wire} in {sorted(ext)}, expected it in {cls.__name__}")
+                raise HeaderError(f"found no {field.wire} in {_names(ext)}, expected it in {cls.__name__}")
         return cls(**values)
 
     def to_ext(self) -> dict[str, str]:
@@ -95,6 +97,12 @@ def camel_case(name: str) -> str:
     """Return RocketMQ's spelling of one of our field names: queue_id is queueId."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
+
+
+def _names(ext: Mapping[str, str]) -> str:
+    names = [name[:_QUOTED_LENGTH_MAX] for name in sorted(ext)[:_QUOTED_NAMES_MAX]]
+    more = len(ext) - len(names)
+    return f"{names} and {more} more" if more else str(names)
 
 
 def _read_text(_: str, text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from .body import Body
+from .body import Body, Long
 from .errors import SubscriptionParseFailed
 from .ids import java_string_hash, tags_code
 from .json_body import dumps
@@ -54,8 +54,8 @@ class SubscriptionData(Body, frozen=True):
     topic: str = ""
     sub_string: str = SUBSCRIBE_ALL
     tags_set: tuple[str, ...] = ()
-    code_set: tuple[int, ...] = ()
-    sub_version: int = 0
+    code_set: tuple[Long, ...] = ()
+    sub_version: Long = 0
     expression_type: str = EXPRESSION_TAG
     class_filter_mode: bool = False
 
@@ -114,7 +114,7 @@ class HeartbeatData(Body, frozen=True):
     client_id: str = msgspec.field(name="clientID")
     producer_data_set: tuple[ProducerData, ...] = ()
     consumer_data_set: tuple[ConsumerData, ...] = ()
-    heartbeat_fingerprint: int = 0
+    heartbeat_fingerprint: Long = 0
     without_sub: bool = False
 
     @classmethod

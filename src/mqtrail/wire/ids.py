@@ -115,7 +115,9 @@ def parse_offset_msg_id(text: str) -> tuple[Host, int]:
     return Host.unpack(data[:-8]), physical_offset
 
 
-_powers: list[int] = [1]  # 31**i mod 2**32, grown to the longest text seen
+_HASH_PIECE = 1_024  # UTF-16 units that are summed at once
+_powers = [pow(31, exponent, 1 << 32) for exponent in range(_HASH_PIECE + 1)]
+_KEPT_LENGTH_MAX = 255  # characters of a tag whose hash is remembered
 
 
 def java_string_hash(text: str) -> int:
@@ -126,16 +128,25 @@ def java_string_hash(text: str) -> int:
         data = text.encode("utf-16-be", "surrogatepass")
         units = struct.unpack(f">{len(data) // 2}H", data)
     count = len(units)
-    while len(_powers) < count:
-        _powers.append(_powers[-1] * 31 & 0xFFFFFFFF)
-    value = sum(map(mul, units, _powers[count - 1 :: -1])) & 0xFFFFFFFF if count else 0
+    value: int = 0
+    if 0 < count <= _HASH_PIECE:
+        value = sum(map(mul, units, _powers[count - 1 :: -1])) & 0xFFFFFFFF
+        return value - 0x100000000 if value & 0x80000000 else value
+    for start in range(0, count, _HASH_PIECE):
+        piece = units[start : start + _HASH_PIECE]
+        count = len(piece)
+        value = value * _powers[count] + sum(map(mul, piece, _powers[count - 1 :: -1])) & 0xFFFFFFFF
     return value - 0x100000000 if value & 0x80000000 else value
 
 
-@lru_cache(maxsize=4096)
 def tags_code(tags: str | None) -> int:
     """Return what a ConsumeQueue entry keeps of a message's tag: its Java hash, 0 without one."""
-    return java_string_hash(tags) if tags else 0
+    if not tags:
+        return 0
+    return _remembered_hash(tags) if len(tags) <= _KEPT_LENGTH_MAX else java_string_hash(tags)
+
+
+_remembered_hash = lru_cache(maxsize=4096)(java_string_hash)
 
 
 def index_key_hash(topic: str, key: str) -> int:

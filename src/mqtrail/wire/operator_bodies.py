@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from .body import Body
+from .body import Body, Long
 
 
 class CorrectionOffsets(Body, frozen=True):
     """Reply to 308: queue id to offset."""
 
-    correction_offsets: dict[int, int] = msgspec.field(default_factory=dict)
+    correction_offsets: dict[Long, Long] = msgspec.field(default_factory=dict)
 
 
 class GroupForbidden(Body, frozen=True):
@@ -27,20 +27,20 @@ class GroupForbidden(Body, frozen=True):
 class HaClientInfo(Body, frozen=True):
     """What a slave knows of its copying; all zero on a master."""
 
-    last_read_timestamp: int = 0
-    last_write_timestamp: int = 0
+    last_read_timestamp: Long = 0
+    last_write_timestamp: Long = 0
     master_addr: str | None = None
-    master_flush_offset: int = 0
-    max_offset: int = 0
-    transferred_byte_in_second: int = 0
+    master_flush_offset: Long = 0
+    max_offset: Long = 0
+    transferred_byte_in_second: Long = 0
 
 
 class HaRuntimeInfo(Body, frozen=True):
     """Reply to 907. ha_connection_info: one a slave."""
 
     master: bool = True
-    master_commit_log_max_offset: int = 0
-    in_sync_slave_nums: int = 0
+    master_commit_log_max_offset: Long = 0
+    in_sync_slave_nums: Long = 0
     ha_connection_info: tuple[dict[str, Any], ...] = ()
     ha_client_runtime_info: HaClientInfo = HaClientInfo()
 
@@ -49,7 +49,7 @@ class ColdDataInfo(Body, frozen=True):
     """Reply to 2003: thresholds of reading what is no longer in memory, and what was read so, bytes."""
 
     runtime_table: dict[str, Any] = msgspec.field(default_factory=dict)
-    config_table: dict[str, int] = msgspec.field(default_factory=dict)
-    cg_cold_read_threshold: int = 0
-    global_cold_read_threshold: int = 0
-    global_acc: int = 0
+    config_table: dict[str, Long] = msgspec.field(default_factory=dict)
+    cg_cold_read_threshold: Long = 0
+    global_cold_read_threshold: Long = 0
+    global_acc: Long = 0

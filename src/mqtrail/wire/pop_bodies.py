@@ -9,12 +9,13 @@ ConsumerOrderInfoManager, apache/rocketmq 5.3.3 store/, remoting/ and broker/; f
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import msgspec
 
-from .body import Body, convert, queue_members, queue_of
+from .body import Body, Long, convert, queue_members, queue_of
 from .errors import BodyError
 from .values import MessageQueue
 
@@ -26,16 +27,16 @@ class PopCheckPoint(Body, frozen=True):
     bit 0 the first; always 0 in the log. re_puts: how often it was put again because a message could not be revived.
     """
 
-    start_offset: int = msgspec.field(name="so", default=0)
-    pop_time_ms: int = msgspec.field(name="pt", default=0)
-    invisible_ms: int = msgspec.field(name="it", default=0)
-    bits: int = msgspec.field(name="bm", default=0)
-    count: int = msgspec.field(name="n", default=0)
-    queue_id: int = msgspec.field(name="q", default=0)
+    start_offset: Long = msgspec.field(name="so", default=0)
+    pop_time_ms: Long = msgspec.field(name="pt", default=0)
+    invisible_ms: Long = msgspec.field(name="it", default=0)
+    bits: Long = msgspec.field(name="bm", default=0)
+    count: Long = msgspec.field(name="n", default=0)
+    queue_id: Long = msgspec.field(name="q", default=0)
     topic: str = msgspec.field(name="t", default="")
     group: str = msgspec.field(name="c", default="")
-    revive_offset: int = msgspec.field(name="ro", default=0)
-    diffs: tuple[int, ...] | None = msgspec.field(name="d", default=None)
+    revive_offset: Long = msgspec.field(name="ro", default=0)
+    diffs: tuple[Long, ...] | None = msgspec.field(name="d", default=None)
     broker_name: str | None = msgspec.field(name="bn", default=None)
     re_puts: str | None = msgspec.field(name="rp", default=None)
 
@@ -55,14 +56,14 @@ class PopCheckPoint(Body, frozen=True):
 class PopAck(Body, frozen=True):
     """What was acknowledged of a check point: in the revive log under "ack" (offset) or "bAck" (offsets)."""
 
-    offset: int = msgspec.field(name="ao", default=0)
-    start_offset: int = msgspec.field(name="so", default=0)
+    offset: Long = msgspec.field(name="ao", default=0)
+    start_offset: Long = msgspec.field(name="so", default=0)
     group: str = msgspec.field(name="c", default="")
     topic: str = msgspec.field(name="t", default="")
-    queue_id: int = msgspec.field(name="q", default=0)
-    pop_time_ms: int = msgspec.field(name="pt", default=0)
+    queue_id: Long = msgspec.field(name="q", default=0)
+    pop_time_ms: Long = msgspec.field(name="pt", default=0)
     broker_name: str | None = msgspec.field(name="bn", default=None)
-    offsets: tuple[int, ...] | None = msgspec.field(name="aol", default=None)
+    offsets: tuple[Long, ...] | None = msgspec.field(name="aol", default=None)
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
@@ -90,11 +91,11 @@ class BatchAck(Body, frozen=True):
     group: str = msgspec.field(name="c", default="")
     topic: str = msgspec.field(name="t", default="")
     marker: str = msgspec.field(name="r", default="0")
-    start_offset: int = msgspec.field(name="so", default=0)
-    queue_id: int = msgspec.field(name="q", default=0)
-    revive_queue_id: int = msgspec.field(name="rq", default=0)
-    pop_time_ms: int = msgspec.field(name="pt", default=0)
-    invisible_ms: int = msgspec.field(name="it", default=0)
+    start_offset: Long = msgspec.field(name="so", default=0)
+    queue_id: Long = msgspec.field(name="q", default=0)
+    revive_queue_id: Long = msgspec.field(name="rq", default=0)
+    pop_time_ms: Long = msgspec.field(name="pt", default=0)
+    invisible_ms: Long = msgspec.field(name="it", default=0)
     bit_set: str = msgspec.field(name="b", default="")
 
     @classmethod
@@ -115,12 +116,18 @@ class BatchAck(Body, frozen=True):
             data = base64.b64decode(self.bit_set, validate=True)
         except (binascii.Error, ValueError) as error:
             raise BodyError(f"found the bit set {self.bit_set[:40]!r}, expected base64: {error}") from error
-        bits = int.from_bytes(data, "little")
-        if bits.bit_count() > count_max:
-            raise BodyError(f"found {bits.bit_count()} acknowledged messages of one pop, expected at most {count_max}")
-        return [self.start_offset + place for place in range(bits.bit_length()) if bits >> place & 1]
+        count = int.from_bytes(data, "little").bit_count()
+        if count > count_max:
+            raise BodyError(f"found {count} acknowledged messages of one pop, expected at most {count_max}")
+        return [
+            self.start_offset + 8 * match.start() + bit
+            for match in _SET_BYTES.finditer(data)
+            for bit in range(8)
+            if match[0][0] >> bit & 1
+        ]
 
 
+_SET_BYTES = re.compile(rb"[^\0]", re.DOTALL)
 _BATCH_ACK_NAMES = {
     "consumerGroup": "c",
     "topic": "t",
@@ -214,7 +221,7 @@ class RequestMode(Body, frozen=True):
     topic: str = ""
     consumer_group: str = ""
     mode: str = "PULL"
-    pop_share_queue_num: int = 0
+    pop_share_queue_num: Long = 0
 
 
 class RequestModeTable(Body, frozen=True):
@@ -230,17 +237,17 @@ class QueueOrderInfo(Body, frozen=True):
     how often it was popped before. visible: queue offset to when the message may come again, where that was changed.
     """
 
-    pop_time_ms: int = msgspec.field(name="popTime", default=0)
-    invisible_ms: int | None = msgspec.field(name="i", default=None)
-    offsets: tuple[int, ...] = msgspec.field(name="o", default=())
-    visible_ms: dict[int, int] | None = msgspec.field(name="ot", default=None)
-    counts: dict[int, int] | None = msgspec.field(name="oc", default=None)
-    consumed_ms: int = msgspec.field(name="l", default=0)
-    acked: int = msgspec.field(name="cm", default=0)
+    pop_time_ms: Long = msgspec.field(name="popTime", default=0)
+    invisible_ms: Long | None = msgspec.field(name="i", default=None)
+    offsets: tuple[Long, ...] = msgspec.field(name="o", default=())
+    visible_ms: dict[Long, Long] | None = msgspec.field(name="ot", default=None)
+    counts: dict[Long, Long] | None = msgspec.field(name="oc", default=None)
+    consumed_ms: Long = msgspec.field(name="l", default=0)
+    acked: Long = msgspec.field(name="cm", default=0)
     attempt_id: str | None = msgspec.field(name="a", default=None)
 
 
 class OrderInfoTable(Body, frozen=True):
     """consumerOrderInfo.json: "topic@group" to queue id to what was popped."""
 
-    table: dict[str, dict[int, QueueOrderInfo]] = msgspec.field(default_factory=dict)
+    table: dict[str, dict[Long, QueueOrderInfo]] = msgspec.field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from .body import Body
+from .body import Body, Long
 from .codes import Perm
 from .json_body import dumps_fastjson
 
@@ -18,17 +18,17 @@ class QueueData(Body, frozen=True):
     """A topic's queues on one broker group. topic_sys_flag was once spelled topicSynFlag."""
 
     broker_name: str
-    read_queue_nums: int = 0
-    write_queue_nums: int = 0
-    perm: int = Perm.READ | Perm.WRITE
-    topic_sys_flag: int = 0
+    read_queue_nums: Long = 0
+    write_queue_nums: Long = 0
+    perm: Long = Perm.READ | Perm.WRITE
+    topic_sys_flag: Long = 0
 
 
 class BrokerData(Body, frozen=True):
     """A broker group. broker_addrs: broker id (0: the master) to "host:port"."""
 
     broker_name: str
-    broker_addrs: dict[int, str] = msgspec.field(default_factory=dict)
+    broker_addrs: dict[Long, str] = msgspec.field(default_factory=dict)
     cluster: str = ""
     enable_acting_master: bool = False
     zone_name: str | None = None

@@ -21,6 +21,7 @@ OPAQUE_AT: Final = 5
 
 LAYOUTS_MAX: Final = 1024  # header sizes remembered
 SAME_SIZE_MAX: Final = 16  # layouts of one header size
+CONSTANTS_SIZE_MAX: Final = 2_048  # bytes of a layout's constants; a header with more is read field by field
 
 VARIABLE: Final = {
     Kind.SEND: ("e", "g", "i"),
@@ -137,6 +138,8 @@ def _learn(header: bytes) -> Layout | None:
         at = stop
     cut = struct.Struct(format_ + f"{end - at}s")
     pieces = cut.unpack(header)
+    if sum(map(len, pieces[::2])) > CONSTANTS_SIZE_MAX:
+        return None
     if kind is Kind.SEND and fields.get("f") == HALF_FLAG:
         kind = Kind.HALF
     places = tuple(3 + 2 * names.index(name) if name in names else 0 for name in variable)

@@ -19,6 +19,7 @@ from mqtrail.wire import (
     FRAME_HEAD,
     FRAME_HEAD_SIZE,
     HALF_TOPIC,
+    HEADER_SIZE_MAX,
     Buffer,
     Host,
     Peer,
@@ -46,8 +47,9 @@ RECORDS_MAX: Final = 4_096  # records gathered from batches before they are appe
 TIMES_KEPT_MAX: Final = 256
 
 COMMIT_OUTCOME: Final = "8"  # what an end says: MessageSysFlag.TRANSACTION_COMMIT
+_JSON_MAX: Final = HEADER_SIZE_MAX  # of a frame's second word: the type above the header's size
 _BINARY: Final = 1 << 24
-_UNKNOWN: Final = 2 << 24
+_BINARY_MAX: Final = _BINARY + HEADER_SIZE_MAX
 
 # A request whose records wait for the append: route, unique id, opaque, count of a batch's records or one of the
 # marks below, whether it waits for the flush, where its frame starts and ends; of a half message the queue it is meant
@@ -155,7 +157,7 @@ class Lane:
             body_start = position + FRAME_HEAD_SIZE + (mark & 0xFFFFFF)
             # Which request is it? Kind 0: the general road knows.
             kind: int = 0
-            if mark < _BINARY:
+            if mark <= _JSON_MAX:
                 known = json_headers.get(buffer[position + FRAME_HEAD_SIZE : position + FRAME_HEAD_SIZE + PREFIX_SIZE])
                 if known is not None:
                     known_kind, is_short, decode = known
@@ -177,7 +179,7 @@ class Lane:
                         elif kind == 5:
                             half_offset, half_place = ext.tran_state_table_offset, ext.commit_log_offset
                             group, outcome = ext.producer_group, ext.commit_or_rollback
-            elif mark < _UNKNOWN and self._reads_binary:
+            elif _BINARY <= mark <= _BINARY_MAX and self._reads_binary:
                 read = self._layouts.read(buffer[position + FRAME_HEAD_SIZE : body_start])
                 if read is not None:
                     layout, pieces = read

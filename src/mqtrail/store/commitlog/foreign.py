@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mqtrail.store.base import StoreError
 from mqtrail.store.disk import Disk
-from mqtrail.wire import BodyError, MessageIllegal, loads
+from mqtrail.wire import BodyError, MessageIllegal, loads_file
 
 FOREIGN_FOLDERS = {
     "batchconsumequeue": "BatchCQ topics",
@@ -31,7 +31,7 @@ def refuse_foreign(disk: Disk) -> None:
     data = disk.read(STATIC_TOPICS_FILE)
     if data:
         try:
-            tables = loads(data)
+            tables = loads_file(data)
         except BodyError:
             return  # Apache's own reader starts without it as well
         if isinstance(tables, dict) and any(tables.get(name) for name in ("topicQueueMappingInfoMap", "mapping")):
