@@ -7,7 +7,7 @@ lane is the short road of the hot requests.
 
 from mqtrail.wire import Peer, PeerId, Send
 
-from .access import AclFiles
+from .access import USERS_FILE, AclFiles, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
 from .broker import Broker
 from .config import BROKER_CONF, BrokerConfig, properties_text
 from .histogram import Histogram
@@ -19,16 +19,24 @@ __all__ = [
     "ABSENT",
     "BROKER_CONF",
     "METRICS",
+    "USERS_FILE",
     "AclFiles",
     "Broker",
     "BrokerConfig",
     "Histogram",
+    "Key",
     "Lane",
     "Metric",
     "Peer",
     "PeerId",
+    "PlainRules",
     "Sample",
     "Send",
+    "User",
+    "inner_credentials",
+    "keys_of",
     "properties_text",
+    "read_rules",
+    "read_users",
     "samples",
 ]

@@ -64,7 +64,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
 COMPOSED: Mapping[str, frozenset[str]] = {
     "BrokerConfig": frozenset({"address", "ha_address", "use_tls"}),
     "CommitLogConfig": frozenset({"store_host", "message_size_max", "message_delay_level"}),
-    "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv", "tls"}),
+    "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv", "namesrv_credentials", "tls"}),
     "ServerConfig": frozenset({"tls"}),
     "InstanceConfig": frozenset({"credentials", "tls"}),
     "ProducerConfig": frozenset({"instance", "trace"}),

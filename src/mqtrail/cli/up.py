@@ -238,7 +238,14 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
     lines = [f"  access       {text}" for text in _guards(config)]
     if lines:
         typer.echo("\n".join(lines))
-    if node.is_open_to_others:
+    doors = node.open_doors
+    if doors == ["name server"]:
+        warn(
+            f"{config.host} is open to other machines and the name server checks nobody: whoever reaches it may "
+            "register brokers, and change or delete routes. Either listen on --host 127.0.0.1, or remove acl = false "
+            "from [namesrv_server] (docs/how-to/acl.md)"
+        )
+    elif doors:
         warn(
             f"{config.host} is open to other machines and nobody is asked who they are: whoever reaches these ports "
             "may read and write every message. Either listen on --host 127.0.0.1, or switch access control on: --set "
@@ -255,6 +262,9 @@ def _guards(config: NodeConfig) -> list[str]:
     if broker.authentication or broker.authorization:
         names = [name for name, on in (("who", broker.authentication), ("may they", broker.authorization)) if on]
         found.append(f"users and policies ({', '.join(names)})")
+    if config.namesrv_port is not None and config.namesrv.acl:
+        routes = "known accounts" if config.namesrv.protect_routes else "everyone"
+        found.append(f"name server: brokers and administrators sign their changes; {routes} may read routes")
     if tls.cert_path is not None and tls.mode.name != "DISABLED":
         found.append(f"TLS, {tls.mode.name.lower()}, client certificates: {tls.client_auth.name.lower()}")
     return found

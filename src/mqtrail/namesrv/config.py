@@ -6,7 +6,7 @@ Source: NamesrvConfig, apache/rocketmq common/.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mqtrail.wire import InvalidParameter
+from mqtrail.wire import InvalidParameter, address_matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +24,16 @@ class NameServerConfig:
     wait_for_service: bool = False  # RocketMQ: needWaitForService; no routes before brokers had time to register
     wait_for_service_ms: int = 45_000  # RocketMQ: waitSecondsForService, there in seconds
     brokers_max: int = 10_000  # registrations kept; further brokers are refused
+    acl: bool | None = None  # check who registers and who changes something; None: when this node's brokers check
+    protect_routes: bool = False  # with acl: routes and topic lists need a known account too
+    trusted_addresses: str = ""  # with acl: brokers from here register unsigned (RocketMQ 4.9), as 10.0.0.{1,2}
 
     def __post_init__(self) -> None:
         """Refuse what could not work. InvalidParameter names the field."""
         for name in ("broker_expire_ms", "scan_ms", "brokers_max"):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"found {name} {getattr(self, name)}, expected more than 0")
+        address_matcher(self.trusted_addresses)
 
     def change(self, values: Mapping[str, object]) -> None:
         """Set fields of the running server: request 318, and the port once it is known. InvalidParameter: none is."""

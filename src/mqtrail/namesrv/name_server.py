@@ -54,6 +54,7 @@ from mqtrail.wire import (
     version_of,
 )
 
+from .access import Accounts, NameServerAccess, no_accounts
 from .config import NameServerConfig
 from .routes import RouteTable
 from .settings import change_settings, settings_text
@@ -67,10 +68,18 @@ KV_VALUES_MAX: Final = 100_000
 
 
 class NameServer:
-    """One name server. files: where its key-value configuration is kept."""
+    """One name server. files: where its key-value configuration is kept. accounts: who may sign, where acl is set."""
 
-    def __init__(self, config: NameServerConfig, files: ConfigFileStore | None = None, *, now_ms: int = 0) -> None:
+    def __init__(
+        self,
+        config: NameServerConfig,
+        files: ConfigFileStore | None = None,
+        *,
+        now_ms: int = 0,
+        accounts: Accounts = no_accounts,
+    ) -> None:
         self.config = config
+        self._access = NameServerAccess(config, accounts)
         self.routes = RouteTable(config)
         self._files = ConfigFileStore(MemoryDisk()) if files is None else files
         self._kv = _read_kv(self._files.load(KV_FILE))
@@ -115,6 +124,7 @@ class NameServer:
             handler = self._handlers.get(command.code)
             if handler is None:
                 raise RequestCodeNotSupported(f" request type {command.code} not supported")
+            self._access.check(peer.address.ip, command)
             sends = handler(peer, command, now_ms)
         except MQError as error:
             code = error.response_code if isinstance(error, Refusal) else int(ResponseCode.SYSTEM_ERROR)

@@ -180,7 +180,7 @@ class BrokerNode:
             index_stroke_ms=config.index_stroke_ms,
             expires=self._folder is not None,
         )
-        credentials = self.core.access.own_credentials()
+        credentials = config.namesrv_credentials or self.core.access.own_credentials()
         self._registrar = Registrar(
             self.name,
             namesrvs,

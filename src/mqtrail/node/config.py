@@ -7,6 +7,7 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsClientConfig
 from mqtrail.store import CommitLogConfig
+from mqtrail.wire import Credentials
 
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
 
@@ -35,6 +36,7 @@ class NodeConfig:
     server: ServerConfig = field(default_factory=ServerConfig)
     tls: TlsClientConfig = field(default_factory=TlsClientConfig)  # of brokers as clients of name servers
     namesrv: NameServerConfig = field(default_factory=NameServerConfig)
+    namesrv_credentials: Credentials | None = None  # what brokers sign with at name servers: see namesrv_access
     flush_interval_ms: int = 500  # flushIntervalCommitLog, ASYNC_FLUSH only
     expire_interval_ms: int = 10_000  # cleanResourceInterval
     index_interval_ms: int = 5  # pause between two strokes of index building while there is something to index

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from mqtrail.namesrv import NameServer, NameServerConfig
+from mqtrail.namesrv import Accounts, NameServer, NameServerConfig, no_accounts
 from mqtrail.net import Server, ServerConfig
 from mqtrail.node.shell import Shell, wall_clock_ms
 from mqtrail.store import ConfigFileStore, RealDisk
@@ -13,11 +13,15 @@ class NameServerNode:
     """`bind`, `start`, `stop`; the address is known after `bind`. folder None: it keeps nothing."""
 
     def __init__(
-        self, folder: Path | None = None, config: NameServerConfig | None = None, server: ServerConfig | None = None
+        self,
+        folder: Path | None = None,
+        config: NameServerConfig | None = None,
+        server: ServerConfig | None = None,
+        accounts: Accounts = no_accounts,
     ) -> None:
         disk = None if folder is None else RealDisk(folder)
         files = None if disk is None else ConfigFileStore(disk)
-        self.core = NameServer(replace(config or NameServerConfig()), files, now_ms=wall_clock_ms())
+        self.core = NameServer(replace(config or NameServerConfig()), files, now_ms=wall_clock_ms(), accounts=accounts)
         self._shell = Shell(self.core)
         self._server = Server(self._shell, server)
 

@@ -4,11 +4,13 @@ import asyncio
 import ipaddress
 import socket
 
+from mqtrail.broker import Key
 from mqtrail.net import ClientAuth, Log, TlsMode, join_address
 from mqtrail.node.broker_node import BrokerNode
 from mqtrail.node.config import BROKER_PORT_STEP, NodeConfig
 from mqtrail.node.data_folder import DataFolder
 from mqtrail.node.metrics_door import MetricsDoor
+from mqtrail.node.namesrv_access import accounts_of, with_namesrv_access
 from mqtrail.node.namesrv_node import NameServerNode
 from mqtrail.node.report import BrokerReport
 from mqtrail.wire import InvalidParameter
@@ -25,7 +27,8 @@ class Node:
     """
 
     def __init__(self, config: NodeConfig) -> None:
-        self.config = config
+        """InvalidParameter: the brokers' credentials."""
+        self.config = with_namesrv_access(config)
         self.brokers: dict[str, BrokerNode] = {}
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
@@ -53,8 +56,13 @@ class Node:
 
     @property
     def is_open_to_others(self) -> bool:
-        """Whether other machines can connect and nobody asks who they are."""
-        return is_open_to_all(self.config)
+        """Whether other machines can connect and a port serves everyone."""
+        return bool(self.open_doors)
+
+    @property
+    def open_doors(self) -> list[str]:
+        """What serves everyone on other machines: "brokers", "name server"."""
+        return open_doors(self.config)
 
     async def start(self) -> None:
         """Open the data folder, then serve. Ready when it returns: brokers are registered."""
@@ -67,7 +75,8 @@ class Node:
                 self._folder = DataFolder.open(config.data)
             if config.namesrv_port is not None:
                 room = None if self._folder is None else self._folder.room(NAMESRV_ROOM)
-                self._namesrv = NameServerNode(room, config.namesrv, config.server)
+                accounts = accounts_of(config, self._keys_of)
+                self._namesrv = NameServerNode(room, config.namesrv, config.server, accounts)
                 self._namesrv.bind(config.host, config.namesrv_port)
             for index, name in enumerate(config.broker_names):
                 self._ports[name] = config.broker_port + index * BROKER_PORT_STEP if config.broker_port else 0
@@ -125,6 +134,10 @@ class Node:
             if result is not None:
                 raise result
 
+    def _keys_of(self, access_key: str) -> list[Key]:
+        cores = [broker.core for broker in self.brokers.values() if broker.core is not None]
+        return [key for core in cores for key in core.access.keys_of(access_key)]
+
     def _namesrvs(self) -> tuple[str, ...]:
         own = () if self._namesrv is None else (join_address(self._advertised, self._namesrv.port),)
         return (*own, *self.config.namesrv_addresses)
@@ -164,23 +177,39 @@ def advertised_ip(host: str, advertise: str | None) -> str:
             return "::1" if family == socket.AF_INET6 else "127.0.0.1"
 
 
-def is_open_to_all(config: NodeConfig) -> bool:
-    """Tell whether other machines can connect and nobody asks who they are."""
+def open_doors(config: NodeConfig) -> list[str]:
+    """Return what serves everyone on other machines: "brokers", "name server". config: a node's own."""
     if is_loopback(config.host):
-        return False
+        return []
     broker, tls = config.broker, config.server.tls
-    is_mutual = tls.mode is TlsMode.ENFORCING and tls.client_auth is ClientAuth.REQUIRE
-    return not (broker.acl or broker.authentication or is_mutual)
+    if tls.mode is TlsMode.ENFORCING and tls.client_auth is ClientAuth.REQUIRE:
+        return []
+    found = []
+    if not (broker.acl or broker.authentication):
+        found.append("brokers")
+    if config.namesrv_port is not None and not config.namesrv.acl:
+        found.append("name server")
+    return found
 
 
 def warn_if_open(config: NodeConfig) -> None:
-    """Tell an operator what being open to all means, and both remedies."""
-    if is_open_to_all(config):
+    """Log what being open to all means, and how to end it."""
+    doors = open_doors(config)
+    if "brokers" in doors:
         log.warning(
             "node.open_to_others",
             host=config.host,
+            open=doors,
             remedy="whoever reaches these ports may read and write every message: listen on --host 127.0.0.1, or "
             "switch access control on (aclEnable, or authenticationEnabled and authorizationEnabled)",
+        )
+    elif doors:
+        log.warning(
+            "node.open_to_others",
+            host=config.host,
+            open=doors,
+            remedy="whoever reaches the name server may register brokers, and change or delete routes: listen on "
+            "--host 127.0.0.1, or remove acl = false from [namesrv_server]",
         )
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from mqtrail.net import Log, join_address
 from mqtrail.node.config import BROKER_PORT_STEP, NodeConfig
 from mqtrail.node.data_folder import DataFolder
+from mqtrail.node.namesrv_access import SavedKeys, accounts_of, with_namesrv_access
 from mqtrail.node.namesrv_node import NameServerNode
-from mqtrail.node.node import NAMESRV_ROOM, advertised_ip, is_open_to_all, warn_if_open
+from mqtrail.node.node import NAMESRV_ROOM, advertised_ip, open_doors, warn_if_open
 from mqtrail.node.report import BrokerReport
 from mqtrail.node.worker import Task, pack
 from mqtrail.wire import InvalidParameter, MQError
@@ -34,7 +35,8 @@ class ProcessNode:
     """`start` and `stop`, as Node. Errors of start: as Node's; BrokerEnded with what a broker said."""
 
     def __init__(self, config: NodeConfig, *, use_uvloop: bool = True) -> None:
-        self.config = config
+        """InvalidParameter: the brokers' credentials."""
+        self.config = with_namesrv_access(config)
         self.reports: dict[str, BrokerReport] = {}
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
@@ -63,8 +65,13 @@ class ProcessNode:
 
     @property
     def is_open_to_others(self) -> bool:
-        """Whether other machines can connect and nobody asks who they are."""
-        return is_open_to_all(self.config)
+        """Whether other machines can connect and a port serves everyone."""
+        return bool(self.open_doors)
+
+    @property
+    def open_doors(self) -> list[str]:
+        """What serves everyone on other machines: "brokers", "name server"."""
+        return open_doors(self.config)
 
     async def start(self) -> None:
         """Open the data folder, serve names, start every broker. Ready when it returns."""
@@ -77,7 +84,10 @@ class ProcessNode:
                 self._folder = DataFolder.open(config.data)
             if config.namesrv_port is not None:
                 room = None if self._folder is None else self._folder.room(NAMESRV_ROOM)
-                self._namesrv = NameServerNode(room, config.namesrv, config.server)
+                folder = self._folder
+                rooms = [] if folder is None else [folder.room(name) for name in config.broker_names]
+                accounts = accounts_of(config, SavedKeys(config, rooms))
+                self._namesrv = NameServerNode(room, config.namesrv, config.server, accounts)
                 self._namesrv.bind(config.host, config.namesrv_port)
                 await self._namesrv.start()
             async with asyncio.TaskGroup() as group:

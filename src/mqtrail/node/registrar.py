@@ -209,8 +209,11 @@ class _Keeper:
             _end(told)
 
     async def _register(self) -> None:
+        remedy = "start it or correct the address"
         try:
             reply = await self._pool.request(self._address, self._registration(), self._timeout_ms)
+            if reply.code == ResponseCode.NO_PERMISSION:
+                remedy = "set inner_credentials here to an account of that name server"
             trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
             if trouble is None and self._on_registered is not None:
                 self._on_registered(reply)
@@ -222,7 +225,7 @@ class _Keeper:
                 broker=self._broker_name,
                 namesrv=self._address,
                 found=trouble,
-                remedy=f"clients do not find this broker: start it or correct the address; tried every {RETRY_S:g} s",
+                remedy=f"clients do not find this broker: {remedy}; tried every {RETRY_S:g} s",
             )
         elif trouble is None and self.is_down:
             log.info("broker.registered_again", broker=self._broker_name, namesrv=self._address)

@@ -2,10 +2,26 @@
 
 `Access` is the front that Broker asks about every request. plain has the rules of plain_acl.yml, plain_needs what a
 request needs by them, plain_requests the codes 50 to 54 that change them; policies and auth are 5.x's users, policies
-and check, auth_needs what a request needs, auth_requests the codes 3001 to 3010. addresses has the patterns of both.
+and check, auth_needs what a request needs, auth_requests the codes 3001 to 3010. keys
+tells a name server which keys requests may be signed with.
 """
 
 from .access import Access
+from .auth import USERS_FILE, inner_credentials
+from .keys import Key, keys_of, read_users
+from .plain import PlainRules, read_rules
 from .plain_requests import AclFiles
+from .policies import User
 
-__all__ = ["Access", "AclFiles"]
+__all__ = [
+    "USERS_FILE",
+    "Access",
+    "AclFiles",
+    "Key",
+    "PlainRules",
+    "User",
+    "inner_credentials",
+    "keys_of",
+    "read_rules",
+    "read_users",
+]

@@ -11,9 +11,10 @@ from mqtrail.store import ConfigFileStore
 from mqtrail.wire import EXT_ACCESS_KEY, Credentials, Handler, Peer, Refusal, RemotingCommand, RequestCode
 
 from ..config import BrokerConfig
-from .auth import Auth, read_json_object
+from .auth import Auth, inner_credentials
 from .auth_requests import AuthRequests
-from .plain import check_permissions
+from .keys import Key, keys_of
+from .plain import PlainRules, check_permissions
 from .plain_requests import AclFiles, PlainAcl
 
 Code: Final = RequestCode
@@ -51,12 +52,13 @@ class Access:
 
     def own_credentials(self) -> Credentials | None:
         """Return what the broker itself signs with, where it asks others."""
-        text = self._config.inner_credentials
-        if not text.strip():
-            return None
-        told = read_json_object(text, '{"accessKey":"…","secretKey":"…"}')
-        token = str(told.get("securityToken") or "")
-        return Credentials(access_key=str(told["accessKey"]), secret_key=str(told["secretKey"]), security_token=token)
+        return inner_credentials(self._config)
+
+    def keys_of(self, access_key: str) -> list[Key]:
+        """Return the keys of a user or an account, by what is switched on."""
+        users = self.auth.users if self.auth.on else {}
+        rules = self.plain.rules if self._config.acl else PlainRules()
+        return list(keys_of(access_key, users, rules))
 
     def warnings(self) -> list[str]:
         """Return what an operator should know of these settings."""

@@ -21,6 +21,7 @@ from mqtrail.wire import (
     AclInfo,
     Body,
     BodyError,
+    Credentials,
     InvalidParameter,
     NoPermission,
     RemotingCommand,
@@ -211,6 +212,18 @@ def read_json_object(text: str, expected: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InvalidParameter(f"found a first user that is no JSON object, expected {expected}")
     return value
+
+
+def inner_credentials(config: BrokerConfig) -> Credentials | None:
+    """Return what a broker signs with towards name servers; None without. InvalidParameter shows no secret."""
+    if not config.inner_credentials.strip():
+        return None
+    told = read_json_object(config.inner_credentials, '{"accessKey":"…","secretKey":"…"}')
+    return Credentials(
+        access_key=str(told.get("accessKey") or ""),
+        secret_key=str(told.get("secretKey") or ""),
+        security_token=str(told.get("securityToken") or ""),
+    )
 
 
 def _codes(text: str) -> frozenset[int]:

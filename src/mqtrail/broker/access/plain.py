@@ -28,13 +28,14 @@ from mqtrail.wire import (
     EXT_ACCESS_KEY,
     RETRY_PREFIX,
     TRACE_TOPIC,
+    AddressMatcher,
     InvalidParameter,
     RemotingCommand,
+    address_matcher,
     is_signed_with,
     retry_topic,
 )
 
-from .addresses import Matcher, address_matcher
 from .plain_needs import ADMIN_CODES, DENY, PUB, SUB, AclRefusal, needed_permissions
 
 KEY_LENGTH_MIN: Final = 7  # ACCESS_KEY_MIN_LENGTH, SECRET_KEY_MIN_LENGTH: longer than 6
@@ -66,7 +67,7 @@ class Account:
 
     access_key: str
     secret_key: bytes = field(repr=False)
-    is_white: Matcher = field(repr=False)
+    is_white: AddressMatcher = field(repr=False)
     admin: bool
     topic_default: int
     group_default: int
@@ -78,7 +79,7 @@ class PlainRules:
     """What all ACL files of a broker say. file_of: access key -> the file it stands in. problems: what was ignored."""
 
     documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
-    white: tuple[Matcher, ...] = ()
+    white: tuple[AddressMatcher, ...] = ()
     accounts: Mapping[str, Account] = field(default_factory=dict)
     file_of: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -163,7 +164,7 @@ def read_document(name: str, text: str) -> dict[str, Any]:
 
 def rules_of(documents: Mapping[str, Mapping[str, Any]]) -> PlainRules:
     """Return the rules of documents. InvalidParameter names the file."""
-    white: list[Matcher] = []
+    white: list[AddressMatcher] = []
     accounts: dict[str, Account] = {}
     file_of: dict[str, str] = {}
     problems: list[str] = []

@@ -18,14 +18,14 @@ from mqtrail.wire import (
     DLQ_PREFIX,
     RETRY_PREFIX,
     AclInfo,
+    AddressMatcher,
     InvalidParameter,
     NoPermission,
     PolicyEntryInfo,
     PolicyInfo,
     UserInfo,
+    block_matcher,
 )
-
-from .addresses import Matcher, block_matcher
 
 ANY_KIND: Final = "*"
 ACTIONS: Final[Mapping[str, str]] = {
@@ -132,7 +132,7 @@ class Entry:
     actions: tuple[str, ...]
     sources: tuple[str, ...]
     allows: bool
-    matchers: tuple[Matcher, ...] = field(repr=False, compare=False)
+    matchers: tuple[AddressMatcher, ...] = field(repr=False, compare=False)
 
     @classmethod
     def read(cls, info: PolicyEntryInfo) -> Self:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqtrail.broker.access.addresses import address_matcher, block_matcher
 from mqtrail.wire import InvalidParameter
+from mqtrail.wire.addresses import address_matcher, block_matcher
 
 HOLDS = [
     ("*", "10.0.0.1"),

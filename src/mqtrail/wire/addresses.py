@@ -15,9 +15,9 @@ import ipaddress
 from collections.abc import Callable
 from typing import Final
 
-from mqtrail.wire import InvalidParameter
+from .errors import InvalidParameter
 
-Matcher = Callable[[str], bool]
+AddressMatcher = Callable[[str], bool]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 ALL: Final = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
@@ -25,7 +25,7 @@ V4_PARTS: Final = 4
 V6_PARTS: Final = 8
 
 
-def address_matcher(pattern: str) -> Matcher:
+def address_matcher(pattern: str) -> AddressMatcher:
     """Return the test of a pattern of an ACL file. InvalidParameter: it is none."""
     text = pattern.strip()
     if not text:
@@ -44,7 +44,7 @@ def address_matcher(pattern: str) -> Matcher:
     return _one_of([_address(text, pattern)])
 
 
-def block_matcher(text: str) -> Matcher:
+def block_matcher(text: str) -> AddressMatcher:
     """Return the test of an address or a CIDR block of a policy. InvalidParameter: it is neither."""
     try:
         if "/" not in text:
@@ -78,12 +78,12 @@ def _all(ip: str) -> bool:
     return True
 
 
-def _one_of(addresses: list[Address]) -> Matcher:
+def _one_of(addresses: list[Address]) -> AddressMatcher:
     wanted = frozenset(addresses)
     return lambda ip: parse_address(ip) in wanted
 
 
-def _range(text: str, pattern: str) -> Matcher:
+def _range(text: str, pattern: str) -> AddressMatcher:
     """A range in one part: what stands before it has to be equal, what stands behind it is not looked at."""
     is_v6 = ":" in text
     separator, count, base, most = (":", V6_PARTS, 16, 0xFFFF) if is_v6 else (".", V4_PARTS, 10, 255)

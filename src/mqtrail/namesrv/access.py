@@ -1,0 +1,135 @@
+"""Access control of the name server: which account each request code needs.
+
+A request proves its account by the signature that brokers check as well (AccessKey, Signature: wire/signature). Who
+reads routes needs no account unless `protect_routes` is set; brokers register with a broker's account; the operator's
+changes need an administrator's. A request code without a row in NEEDS is refused.
+
+The signature covers the values of a request's fields and its body, not its code and no time: whoever reads a signed
+request on the network can send it again. TLS prevents that (docs/how-to/acl.md).
+
+RocketMQ's name servers check nothing; its brokers sign with innerClientAuthenticationCredentials since 5.3.
+Source of the signing side: BrokerOuterAPI, AclClientRPCHook, apache/rocketmq 5.3.3.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from mqtrail.wire import (
+    EXT_ACCESS_KEY,
+    NoPermission,
+    RemotingCommand,
+    RequestCode,
+    address_matcher,
+    is_signed_with,
+)
+
+from .config import NameServerConfig
+
+
+class Level(IntEnum):
+    """What a request needs, and what an account has; a higher level includes the lower ones."""
+
+    ROUTES = 0  # no account, unless protect_routes is set: then ACCOUNT
+    ACCOUNT = 1  # any account
+    BROKER = 2  # an account that brokers register with
+    ADMIN = 3  # an administrator's account
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One key that a request may be signed with. A broker and the name server may know several of one access key."""
+
+    secret_key: bytes = field(repr=False)
+    level: Level
+
+
+Accounts = Callable[[str], Iterable[Account]]
+"""access key -> its accounts, none for an unknown one."""
+
+NEEDS: Final[Mapping[int, Level]] = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: Level.ROUTES,
+    RequestCode.GET_BROKER_CLUSTER_INFO: Level.ROUTES,
+    RequestCode.GET_BROKER_MEMBER_GROUP: Level.ROUTES,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Level.ROUTES,
+    RequestCode.GET_TOPICS_BY_CLUSTER: Level.ROUTES,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: Level.ROUTES,
+    RequestCode.GET_UNIT_TOPIC_LIST: Level.ROUTES,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: Level.ROUTES,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: Level.ROUTES,
+    RequestCode.GET_KV_CONFIG: Level.ACCOUNT,
+    RequestCode.GET_KVLIST_BY_NAMESPACE: Level.ACCOUNT,
+    RequestCode.REGISTER_BROKER: Level.BROKER,
+    RequestCode.UNREGISTER_BROKER: Level.BROKER,
+    RequestCode.BROKER_HEARTBEAT: Level.BROKER,
+    RequestCode.QUERY_DATA_VERSION: Level.BROKER,  # it counts as a sign of life
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: Level.BROKER,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: Level.ADMIN,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: Level.ADMIN,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: Level.ADMIN,
+    RequestCode.PUT_KV_CONFIG: Level.ADMIN,
+    RequestCode.DELETE_KV_CONFIG: Level.ADMIN,
+    RequestCode.GET_NAMESRV_CONFIG: Level.ADMIN,
+    RequestCode.UPDATE_NAMESRV_CONFIG: Level.ADMIN,
+}
+
+
+def no_accounts(access_key: str) -> Iterable[Account]:
+    """The accounts of a name server that knows none."""
+    return ()
+
+
+class NameServerAccess:
+    """Decides whether a request may be served. accounts: asked for each signed request."""
+
+    def __init__(self, config: NameServerConfig, accounts: Accounts = no_accounts) -> None:
+        self._config = config
+        self._accounts = accounts
+        self._is_trusted = address_matcher(config.trusted_addresses)
+
+    def check(self, ip: str, command: RemotingCommand) -> None:
+        """Return if the request may be served. NoPermission: it may not."""
+        if not self._config.acl:
+            return
+        needed = NEEDS.get(command.code)
+        if needed is None:
+            raise NoPermission(f"request code {command.code} is refused: no permission is defined for it")
+        if needed is Level.ROUTES:
+            if not self._config.protect_routes:
+                return
+            needed = Level.ACCOUNT
+        if needed <= Level.BROKER and self._is_trusted(ip):
+            return
+        level = self._level_of(command)
+        if level < needed:
+            raise NoPermission(
+                f"request code {command.code} needs the account of {_HOLDERS[needed]}: found access key "
+                f"{command.ext[EXT_ACCESS_KEY]!r}, which is the account of {_HOLDERS[level]}"
+            )
+
+    def _level_of(self, command: RemotingCommand) -> Level:
+        """Return the level of the account that signed the request. NoPermission: none did."""
+        access_key = command.ext.get(EXT_ACCESS_KEY, "")
+        if not access_key:
+            raise NoPermission(
+                f"request code {command.code} needs a signature: found no AccessKey; sign with an access key and a "
+                "secret key (a broker: innerClientAuthenticationCredentials)"
+            )
+        accounts = list(self._accounts(access_key))
+        if not accounts:
+            raise NoPermission(f"found access key {access_key!r}, which this name server does not know")
+        levels = [account.level for account in accounts if is_signed_with(command, account.secret_key)]
+        if not levels:
+            raise NoPermission(
+                f"check signature failed: found access key {access_key!r} with another signature, expected the "
+                "HMAC-SHA1 of this request with its secret key"
+            )
+        return max(levels)
+
+
+_HOLDERS: Final[Mapping[Level, str]] = {
+    Level.ACCOUNT: "a user",
+    Level.BROKER: "a broker",
+    Level.ADMIN: "an administrator (a Super user, or admin: true)",
+}

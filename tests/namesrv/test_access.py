@@ -1,0 +1,136 @@
+"""Access control of the name server: every request code needs what its row says."""
+
+import pytest
+
+from mqtrail.namesrv import Account, Level, NameServer, NameServerConfig
+from mqtrail.namesrv.access import NEEDS
+from mqtrail.wire import (
+    Credentials,
+    Host,
+    InvalidParameter,
+    Peer,
+    PeerId,
+    RegisterBrokerBody,
+    RegisterBrokerHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+    TopicConfigTable,
+    sign,
+)
+
+NOW_MS = 1_700_000_000_000
+PEER = Peer(PeerId(1), Host("10.0.0.1", 5001))
+ACCOUNTS = {
+    "seller1": [Account(b"seller123", Level.ACCOUNT)],
+    "broker1": [Account(b"broker123", Level.BROKER)],
+    "operator": [Account(b"operator1", Level.ADMIN)],
+    "both": [Account(b"asbroker", Level.BROKER), Account(b"asadmin1", Level.ADMIN)],
+}
+KEYS = {"seller1": "seller123", "broker1": "broker123", "operator": "operator1"}
+ALL_CODES = sorted({*range(1_100), *map(int, RequestCode), *range(2_990, 3_020)})
+REFUSED = {ResponseCode.NO_PERMISSION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
+
+
+def name_server(**settings: object) -> NameServer:
+    config = NameServerConfig(acl=True, **settings)  # type: ignore[arg-type]
+    return NameServer(config, now_ms=NOW_MS, accounts=lambda name: ACCOUNTS.get(name, []))
+
+
+def registration(topic: str = "orders") -> RemotingCommand:
+    header = RegisterBrokerHeader("a", "1.1.1.1:10911", "C", "1.1.1.1:10912", 0)
+    body = RegisterBrokerBody(TopicConfigTable({name: TopicConfig(name, 4, 4) for name in (topic, "TBW102")})).encode()
+    return RemotingCommand(RequestCode.REGISTER_BROKER, header.to_ext(), body)
+
+
+def ask(server: NameServer, command: RemotingCommand, who: str = "", secret: str = "", peer: Peer = PEER) -> int:
+    """The reply's code; -1 without a reply."""
+    if who:
+        sign(command, Credentials(access_key=who, secret_key=secret or KEYS[who]))
+    sends = server.handle(peer, command, NOW_MS)
+    return sends[0].command.code if sends else -1
+
+
+def test_every_served_code_has_a_row() -> None:
+    """A code that is served and has no row would be refused to everyone; a row without a handler says nothing."""
+    assert set(name_server()._handlers) == set(NEEDS)
+
+
+@pytest.mark.parametrize("protect_routes", [False, True])
+@pytest.mark.parametrize("who", ["", "seller1", "broker1", "operator"])
+def test_all_codes_as_every_kind_of_account(who: str, protect_routes: bool) -> None:
+    """Of all codes, each account is served those that its level reaches, and no other."""
+    level = {"": Level.ROUTES, "seller1": Level.ACCOUNT, "broker1": Level.BROKER, "operator": Level.ADMIN}[who]
+    server = name_server(protect_routes=protect_routes)
+    for code in ALL_CODES:
+        needed = NEEDS.get(code)
+        if needed is Level.ROUTES and protect_routes:
+            needed = Level.ACCOUNT
+        found = ask(server, RemotingCommand(code, {"topic": "orders"}), who)
+        if needed is None:
+            assert found in REFUSED, code
+        else:
+            assert (found == ResponseCode.NO_PERMISSION) is (level < needed), code
+
+
+def test_a_code_without_a_row_is_refused() -> None:
+    """A handler that somebody adds without a row serves nobody, an administrator included."""
+    server = name_server()
+    server._handlers[9_999] = server._handlers[RequestCode.GET_BROKER_CLUSTER_INFO]
+    assert ask(server, RemotingCommand(9_999), "operator") == ResponseCode.NO_PERMISSION
+
+
+def test_refused_changes_change_nothing() -> None:
+    """Registrations without an account, of a user, or with a wrong secret leave no route; one-way ones neither."""
+    server = name_server()
+    assert ask(server, registration()) == ResponseCode.NO_PERMISSION
+    assert ask(server, registration(), "seller1") == ResponseCode.NO_PERMISSION
+    assert ask(server, registration(), "broker1", "wrong123") == ResponseCode.NO_PERMISSION
+    assert ask(server, registration(), "nobody", "broker123") == ResponseCode.NO_PERMISSION
+    oneway = registration()
+    oneway.flag |= 2
+    assert oneway.is_oneway
+    assert ask(server, oneway) == -1
+    assert server.routes.route("orders") is None
+    assert ask(server, registration(), "broker1") == ResponseCode.SUCCESS
+    assert server.routes.route("orders") is not None
+    wipe = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    assert ask(server, wipe, "broker1") == ResponseCode.NO_PERMISSION
+    assert server.routes.route("orders") is not None
+    assert ask(server, wipe, "operator") == ResponseCode.SUCCESS
+    assert server.routes.route("orders") is None
+
+
+def test_a_body_changed_after_signing_is_refused() -> None:
+    """The signature covers fields and body."""
+    server, command = name_server(), registration()
+    sign(command, Credentials(access_key="broker1", secret_key=KEYS["broker1"]))
+    command.body = registration("elsewhere").body
+    assert ask(server, command) == ResponseCode.NO_PERMISSION
+
+
+def test_keys_of_one_name_have_their_own_levels() -> None:
+    """The level is that of the key which signed, not of the name."""
+    put = {"namespace": "N", "key": "k", "value": "v"}
+    assert ask(name_server(), RemotingCommand(RequestCode.PUT_KV_CONFIG, dict(put)), "both", "asbroker") == 16
+    assert ask(name_server(), RemotingCommand(RequestCode.PUT_KV_CONFIG, dict(put)), "both", "asadmin1") == 0
+
+
+def test_trusted_addresses_register_unsigned_and_no_more() -> None:
+    """Brokers of RocketMQ 4.9 cannot sign: they register from addresses that are named, and change nothing else."""
+    server = name_server(trusted_addresses="10.0.0.{1,2}", protect_routes=True)
+    assert ask(server, registration()) == ResponseCode.SUCCESS
+    assert ask(server, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})) == ResponseCode.SUCCESS
+    delete = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    assert ask(server, delete) == ResponseCode.NO_PERMISSION
+    other = Peer(PeerId(2), Host("10.0.0.3", 5002))
+    assert ask(server, registration(), peer=other) == ResponseCode.NO_PERMISSION
+    with pytest.raises(InvalidParameter, match="10\\.0"):
+        NameServerConfig(trusted_addresses="10.0.0.x")
+
+
+def test_without_acl_everybody_is_served() -> None:
+    """As Apache's name server does."""
+    server = NameServer(NameServerConfig(), now_ms=NOW_MS)
+    assert ask(server, registration()) == ResponseCode.SUCCESS

@@ -1,0 +1,182 @@
+"""The name server's access control as a node runs it: brokers register, and strangers change nothing."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from mqtrail.broker import BrokerConfig
+from mqtrail.client import Admin
+from mqtrail.namesrv import NameServerConfig
+from mqtrail.net import ConnectionPool
+from mqtrail.node import Node, NodeConfig, ProcessNode
+from mqtrail.store import CommitLogConfig
+from mqtrail.wire import (
+    Credentials,
+    InvalidParameter,
+    RegisterBrokerBody,
+    RegisterBrokerHeader,
+    RemotingCommand,
+    RequestCode,
+    TopicConfig,
+    TopicConfigTable,
+    sign,
+)
+
+from .test_node import route, running
+from .test_security import instance, rules
+
+USERS = {"authentication": True, "authorization": True, "init_user": '{"username":"root","password":"rootpass"}'}
+INNER = '{"accessKey":"inner-broker","secretKey":"inner-secret"}'
+OPEN_TO_OTHERS = {"host": "0.0.0.0", "advertise": "127.0.0.1"}
+
+
+async def ask(pool: ConnectionPool, node: Node | ProcessNode, command: RemotingCommand, *keys: str) -> int:
+    if keys:
+        sign(command, Credentials(access_key=keys[0], secret_key=keys[1]))
+    return (await pool.request(node.namesrv_address, command, 5_000)).code
+
+
+def foreign_registration() -> RemotingCommand:
+    header = RegisterBrokerHeader("evil", "6.6.6.6:10911", "DefaultCluster", "6.6.6.6:10912", 0)
+    table = TopicConfigTable({name: TopicConfig(name, 1, 1) for name in ("orders", "TBW102")})
+    return RemotingCommand(RequestCode.REGISTER_BROKER, header.to_ext(), RegisterBrokerBody(table).encode())
+
+
+def put(value: str) -> RemotingCommand:
+    return RemotingCommand(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": value})
+
+
+def test_a_node_with_acl_checks_at_both_doors(tmp_path: Path) -> None:
+    """With ACL files: its broker is registered without any setting; strangers and plain accounts change nothing."""
+    rules(tmp_path)
+
+    async def main() -> None:
+        async with running(acl_home=tmp_path, broker=BrokerConfig(acl=True)) as (node, pool):
+            assert await ask(pool, node, foreign_registration()) == 16
+            assert await ask(pool, node, foreign_registration(), "seller1", "seller123") == 16
+            assert await ask(pool, node, put("x")) == 16
+            assert await ask(pool, node, put("x"), "operator", "wrong-one") == 16
+            assert await ask(pool, node, put("x"), "operator", "operator1") == 0
+            async with Admin(node.namesrv_address, config=instance("operator")) as admin:
+                assert (await admin.create_topic(TopicConfig("orders", 1, 1))).complete
+            reply = await route(pool, node.namesrv_address, "orders")
+            assert reply.code == 0
+            assert b"6.6.6.6" not in reply.body
+
+    asyncio.run(main())
+
+
+def test_users_of_the_broker_are_users_of_the_name_server() -> None:
+    """Super users change things from the moment they are made, and no longer once they are deleted or disabled."""
+
+    async def main() -> None:
+        async with running(broker=BrokerConfig(**USERS), namesrv=NameServerConfig(protect_routes=True)) as (node, pool):
+            assert await ask(pool, node, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)) == 16
+            async with Admin(node.namesrv_address, config=instance("root")) as admin:
+                assert (await admin.create_user("second", "second-pass", user_type="Super")).complete
+                assert (await admin.create_user("normal", "normal-pass", user_type="Normal")).complete
+                assert await ask(pool, node, put("x"), "second", "second-pass") == 0
+                assert await ask(pool, node, put("x"), "normal", "normal-pass") == 16
+                cluster = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+                assert await ask(pool, node, cluster, "normal", "normal-pass") == 0
+                assert (await admin.update_user("second", user_status="disable")).complete
+                assert await ask(pool, node, put("x"), "second", "second-pass") == 16
+
+    asyncio.run(main())
+
+
+def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
+    """The keys come from the files that those brokers keep; a user is known once a broker has saved it."""
+    names = ("broker-a", "broker-b")
+    config = NodeConfig(
+        data=tmp_path,
+        store=CommitLogConfig(segment_size=1 << 24),
+        broker=BrokerConfig(**USERS),
+        broker_names=names,
+        namesrv_port=0,
+        broker_port=0,
+    )
+
+    async def main() -> None:
+        node, pool = ProcessNode(config), ConnectionPool()
+        await node.start()
+        try:
+            reply = await pool.request(
+                node.namesrv_address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), 5_000
+            )
+            assert all(name.encode() in reply.body for name in names)
+            assert await ask(pool, node, foreign_registration()) == 16
+            assert await ask(pool, node, put("x"), "root", "rootpass") == 0
+            async with Admin(node.namesrv_address, config=instance("root")) as admin:
+                assert (await admin.create_user("second", "second-pass", user_type="Super")).complete
+                assert await ask(pool, node, put("x"), "second", "second-pass") == 0
+                assert (await admin.delete_user("second")).complete
+                assert await ask(pool, node, put("x"), "second", "second-pass") == 16
+        finally:
+            await pool.close()
+            await node.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("secret", "joins"), [("inner-secret", True), ("another-one", False)])
+def test_brokers_that_join_sign_with_inner_credentials(secret: str, joins: bool) -> None:
+    """A broker of another node registers with the same inner_credentials; with others the log says what to set."""
+
+    async def main() -> None:
+        async with running(broker=BrokerConfig(inner_credentials=INNER, **USERS)) as (node, pool):
+            theirs = BrokerConfig(inner_credentials=INNER.replace("inner-secret", secret))
+            with capture_logs() as logs:
+                async with running(
+                    namesrv_port=None,
+                    namesrv_addresses=(node.namesrv_address,),
+                    broker_names=("joined",),
+                    broker=theirs,
+                ):
+                    command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+                    reply = await pool.request(node.namesrv_address, command, 5_000)
+                    assert (b"joined" in reply.body) is joins
+            refused = [line for line in logs if line["event"] == "broker.not_registered"]
+            assert bool(refused) is not joins
+            if refused:
+                assert "inner_credentials" in refused[0]["remedy"]
+            assert secret not in str(logs)
+
+    asyncio.run(main())
+
+
+def test_half_credentials_end_the_start() -> None:
+    """The error names what is missing, and shows no secret."""
+    with pytest.raises(InvalidParameter, match="access_key") as error:
+        Node(NodeConfig(broker=BrokerConfig(inner_credentials='{"secretKey":"inner-secret"}')))
+    assert "inner-secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("broker", "namesrv", "doors"),
+    [
+        ({}, {}, ["brokers", "name server"]),
+        ({"acl": True}, {}, []),
+        (USERS, {}, []),
+        ({"acl": True}, {"acl": False}, ["name server"]),
+        ({}, {"acl": True}, ["brokers"]),
+    ],
+)
+def test_open_doors_are_warned_of(
+    tmp_path: Path, broker: dict[str, Any], namesrv: dict[str, Any], doors: list[str]
+) -> None:
+    """A warning names each port that serves everyone; there is none where both check."""
+    rules(tmp_path)
+
+    async def main() -> None:
+        settings = {"broker": BrokerConfig(**broker), "namesrv": NameServerConfig(**namesrv), "acl_home": tmp_path}
+        with capture_logs() as logs:
+            async with running(**OPEN_TO_OTHERS, **settings) as (node, _):
+                assert node.open_doors == doors
+                assert node.is_open_to_others is bool(doors)
+        assert [line["open"] for line in logs if line["event"] == "node.open_to_others"] == ([doors] if doors else [])
+
+    asyncio.run(main())
