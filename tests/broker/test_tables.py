@@ -57,10 +57,10 @@ def test_what_cannot_be_saved_is_not_there(monkeypatch: pytest.MonkeyPatch) -> N
     """A topic or group that makes itself and cannot be saved is tried again: a restart must not know less."""
     bench = Bench()
 
-    def refuse(name: str, value: object) -> None:
+    def refuse(path: str, data: bytes) -> None:
         raise OSError("the disk fails")
 
-    monkeypatch.setattr(bench.files, "save", refuse)
+    monkeypatch.setattr(bench.disk, "replace", refuse)
     with pytest.raises(OSError, match="the disk fails"):
         bench.broker.groups.find("g", NOW_MS)
     with pytest.raises(OSError, match="the disk fails"):
@@ -163,12 +163,13 @@ def test_every_change_of_topics_is_noticed() -> None:
     seen = [topics.version]
     topics.update(TopicConfig("orders", 4, 4), NOW_MS)
     seen.append(topics.version)
-    assert topics.changed
+    assert (list(topics.changed_names), topics.changed) == (["orders"], False)
     topics.update(TopicConfig("orders", 4, 4), NOW_MS)
     assert topics.version == seen[-1]
     assert topics.delete("orders", NOW_MS)
     assert not topics.delete("orders", NOW_MS)
     assert topics.version > seen[-1] > seen[0]
+    assert topics.changed, "one topic less: only a whole registration can say that"
 
 
 def test_a_first_send_takes_no_more_queues_than_the_template_has() -> None:
@@ -203,7 +204,7 @@ def test_absurd_queue_numbers_are_refused(nums: int) -> None:
 def test_auto_creation_follows_todays_setting() -> None:
     """TBW102 as saved with auto-creation on lets nothing make itself once it is off."""
     kept = files()
-    TopicTable(BrokerConfig(), kept, NOW_MS).save()
+    TopicTable(BrokerConfig(), kept, NOW_MS).update(TopicConfig("orders", 4, 4), NOW_MS)
     topics = TopicTable(BrokerConfig(auto_create_topic=False), kept, NOW_MS)
     assert topics.create_by_send("orders", "TBW102", 4, NOW_MS) is None
 

@@ -1,6 +1,7 @@
 """A broker and several name servers, none of which knows of the others."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +17,7 @@ from mqtrail.wire import (
     ResponseCode,
     TopicRouteData,
     encode_command,
+    version_of,
 )
 
 from .helpers import send_command
@@ -85,9 +87,12 @@ async def test_values_are_each_servers_own(tmp_path: Path) -> None:
 
 
 class SlowNameServer:
-    """Answers registrations only while `lets` is set; says yes to all else."""
+    """Answers registrations only while `lets` is set; says yes to all else. single_code: what it answers to 217; None:
+    nothing, as those before 5.0."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int = version_of(5, 3, 3), single_code: int | None = ResponseCode.SUCCESS) -> None:
+        self._version = version
+        self._single_code = single_code
         self.registered = asyncio.Queue[RemotingCommand]()
         self.lets = asyncio.Event()
         self.lets.set()
@@ -110,10 +115,15 @@ class SlowNameServer:
             while (found := next_command(kept, start, len(kept)))[0] is not None:
                 request, start = found
                 assert request is not None
-                if request.code == RequestCode.REGISTER_BROKER:
+                code: int | None = ResponseCode.SUCCESS
+                if request.code in (RequestCode.REGISTER_BROKER, RequestCode.REGISTER_TOPIC_IN_NAMESRV):
                     self.registered.put_nowait(request)
                     await self.lets.wait()
-                writer.write(encode_command(RemotingCommand.reply_to(request, ResponseCode.SUCCESS)))
+                if request.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV:
+                    code = self._single_code
+                if code is not None:
+                    reply = RemotingCommand.reply_to(request, code)
+                    writer.write(encode_command(replace(reply, version=self._version)))
             kept = kept[start:]
         writer.close()
 
@@ -150,7 +160,8 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
                 slow.lets.clear()
                 answering = asyncio.create_task(pool.request(broker, make, 5_000))
                 registration = await asyncio.wait_for(slow.registered.get(), 10)
-                assert topic.encode() in registration.body
+                assert registration.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
+                assert registration.ext["topic"] == topic
                 await until_route(pool, own, topic, 0)  # the one that hangs keeps nothing from the other
                 assert not answering.done()
                 slow.lets.set()
@@ -163,3 +174,61 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
             slow.lets.set()
             await node.stop()
             await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "single_code", "told"),
+    [
+        (version_of(4, 9, 7), None, [RequestCode.REGISTER_BROKER]),
+        (
+            version_of(5, 0, 0),
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            [RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.REGISTER_BROKER],
+        ),
+        (version_of(5, 3, 3), ResponseCode.SUCCESS, [RequestCode.REGISTER_TOPIC_IN_NAMESRV]),
+    ],
+)
+async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
+    version: int, single_code: int | None, told: list[RequestCode]
+) -> None:
+    """217 from 5.0 on; a name server without it is told all topics, and no answer waits for one that never comes."""
+    async with SlowNameServer(version, single_code) as other:
+        pool = ConnectionPool()
+        node = Node(NodeConfig(namesrv_port=None, namesrv_addresses=(other.address,), broker_port=0))
+        await node.start()
+        try:
+            (broker,) = node.broker_addresses
+            assert (await other.registered.get()).code == RequestCode.REGISTER_BROKER
+            assert (await pool.request(broker, send_command("orders", b"x"), 5_000)).code == 0
+            commands = [other.registered.get_nowait() for _ in told]
+            assert [command.code for command in commands] == told
+            assert all(b"orders" in command.body or command.ext.get("topic") == "orders" for command in commands)
+            assert (await pool.request(broker, send_command("more", b"x"), 5_000)).code == 0
+            # Once it has refused a single topic and taken all, it is asked again: it may have been replaced. All
+            # topics may have been told meanwhile, as they were at rest.
+            command = other.registered.get_nowait()
+            while not (b"more" in command.body or command.ext.get("topic") == "more"):
+                command = other.registered.get_nowait()
+            assert command.code == told[0]
+        finally:
+            await node.stop()
+            await pool.close()
+
+
+async def test_registering_one_topic_gives_the_route_that_a_whole_registration_gives() -> None:
+    """Queues and permission of 217 are those of 103."""
+    node = Node(NodeConfig(namesrv_port=0, broker_port=0))
+    await node.start()
+    pool = ConnectionPool()
+    try:
+        (broker,) = node.broker_addresses
+        assert (await pool.request(broker, send_command("orders", b"x"), 5_000)).code == 0
+        single = await until_route(pool, node.namesrv_address, "orders", 0)
+        core = next(iter(node.brokers.values())).core
+        assert core is not None
+        whole = await pool.request(node.namesrv_address, core.registration(), 5_000)
+        assert whole.code == 0
+        assert await until_route(pool, node.namesrv_address, "orders", 0) == single
+    finally:
+        await node.stop()
+        await pool.close()

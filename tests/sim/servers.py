@@ -49,7 +49,7 @@ STORE = CommitLogConfig(
     delete_hours=(),
     message_delay_level=DELAY_LEVELS,
 )
-FLUSH_MS, QUEUES_MS, INDEX_MS, REGISTER_MS, EXPIRE_MS = 500.0, 1_000.0, 200.0, 5_000.0, 2_000.0
+FLUSH_MS, QUEUES_MS, INDEX_MS, REGISTER_MS, EXPIRE_MS, TABLES_MS = 500.0, 1_000.0, 200.0, 5_000.0, 2_000.0, 1_000.0
 LOCK_TTL_MS = 9_000  # of a queue, renewed by ordered consumers
 QUEUES = 2  # of the topic on each broker
 POWER_SHARE = 0.6  # of the ends of a broker's process that take the machine's power along
@@ -183,6 +183,7 @@ class SimBroker:
             peer, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext), self.clock_ms()
         )
         assert send.command.code == ResponseCode.SUCCESS, send.command.remark
+        self.life.core.files.finish()
         self._begun = True
         self.disk.rates = self.faults.disk
 
@@ -300,13 +301,15 @@ class Life:
         self.core = broker.CORE(
             broker.config,
             self.store,
-            ConfigFileStore(broker.disk),
+            ConfigFileStore(broker.disk, gathers=True),
             unique_id=broker.unique_id,
             now_ms=broker.clock_ms(),
         )
         self.lane = Lane(self.core, self._decide)
         self.links: dict[int, Link] = {}
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._for_tables: list[tuple[int, Link, Send]] = []
+        self._saving = False
         self._flushing = self._failed = False
         self._jobs: deque[tuple[Callable[[], Any], Callable[[], None] | None, float]] = deque()
         self._busy = False
@@ -319,6 +322,7 @@ class Life:
         self._every(INDEX_MS, lambda: self.store.dispatch_index(50))
         self._every(broker.faults.checkpoint_ms, self._checkpoint)
         self._every(REGISTER_MS, self._register)
+        self._every(TABLES_MS, self._save_tables)
         self._every(EXPIRE_MS, lambda: self.store.expire(broker.clock_ms()))  # looks whether there is room again
         self.engine.after(0, lambda: self._guarded(self._register))
         self._look_at_timer()
@@ -354,6 +358,7 @@ class Life:
 
     def stop(self) -> None:
         """As BrokerNode.stop: what is asked of the disk is done, tables are saved, the store is closed."""
+        self.core.files.finish()
         while self._jobs and not self._failed:
             job, done, began_ms = self._jobs.popleft()
             job()
@@ -414,7 +419,12 @@ class Life:
     def _write(self, sends: list[Send]) -> None:
         for send in sends:
             link = self.links.get(send.peer)
-            if link is not None:
+            if link is None:
+                continue
+            if send.after_tables > self.core.files.settled:
+                self._for_tables.append((send.after_tables, link, send))
+                self._save_tables()
+            else:
                 self._write_bytes(link, encode_command(send.command), send.after_offset)
 
     def _write_bytes(self, link: Link, data: bytes, after_offset: int) -> None:
@@ -422,6 +432,41 @@ class Life:
             self._after(after_offset, lambda: link.to_client(data))
         else:
             link.to_client(data)
+
+    # Tables, as TableWriter: saved in a thread of their own, while the loop goes on.
+
+    def _save_tables(self) -> None:
+        job = None if self._saving else self.core.files.begin_save()
+        if job is None:
+            return
+        self._saving = True
+
+        def save() -> None:
+            failed: Exception | None = None
+            try:
+                job()
+            except (OSError, MQError) as error:
+                failed = error
+            self.engine.after(0.1, lambda: self._guarded(lambda: self._tables_saved(failed)))
+
+        self.engine.after(self.engine.between(0.1, self.broker.faults.sync_ms_max), lambda: self._guarded(save))
+
+    def _tables_saved(self, error: Exception | None) -> None:
+        self._saving = False
+        files = self.core.files
+        files.end_save(failed=error is not None)
+        waiting, self._for_tables = self._for_tables, []
+        for number, link, send in waiting:
+            if error is not None:
+                if send.command.is_response:
+                    reply = RemotingCommand.reply_to(send.command, ResponseCode.SYSTEM_ERROR, f"not saved: {error}")
+                    link.to_client(encode_command(reply))
+            elif number <= files.settled:
+                self._write_bytes(link, encode_command(send.command), send.after_offset)
+            else:
+                self._for_tables.append((number, link, send))
+        if error is None:
+            self._save_tables()  # what could not be saved waits for the next change, or for the clock
 
     # Time.
 

@@ -196,6 +196,13 @@ class HardDisk(MemoryDisk):
             raise fault
         super().replace(path, data)
 
+    def keep(self, path: str, as_path: str) -> None:
+        if self._power_cut():
+            if self.chance.random() < 0.5:
+                super().keep(path, as_path)
+            raise PowerCut
+        super().keep(path, as_path)
+
     def remove(self, path: str) -> None:
         if self._power_cut():
             inside = [name for table in (self.files, self.small) for name in table if name.startswith(f"{path}/")]

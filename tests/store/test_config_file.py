@@ -62,3 +62,27 @@ def test_a_damaged_file_does_not_displace_the_good_one() -> None:
     assert files.load("topics.json") == {"a": 3}
     disk.replace("config/topics.json", b"")
     assert files.load("topics.json") == {"a": 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"  \n\t", b'{"a":'])
+def test_a_file_without_content_is_not_as_good_as_none(content: bytes) -> None:
+    """Cut or emptied, and nothing to fall back to: the start is refused, and says what was found and what to do."""
+    disk = MemoryDisk()
+    disk.replace("config/topics.json", content)
+    with pytest.raises(StoreError, match=r"cannot read config/topics\.json: .*repair one of them by hand"):
+        ConfigFileStore(disk).load("topics.json")
+
+
+@pytest.mark.parametrize("content", [None, b"", b" "])
+def test_taking_the_bak_is_told(content: bytes | None) -> None:
+    """Also where the table's file is gone altogether."""
+    disk = MemoryDisk()
+    files = ConfigFileStore(disk)
+    files.save("topics.json", {"a": 1})
+    files.save("topics.json", {"a": 2})
+    disk.remove("config/topics.json")
+    if content is not None:
+        disk.replace("config/topics.json", content)
+    found = ConfigFileStore(disk)
+    assert found.load("topics.json") == {"a": 1}
+    assert "config/topics.json.bak is taken" in found.report[0]

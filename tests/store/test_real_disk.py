@@ -337,3 +337,30 @@ def test_derived_files_are_built_again(tmp_path: Path) -> None:
         pass
     assert len(store.query("orders", "ID4321", 64, 0, 2**62).records) == 1
     store.close()
+
+
+def test_a_kept_file_is_what_the_other_was(tmp_path: Path) -> None:
+    """The second name keeps its content when the first gets another one, time after time."""
+    disk = RealDisk(tmp_path)
+    disk.keep("config/t.json", "config/t.json.bak")
+    assert disk.read("config/t.json.bak") is None
+    for number in range(3):
+        disk.replace("config/t.json", b"%d" % number)
+        disk.keep("config/t.json", "config/t.json.bak")
+        disk.replace("config/t.json", b"%d" % (number + 1))
+        assert (disk.read("config/t.json.bak"), disk.read("config/t.json")) == (b"%d" % number, b"%d" % (number + 1))
+    assert disk.list("config") == ["t.json", "t.json.bak"]
+
+
+def test_a_file_system_without_links_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As durable, for two syncs more."""
+
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    disk = RealDisk(tmp_path)
+    disk.replace("t.json", b"1")
+    monkeypatch.setattr("os.link", refuse)
+    disk.keep("t.json", "t.json.bak")
+    disk.replace("t.json", b"2")
+    assert (disk.read("t.json.bak"), disk.list("")) == (b"1", ["t.json", "t.json.bak"])

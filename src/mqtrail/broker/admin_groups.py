@@ -32,6 +32,7 @@ from mqtrail.wire import (
 )
 
 from .attributes import GROUP_ATTRIBUTES, alter
+from .bounds import CONFIG_LIST_MAX, check_count
 from .clients import ClientTable
 from .groups import GroupTable
 from .offsets import OffsetTable
@@ -65,7 +66,9 @@ class GroupRequests:
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """225: make or change groups, in order; the first that is not allowed ends it."""
-        for config in SubscriptionGroupList.decode(request.body).group_config_list:
+        configs = SubscriptionGroupList.decode(request.body).group_config_list
+        check_count("groups", configs, CONFIG_LIST_MAX)
+        for config in configs:
             self._update(config, now_ms)
         return answer(peer, request)
 

@@ -26,6 +26,7 @@ from mqtrail.wire import (
 )
 
 from .attributes import TOPIC_ATTRIBUTES, alter, parse_changes
+from .bounds import CONFIG_LIST_MAX, check_count
 from .offsets import OffsetTable
 from .stats import Statistics
 from .topics import TopicTable
@@ -60,7 +61,9 @@ class TopicRequests:
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """18: make or change topics, in order; the first that is not allowed ends it."""
-        for config in TopicConfigList.decode(request.body).topic_config_list:
+        configs = TopicConfigList.decode(request.body).topic_config_list
+        check_count("topics", configs, CONFIG_LIST_MAX)
+        for config in configs:
             known = self._topics.get(config.topic)
             attributes = alter(_attributes(known), config.attributes, TOPIC_ATTRIBUTES)
             self._topics.update(replace(config, attributes=attributes), now_ms)

@@ -10,6 +10,7 @@ Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/ro
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from mqtrail.store import ConfigFileStore, MemoryDisk, MessageStore, StoreError
@@ -55,7 +56,7 @@ from .pop import HeldPop, Pop
 from .protection import FastFailure, SlowGroups
 from .pull import PullMessages
 from .query import QueryMessages
-from .registration import register_command, unregister_command
+from .registration import register_command, register_topic_command, unregister_command
 from .reply import ReplyMessages
 from .send import SendMessages
 from .send_back import SendBack
@@ -89,6 +90,7 @@ class Broker:
         files = ConfigFileStore(MemoryDisk()) if files is None else files
         self.config = config
         self.store = store
+        self.files = files
         self.access = Access(config, files, acl_files)
         self.topics = TopicTable(config, files, now_ms)
         self.groups = GroupTable(config, files, now_ms)
@@ -292,8 +294,16 @@ class Broker:
             return self._forwards.answered(peer, command)
         if self.access.on and (refusal := self.access.check(peer, command)) is not None:
             return self._serve(peer, command, lambda: _refuse(refusal))
+        self.files.looked = 0
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
-        return sends + self.settle(now_ms)
+        return self._after_tables(sends + self.settle(now_ms))
+
+    def _after_tables(self, sends: list[Send]) -> list[Send]:
+        """Let what follows from changes of tables wait until these are durable."""
+        number = self.files.looked
+        if number <= self.files.settled:
+            return sends
+        return [replace(send, after_tables=number) for send in sends]
 
     def _handler(self, command: RemotingCommand) -> Handler:
         handler = self._handlers.get(command.code)
@@ -358,12 +368,24 @@ class Broker:
 
     @property
     def topics_changed(self) -> bool:
-        """Tell whether name servers do not know the topics as they are now: register again."""
-        return self.topics.changed
+        """Tell whether name servers do not know the topics as they are now: tell them again."""
+        return self.topics.changed or bool(self.topics.changed_names)
+
+    def take_changed_topics(self) -> tuple[str, ...] | None:
+        """Return the topics that name servers are to be told of, once; None: all of them (`registration`)."""
+        names = None if self.topics.changed else tuple(self.topics.changed_names)
+        self.topics.changed = False
+        self.topics.changed_names.clear()
+        return names
+
+    def topic_registration(self, topic: str) -> RemotingCommand | None:
+        """Return what to tell a name server of one topic, if it knows this broker; None: there is no such topic."""
+        config = self.topics.all().get(topic)
+        return None if config is None else register_topic_command(self.config, config)
 
     def registration(self) -> RemotingCommand:
-        """Return what to send to every name server now, every register_ms and whenever topics_changed says so."""
-        self.topics.changed = False
+        """Return what to send to every name server now, every register_ms and whenever all topics have changed."""
+        self.take_changed_topics()
         return register_command(self.config, self.topics)
 
     def registered(self, body: bytes, now_ms: int) -> None:
@@ -405,6 +427,7 @@ class Broker:
 
     def tick(self, now_ms: int) -> list[Send]:
         """Do what the time is up for; return what is to be written."""
+        self.files.looked = 0
         self.delays.deliver(now_ms)
         self.timers.deliver(now_ms)
         self.pop.revive.tick(now_ms)
@@ -418,7 +441,7 @@ class Broker:
         sends += self._forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
         sends += self.pop.tick(now_ms)
-        return sends + self.settle(now_ms)
+        return self._after_tables(sends + self.settle(now_ms))
 
     def save(self, now_ms: int) -> None:
         """Write what changed of the tables that are saved now and then."""
@@ -441,6 +464,7 @@ class Broker:
         finally:
             self.timers.save(now_ms, final=True)
             self.save(now_ms)
+            self.files.finish()
 
 
 def _refuse(refusal: Refusal) -> list[Send]:

@@ -32,6 +32,16 @@ from mqtrail.wire import (
     retry_topic,
 )
 
+from .bounds import (
+    CLIENT_GROUPS_MAX,
+    CLIENT_ID_LENGTH_MAX,
+    GROUP_NAME_LENGTH_MAX,
+    HEARTBEAT_SIZE_MAX,
+    LOCK_QUEUES_MAX,
+    check_count,
+    check_heartbeat,
+    check_length,
+)
 from .clients import Client, ClientTable
 from .config import BrokerConfig
 from .filter import FilterTable, compile_expression, is_tag_type
@@ -66,9 +76,16 @@ class ClientRequests:
 
     def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """34: note producers and consumers, make the groups' retry topics, tell the groups that changed."""
+        if len(request.body) > HEARTBEAT_SIZE_MAX:
+            raise InvalidParameter(
+                f"found a heartbeat of {len(request.body)} bytes, expected at most {HEARTBEAT_SIZE_MAX}: "
+                "let the client have fewer groups and subscriptions"
+            )
         data = HeartbeatData.decode(request.body)
         if not data.client_id:
             raise InvalidParameter("found a heartbeat without clientID, expected the client's id")
+        check_heartbeat(data)
+        self._check_room(peer, data)
         if self._next_scan_ms is None:
             self._next_scan_ms = now_ms + self._config.client_scan_ms
         client = Client(peer, data.client_id, request.language, request.version, now_ms)
@@ -80,12 +97,29 @@ class ClientRequests:
                 subscriptions_changed = False
             if self._register_consumer(consumer, client, known or data.without_sub, now_ms):
                 changed_groups.append(consumer.group_name)
-            if not data.without_sub:
+            if not data.without_sub and self._clients.consumer_group(consumer.group_name) is not None:
                 self._fingerprints[consumer.group_name] = data.heartbeat_fingerprint
         for producer in data.producer_data_set:
             self._clients.register_producer(producer.group_name, client)
         ext = {EXT_HEART_BEAT_V2: "true", EXT_SUB_CHANGE: "true" if subscriptions_changed else "false"}
         return [*answer(peer, request, ext), *self._notify(changed_groups)]
+
+    def _check_room(self, peer: Peer, data: HeartbeatData) -> None:
+        """Return if there is room for the groups of a heartbeat. InvalidParameter, SystemError_: there is not."""
+        consuming, producing = self._clients.groups_of(peer.id)
+        check_count(
+            "consumer groups of one connection",
+            consuming | {consumer.group_name for consumer in data.consumer_data_set},
+            CLIENT_GROUPS_MAX,
+        )
+        producers = {producer.group_name for producer in data.producer_data_set}
+        check_count("producer groups of one connection", producing | producers, CLIENT_GROUPS_MAX)
+        count = self._clients.producer_groups_with(producers)
+        if count > self._config.producer_groups_max:
+            raise SystemError_(
+                f"found {count} producer groups with those of this heartbeat, expected at most "
+                f"{self._config.producer_groups_max}: let producers share groups, or raise producer_groups_max"
+            )
 
     def _is_known(self, group: str, fingerprint: int) -> bool:
         return self._clients.consumer_group(group) is not None and self._fingerprints.get(group) == fingerprint
@@ -143,13 +177,13 @@ class ClientRequests:
 
     def lock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """41: the queues that the client may consume in order now."""
-        body = LockBatchBody.decode(request.body)
+        body = _lock_body(request)
         locked = self._locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
         return answer(peer, request, body=LockedQueues(tuple(locked)).encode())
 
     def unlock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """42."""
-        body = LockBatchBody.decode(request.body)
+        body = _lock_body(request)
         self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
         return answer(peer, request)
 
@@ -208,3 +242,12 @@ class ClientRequests:
                 )
                 sends.append(Send(member.peer.id, command))
         return sends
+
+
+def _lock_body(request: RemotingCommand) -> LockBatchBody:
+    """Return what is to be locked or unlocked. InvalidParameter: too many queues, or names that are too long."""
+    body = LockBatchBody.decode(request.body)
+    check_count("queues", body.mq_set, LOCK_QUEUES_MAX)
+    check_length("a consumer group", body.consumer_group, GROUP_NAME_LENGTH_MAX)
+    check_length("a clientID", body.client_id, CLIENT_ID_LENGTH_MAX)
+    return body

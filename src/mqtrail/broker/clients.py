@@ -88,6 +88,15 @@ class ClientTable:
     def producer_groups(self) -> dict[str, list[Client]]:
         return {group: list(members.values()) for group, members in self._producers.items()}
 
+    def groups_of(self, peer: PeerId) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the consumer groups and the producer groups that a connection is in."""
+        consumers, producers = self._groups_of.get(peer, ((), ()))
+        return frozenset(consumers), frozenset(producers)
+
+    def producer_groups_with(self, groups: Iterable[str]) -> int:
+        """Return how many producer groups there would be with these."""
+        return len(self._producers) + sum(group not in self._producers for group in groups)
+
     def groups_subscribing(self, topic: str) -> set[str]:
         return {group.name for group in self._consumers.values() if topic in group.subscriptions}
 

@@ -101,6 +101,7 @@ class BrokerConfig:
     young_queue_size: int = 1 << 30  # a new group starts at 0 where a queue's first message is so near the log's end
     topics_max: int = 50_000  # topics that may make themselves; 17 is not bound by it
     groups_max: int = 50_000  # consumer groups that may make themselves; 200 is not bound by it
+    producer_groups_max: int = 50_000  # producer groups with a live client
     locks_max: int = 200_000  # queue locks kept at once
 
     reject_transactions: bool = False  # RocketMQ: rejectTransactionMessage; refuse half messages

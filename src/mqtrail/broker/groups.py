@@ -5,7 +5,7 @@ A group makes itself on its first heartbeat or pull where auto_create_group is o
 Source: SubscriptionGroupManager, SubscriptionGroupConfig, apache/rocketmq broker/subscription/.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mqtrail.store import ConfigFileStore
 from mqtrail.wire import (
@@ -16,12 +16,13 @@ from mqtrail.wire import (
     SubscriptionGroupNotExist,
     SubscriptionGroupTable,
     SystemError_,
+    dumps_fastjson,
     is_system_group,
     validate_group,
 )
 
 from .config import BrokerConfig
-from .files import GROUPS_FILE, load_table, next_version, put_saved
+from .files import GROUPS_FILE, EncodedEntries, Unsaved, load_table, next_version
 
 _OWN_GROUPS = (
     TOOLS_CONSUMER_GROUP,
@@ -38,7 +39,7 @@ _FORBIDDEN_READ = Perm.READ  # Java keeps the bit at INDEX_PERM_READ, the same p
 
 
 class GroupTable:
-    """Group name -> SubscriptionGroupConfig, saved with every change."""
+    """Group name -> SubscriptionGroupConfig. Every change is saved (`ConfigFileStore.change`)."""
 
     def __init__(self, config: BrokerConfig, files: ConfigFileStore, now_ms: int) -> None:
         self._config = config
@@ -51,8 +52,11 @@ class GroupTable:
         self._groups = dict(table.subscription_group_table)
         for name in _OWN_GROUPS:
             self._groups.setdefault(name, SubscriptionGroupConfig(name))
+        self._encoded = EncodedEntries(self._groups)
+        self._unsaved = Unsaved(files)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
+        self._unsaved.look(group)
         return self._groups.get(group)
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
@@ -61,7 +65,7 @@ class GroupTable:
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """Return the group, made now if groups may make themselves and its name is allowed; else None."""
-        known = self._groups.get(group)
+        known = self.get(group)
         if known is not None:
             return known
         if not (self._config.auto_create_group or is_system_group(group)):
@@ -89,15 +93,14 @@ class GroupTable:
     def update(self, group: SubscriptionGroupConfig, now_ms: int) -> None:
         """Make or replace a group. InvalidParameter: its name is not allowed."""
         validate_group(group.group_name)
-        if self._groups.get(group.group_name) != group:
-            put_saved(self._groups, group.group_name, group, lambda: self._changed(now_ms))
+        if self.get(group.group_name) != group:
+            self._change(group.group_name, group, self._forbidden.get(group.group_name), now_ms)
 
     def delete(self, group: str, now_ms: int) -> bool:
         """Forget a group; return whether it was there."""
-        if self._groups.pop(group, None) is None:
+        if self.get(group) is None:
             return False
-        self._forbidden.pop(group, None)
-        self._changed(now_ms)
+        self._change(group, None, None, now_ms)
         return True
 
     def forbid(self, group: str, topic: str, is_forbidden: bool, now_ms: int) -> None:
@@ -112,19 +115,44 @@ class GroupTable:
         if changed and len(topics) >= FORBIDDEN_TOPICS_MAX and topic not in topics:
             raise SystemError_(f"found {len(topics)} forbidden topics of group {group}, expected fewer")
         topics[topic] = changed
-        self._forbidden[group] = {name: kept for name, kept in topics.items() if kept}
-        if not self._forbidden[group]:
-            del self._forbidden[group]
-        self._changed(now_ms)
+        kept = {name: bits for name, bits in topics.items() if bits}
+        self._change(group, self._groups.get(group), kept or None, now_ms)
 
-    def _changed(self, now_ms: int) -> None:
+    def _change(
+        self, name: str, group: SubscriptionGroupConfig | None, forbidden: dict[str, int] | None, now_ms: int
+    ) -> None:
+        """Set what is known of a group: itself, and the topics that it may not read."""
+        before = (self._groups.get(name), self._forbidden.get(name))
+        self._set(name, group, forbidden, now_ms)
+        number = self._files.change(GROUPS_FILE, self._document, lambda: self._set(name, *before, now_ms))
+        self._unsaved.note(name, number)
+
+    def _set(
+        self, name: str, group: SubscriptionGroupConfig | None, forbidden: dict[str, int] | None, now_ms: int
+    ) -> None:
+        if group is None:
+            self._groups.pop(name, None)
+        else:
+            self._groups[name] = group
+        if forbidden is None:
+            self._forbidden.pop(name, None)
+        else:
+            self._forbidden[name] = forbidden
+        self._encoded.put(name, group)
         self.data_version = next_version(self.data_version, now_ms)
-        self._files.save(GROUPS_FILE, self.table().members())
+
+    def _document(self) -> Callable[[], bytes]:
+        entries, version = self._encoded.snapshot(), self.data_version.members()
+        forbidden = {name: dict(topics) for name, topics in self._forbidden.items()}
+        return lambda: dumps_fastjson(
+            {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": entries()}
+        )
 
     def table(self) -> SubscriptionGroupTable:
-        """Return all groups as one body: what is saved, and what request 201 answers."""
+        """Return all groups as one body: what request 201 answers, and as what they are saved."""
         return SubscriptionGroupTable(dict(sorted(self._groups.items())), self.data_version, self._forbidden)
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Tell whether an administrator took the topic from the group for reading."""
+        self._unsaved.look(group)
         return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & _FORBIDDEN_READ)

@@ -6,8 +6,11 @@ Source: RebalanceLockManager, apache/rocketmq broker/client/rebalance/.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from mqtrail.wire import MessageQueue, SystemBusy
+
+SWEEP_MS: Final = 1_000  # between two looks for lapsed locks while all are held
 
 
 class LockTable:
@@ -17,16 +20,20 @@ class LockTable:
         self._ttl_ms = ttl_ms
         self._locks_max = locks_max
         self._locks: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+        self._count = 0
+        self._full_until_ms = 0
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
         """Return the queues that client_id holds now: taken, renewed, or taken over from one that lapsed."""
-        locks = self._locks.setdefault(group, {})
+        locks = self._locks.get(group, {})
         held = []
         for queue in queues:
             owner, renewed_ms = locks.get(queue, (client_id, now_ms))
             if owner == client_id or now_ms - renewed_ms > self._ttl_ms:
                 if queue not in locks:
                     self._make_room(now_ms)
+                    self._count += 1
+                    self._locks[group] = locks
                 locks[queue] = (client_id, now_ms)
                 held.append(queue)
         return held
@@ -37,6 +44,7 @@ class LockTable:
         for queue in queues:
             if queue in locks and locks[queue][0] == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             self._locks.pop(group, None)
 
@@ -45,12 +53,22 @@ class LockTable:
         return any(now_ms - renewed_ms <= self._ttl_ms for _, renewed_ms in self._locks.get(group, {}).values())
 
     def _make_room(self, now_ms: int) -> None:
-        if sum(map(len, self._locks.values())) < self._locks_max:
+        if self._count < self._locks_max:
             return
-        for locks in self._locks.values():
-            for queue in [queue for queue, lock in locks.items() if now_ms - lock[1] > self._ttl_ms]:
-                del locks[queue]
-        if sum(map(len, self._locks.values())) >= self._locks_max:
+        if now_ms >= self._full_until_ms:
+            self._drop_lapsed(now_ms)
+        if self._count >= self._locks_max:
             raise SystemBusy(
                 f"found {self._locks_max} queue locks held, expected fewer: consume fewer queues in order on one broker"
             )
+
+    def _drop_lapsed(self, now_ms: int) -> None:
+        """Forget the locks that nobody renewed; when none is left to forget, look again after SWEEP_MS only."""
+        for group, locks in list(self._locks.items()):
+            for queue in [queue for queue, lock in locks.items() if now_ms - lock[1] > self._ttl_ms]:
+                del locks[queue]
+                self._count -= 1
+            if not locks:
+                del self._locks[group]
+        if self._count >= self._locks_max:
+            self._full_until_ms = now_ms + SWEEP_MS

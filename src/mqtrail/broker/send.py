@@ -157,6 +157,7 @@ class SendMessages:
         config = self._topics.get(topic)
         if (
             config is None
+            or not self._topics.is_saved(topic)
             or topic in UNSENDABLE_TOPICS
             or topic.startswith(RETRY_PREFIX)
             or not self._config.permission & Perm.WRITE

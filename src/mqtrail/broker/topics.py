@@ -1,13 +1,14 @@
 """The topics this broker holds: made by itself, by the first send, by an administrator.
 
-Every change raises `version` (what a cached admission of the fast lane is checked against), the data version that
-name servers compare, and `changed`, upon which the node registers anew.
+Every change raises `version` (what a cached admission of the fast lane is checked against) and the data version that
+name servers compare. `changed_names` are the topics that name servers have to be told of; `changed`: all of them.
 
 Source: TopicConfigManager, TopicValidator, apache/rocketmq broker/topic/ and common/topic/.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
 from msgspec.structs import replace
 
 from mqtrail.store import ConfigFileStore
@@ -27,25 +28,28 @@ from mqtrail.wire import (
     SystemError_,
     TopicConfig,
     TopicConfigTable,
+    dumps_fastjson,
     is_system_topic,
     revive_topic,
     validate_topic,
 )
 
 from .config import BrokerConfig
-from .files import TOPICS_FILE, load_table, next_version, put_saved
+from .files import TOPICS_FILE, EncodedEntries, Unsaved, load_table, next_version
 
 QUEUES_MAX = 65_536  # of one topic; Java has no bound and lets a typing error fill the disk with queue files
 
 
 class TopicTable:
-    """Topic name -> TopicConfig, saved with every change."""
+    """Topic name -> TopicConfig. Every change is saved (`ConfigFileStore.change`)."""
 
     def __init__(self, config: BrokerConfig, files: ConfigFileStore, now_ms: int) -> None:
         self._config = config
         self._files = files
         self.version = 1
         self.changed = True
+        self.changed_names: dict[str, None] = {}
+        self._unsaved = Unsaved(files)
         table = load_table(files, TOPICS_FILE, TopicConfigTable)
         self.data_version = DataVersion(now_ms) if table is None else table.data_version
         self._own = _own_topics(config)
@@ -56,12 +60,18 @@ class TopicTable:
         default = self._topics.get(DEFAULT_TOPIC)
         if default is not None and not config.auto_create_topic:
             self._topics[DEFAULT_TOPIC] = replace(default, perm=default.perm & ~Perm.INHERIT)
+        self._encoded = EncodedEntries(self._topics)
 
     def get(self, topic: str) -> TopicConfig | None:
+        self._unsaved.look(topic)
         return self._topics.get(topic)
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._topics
+        return self.get(topic) is not None
+
+    def is_saved(self, topic: str) -> bool:
+        """Tell whether a restart would know the topic as it is now."""
+        return topic not in self._unsaved
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -101,7 +111,7 @@ class TopicTable:
 
     def create_own(self, topic: str, queue_nums: int, perm: int, now_ms: int, topic_sys_flag: int = 0) -> TopicConfig:
         """Return a topic of the broker's making (%RETRY%, %DLQ%), made now if it is not there yet."""
-        known = self._topics.get(topic)
+        known = self.get(topic)
         if known is not None:
             return known
         made = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag)
@@ -118,7 +128,7 @@ class TopicTable:
                 raise InvalidParameter(
                     f"found {name} {getattr(topic, name)} of topic {topic.topic}, expected 0 to {QUEUES_MAX}"
                 )
-        if self._topics.get(topic.topic) != topic:
+        if self.get(topic.topic) != topic:
             self._put(topic, now_ms)
 
     def settings_changed(self, now_ms: int) -> None:
@@ -126,10 +136,14 @@ class TopicTable:
         default = self._topics.get(DEFAULT_TOPIC)
         if default is not None:
             bit = Perm.INHERIT if self._config.auto_create_topic else 0
-            self._topics[DEFAULT_TOPIC] = replace(default, perm=default.perm & ~Perm.INHERIT | bit)
+            default = replace(default, perm=default.perm & ~Perm.INHERIT | bit)
         elif self._config.auto_create_topic:
-            self._topics[DEFAULT_TOPIC] = _own_topics(self._config)[DEFAULT_TOPIC]
-        self._changed(now_ms)
+            default = _own_topics(self._config)[DEFAULT_TOPIC]
+        self.changed = True  # the permission goes into every topic that name servers are told
+        if default is None:
+            self.data_version = next_version(self.data_version, now_ms)
+        else:
+            self._put(default, now_ms)
 
     def mark_ordered(self, names: Iterable[str], now_ms: int) -> None:
         """Mark topics as ordered: those that a name server has a static order for (ORDER_TOPIC_CONFIG)."""
@@ -140,25 +154,38 @@ class TopicTable:
 
     def delete(self, topic: str, now_ms: int) -> bool:
         """Forget a topic; return whether it was there."""
-        if self._topics.pop(topic, None) is None:
+        known = self.get(topic)
+        if known is None:
             return False
-        self._changed(now_ms)
+        self._change(topic, known, None, now_ms)
         return True
 
     def _put(self, topic: TopicConfig, now_ms: int) -> None:
-        put_saved(self._topics, topic.topic, topic, lambda: self._changed(now_ms))
+        self._change(topic.topic, self._topics.get(topic.topic), topic, now_ms)
 
-    def _changed(self, now_ms: int) -> None:
+    def _change(self, name: str, before: TopicConfig | None, after: TopicConfig | None, now_ms: int) -> None:
+        self._set(name, after, now_ms)
+        number = self._files.change(TOPICS_FILE, self._document, lambda: self._set(name, before, now_ms))
+        self._unsaved.note(name, number)
+
+    def _set(self, name: str, topic: TopicConfig | None, now_ms: int) -> None:
+        if topic is None:
+            self._topics.pop(name, None)
+            self.changed = True
+        else:
+            self._topics[name] = topic
+            self.changed_names[name] = None
+        self._encoded.put(name, topic)
         self.version += 1
-        self.changed = True
         self.data_version = next_version(self.data_version, now_ms)
-        self.save()
 
-    def save(self) -> None:
-        self._files.save(
-            TOPICS_FILE,
-            TopicConfigTable(dict(sorted(self._topics.items())), self.data_version).members(),
-        )
+    def _document(self) -> Callable[[], bytes]:
+        entries, version = self._encoded.snapshot(), self.data_version.members()
+        return lambda: dumps_fastjson({"dataVersion": version, "topicConfigTable": entries()})
+
+    def encoded(self) -> msgspec.Raw:
+        """Return the JSON object of all topics, by name."""
+        return self._encoded.snapshot()()
 
 
 def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:

@@ -22,6 +22,7 @@ from mqtrail.node.flusher import Flusher
 from mqtrail.node.registrar import Registrar
 from mqtrail.node.route_keeper import RouteKeeper
 from mqtrail.node.shell import wall_clock_ms
+from mqtrail.node.table_writer import TableWriter
 from mqtrail.node.upkeep import Upkeep
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
 from mqtrail.wire import BodyError, Host, RemotingCommand, UniqueIdFactory, sign
@@ -54,6 +55,8 @@ class BrokerNode:
         self._fast_server: Server | None = None
         self._shell: BrokerShell | None = None
         self._flusher: Flusher | None = None
+        self._files: ConfigFileStore | None = None
+        self._tables: TableWriter | None = None
         self._registrar: Registrar | None = None
         self._routes: RouteKeeper | None = None
         self._upkeep: Upkeep | None = None
@@ -119,7 +122,7 @@ class BrokerNode:
         if self.store.timers.report is not None:
             log.warning("timers.recovered", broker=self.name, report=self.store.timers.report)
         unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), wall_clock_ms)
-        files = ConfigFileStore(disk)
+        files = self._files = ConfigFileStore(disk, gathers=True)
         try:
             home = self._config.acl_home or self._folder
             acl_files = None if home is None else AclFolder(home)
@@ -171,6 +174,8 @@ class BrokerNode:
         assert self.store is not None
         config = self._config
         self._flusher = Flusher(self.store, self._on_failure, late_ms=self.core.config.sync_flush_timeout_ms)
+        assert self._files is not None
+        self._tables = TableWriter(self._files, self.name)
         self._upkeep = Upkeep(
             self.store,
             self._flusher,
@@ -186,6 +191,7 @@ class BrokerNode:
             namesrvs,
             self.core.registration,
             self.core.unregistration,
+            self.core.topic_registration,
             interval_ms=self.core.config.register_ms,
             timeout_ms=config.register_timeout_ms,
             sign=None if credentials is None else partial(sign, credentials=credentials),
@@ -195,6 +201,7 @@ class BrokerNode:
         self._shell = BrokerShell(
             self.core,
             hold=self._flusher.after,
+            hold_for_tables=self._tables.after,
             on_change=self._changed,
             on_stored=self._upkeep.appended,
             when_told=self._registrar.when_told,
@@ -243,13 +250,14 @@ class BrokerNode:
             self.core.registered(reply.body, wall_clock_ms())
         except BodyError as error:
             log.warning("broker.registration_unreadable", broker=self.name, found=str(error))
-        if self.core.topics_changed and self._registrar is not None:
-            self._registrar.topics_changed()
+        self._changed()
 
     def _changed(self) -> None:
         assert self.core is not None
+        if self._tables is not None:
+            self._tables.look()
         if self.core.topics_changed and self._registrar is not None:
-            self._registrar.topics_changed()
+            self._registrar.topics_changed(self.core.take_changed_topics())
         if self._routes is not None:
             self._routes.look()
         if self._upkeep is not None:
@@ -267,6 +275,8 @@ class BrokerNode:
             self._upkeep.stop()
         if self._shell is not None:
             self._shell.stop()
+        if self._tables is not None:
+            await self._tables.stop()
         if self._flusher is not None:
             await self._flusher.stop()
         for server in (self._fast_server, self._server):

@@ -5,7 +5,7 @@ from typing import cast
 
 from mqtrail.broker import Broker, Lane
 from mqtrail.net import ServerConnection, next_command
-from mqtrail.node.shell import Hold, Shell, wall_clock_ms
+from mqtrail.node.shell import Hold, HoldForTables, Shell, wall_clock_ms
 from mqtrail.wire import Peer, Send
 
 BUSY_FROM_MS = 5  # a piece that takes as long keeps others waiting
@@ -21,12 +21,13 @@ class BrokerShell(Shell):
         *,
         clock: Callable[[], int] = wall_clock_ms,
         hold: Hold | None = None,
+        hold_for_tables: HoldForTables | None = None,
         on_change: Callable[[], None] | None = None,
         on_stored: Callable[[], None] | None = None,
         when_told: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """on_stored: called after pieces that may have stored messages. when_told: `Registrar.when_told`."""
-        super().__init__(core, clock=clock, hold=hold, on_change=on_change)
+        super().__init__(core, clock=clock, hold=hold, hold_for_tables=hold_for_tables, on_change=on_change)
         self._on_stored = on_stored
         self._when_told = when_told
         self._broker = core

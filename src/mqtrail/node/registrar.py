@@ -1,6 +1,10 @@
-"""Keeps one broker known to its name servers: 103 every 30 s and when its topics change, 104 when it stops.
+"""Keeps one broker known to its name servers: 103 every 30 s and when all its topics may have changed, 217 for each
+topic that was made or changed, 104 when it stops.
 
-Source: BrokerOuterAPI, BrokerController.registerBrokerAll, apache/rocketmq broker/.
+A name server before 5.0 leaves 217 without an answer: its answer to 103 tells its version, and it is told all topics
+each time. So is one that answers 217 with an error, or lost its connection, and with it what it knew. After 217 a whole
+registration follows as soon as topics are at rest: it brings the data version into line, and topics in static order.
+Source: BrokerOuterAPI, BrokerController.registerBrokerAll, registerSingleTopicAll, apache/rocketmq broker/.
 """
 
 import asyncio
@@ -19,8 +23,12 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    version_of,
 )
 
+QUIET_S = 1.0  # without a change, after topics were told one by one: then all are told
+SINGLE_TOPICS_MAX = 200  # told one by one; more are told with all others
+SINGLE_TOPICS_VERSION = version_of(5, 0, 0)
 RETRY_S = 2.0  # after a name server did not answer
 UNREGISTER_TIMEOUT_MS = 1_000
 NAME_TIMEOUT_MS = 1_000  # for a name server, and a broker of our name, to answer
@@ -31,6 +39,7 @@ log = Log()
 
 class Registrar:
     """Registers one broker with every address of `namesrvs`. registration, unregistration: what to send now.
+    topic_registration: what to send of one topic; None: there is none of that name.
 
     sign: called with every request before it is encoded. tls: address -> what its connection shakes hands with.
     """
@@ -41,6 +50,7 @@ class Registrar:
         namesrvs: Iterable[str],
         registration: Callable[[], RemotingCommand],
         unregistration: Callable[[], RemotingCommand],
+        topic_registration: Callable[[str], RemotingCommand | None],
         *,
         interval_ms: int,
         timeout_ms: int,
@@ -60,7 +70,16 @@ class Registrar:
             for address in dict.fromkeys(namesrvs)
         }
         self._keepers = [
-            _Keeper(broker_name, address, pool, registration, interval_ms / 1000, timeout_ms, on_registered)
+            _Keeper(
+                broker_name,
+                address,
+                pool,
+                registration,
+                topic_registration,
+                interval_ms / 1000,
+                timeout_ms,
+                on_registered,
+            )
             for address, pool in self._pools.items()
         ]
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,10 +129,10 @@ class Registrar:
         lines = reply.body.decode("utf-8", "replace").splitlines()
         return reply.code != ResponseCode.SUCCESS or f"brokerName={self._broker_name}" in lines
 
-    def topics_changed(self) -> None:
-        """Register again at once."""
+    def topics_changed(self, names: Iterable[str] | None) -> None:
+        """Tell name servers of these topics at once; None: of all."""
         for keeper in self._keepers:
-            keeper.changed.set()
+            keeper.topics_changed(names)
 
     def when_told(self, release: Callable[[], None]) -> None:
         """Call release once every name server that answers knows the topics as they are now, or after TOLD_WAIT_S."""
@@ -161,6 +180,7 @@ class _Keeper:
         address: str,
         pool: ConnectionPool,
         registration: Callable[[], RemotingCommand],
+        topic_registration: Callable[[str], RemotingCommand | None],
         interval_s: float,
         timeout_ms: int,
         on_registered: Callable[[RemotingCommand], None] | None,
@@ -169,12 +189,28 @@ class _Keeper:
         self._address = address
         self._pool = pool
         self._registration = registration
+        self._topic_registration = topic_registration
         self._interval_s = interval_s
         self._timeout_ms = timeout_ms
         self._on_registered = on_registered
         self._told: list[asyncio.Future[None]] = []
-        self.changed = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._names: dict[str, None] | None = {}  # topics to be told of; None: all
+        self._loop = asyncio.get_running_loop()
+        self._whole_due_s = 0.0  # when all topics are told again
+        self._owes_whole = False  # topics were told one by one since: it does not know this state's version
+        self._takes_single = False  # what it answered last: whether it knows 217
         self.is_down = False
+
+    def topics_changed(self, names: Iterable[str] | None) -> None:
+        """Tell the name server of these topics soon; None: of all."""
+        if names is None or self._names is None:
+            self._names = None
+        else:
+            self._names.update(dict.fromkeys(names))
+            if len(self._names) > SINGLE_TOPICS_MAX:
+                self._names = None
+        self._changed.set()
 
     def told(self) -> asyncio.Future[None]:
         """Return what ends with the next registration that begins, whatever becomes of it."""
@@ -192,21 +228,62 @@ class _Keeper:
         """Register every interval, whenever the topics changed, and soon after it failed."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(self._interval_s, RETRY_S) if self.is_down else self._interval_s):
-                    await self.changed.wait()
+                async with asyncio.timeout(self._wait_s()):
+                    await self._changed.wait()
             try:
+                is_due = self._loop.time() >= self._whole_due_s
+                if not is_due and self._changed.is_set() and await self._tell_single():
+                    continue
                 await self.register()
             except Exception:
                 log.exception("broker.registration_failed", broker=self._broker_name)
 
+    def _wait_s(self) -> float:
+        """Return after how long to register without a change."""
+        if self.is_down:
+            return min(self._interval_s, RETRY_S)
+        rest_s = max(0.0, self._whole_due_s - self._loop.time())
+        return min(QUIET_S, rest_s) if self._owes_whole else rest_s
+
     async def register(self) -> None:
         """Tell the name server the topics as they are now. Each trouble is told once, and once that it is over."""
-        self.changed.clear()
+        self._changed.clear()
+        self._names = {}
+        self._owes_whole = False
+        self._whole_due_s = self._loop.time() + self._interval_s
         told, self._told = self._told, []
         try:
             await self._register()
         finally:
             _end(told)
+
+    async def _tell_single(self) -> bool:
+        """Tell the name server of the topics that changed, where it can be told so; return whether it was."""
+        names = self._names
+        if names is None or not self._takes_single or self.is_down or not self._pool.connected(self._address):
+            return False
+        commands = [command for name in names if (command := self._topic_registration(name)) is not None]
+        told, self._told = self._told, []
+        self._changed.clear()
+        self._names = {}
+        try:
+            replies = await asyncio.gather(
+                *(self._pool.request(self._address, command, self._timeout_ms) for command in commands),
+                return_exceptions=True,
+            )
+        finally:
+            # Those that wait are answered by `register`, if it has to be called.
+            self._told[:0] = told
+        for reply in replies:
+            if isinstance(reply, NetError) or (isinstance(reply, RemotingCommand) and reply.code):
+                self._takes_single = False  # until it has answered a registration
+                return False
+            if isinstance(reply, BaseException):
+                raise reply
+        self._told = self._told[len(told) :]
+        self._owes_whole = True
+        _end(told)
+        return True
 
     async def _register(self) -> None:
         remedy = "start it or correct the address"
@@ -215,6 +292,7 @@ class _Keeper:
             if reply.code == ResponseCode.NO_PERMISSION:
                 remedy = "set inner_credentials here to an account of that name server"
             trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
+            self._takes_single = reply.version >= SINGLE_TOPICS_VERSION
             if trouble is None and self._on_registered is not None:
                 self._on_registered(reply)
         except NetError as error:

@@ -7,6 +7,7 @@ log is durable up to the offset that the Send names.
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, cast
 
 from mqtrail.net import Log, ServerConnection, next_command
@@ -53,11 +54,17 @@ class Hold(Protocol):
     ) -> None: ...
 
 
+class HoldForTables(Protocol):
+    """`TableWriter.after`."""
+
+    def __call__(self, number: int, release: Callable[[], None], refuse: Callable[[str], None]) -> None: ...
+
+
 class Shell:
     """Serves one core to the connections of one server: a `net.Application`.
 
-    hold: `Flusher.after` of a store whose Sends may wait. on_change: called after everything that may have changed the
-    core (to register its topics).
+    hold: `Flusher.after` of a store whose Sends may wait; hold_for_tables: the same of tables. on_change: called after
+    everything that may have changed the core (to save its tables, to register its topics).
     """
 
     def __init__(
@@ -66,11 +73,13 @@ class Shell:
         *,
         clock: Callable[[], int] = wall_clock_ms,
         hold: Hold | None = None,
+        hold_for_tables: HoldForTables | None = None,
         on_change: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
         self._clock = clock
         self._hold = hold
+        self._hold_for_tables = hold_for_tables
         self._on_change = on_change
         self._connections: dict[PeerId, ServerConnection] = {}
         self._loop = asyncio.get_running_loop()
@@ -134,7 +143,8 @@ class Shell:
             return answer(peer, command, code=ResponseCode.SYSTEM_ERROR, remark=text)
 
     def write(self, sends: list[Send]) -> None:
-        """Write each Send to its connection, now or when the log is durable so far. Peers that went get nothing."""
+        """Write each Send to its connection, now or when log and tables are durable so far. Peers that went get
+        nothing."""
         for send in sends:
             connection = self._connections.get(send.peer)
             if connection is None:
@@ -144,7 +154,14 @@ class Shell:
             except RemotingError as error:  # a reply above 16 MiB: the peer must hear of it, or it waits in vain
                 log.error("reply.too_long", peer=str(connection.host), code=send.command.code, error=str(error))
                 data = encode_command(RemotingCommand.reply_to(send.command, ResponseCode.SYSTEM_ERROR, str(error)))
-            self.write_bytes(connection, data, send.after_offset)
+            if send.after_tables and self._hold_for_tables is not None:
+                self._hold_for_tables(
+                    send.after_tables,
+                    partial(self.write_bytes, connection, data, send.after_offset),
+                    partial(_refuse, connection, send.command),
+                )
+            else:
+                self.write_bytes(connection, data, send.after_offset)
 
     def write_bytes(self, connection: ServerConnection, data: bytes, after_offset: int) -> None:
         """Write an encoded reply, now or when the log is durable up to after_offset."""
@@ -181,6 +198,12 @@ class Shell:
         except Exception:
             log.exception("core.tick_failed")
         self.look_at_timer(now_ms + TICK_PAUSE_MS)
+
+
+def _refuse(connection: ServerConnection, command: RemotingCommand, remark: str) -> None:
+    """Answer that what a reply would say is not so. What is no reply is for somebody else, and left out."""
+    if command.is_response:
+        connection.write(encode_command(RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, remark)))
 
 
 def _write_late(connection: ServerConnection, data: bytes) -> Callable[[], None] | None:

@@ -1,11 +1,20 @@
 """The broker's tables on disk: `config/<name>` as JSON, the one before it as `config/<name>.bak`.
 
+A table is saved in one of two ways:
+
+    save(name, value)           at once: it is durable when the call returns
+    change(name, …, undo)       gathered: the change has a number, and is durable when `settled` has reached it
+
+Gathered changes cost one save however many there are. Whoever drives the I/O takes `begin_save`, runs what it returns
+in any thread, and calls `end_save`; until then a reply that follows from a change waits (`Send.after_tables`). A store
+that does not gather saves each change at once.
+
 Source: ConfigManager, apache/rocketmq common/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mqtrail.store.base import StoreError
@@ -14,51 +23,159 @@ from mqtrail.wire import BodyError, dumps_fastjson, loads_file
 
 FOLDER = "config"
 
+Document = Callable[[], Callable[[], bytes]]
+"""Takes note of a table as it is now; returns what makes the file's content of it, in any thread."""
+
 
 class ConfigFileStore:
-    """Loads and saves JSON documents whole. A crash leaves the old or the new one, and the one before as .bak."""
+    """Loads and saves JSON documents whole. A crash leaves the old or the new one, and the one before as .bak.
 
-    def __init__(self, disk: Disk) -> None:
+    settled: changes up to this number are durable, or were undone as they could not be saved. looked: the last change
+    that the answer under way follows from; 0: none that waits.
+    """
+
+    def __init__(self, disk: Disk, *, gathers: bool = False) -> None:
         self._disk = disk
+        self._gathers = gathers
+        self._good: dict[str, int] = {}  # files that were read or written whole, and their sizes: the next .bak
+        self._changed: dict[str, Document] = {}
+        self._undos: list[tuple[int, str, Document, Callable[[], None]]] = []
+        self._number = 0  # of the last change
+        self._saving = 0  # up to which change the save under way goes
+        self.settled = 0
+        self.looked = 0
         self.report: list[str] = []  # what was found damaged and taken from its .bak, for the operator
 
     def load(self, name: str) -> dict[str, Any] | None:
         """Return the document, or its .bak when it is absent or unreadable; None where there is neither.
 
+        A file without content is damaged like any other that is no document: every save writes one.
         StoreError: one of them is there and neither can be read.
         """
+        path = f"{FOLDER}/{name}"
         failures = []
-        for path in (f"{FOLDER}/{name}", f"{FOLDER}/{name}.bak"):
-            data = self._disk.read(path)
-            if not data:
+        for place in (path, f"{path}.bak"):
+            data = self._disk.read(place)
+            if data is None:
                 continue
             try:
-                document = loads_file(data)
+                document = _document(data)
             except (BodyError, ValueError) as error:
-                failures.append(f"{path}: {error}")
+                failures.append(f"{place}: {error}")
                 continue
-            if isinstance(document, dict):
-                if failures:
-                    self.report.append(f"{failures[0]}: {path} is taken, as it was one save earlier")
-                return document
-            failures.append(f"{path}: found a {type(document).__name__}, expected an object")
+            if place == path:
+                self._good[path] = len(data)
+            else:
+                found = failures[0] if failures else f"{path}: found no file"
+                self.report.append(f"{found}: {place} is taken, as it was one save earlier")
+            return document
         if failures:
             raise StoreError(
-                f"cannot read {'; '.join(failures)}; repair one of them by hand, or remove both to start anew"
+                f"cannot read {'; '.join(failures)}; repair one of them by hand, or remove both to start "
+                "anew, without what they held"
             )
         return None
 
     def save(self, name: str, value: Mapping[Any, Any]) -> None:
         """Replace the document, keeping the one before as .bak."""
+        self._write(name, dumps_fastjson(dict(value)))
+
+    def _write(self, name: str, data: bytes) -> None:
         path = f"{FOLDER}/{name}"
+        if self._is_good(path):
+            self._disk.keep(path, f"{path}.bak")
+        self._disk.replace(path, data)
+        self._good[path] = len(data)
+
+    def _is_good(self, path: str) -> bool:
+        """Tell whether a file may become the .bak: a damaged one must not displace the good one."""
+        size = self._disk.size(path)
+        if size is None or size == self._good.get(path):
+            return size is not None
         before = self._disk.read(path)
-        if before and _is_document(before):  # a damaged one must not displace the good .bak
-            self._disk.replace(f"{path}.bak", before)
-        self._disk.replace(path, dumps_fastjson(dict(value)))
+        return before is not None and _is_document(before)
+
+    # Changes that are saved together.
+
+    def change(self, name: str, document: Document, undo: Callable[[], None]) -> int:
+        """Note that a table has changed; return the change's number. undo: makes the table as before, if saving fails.
+
+        What a restart would not know must not be there before it either: messages would get into it, or be owed by it.
+        Where nothing gathers, the change is durable when this returns, or undone and the error raised.
+        """
+        self._number += 1
+        self._changed[name] = document
+        self._undos.append((self._number, name, document, undo))
+        self.looked = self._number
+        if not self._gathers:
+            job = self.begin_save()
+            assert job is not None
+            try:
+                job()
+            except Exception:
+                self.end_save(failed=True)
+                raise
+            self.end_save()
+        return self._number
+
+    def look(self, number: int) -> None:
+        """Note that the answer under way follows from a change."""
+        if number > self.settled:
+            self.looked = max(self.looked, number)
+
+    def begin_save(self) -> Callable[[], None] | None:
+        """Take note of what has changed; return what makes it durable, in any thread. None: nothing has changed.
+
+        One save at a time: `end_save` comes first.
+        """
+        if not self._changed:
+            return None
+        documents = {name: document() for name, document in self._changed.items()}
+        self._changed.clear()
+        self._saving = self._number
+
+        def write() -> None:
+            for name, document in documents.items():
+                self._write(name, document())
+
+        return write
+
+    def finish(self) -> None:
+        """Save what has changed, before this returns: nobody else does it any more."""
+        job = self.begin_save()
+        if job is not None:
+            job()
+            self.end_save()
+
+    def end_save(self, *, failed: bool = False) -> None:
+        """Take note of how the save ended. failed: every change that is not durable is undone, the last one first.
+
+        What was undone is saved again at the next occasion: some of it may have reached the disk.
+        """
+        if not failed:
+            self.settled = max(self.settled, self._saving)
+            self._undos = [entry for entry in self._undos if entry[0] > self.settled]
+            return
+        undos, self._undos = self._undos, []
+        for _, name, document, undo in reversed(undos):
+            undo()
+            self._changed[name] = document
+        self.settled = self._number
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    """Return a file's object. BodyError, ValueError: it holds none."""
+    if not data.strip():
+        raise ValueError(f"found {len(data)} bytes without content, expected an object")
+    document = loads_file(data)
+    if not isinstance(document, dict):
+        raise ValueError(f"found a {type(document).__name__}, expected an object")
+    return document
 
 
 def _is_document(data: bytes) -> bool:
     try:
-        return isinstance(loads_file(data), dict)
+        _document(data)
     except (BodyError, ValueError):
         return False
+    return True

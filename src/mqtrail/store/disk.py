@@ -67,6 +67,10 @@ class Disk(Protocol):
     def replace(self, path: str, data: bytes) -> None:
         """Put data in a file's place, durably: after a crash the old or the new content is there, whole."""
 
+    def keep(self, path: str, as_path: str) -> None:
+        """Let as_path have what path has now, whatever replaces path later. Both lie in one folder; durable with the
+        next `replace` in it, and never without either content."""
+
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with what is in it; nothing when it is not there."""
 
@@ -328,6 +332,20 @@ class RealDisk:
         except OSError as error:
             raise _full_or_same(error, f"{len(data)} bytes in {full}") from error
         self._sync_folder(full.parent)
+
+    def keep(self, path: str, as_path: str) -> None:
+        """A second name for the file: what replaces the first one leaves this one. Costs no sync of its own."""
+        full, kept = self._root / path, self._root / as_path
+        beside = kept.with_name(kept.name + ".tmp")
+        beside.unlink(missing_ok=True)
+        try:
+            os.link(full, beside)
+        except FileNotFoundError:
+            return
+        except OSError:  # a file system without hard links
+            self.replace(as_path, full.read_bytes())
+            return
+        os.replace(beside, kept)
 
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with what is in it."""

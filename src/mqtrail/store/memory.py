@@ -79,6 +79,11 @@ class MemoryDisk:
         """Put data in a file's place."""
         self.small[path] = data
 
+    def keep(self, path: str, as_path: str) -> None:
+        """Let as_path have what path has now."""
+        if path in self.small:
+            self.small[as_path] = self.small[path]
+
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with what is in it."""
         for table in (self.files, self.small):

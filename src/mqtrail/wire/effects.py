@@ -27,11 +27,13 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write command to peer, no sooner than the log is flushed to after_offset (a physical offset; 0: at once)."""
+    """Write command to peer, no sooner than the log is flushed to after_offset (a physical offset; 0: at once), and the
+    changes of tables up to number after_tables are durable (0: it follows from none)."""
 
     peer: PeerId
     command: RemotingCommand
     after_offset: int = 0
+    after_tables: int = 0
 
 
 Handler = Callable[[Peer, RemotingCommand, int], list[Send]]

@@ -29,6 +29,7 @@ from mqtrail.wire import (
     topic_of_marker,
 )
 
+from ..bounds import BATCH_ACKS_MAX, check_count
 from ..config import BrokerConfig
 from ..offsets import OffsetTable
 from ..stats import Statistics
@@ -96,6 +97,7 @@ class PopAcks:
         body = BatchAckBody.decode(request.body or b"{}")
         if not body.acks:
             raise NoMessage("found a batch of no acks, expected at least one")
+        check_count("groups of acks", body.acks, BATCH_ACKS_MAX)
         records: list[Put] = []
         for ack in body.acks:
             records += self._batch_records(ack, body.broker_name, now_ms)

@@ -11,7 +11,7 @@ Source: QueryAssignmentProcessor, MessageRequestModeManager, apache/rocketmq 5.3
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from mqtrail.store import ConfigFileStore
@@ -32,11 +32,14 @@ from mqtrail.wire import (
     Send,
     SubscriptionGroupNotExist,
     SystemBusy,
+    SystemError_,
     TopicNotExist,
     TopicRouteData,
     answer,
+    dumps_fastjson,
 )
 
+from ..bounds import REQUEST_MODES_MAX
 from ..clients import ClientTable
 from ..config import BrokerConfig
 from ..files import load_table
@@ -71,6 +74,13 @@ def by_circle(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequen
 STRATEGIES: Final[dict[str, Strategy]] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}  # 5.3.3's broker has no more
 
 
+def _table(modes: Mapping[tuple[str, str], RequestMode]) -> RequestModeTable:
+    table: dict[str, dict[str, RequestMode]] = {}
+    for topic, group in sorted(modes):
+        table.setdefault(topic, {})[group] = modes[topic, group]
+    return RequestModeTable(table)
+
+
 class Assignments:
     """Modes, saved with every change, and what follows from them."""
 
@@ -85,11 +95,15 @@ class Assignments:
         table = load_table(files, MODES_FILE, RequestModeTable) or RequestModeTable()
         self.routes = RouteBook(config.broker_name)
         self._waiting: deque[tuple[int, str, Peer, RemotingCommand]] = deque()
-        self._modes = {topic: dict(modes) for topic, modes in table.message_request_mode_map.items()}
+        self._modes = {
+            (topic, group): mode
+            for topic, modes in table.message_request_mode_map.items()
+            for group, mode in modes.items()
+        }
 
     def mode(self, topic: str, group: str) -> RequestMode:
         """Return how a group consumes a topic."""
-        known = self._modes.get(topic, {}).get(group)
+        known = self._modes.get((topic, group))
         if known is not None:
             return known
         mode = PULL if topic.startswith(RETRY_PREFIX) else self._config.default_request_mode
@@ -109,16 +123,29 @@ class Assignments:
             raise SubscriptionGroupNotExist(
                 f"subscription group does not exist: create {mode.consumer_group} with updateSubGroup"
             )
-        self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
-        self._files.save(MODES_FILE, self._table().members())
+        before = self._modes.get((mode.topic, mode.consumer_group))
+        if before is None and len(self._modes) >= REQUEST_MODES_MAX:
+            raise SystemError_(
+                f"found {len(self._modes)} modes, expected fewer than {REQUEST_MODES_MAX}: "
+                "set defaultMessageRequestMode for all groups"
+            )
+        self._set(mode.topic, mode.consumer_group, mode)
+        self._files.change(MODES_FILE, self._document, lambda: self._set(mode.topic, mode.consumer_group, before))
         return answer(peer, request)
+
+    def _set(self, topic: str, group: str, mode: RequestMode | None) -> None:
+        if mode is None:
+            self._modes.pop((topic, group), None)
+        else:
+            self._modes[topic, group] = mode
+
+    def _document(self) -> Callable[[], bytes]:
+        modes = self._modes.copy()
+        return lambda: dumps_fastjson(_table(modes).members())
 
     def all_modes(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """402: the whole table, as a slave asks for it."""
-        return answer(peer, request, {}, body=self._table().encode(strict=False))
-
-    def _table(self) -> RequestModeTable:
-        return RequestModeTable({topic: dict(sorted(modes.items())) for topic, modes in sorted(self._modes.items())})
+        return answer(peer, request, {}, body=_table(self._modes).encode(strict=False))
 
     def query(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """400: the client's queues. The body is empty where the broker cannot tell: the client keeps what it has."""

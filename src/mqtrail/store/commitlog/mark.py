@@ -34,16 +34,17 @@ class Mark:
 
 
 class DurableMark:
-    """The mark's file. `mark`: the last note, None when none can be read. is_new: there was no file. is_damaged: there
-    were notes, and none can be read."""
+    """The mark's file. `mark`: the last note, None when none can be read. is_new: there was no file. is_damaged: the
+    file is cut short, or there were notes, and none can be read."""
 
     def __init__(self, disk: Disk) -> None:
-        self.is_new = disk.size(MARK_FILE) is None
+        found_size = disk.size(MARK_FILE)
+        self.is_new = found_size is None
         self._file = disk.open(MARK_FILE, 2 * SLOT_SIZE)
         self.mark: Mark | None = None
         self._number = 0
         self._slot = 0
-        self.is_damaged = False
+        self.is_damaged = found_size is not None and found_size < 2 * SLOT_SIZE
         for slot in (0, 1):
             data = self._file.read_at(slot * SLOT_SIZE, FIELDS.size + CRC.size)
             number, *fields = FIELDS.unpack_from(data)

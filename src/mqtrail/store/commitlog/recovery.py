@@ -42,7 +42,8 @@ CHECKPOINT_SLACK_MS = 3_000  # what Apache takes off the checkpoint's times
 class Recovery:
     """What the start found. wiped_size: bytes that were written and are no record; more may have been lost with them,
     which nobody can count. dangling_entries: queue entries that pointed past the end of the log. damage: what was
-    stepped over. rebuilt: derived files that were damaged and are built again, each with what was found."""
+    stepped over. rebuilt: derived files that were damaged and are built again, each with what was found. first_start:
+    no broker has been in the folder before."""
 
     unclean: bool
     scanned_from: int
@@ -53,6 +54,7 @@ class Recovery:
     last_store_ms: int
     damage: tuple[Damage, ...] = ()
     rebuilt: tuple[str, ...] = ()
+    first_start: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -69,7 +71,8 @@ class Recovery:
                 else "nothing had to be wiped"
             )
         told += [*map(str, self.damage), *self.rebuilt]
-        return f"{'unclean' if self.unclean else 'clean'} stop before; {'; '.join(told)}"
+        before = "first start" if self.first_start else f"{'unclean' if self.unclean else 'clean'} stop before"
+        return f"{before}; {'; '.join(told)}"
 
 
 def recover(
@@ -88,6 +91,7 @@ def recover(
     empty now: the whole log is read. noted: what each queue had at the last checkpoint.
     """
     noted = noted or {}
+    first_start = log.is_foreign and not unclean and not log.segments.starts
     mark = _trusted(log, log.mark)
     known = list(queues.values())
     start = log.first_offset if rebuilt else _scan_start(log, known, mark, disk, unclean)
@@ -141,6 +145,7 @@ def recover(
         last_store_ms=last_store_ms,
         damage=damage,
         rebuilt=(*rebuilt, MARK_LOST) if log.has_lost_mark else tuple(rebuilt),
+        first_start=first_start,
     )
 
 

@@ -1,0 +1,172 @@
+"""What one request may name, and what it costs: bounds are told in words, and nothing of what exceeds them counts."""
+
+from collections import Counter
+
+import pytest
+
+from mqtrail.broker import Broker
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchBody,
+    MessageQueue,
+    ProducerData,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    TopicConfig,
+    TopicConfigList,
+)
+
+from .helpers import NOW_MS, OTHER, PEER, Bench
+
+
+def heartbeat(
+    *groups: str, producers: tuple[str, ...] = (), client_id: str = "c", expression: str = ""
+) -> HeartbeatData:
+    subscribed = (SubscriptionData("orders", expression),) if expression else ()
+    return HeartbeatData(
+        client_id,
+        tuple(map(ProducerData, producers)),
+        tuple(ConsumerData(group, subscription_data_set=subscribed) for group in groups),
+    )
+
+
+def names(count: int, prefix: str = "g") -> tuple[str, ...]:
+    return tuple(f"{prefix}{number}" for number in range(count))
+
+
+def refused(bench: Bench, data: HeartbeatData) -> str:
+    reply = bench.ask(RequestCode.HEART_BEAT, body=data.encode())
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+    return reply.remark or ""
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (heartbeat(*names(1_001)), "found 1001 consumer groups in one request, expected at most 1000"),
+        (heartbeat(producers=names(1_001)), "found 1001 producer groups in one request, expected at most 1000"),
+        (heartbeat("g", client_id="c" * 1_025), "a clientID of 1025 characters"),
+        (heartbeat("g", expression="x" * 65_537), "an expression for topic orders of 65537 characters"),
+        (heartbeat(producers=("p" * 256,)), "a producer group of 256 characters"),
+    ],
+)
+def test_a_heartbeat_that_names_too_much_is_refused_whole(data: HeartbeatData, told: str) -> None:
+    """Nothing of it counts: no group, no client."""
+    bench = Bench()
+    groups = len(bench.broker.groups.all())
+    assert told in refused(bench, data)
+    assert len(bench.broker.groups.all()) == groups
+    assert not list(bench.broker.clients.consumer_groups())
+    assert not bench.broker.clients.producer_groups()
+
+
+def test_subscriptions_and_size_of_a_heartbeat_are_bounded() -> None:
+    """A group has no more than 1000 topics, a heartbeat no more than 4 MiB."""
+    bench = Bench()
+    many = tuple(SubscriptionData(f"t{number}") for number in range(1_001))
+    data = HeartbeatData("c", (), (ConsumerData("g", subscription_data_set=many),))
+    assert "1001 subscriptions of group g" in refused(bench, data)
+    long = tuple(SubscriptionData(f"t{number}", "x" * 60_000) for number in range(75))
+    data = HeartbeatData("c", (), (ConsumerData("g", subscription_data_set=long),))
+    assert "expected at most 4194304" in refused(bench, data)
+
+
+def test_groups_of_one_connection_are_bounded_over_its_heartbeats() -> None:
+    """Group after group comes to the same as all at once; those that are there are renewed."""
+    bench = Bench()
+    for part in range(2):
+        data = heartbeat(*names(500, f"g{part}-"), producers=names(500, f"p{part}-"))
+        assert bench.ask(RequestCode.HEART_BEAT, body=data.encode()).code == 0
+    assert "1001 consumer groups of one connection" in refused(bench, heartbeat("one-more"))
+    assert "1001 producer groups of one connection" in refused(bench, heartbeat(producers=("one-more",)))
+    assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat("g0-0", producers=("p0-0",)).encode()).code == 0
+    assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat("one-more").encode(), peer=OTHER).code == 0
+
+
+def test_producer_groups_are_bounded() -> None:
+    """As consumer groups are; what is known goes on."""
+    bench = Bench(producer_groups_max=3)
+    assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat(producers=names(3)).encode()).code == 0
+    reply = bench.ask(RequestCode.HEART_BEAT, body=heartbeat(producers=("other",)).encode())
+    assert (reply.code, "producer_groups_max" in (reply.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat(producers=names(3)).encode()).code == 0
+
+
+def test_a_heartbeat_with_many_new_groups_is_saved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 groups and their retry topics: each table is written once, and each entry is encoded once."""
+    bench = Bench()
+    files = ConfigFileStore(bench.disk, gathers=True)
+    broker = Broker(bench.config, bench.store, files, unique_id=lambda: "id", now_ms=NOW_MS)
+    replaced = Counter[str]()
+    replace = bench.disk.replace
+
+    def counted(path: str, data: bytes) -> None:
+        replaced[path] += 1
+        replace(path, data)
+
+    monkeypatch.setattr(bench.disk, "replace", counted)
+    request = RemotingCommand(RequestCode.HEART_BEAT, {}, heartbeat(*names(400)).encode())
+    (reply,) = [send for send in broker.handle(PEER, request, NOW_MS) if send.command.is_response]
+    assert not replaced, "nothing is written inside the loop"
+    assert reply.after_tables > files.settled
+    job = files.begin_save()
+    assert job is not None
+    job()
+    files.end_save()
+    assert reply.after_tables <= files.settled
+    assert replaced == {"config/topics.json": 1, "config/subscriptionGroup.json": 1}
+    again = Broker(bench.config, bench.store, ConfigFileStore(bench.disk), unique_id=lambda: "id", now_ms=NOW_MS)
+    assert all(again.groups.get(name) is not None and f"%RETRY%{name}" in again.topics for name in names(400))
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (
+            RequestCode.LOCK_BATCH_MQ,
+            LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(10_001))).encode(),
+        ),
+        (
+            RequestCode.UNLOCK_BATCH_MQ,
+            LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(10_001))).encode(),
+        ),
+        (
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+            TopicConfigList(tuple(TopicConfig(name) for name in names(10_001))).encode(),
+        ),
+        (
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+            SubscriptionGroupList(tuple(SubscriptionGroupConfig(name) for name in names(10_001))).encode(),
+        ),
+    ],
+)
+def test_lists_are_bounded(code: int, body: bytes) -> None:
+    """10 000 of a kind at once, and not one of them where there is one more."""
+    bench = Bench()
+    before = (len(bench.broker.topics), len(bench.broker.groups.all()))
+    reply = bench.ask(code, body=body)
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+    assert "found 10001 " in (reply.remark or "")
+    assert (len(bench.broker.topics), len(bench.broker.groups.all())) == before
+
+
+def test_locks_of_many_groups_are_counted_not_summed() -> None:
+    """A lock that is asked for in vain leaves nothing, and full means full until locks lapse."""
+    bench = Bench(locks_max=2, lock_ttl_ms=1_000)
+    locks = bench.broker.locks
+    queues = [MessageQueue("t", "b", number) for number in range(3)]
+    assert locks.lock("g", "c", queues[:1], NOW_MS) == queues[:1]
+    assert locks.lock("h", "c", queues[:1], NOW_MS) == queues[:1]
+    assert locks.lock("g", "other", queues[:1], NOW_MS) == []
+    reply = bench.ask(RequestCode.LOCK_BATCH_MQ, body=LockBatchBody("i", "c", tuple(queues)).encode())
+    assert "found 2 queue locks" in (reply.remark or "")
+    locks.unlock("g", "c", queues)
+    assert locks.lock("i", "c", queues[1:2], NOW_MS) == queues[1:2]
+    assert locks.lock("i", "c", queues[2:], NOW_MS + 3_000) == queues[2:]
+    assert not locks.is_any_held("h", NOW_MS + 3_000)

@@ -1,0 +1,173 @@
+"""Changes of topics and groups that are saved together: nothing is acknowledged before it is durable, or lost after."""
+
+import random
+
+import pytest
+
+from mqtrail.broker import Broker, Lane
+from mqtrail.store import ConfigFileStore, StoreFull
+from mqtrail.wire import CreateTopicHeader, Perm, RemotingCommand, RequestCode, Send, TopicConfig, encode_command
+from tests.store.hard_disk import HardDisk, PowerCut
+
+from .helpers import NOW_MS, PEER, Bench
+
+
+class Gathering(Bench):
+    """A broker whose tables are saved by the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = ConfigFileStore(self.disk, gathers=True)
+        self.broker = self._new_broker()
+
+    def create(self, topic: str, queues: int = 4) -> Send:
+        ext = CreateTopicHeader(topic, queues, queues, int(Perm.READ | Perm.WRITE)).to_ext()
+        (send,) = self.tell(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+        return send
+
+    def save(self) -> None:
+        job = self.files.begin_save()
+        assert job is not None
+        job()
+        self.files.end_save()
+
+
+def test_what_follows_from_a_change_waits_for_it() -> None:
+    """Whoever asks about a topic that is not saved yet waits; whoever asks about another one does not."""
+    bench = Gathering()
+    bench.create("old")
+    bench.save()
+    made = bench.create("new")
+    assert made.after_tables > bench.files.settled
+    assert bench.create("new").after_tables == made.after_tables, "it is there already, and may go with a crash"
+    assert bench.create("old").after_tables == 0
+    (read,) = bench.tell(RequestCode.GET_TOPIC_CONFIG, {"topic": "new"})
+    assert read.after_tables == made.after_tables
+    bench.save()
+    assert bench.create("new").after_tables == 0
+
+
+def test_changes_gather_while_one_save_runs() -> None:
+    """A change of the meantime is not taken for saved."""
+    bench = Gathering()
+    first = bench.create("first")
+    job = bench.files.begin_save()
+    assert job is not None
+    second = bench.create("second")
+    job()
+    bench.files.end_save()
+    assert first.after_tables <= bench.files.settled < second.after_tables
+    assert "second" not in str(ConfigFileStore(bench.disk).load("topics.json"))
+    bench.save()
+    assert second.after_tables <= bench.files.settled
+    assert bench.files.begin_save() is None
+
+
+def test_a_failed_save_undoes_everything_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values, also those of several changes of one topic, are as before; the files follow at the next save."""
+    bench = Gathering()
+    bench.create("kept", 4)
+    bench.save()
+    bench.create("kept", 5)
+    bench.create("kept", 6)
+    bench.create("made")
+    bench.heartbeat(group="g")
+    version = bench.broker.topics.version
+
+    def full(path: str, data: bytes) -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(bench.disk, "replace", full)
+    job = bench.files.begin_save()
+    assert job is not None
+    with pytest.raises(StoreFull):
+        job()
+    bench.files.end_save(failed=True)
+    monkeypatch.undo()
+    kept = bench.broker.topics.get("kept")
+    assert kept == TopicConfig("kept", 4, 4)
+    assert "made" not in bench.broker.topics
+    assert bench.broker.groups.get("g") is None
+    assert bench.broker.topics.version > version, "what the lane remembers is gone"
+    bench.save()
+    assert (
+        TopicConfig("kept", 4, 4).members()
+        in ConfigFileStore(bench.disk)
+        .load("topics.json")[  # type: ignore[index]
+            "topicConfigTable"
+        ]
+        .values()
+    )
+
+
+def test_the_lane_leaves_a_topic_alone_until_it_is_saved() -> None:
+    """A message in a topic that a crash forgets is not acknowledged on the fast road either."""
+    bench = Gathering()
+    lane = Lane(bench.broker)
+    bench.create("old")
+    bench.save()
+    bench.create("new")
+
+    def send(topic: str) -> tuple[bool, list[Send]]:
+        ext = {"a": "pg", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": str(NOW_MS), "h": "0"}
+        ext |= {"i": "UNIQ_KEY\x01A1", "j": "0", "k": "false", "m": "false"}
+        data = encode_command(RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext, b"x", opaque=7))
+        served = lane.process(PEER, data, 0, len(data), NOW_MS)
+        return bool(served.replies), served.sends
+
+    assert send("old") == (True, [])
+    replied, (waits,) = send("new")
+    assert (replied, waits.command.code) == (False, 0)
+    assert waits.after_tables > bench.files.settled
+    bench.save()
+    assert send("new") == (True, [])
+
+
+def test_power_loss_in_any_call_forgets_nothing_that_was_acknowledged() -> None:
+    """In each call to the disk in turn: what was acknowledged is there, and the files can be read."""
+    cut_at = 0
+    while True:
+        cut_at += 1
+        bench = Gathering()
+        disk = HardDisk(random.Random(cut_at))
+        files = ConfigFileStore(disk, gathers=True)
+        bench.files = files
+        bench.broker = Broker(bench.config, bench.store, files, unique_id=lambda: "id", now_ms=NOW_MS)
+        disk.power_cut_at = cut_at
+        acknowledged: list[str] = []
+        waiting: list[tuple[str, int]] = []
+        try:
+            for number in range(6):
+                for topic in (f"a{number}", f"b{number}"):
+                    waiting.append((topic, bench.create(topic).after_tables))
+                bench.heartbeat(group=f"g{number}")
+                bench.save()
+                acknowledged += [topic for topic, of in waiting if of <= files.settled]
+            ended = True
+        except PowerCut:
+            ended = False
+        disk.stop(power=True)
+        disk.power_cut_at = -1
+        again = Broker(bench.config, bench.store, ConfigFileStore(disk), unique_id=lambda: "id", now_ms=NOW_MS)
+        assert [topic for topic in acknowledged if topic not in again.topics] == [], f"power cut in call {cut_at}"
+        if ended:
+            assert len(set(acknowledged)) == 12
+            return
+
+
+def test_the_file_is_what_it_would_be_if_written_whole() -> None:
+    """Entries that were encoded one by one give the bytes that the table gives at once."""
+    one = Gathering()
+    for number in (3, 1, 2):
+        one.create(f"t{number}")
+    one.heartbeat(group="g")
+    one.broker.groups.forbid("g", "t1", True, NOW_MS)
+    one.tell(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t2"})
+    one.save()
+    whole = ConfigFileStore(one.disk)
+    for name in ("topics.json", "subscriptionGroup.json"):
+        written = one.disk.read(f"config/{name}")
+        document = whole.load(name)
+        assert document is not None
+        whole.save(name, document)
+        assert one.disk.read(f"config/{name}") == written
