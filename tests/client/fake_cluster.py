@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from mqtrail.net import Server, ServerConnection, next_command
 from mqtrail.wire import (
+    RETRY_PREFIX,
     BrokerData,
     ClusterInfo,
     ConsumerIdList,
@@ -26,11 +27,12 @@ from mqtrail.wire import (
     TopicRouteData,
     decode_batch,
     decode_properties,
-    decode_record,
+    dlq_topic,
     encode_command,
     encode_properties,
     encode_record,
     offset_msg_id,
+    open_record,
 )
 
 SILENT = RemotingCommand(-1)
@@ -222,6 +224,8 @@ class FakeBroker(FakeServer):
     def send(self, command: RemotingCommand) -> RemotingCommand:
         ext = command.ext
         topic, queue_id = ext["b"], int(ext["e"])
+        if topic.startswith(RETRY_PREFIX) and int(ext["j"]) > int(ext.get("l", 16)):
+            topic, queue_id = dlq_topic(topic.removeprefix(RETRY_PREFIX)), 0
         if command.code == RequestCode.SEND_BATCH_MESSAGE:
             items = [(item.body, item.properties.decode()) for item in decode_batch(command.body)]
         else:
@@ -292,13 +296,14 @@ class FakeBroker(FakeServer):
         ext = command.ext
         for queue in list(self.queues.values()):
             for record in queue.records:
-                message, _ = decode_record(record)
+                message = open_record(record)
                 if message.physical_offset == int(ext["offset"]):
                     properties = {"RETRY_TOPIC": message.topic} | message.properties
                     times = message.reconsume_times
                     kind = "%DLQ%" if int(ext["delayLevel"]) < 0 or times >= 16 else "%RETRY%"
                     text = encode_properties(properties)
-                    self.store(kind + ext["group"], 0, message.body, text, 0, times + 1)
+                    sys_flag = 0 if message.undecodable is None else message.sys_flag
+                    self.store(kind + ext["group"], 0, message.body, text, sys_flag, times + 1)
                     return RemotingCommand.reply_to(command, 0)
         return RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, "no such record")
 
@@ -308,7 +313,7 @@ class FakeBroker(FakeServer):
 
     def messages(self, topic: str) -> list:  # type: ignore[type-arg]
         return [
-            decode_record(record)[0]
+            open_record(record)
             for (name, _), queue in sorted(self.queues.items())
             if name == topic
             for record in queue.records

@@ -48,8 +48,8 @@ def record(topic: str, queue_id: int, offset: int, **properties: str) -> bytes:
 
 
 def test_a_reply_gives_each_message_its_handle() -> None:
-    """Handles are put together from the reply's lists; one that a message has already is kept."""
-    kept = "7 1700000000000 60000 1 1 broker-a 0 9"
+    """Handles are put together from the reply's lists; one of this pop that a message has already is kept."""
+    kept = "7 1700000000123 60000 1 1 broker-a 0 9"
     body = b"".join(
         [
             record("orders", 2, 41),

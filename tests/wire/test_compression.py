@@ -1,6 +1,7 @@
 """Compressed bodies: every type, foreign writers, and bodies that are not what they say."""
 
 import io
+import tracemalloc
 import zlib
 
 import lz4.frame
@@ -65,10 +66,40 @@ def test_unknown_types_are_refused() -> None:
         decompress(b"x", 0x401)
 
 
-@pytest.mark.parametrize("kind", list(CompressionType))
-def test_a_body_that_would_fill_the_memory_is_refused(kind: CompressionType) -> None:
-    """A few crafted bytes must not become gigabytes."""
-    data = compress(bytes(5_000_000), kind)
-    with pytest.raises(CompressionError, match="more than 1000000 bytes"):
-        decompress(data, kind.sys_flag, 1_000_000)
-    assert len(decompress(data, kind.sys_flag, 5_000_000)) == 5_000_000
+def blown_up(size: int) -> list[tuple[bytes, int]]:
+    """Bodies of so many zeros in every format, with and without the size in front."""
+    zeros = bytes(size)
+    return [
+        (compress(zeros, CompressionType.ZLIB), 0x301),
+        (lz4.frame.compress(zeros, store_size=True), 0x101),
+        (lz4.frame.compress(zeros, store_size=False), 0x101),
+        (zstandard.ZstdCompressor(write_content_size=True).compress(zeros), 0x201),
+        (zstandard.ZstdCompressor(write_content_size=False).compress(zeros), 0x201),
+        (zstandard.compress(b"!") + zstandard.compress(zeros), 0x201),
+    ]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_body_that_would_fill_the_memory_is_refused(number: int) -> None:
+    """Whatever a body declares, what is made of it stays near the bound."""
+    data, sys_flag = blown_up(80_000_000)[number]
+    tracemalloc.start()
+    try:
+        with pytest.raises(CompressionError, match=r"declares 80000000 bytes|more than 1000000 bytes"):
+            decompress(data, sys_flag, 1_000_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000
+    assert len(decompress(data, sys_flag, 80_000_001)) in (80_000_000, 80_000_001)
+
+
+@given(st.binary(max_size=300), st.integers(0, 400), st.integers(0, 1))
+def test_several_frames_and_any_bound(body: bytes, size_max: int, count: int) -> None:
+    """A bound that is just enough takes the body; one byte less refuses it."""
+    streamed = zstandard.ZstdCompressor(write_content_size=False).compress(body)
+    data, plain = streamed * (count + 1), body * (count + 1)
+    assert decompress(data, 0x201, len(plain)) == plain
+    if size_max < len(plain):
+        with pytest.raises(CompressionError):
+            decompress(data, 0x201, size_max)

@@ -1,6 +1,7 @@
 """Message records: the reference's vector, recorded records, round trips, damage."""
 
 import contextlib
+import time
 from dataclasses import replace
 
 import pytest
@@ -18,11 +19,15 @@ from mqtrail.wire import (
     body_crc,
     check_record,
     compress,
+    cut_records,
     decode_head,
     decode_record,
     decode_records,
     encode_properties,
     encode_record,
+    open_record,
+    open_records,
+    read_records,
     split_records,
 )
 
@@ -225,6 +230,56 @@ def test_a_broken_body_does_not_hide_its_record() -> None:
     assert check_record(data).topic == "T"
     with pytest.raises(CompressionError, match="type 3"):
         decode_record(data)
+
+
+def test_an_undecodable_message_says_why() -> None:
+    """Its body is as stored; what else is in the record is read."""
+    message = open_record(record(body=b"no zlib", sys_flag=0x301), "broker-a")
+    assert (message.topic, message.keys, message.body, message.broker_name) == ("T", ("k",), b"no zlib", "broker-a")
+    assert "type 3" in str(message.undecodable)
+    large = record(body=compress(bytes(5_000), CompressionType.ZSTD), sys_flag=0x201)
+    assert (open_record(large).undecodable, open_record(large).expanded_size) == (None, 5_000)
+    assert "declares 5000 bytes" in str(open_record(large, body_size_max=4_999).undecodable)
+    damaged = VECTOR[:93] + b"\x7f" + VECTOR[94:]
+    message = open_record(damaged)
+    assert (message.topic, message.body, message.queue_offset) == ("", damaged, 42)
+    assert "topic of 127" in str(message.undecodable)
+
+
+def test_the_bodies_of_a_reply_are_bounded_together() -> None:
+    """Opening ends where the room does, but for the first; a reply's others are undecodable."""
+    body = compress(bytes(40_000_000), CompressionType.ZSTD)
+    records = [record(body=body, sys_flag=0x201)] * 5
+    bounds = {"body_size_max": 50_000_000, "expanded_size_max": 100_000_000}
+    assert len(list(open_records(records, **bounds))) == 2
+    assert len(list(open_records(records, **{**bounds, "expanded_size_max": -5}))) == 1
+    broken = record(body=b"no zstd", sys_flag=0x201)
+    assert [one.undecodable is None for one in open_records([broken, record()], **bounds)] == [False, True]
+    body = compress(bytes(30_000_000), CompressionType.ZSTD)
+    read = read_records(b"".join([record(body=body, sys_flag=0x201)] * 5 + [record()]))
+    assert [one.undecodable is None for one in read] == [True] * 4 + [False, True]
+    assert "ask for this one alone" in str(read[4].undecodable)
+
+
+@given(st.lists(st.one_of(st.just(record()), st.binary(min_size=1, max_size=150)), max_size=5))
+def test_records_between_damage_are_found(pieces: list[bytes]) -> None:
+    """Cutting loses no byte and no whole record, and opening what it gives never fails."""
+    good = record()
+    data = b"".join(pieces)
+    cut = cut_records(data)
+    assert b"".join(cut) == data
+    for one in cut:
+        open_record(one)
+    if all(piece == good or int.from_bytes(piece[:4].ljust(4, b"\xff"), "big") > 1 << 20 for piece in pieces):
+        assert cut.count(good) == pieces.count(good)
+
+
+def test_cutting_many_damaged_pieces_is_linear() -> None:
+    """A reply full of what almost is a record is read once, not once for each."""
+    data = (record() + b"\x00") * 20_000
+    begun = time.process_time()
+    assert len(cut_records(data)) == 40_000
+    assert time.process_time() - begun < 10
 
 
 def test_what_cannot_be_written() -> None:

@@ -25,10 +25,10 @@ from mqtrail.wire import (
     SubBefore,
     TraceBatch,
     TraceReject,
-    decode_records,
     group_of,
     is_system_topic,
     iter_trace,
+    open_record,
 )
 
 PULL_COUNT = 32
@@ -228,6 +228,9 @@ class _Sample:
         self.messages += 1
         self.first_ms = stored_ms if self.first_ms is None else min(self.first_ms, stored_ms)
         self.last_ms = stored_ms if self.last_ms is None else max(self.last_ms, stored_ms)
+        if message.undecodable is not None:
+            self.reasons[message.undecodable] += 1
+            return
         pieces = message.body.decode("utf-8", "replace").split("\x02")
         for record_no, record in iter_trace(message.body):
             if isinstance(record, TraceReject):
@@ -249,8 +252,7 @@ def _read(admin: SyncAdmin, queue: MessageQueue, offset: int, end: int, sample: 
         if pulled.status is not PullStatus.FOUND or pulled.next_offset <= offset:
             return
         for record in pulled.records:
-            for message in decode_records(bytes(record), queue.broker_name):
-                sample.add(message)
+            sample.add(open_record(record, queue.broker_name))
         offset = pulled.next_offset
 
 

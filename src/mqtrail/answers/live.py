@@ -80,6 +80,8 @@ class LiveEvidence:
 def trace_rows(message: MessageExt, cluster: str, trace_topic: str) -> tuple[list[Row], int]:
     """Return the rows of TRACE_EVENTS that one trace message holds, and how many of its records did not decode."""
     rows: list[Row] = []
+    if message.undecodable is not None:
+        return rows, 1
     rejects = 0
     client_id = ""
     for record_no, record in iter_trace(message.body):

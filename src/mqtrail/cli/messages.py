@@ -294,6 +294,8 @@ def _row(message: MessageExt, *, body: bool) -> dict[str, Any]:
         "size": message.store_size,
         "properties": message.properties,
     }
+    if message.undecodable is not None:
+        row["undecodable"] = message.undecodable
     if body:
         try:
             row["body"] = message.body.decode()

@@ -32,7 +32,7 @@ from mqtrail.client.allocate import (
 from mqtrail.client.batch import Batch
 from mqtrail.client.config import InstanceConfig, ProducerConfig, TraceConfig, parse_namesrv
 from mqtrail.client.consumer import Consumer
-from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig
+from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
 from mqtrail.client.delivery import Delivery
 from mqtrail.client.errors import (
     AttemptFailure,
@@ -128,6 +128,7 @@ __all__ = [
     "NoNameServer",
     "NoReply",
     "NotARequest",
+    "OnUndecodable",
     "Outgoing",
     "Producer",
     "ProducerConfig",

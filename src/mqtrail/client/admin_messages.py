@@ -27,6 +27,7 @@ from mqtrail.wire import (
     PROPERTY_RETRY_TOPIC,
     TOOLS_CONSUMER_GROUP,
     BroadcastConsumption,
+    CompressionError,
     ConsumeQueueEntries,
     ConsumerNotOnline,
     ConsumeType,
@@ -43,9 +44,9 @@ from mqtrail.wire import (
     QueryNotFound,
     RemotingCommand,
     RequestCode,
-    decode_records,
     dlq_topic,
     parse_offset_msg_id,
+    read_records,
     retry_topic,
 )
 
@@ -100,7 +101,7 @@ class AdminMessages(AdminOffsets):
         host, physical_offset = parse_offset_msg_id(offset_msg_id)
         address = f"[{host.ip}]:{host.port}" if ":" in host.ip else str(host)
         reply = await self._client.call(address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)})
-        found = decode_records(reply.body)
+        found = read_records(reply.body)
         if not found:
             raise NoMessage(f"the broker at {address} answered without a record for {offset_msg_id}")
         return found[0]
@@ -140,7 +141,7 @@ class AdminMessages(AdminOffsets):
             reply = await self._client.call(address, RequestCode.QUERY_MESSAGE, header.to_ext())
         except QueryNotFound:
             return []
-        return decode_records(reply.body, broker_name)
+        return read_records(reply.body, broker_name)
 
     async def pull(self, queue: MessageQueue, offset: int, count_max: int = 32) -> PullResult:
         """Pull once, without leaving a mark; offset must be within the queue's range (see QueueReader's head)."""
@@ -164,9 +165,9 @@ class AdminMessages(AdminOffsets):
         """The message at a place in a queue. Raises NoMessage outside of the queue's range."""
         first, end = await self.min_offset(queue), await self.max_offset(queue)
         if first <= offset < end:
-            found = (await self.pull(queue, offset, 1)).messages(queue.broker_name)
-            if found and found[0].queue_offset == offset:
-                return found[0]
+            found = next((await self.pull(queue, offset, 1)).open(queue, offset), None)
+            if found is not None and found.queue_offset == offset:
+                return found
         raise NoMessage(
             f"found no message at offset {offset} of {queue.topic}/{queue.broker_name}/{queue.queue_id}, expected one "
             f"of [{first}, {end})"
@@ -183,15 +184,17 @@ class AdminMessages(AdminOffsets):
             end = await self.max_offset(one)
             offset = await self.offset_by_time(one, begin_ms) if begin_ms > 0 else await self.min_offset(one)
             while offset < end:
-                result = await self.pull(one, offset, min(32, end - offset))
+                asked = offset
+                result = await self.pull(one, asked, min(32, end - asked))
                 if result.status is PullStatus.NO_NEW_MESSAGE or result.next_offset <= offset:
                     break
                 offset = result.next_offset
-                for message in result.messages(one.broker_name):
+                for message in result.open(one, asked):  # one body is decompressed at a time
                     if message.store_timestamp_ms >= end_ms:
                         offset = end
                         break
-                    if message.store_timestamp_ms >= begin_ms and message.queue_offset < end:
+                    is_late = message.store_timestamp_ms >= begin_ms or message.undecodable is not None
+                    if is_late and message.queue_offset < end:
                         yield message
 
     async def consume_queue(
@@ -303,6 +306,8 @@ class AdminMessages(AdminOffsets):
             origin if to_topic else retry_topic(group), letter.body, flag=letter.flag, properties=properties
         )
         try:
+            if letter.undecodable is not None:
+                raise CompressionError(f"it cannot be read, so its group could not either: {letter.undecodable}")
             out = sender.composer.message(message)
             deadline = asyncio.get_running_loop().time() + self._timeout_ms / 1000
             return Resent(letter, await sender.send(out, await sender.route(out, deadline), None, deadline))

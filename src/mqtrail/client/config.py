@@ -14,6 +14,7 @@ from mqtrail.wire import TRACE_TOPIC, CompressionType, Credentials
 MINUTE_MS = 60_000
 KIB = 1024
 MIB = 1024 * 1024
+NEVER = 1 << 62  # compress_over: bodies go as they are
 
 NAMESRV_DEFAULT = "127.0.0.1:9876"
 

@@ -25,6 +25,7 @@ class Totals(NamedTuple):
     consumed: int = 0
     failed: int = 0
     consume_ms: int = 0
+    undecodable: int = 0
 
 
 @dataclass(slots=True)
@@ -53,6 +54,16 @@ class ConsumeStats:
             totals[3] += count - failed
             totals[4] += failed
             totals[5] += cost_ms
+
+    def undecodable(self, topic: str) -> None:
+        """A message could not be read and was not handed out."""
+        if (totals := self._totals(topic)) is not None:
+            totals[6] += 1
+
+    def totals(self, topic: str) -> Totals:
+        """Return all of a topic since the start."""
+        found = self._topics.get(topic)
+        return Totals() if found is None else Totals(*found.totals)
 
     def _totals(self, topic: str) -> list[int] | None:
         found = self._topics.get(topic)

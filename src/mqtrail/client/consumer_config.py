@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from mqtrail.client.config import KIB, MIB, MINUTE_MS, InstanceConfig, TraceConfig
-from mqtrail.wire import ConsumeFromWhere, InvalidParameter, MessageModel
+from mqtrail.wire import BODY_SIZE_MAX, ConsumeFromWhere, InvalidParameter, MessageModel
 
 COUNT_MAX: Final = 65_535
 # Least and most of each setting; a consumer of Java's refuses the same (DefaultMQPushConsumerImpl.checkConfig).
@@ -23,7 +24,18 @@ BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "pop_invisible_ms": (5_000, 300_000),
     "pop_batch_count": (1, 32),
     "count_max": (1, 6_553_500),
+    "body_size_max": (1, 1_024 * MIB),
+    "expanded_size_max": (1, 102_400 * MIB),
 }
+
+
+class OnUndecodable(StrEnum):
+    """What becomes of a message that cannot be read: a compressed body that is broken, of an unknown type, or larger
+    than `body_size_max`; a record that is damaged.
+    """
+
+    REJECT = "REJECT"  # the application never sees it: a dead letter with the reason, or left out where there is none
+    DELIVER = "DELIVER"  # handed out with its body as stored and the reason in `undecodable`
 
 
 def _check(config: object) -> None:
@@ -53,6 +65,9 @@ class ConsumerConfig:
     topic_count_max: int | None = None  # pullThresholdForTopic: shared out over the queues held; None: no such bound
     topic_size_max: int | None = None  # pullThresholdSizeForTopic, body bytes
     span_max: int = 2_000  # consumeConcurrentlyMaxSpan
+    body_size_max: int = BODY_SIZE_MAX  # of one decompressed body (32 MiB); a larger one makes its message undecodable
+    expanded_size_max: int = 256 * MIB  # decompressed bodies that wait here; each queue may have one in any case
+    on_undecodable: OnUndecodable = OnUndecodable.REJECT
     pull_interval_ms: int = 0  # pullInterval
     pull_with_subscription: bool = False  # postSubscriptionWhenPull
     poll_suspend_ms: int = 15_000  # brokerSuspendMaxTimeMillis
@@ -100,6 +115,9 @@ class LitePullConfig:
     queue_count_max: int = 1_000  # pullThresholdForQueue
     queue_size_max: int = 100 * MIB  # pullThresholdSizeForQueue, body bytes
     span_max: int = 2_000  # consumeMaxSpan
+    body_size_max: int = BODY_SIZE_MAX  # of one decompressed body (32 MiB); a larger one makes its message undecodable
+    expanded_size_max: int = 256 * MIB  # decompressed bodies that wait here; each queue may have one in any case
+    on_undecodable: OnUndecodable = OnUndecodable.REJECT
     suspend_ms: int = 20_000  # brokerSuspendMaxTimeMillis: how long the broker may hold a pull
     suspend_timeout_ms: int = 30_000  # consumerTimeoutMillisWhenSuspend: how long a held pull is waited for
     flow_control_ms: int = 50  # PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL

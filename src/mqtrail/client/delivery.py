@@ -19,6 +19,8 @@ from mqtrail.wire import MessageExt, MessageQueue
 
 log = Log()
 
+DEAD_LETTER = -1  # delay level of a message that shall not come again
+
 
 class Outcome(NamedTuple):
     """What a handler made of a message. result: SUCCESS, FAILED or EXCEPTION; the rest is RetryLater's."""
@@ -103,6 +105,11 @@ class Delivery:
         return self.message.properties
 
     @property
+    def undecodable(self) -> str | None:
+        """Why the message could not be read, None if it could (`on_undecodable=DELIVER` alone hands out such)."""
+        return self.message.undecodable
+
+    @property
     def attempt(self) -> int:
         """1 for the first delivery, one more each time it failed before."""
         return self.message.reconsume_times + 1
@@ -143,6 +150,10 @@ class Delivery:
     async def ack(self) -> None:
         """Settle it as a success."""
         await self._settle(SUCCESS)
+
+    async def reject(self, reason: str) -> None:
+        """Settle it as one that no further attempt can help: a dead letter where its group has such."""
+        await self._settle(Outcome("EXCEPTION", DEAD_LETTER, detail=detail(reason)))
 
     async def retry(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
         """Settle it as a failure: it comes again, or goes to the dead-letter topic after the last attempt (-1: now)."""

@@ -12,6 +12,10 @@ from mqtrail.client.delivery import Delivery, Outcome
 from mqtrail.client.hooks import ConsumeHook
 from mqtrail.client.identity import now_ms, unique_ids
 from mqtrail.client.instance import ClientInstance
+from mqtrail.client.routes import queue_name
+from mqtrail.net import Log
+
+log = Log()
 
 CANCELLED = Outcome("EXCEPTION", detail="CancelledError: the handler was cancelled")
 
@@ -68,6 +72,19 @@ class Hands:
         self._stats.consumed(deliveries[0].topic, count, failed, ended_ms - deliveries[0].started_ms)
         self._running.difference_update(deliveries)
         self._changed.set()
+
+    def undecodable(self, delivery: Delivery, group: str) -> None:
+        """Count a message that could not be read and is settled without the application."""
+        self._stats.undecodable(delivery.topic)
+        log.warning(
+            "consumer.undecodable",
+            group=group,
+            topic=delivery.topic,
+            msg_id=delivery.msg_id,
+            queue=queue_name(delivery.queue),
+            queue_offset=delivery.message.queue_offset,
+            reason=delivery.undecodable,
+        )
 
     def abandoned(self, deliveries: Sequence[Delivery]) -> None:
         """The handler was cancelled."""

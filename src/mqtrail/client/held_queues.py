@@ -93,6 +93,7 @@ class HeldQueues:
             config,
             commits=clustering,
             may_pull=may_work,
+            room=self._room,
             on_messages=self._settling.offer,
             on_moved=self._on_moved,
         )
@@ -141,6 +142,10 @@ class HeldQueues:
         if self._locked:
             await self._locks.unlock([queue])
         return True
+
+    def _room(self) -> int:
+        """Bytes that further decompressed bodies may take."""
+        return self._config.expanded_size_max - sum(held.process_queue.expanded_size for held in self._held.values())
 
     def _forget(self, held: Held) -> None:
         held.process_queue.dropped = True

@@ -30,6 +30,7 @@ from mqtrail.client.rebalance import Rebalancer
 from mqtrail.client.routes import queue_name
 from mqtrail.client.start_offset import StartOffsets
 from mqtrail.client.subscriptions import Expression, Subscriptions
+from mqtrail.client.trace.text import detail
 from mqtrail.net import Log
 from mqtrail.wire import (
     SUBSCRIBE_ALL,
@@ -76,7 +77,7 @@ class LitePullConsumer(Member):
             self._subscribed.set()
         starts = StartOffsets(self._client, self._offsets, config.consume_from, config.consume_from_timestamp_ms)
         self._queues = LiteQueues(
-            self._client, self._names, self._subscription, self._offsets, starts, self._stats, config
+            self._client, self._names, self._subscription, self._offsets, starts, self._stats, config, self._rejected
         )
         self._rebalancer = Rebalancer(
             self._client,
@@ -231,7 +232,22 @@ class LitePullConsumer(Member):
             self._committed_at = now
             self._queues.note_settled()
 
-    def _tell_hooks(self, messages: Sequence[MessageExt]) -> None:
+    def _rejected(self, message: MessageExt) -> None:
+        """Count an undecodable message, which is left out: nothing of a lite pull consumer is sent back."""
+        reason = message.undecodable or ""
+        log.warning(
+            "consumer.undecodable",
+            group=self.group,
+            topic=message.topic,
+            msg_id=message.msg_id,
+            queue=queue_name(message.queue),
+            queue_offset=message.queue_offset,
+            reason=reason,
+        )
+        self._stats.undecodable(message.topic)
+        self._tell_hooks((message,), "EXCEPTION", detail(reason))
+
+    def _tell_hooks(self, messages: Sequence[MessageExt], result: str = "SUCCESS", told: str = "") -> None:
         """As Java's poll does: handed out is consumed, for nobody tells what becomes of it."""
         time_ms, request_id = now_ms(), unique_ids().next()
         for hook in self._hooks:
@@ -241,11 +257,11 @@ class LitePullConsumer(Member):
                 hook.consume_complete(
                     request_id,
                     message,
-                    "SUCCESS",
+                    result,
                     time_ms,
                     time_ms,
-                    success=True,
-                    detail="",
+                    success=result == "SUCCESS",
+                    detail=told,
                     batch_count=len(messages),
                 )
 

@@ -40,6 +40,7 @@ class LiteQueue:
         self.settled: int | None = None
         self.count = 0
         self.size = 0  # body bytes
+        self.expanded_size = 0  # of these, bytes of bodies that were decompressed
         self._pulled: deque[_Pulled] = deque()
 
     @property
@@ -57,6 +58,7 @@ class LiteQueue:
             self._pulled.append(_Pulled(messages, end))
             self.count += len(messages)
             self.size += sum(len(message.body) for message in messages)
+            self.expanded_size += sum(message.expanded_size for message in messages)
         elif self._pulled:
             self._pulled[-1].end = end  # nothing of what lies between is wanted
         else:
@@ -84,6 +86,7 @@ class LiteQueue:
             self.position = messages[-1].queue_offset + 1
         self.count -= len(messages)
         self.size -= sum(len(message.body) for message in messages)
+        self.expanded_size -= sum(message.expanded_size for message in messages)
         self.room.set()
         return messages
 
@@ -95,6 +98,6 @@ class LiteQueue:
     def seek(self, offset: int) -> None:
         """Go on at offset; what waits is forgotten."""
         self._pulled.clear()
-        self.count = self.size = 0
+        self.count = self.size = self.expanded_size = 0
         self.pull_offset = self.position = self.settled = offset
         self.room.set()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from mqtrail.client.consume_stats import ConsumeStats
-from mqtrail.client.consumer_config import LitePullConfig
+from mqtrail.client.consumer_config import LitePullConfig, OnUndecodable
 from mqtrail.client.errors import ClientError
 from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
@@ -40,7 +40,7 @@ FLAGS = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
 
 
 class LiteQueues:
-    """What a rebalancer, or the application itself, has assigned."""
+    """What a rebalancer, or the application itself, has assigned. on_rejected: told of undecodable messages."""
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class LiteQueues:
         starts: StartOffsets,
         stats: ConsumeStats,
         config: LitePullConfig,
+        on_rejected: Callable[[MessageExt], None],
     ) -> None:
         self._client = client
         self._names = names
@@ -59,6 +60,7 @@ class LiteQueues:
         self._starts = starts
         self._stats = stats
         self._config = config
+        self._on_rejected = on_rejected
         self._queues: dict[MessageQueue, tuple[LiteQueue, asyncio.Task[None]]] = {}
         self._paused: set[MessageQueue] = set()
         self._old_brokers: set[str] = set()  # those of 4.9, which know no request of lite pulls
@@ -250,8 +252,13 @@ class LiteQueues:
             lite.count > config.queue_count_max
             or lite.size > config.queue_size_max
             or lite.span > config.span_max
+            or (lite.count > 0 and self._room() <= 0)
             or sum(one.count for one, _ in self._queues.values()) > config.count_max
         )
+
+    def _room(self) -> int:
+        """Bytes that further decompressed bodies may take."""
+        return self._config.expanded_size_max - sum(lite.expanded_size for lite, _ in self._queues.values())
 
     async def _wait_for_room(self, lite: LiteQueue) -> None:
         lite.room.clear()
@@ -286,13 +293,24 @@ class LiteQueues:
         reply = await self._client.pool.request(address, request.command(), config.suspend_timeout_ms)
         result = read_pull_reply(reply)
         messages: Sequence[MessageExt] = ()
+        next_offset = result.next_offset
         if result.status is PullStatus.FOUND:
             self._stats.pulled(queue.topic, len(result.records), now_ms() - begun_ms)
-            messages = result.wanted(subscription, queue.broker_name)
+            opened = result.wanted(subscription, queue, lite.pull_offset, config.body_size_max, self._room())
+            messages, next_offset = self._readable(opened.messages), opened.next_offset
         elif result.status is PullStatus.OFFSET_MOVED:
             kept = f"[{result.min_offset}, {result.max_offset})"
             log.warning("consumer.offset_moved", group=self._names.group, queue=queue_name(queue), kept=kept)
-        lite.put(messages, result.next_offset)
+        lite.put(messages, next_offset)
         if messages:
             self._filled.set()
         return result.suggested_broker_id
+
+    def _readable(self, messages: Sequence[MessageExt]) -> Sequence[MessageExt]:
+        """Return those that the application shall see; it hears of no others, as of those that are filtered out."""
+        if self._config.on_undecodable is OnUndecodable.DELIVER:
+            return messages
+        for message in messages:
+            if message.undecodable is not None:
+                self._on_rejected(self._names.restored(message))
+        return [message for message in messages if message.undecodable is None]

@@ -4,17 +4,21 @@ Source: MQClientAPIImpl.processPopResponse, DefaultMQPushConsumerImpl.ackAsync a
 RocketMQ 5.x client.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
 from mqtrail.wire import (
+    BODY_SIZE_MAX,
+    EXPANDED_SIZE_MAX,
     INIT_FROM_MAX,
     INIT_FROM_MIN,
     PROPERTY_FIRST_POP_TIME,
     PROPERTY_POP_CK,
     ConsumeFromWhere,
+    HeaderError,
     MessageExt,
     MessageQueue,
     PopHandle,
@@ -23,10 +27,12 @@ from mqtrail.wire import (
     RequestCode,
     ResponseCode,
     SubscriptionData,
+    cut_records,
     decode_message_offsets,
-    decode_records,
     decode_start_offsets,
     marker_of,
+    open_record,
+    open_records,
     refusal_for,
     topic_of_marker,
 )
@@ -53,10 +59,14 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class PopResult:
-    """Messages popped, each with its handle in POP_CK. rest: messages that still wait in the queues looked at."""
+    """Messages popped, each with its handle in POP_CK. rest: messages that still wait in the queues looked at.
+
+    beyond: messages whose bodies found no room any more and were not opened; they are to be had again.
+    """
 
     status: PopStatus
     messages: tuple[MessageExt, ...] = ()
+    beyond: tuple[MessageExt, ...] = ()
     rest: int = 0
 
 
@@ -76,10 +86,13 @@ class PopCalls:
         invisible_ms: int,
         poll_ms: int,
         consume_from: ConsumeFromWhere,
+        body_size_max: int,
+        room: Callable[[], int],
     ) -> PopResult:
         """Take at most count_max messages of a queue (queue id -1: of the broker), wait for one up to poll_ms.
 
-        Raises BrokerUnknown, Refusal, NetError, RecordError.
+        room: bytes that decompressed bodies may take once the reply is there. Raises BrokerUnknown, Refusal, NetError,
+        HeaderError.
         """
         first = consume_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         ext = {
@@ -99,7 +112,7 @@ class PopCalls:
         address = self._client.master(queue.broker_name)
         command = RemotingCommand(RequestCode.POP_MESSAGE, ext)
         reply = await self._client.pool.request(address, command, poll_ms + POLL_EXTRA_MS)
-        return read_pop_reply(reply, queue.topic, queue.broker_name)
+        return read_pop_reply(reply, queue.topic, queue.broker_name, body_size_max, room())
 
     async def ack(self, topic: str, handle: PopHandle) -> None:
         """Tell the broker that a message is done. Raises as pop does."""
@@ -133,10 +146,16 @@ def due_ms(message: MessageExt) -> int:
     return handle.pop_time_ms + handle.invisible_ms
 
 
-def read_pop_reply(reply: RemotingCommand, topic: str, broker_name: str) -> PopResult:
+def read_pop_reply(
+    reply: RemotingCommand,
+    topic: str,
+    broker_name: str,
+    body_size_max: int = BODY_SIZE_MAX,
+    expanded_size_max: int = EXPANDED_SIZE_MAX,
+) -> PopResult:
     """Return what a pop's reply says: messages have the topic that was asked for, and their handles.
 
-    Raises the Refusal of another code, RecordError or HeaderError for damage.
+    Raises the Refusal of another code, HeaderError for a header that is none.
     """
     status = _STATUS.get(reply.code)
     if status is None:
@@ -144,26 +163,74 @@ def read_pop_reply(reply: RemotingCommand, topic: str, broker_name: str) -> PopR
     if status is not PopStatus.FOUND:
         return PopResult(status)
     header = PopResponseHeader.from_ext(reply.ext)
+    records = cut_records(reply.body)
+    bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
+    opened = list(open_records(records, broker_name, **bounds))
+    count = len(opened)
+    opened += [open_record(record, broker_name, 0) for record in records[count:]]
+    popped = list(_with_handles(opened, header, topic, broker_name))
+    beyond = {id(message) for message in opened[count:]}
+    return PopResult(
+        status,
+        tuple(message for source, message in popped if id(source) not in beyond),
+        tuple(message for source, message in popped if id(source) in beyond),
+        header.rest_num,
+    )
+
+
+def _with_handles(
+    messages: Sequence[MessageExt], header: PopResponseHeader, topic: str, broker_name: str
+) -> Iterator[tuple[MessageExt, MessageExt]]:
+    """Yield each message, as it was opened and with its handle; one that no place is told of is left out.
+
+    A handle that a message brings counts where it is of this pop: anybody may send one along. Damaged records, whose
+    own place is not known, get the places that are told and no other message has.
+    """
     starts = decode_start_offsets(header.start_offset_info or "")
     told = decode_message_offsets(header.msg_offset_info or "")
-    messages = []
     seen: dict[tuple[str, int], int] = {}
-    for message in decode_records(reply.body, broker_name):
+    damaged: list[MessageExt] = []
+    taken: set[tuple[tuple[str, int], int]] = set()
+
+    def handle(name: tuple[str, int], offset: int, start: int) -> str:
+        return PopHandle(
+            starts.get(name, start),
+            header.pop_time,
+            header.invisible_time,
+            header.revive_qid,
+            name[0],
+            broker_name,
+            name[1],
+            offset,
+        ).encode()
+
+    for message in messages:
+        if not message.topic:
+            damaged.append(message)
+            continue
         properties = message.properties
-        if PROPERTY_POP_CK not in properties:
-            name = (marker_of(message.topic), message.queue_id)
-            place = seen[name] = seen.get(name, -1) + 1
-            offsets = told.get(name, ())
-            properties[PROPERTY_POP_CK] = PopHandle(
-                starts.get(name, message.queue_offset),
-                header.pop_time,
-                header.invisible_time,
-                header.revive_qid,
-                name[0],
-                broker_name,
-                message.queue_id,
-                offsets[place] if place < len(offsets) else message.queue_offset,
-            ).encode()
+        name = (marker_of(message.topic), message.queue_id)
+        offsets = told.get(name, ())
+        place = seen[name] = seen.get(name, -1) + 1
+        offset = message.queue_offset
+        if offset not in offsets and place < len(offsets):
+            offset = offsets[place]
+        taken.add((name, offset))
+        if not _is_of(properties.get(PROPERTY_POP_CK), header.pop_time):
+            properties[PROPERTY_POP_CK] = handle(name, offset, message.queue_offset)
         properties.setdefault(PROPERTY_FIRST_POP_TIME, str(header.pop_time))
-        messages.append(message if message.topic == topic else replace(message, topic=topic))
-    return PopResult(status, tuple(messages), header.rest_num)
+        yield message, message if message.topic == topic else replace(message, topic=topic)
+    free = [(name, offset) for name, offsets in told.items() for offset in offsets if (name, offset) not in taken]
+    for message, (name, offset) in zip(damaged, free, strict=False):
+        properties = {
+            PROPERTY_POP_CK: handle(name, offset, offset),
+            PROPERTY_FIRST_POP_TIME: str(header.pop_time),
+        }
+        yield message, replace(message, topic=topic, queue_id=name[1], queue_offset=offset, properties=properties)
+
+
+def _is_of(text: str | None, pop_time_ms: int) -> bool:
+    try:
+        return text is not None and PopHandle.decode(text).pop_time_ms == pop_time_ms
+    except HeaderError:
+        return False

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mqtrail.client.batch import Batch
 from mqtrail.client.consume_stats import ConsumeStats
-from mqtrail.client.consumer_config import ConsumerConfig
+from mqtrail.client.consumer_config import ConsumerConfig, OnUndecodable
 from mqtrail.client.delivery import Delivery, Outcome
 from mqtrail.client.flow import Flow
 from mqtrail.client.handing import Hands
@@ -34,19 +34,26 @@ HAND_BACK_S = 1  # a popped message that we will not handle comes again after th
 
 
 class PopQueue:
-    """One assignment that is popped. waiting: messages popped and not settled."""
+    """One assignment that is popped. waiting: messages popped and not settled, expanded_size: of their bodies."""
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.dropped = False
         self.waiting = 0
+        self.expanded_size = 0  # bytes of bodies that were decompressed
         self.unread: dict[str, MessageExt] = {}  # handle -> popped and not handed out yet
         self.last_pop_ms = 0
         self.room = asyncio.Event()
 
-    def settled(self, count: int) -> None:
-        """Note that so many are settled, or the broker's again."""
-        self.waiting -= count
+    def popped(self, messages: Sequence[MessageExt]) -> None:
+        """Note that these wait."""
+        self.waiting += len(messages)
+        self.expanded_size += sum(message.expanded_size for message in messages)
+
+    def settled(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that these are settled, or the broker's again."""
+        self.waiting -= len(deliveries)
+        self.expanded_size -= sum(delivery.message.expanded_size for delivery in deliveries)
         self.room.set()
 
 
@@ -74,6 +81,7 @@ class PoppedQueues:
         self._stats = stats
         self._config = config
         self._clock = clock
+        self._rejects = config.on_undecodable is OnUndecodable.REJECT
         self._calls = PopCalls(client, names.group)
         self._send_back = SendBack(client, names, config)
         self._queues: dict[MessageQueue, tuple[PopQueue, asyncio.Task[None]]] = {}
@@ -124,7 +132,7 @@ class PoppedQueues:
         config = self._config
         while not popped.dropped:
             await self._flow.opened()
-            if popped.waiting > config.pop_queue_count_max:
+            if popped.waiting > config.pop_queue_count_max or (popped.waiting and self._room() <= 0):
                 await self._wait_for_room(popped)
                 continue
             wait_ms = config.pull_error_ms
@@ -160,20 +168,33 @@ class PoppedQueues:
             invisible_ms=self._config.pop_invisible_ms,
             poll_ms=config.poll_suspend_ms,
             consume_from=config.consume_from,
+            body_size_max=config.body_size_max,
+            room=self._room,
         )
+        for message in result.beyond:
+            self._client.spawn(self._come_again(message, HAND_BACK_S))
         if result.status is PopStatus.FOUND:
             self._stats.pulled(queue.topic, len(result.messages), self._clock() - begun_ms)
             self._offer(popped, result.messages, subscription)
         return result.status
 
+    def _room(self) -> int:
+        """Bytes that further decompressed bodies may take."""
+        return self._config.expanded_size_max - sum(popped.expanded_size for popped, _ in self._queues.values())
+
     def _offer(self, popped: PopQueue, messages: Sequence[MessageExt], subscription: SubscriptionData) -> None:
         wanted = []
         for message in messages:
-            if subscription.matches_tag(message.tags) and message.reconsume_times <= self._attempts_max:
+            if message.undecodable is not None and self._rejects:
+                popped.popped((message,))
+                self._client.spawn(self._reject(popped, message))
+            elif message.undecodable is not None or (
+                subscription.matches_tag(message.tags) and message.reconsume_times <= self._attempts_max
+            ):
                 wanted.append(message)
             else:
                 self._client.spawn(self._ack(message))
-        popped.waiting += len(wanted)
+        popped.popped(wanted)
         popped.unread.update((message.properties[PROPERTY_POP_CK], message) for message in wanted)
         deliveries = [Delivery(self._names.restored(message), popped, self) for message in wanted]
         count = self._config.batch_count_max
@@ -194,7 +215,7 @@ class PoppedQueues:
             popped.unread.pop(one.properties[PROPERTY_POP_CK], None)
         now = self._clock()
         left = [one for one in deliveries if not popped.dropped and now < due_ms(one.message)]
-        popped.settled(len(deliveries) - len(left))
+        popped.settled([one for one in deliveries if one not in left])
         return left
 
     def begun(self, deliveries: Sequence[Delivery]) -> None:
@@ -206,13 +227,13 @@ class PoppedQueues:
         assert isinstance(popped, PopQueue)
         if any(delivery.started_ms for delivery in deliveries):
             self._hands.abandoned(deliveries)
-        popped.settled(len(deliveries))
+        popped.settled(deliveries)
 
     async def settle(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
         self._hands.ended(deliveries, outcomes, self._config.pop_invisible_ms)
-        popped.settled(len(deliveries))
+        popped.settled(deliveries)
         await self._hands.finish(self._answer(deliveries, outcomes))
 
     async def _answer(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
@@ -224,6 +245,11 @@ class PoppedQueues:
             log.warning("consumer.pop_too_late", group=self._names.group, msg_id=message.msg_id)
         elif outcome.result == "SUCCESS":
             await self._ack(message)
+        elif message.undecodable is not None and self._rejects:
+            if await self._send_back.dead_letter(message):
+                await self._ack(message)
+            else:
+                await self._come_again(message, DELAYS_S[0])
         elif message.reconsume_times < self._attempts_max:
             if outcome.delay_level < 0 and await self._send_back.give_back(message, outcome.delay_level):
                 await self._ack(message)  # its dead letter is written
@@ -232,6 +258,13 @@ class PoppedQueues:
             await self._come_again(message, DELAYS_S[min(max(level, 0), len(DELAYS_S) - 1)])
         else:
             await self._give_up(message)
+
+    async def _reject(self, popped: PopQueue, message: MessageExt) -> None:
+        """Settle an undecodable message in the application's place."""
+        delivery = Delivery(self._names.restored(message), popped, self)
+        if delivery.taken() is not None:
+            self._hands.undecodable(delivery, self._names.group)
+            await delivery.reject(message.undecodable or "")
 
     async def _give_up(self, message: MessageExt) -> None:
         """After the last attempt: a message that is old enough is acknowledged, a young one waits longer."""

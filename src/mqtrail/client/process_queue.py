@@ -27,6 +27,7 @@ class ProcessQueue:
         self.last_lock_ms = 0
         self.last_consume_ms = 0
         self.size = 0  # body bytes
+        self.expanded_size = 0  # of these, bytes of bodies that were decompressed
         self.handed: dict[int, float] = {}  # queue offset -> loop time at which the application got it
         self.running: set[int] = set()  # queue offsets whose handlers run
         self._messages: dict[int, MessageExt] = {}
@@ -77,6 +78,7 @@ class ProcessQueue:
             self._messages[offset] = message
             self._order.append(offset)
             self.size += len(message.body)
+            self.expanded_size += message.expanded_size
             new.append(message)
         self._next = max(self._next, end)
         return new
@@ -103,6 +105,7 @@ class ProcessQueue:
         if message is None:
             return None
         self.size -= len(message.body)
+        self.expanded_size -= message.expanded_size
         self.handed.pop(queue_offset, None)
         self.running.discard(queue_offset)
         order, messages = self._order, self._messages

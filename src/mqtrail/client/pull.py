@@ -3,12 +3,15 @@
 Shared by consumers and reader. Source: PullAPIWrapper and PullMessageRequestHeader, RocketMQ client and remoting.
 """
 
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mqtrail.client.errors import BrokerUnknown
 from mqtrail.client.instance import ClientInstance
 from mqtrail.wire import (
+    BODY_SIZE_MAX,
     MASTER_ID,
     MessageExt,
     MessageQueue,
@@ -17,9 +20,10 @@ from mqtrail.wire import (
     RequestCode,
     ResponseCode,
     SubscriptionData,
-    decode_records,
+    cut_records,
+    open_records,
+    read_records,
     refusal_for,
-    split_records,
 )
 
 
@@ -44,6 +48,7 @@ _STATUS = {
 class PullResult:
     """Records of [asked offset, next_offset), as stored; the queue held [min_offset, max_offset) at that time.
 
+    Bytes that are no record stand among them as one of their own.
     suggested_broker_id: where the broker would rather have the next pull (0: the master).
     """
 
@@ -55,15 +60,54 @@ class PullResult:
     suggested_broker_id: int = 0
 
     def messages(self, broker_name: str = "") -> list[MessageExt]:
-        """Decode the records, bodies decompressed. broker_name: of the queue, for a record does not hold it."""
-        return decode_records(b"".join(self.records), broker_name)
+        """Decode the records, bodies decompressed. broker_name: of the queue, for a record does not hold it.
 
-    def wanted(self, subscription: SubscriptionData, broker_name: str) -> list[MessageExt]:
-        """Decode the records that the subscription takes; the broker compared hashes of tags only."""
-        messages = self.messages(broker_name)
-        if subscription.is_all:
-            return messages
-        return [message for message in messages if subscription.matches_tag(message.tags)]
+        What cannot be read, or has more than EXPANDED_SIZE_MAX bytes together with those before it, is undecodable.
+        """
+        return read_records(b"".join(self.records), broker_name)
+
+    def open(
+        self,
+        queue: MessageQueue,
+        asked_offset: int,
+        body_size_max: int = BODY_SIZE_MAX,
+        expanded_size_max: int = sys.maxsize,
+    ) -> Iterator[MessageExt]:
+        """Yield the messages, decoded one at a time, as open_records does; damaged ones have the queue's names.
+
+        asked_offset: of the pull, for a damaged record stands between its neighbours.
+        """
+        last = asked_offset - 1
+        bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
+        for message in open_records(self.records, queue.broker_name, **bounds):
+            if not message.topic:
+                offset = message.queue_offset if last < message.queue_offset < self.next_offset else last + 1
+                message = replace(message, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset)
+            last = message.queue_offset
+            yield message
+
+    def wanted(
+        self, subscription: SubscriptionData, queue: MessageQueue, asked_offset: int, body_size_max: int, room: int
+    ) -> "Opened":
+        """Decode the records that the subscription takes; the broker compared hashes of tags only.
+
+        asked_offset: of the pull. room: bytes that decompressed bodies may take; the first may have body_size_max in
+        any case.
+        """
+        messages = list(self.open(queue, asked_offset, body_size_max, room))
+        whole = len(messages) == len(self.records)
+        next_offset = self.next_offset if whole else messages[-1].queue_offset + 1
+        if not subscription.is_all:
+            messages = [one for one in messages if one.undecodable or subscription.matches_tag(one.tags)]
+        return Opened(messages, next_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Messages of [asked offset, next_offset); the rest of the pull, if any, is to be pulled again from there."""
+
+    messages: Sequence[MessageExt]
+    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +156,12 @@ def pull_address(client: ClientInstance, queue: MessageQueue, broker_id: int = M
 
 
 def read_pull_reply(reply: RemotingCommand) -> PullResult:
-    """Return what a pull's reply says. Raises the Refusal of any other code, RecordError or HeaderError for damage."""
+    """Return what a pull's reply says. Raises the Refusal of any other code, HeaderError for a header that is none."""
     status = _STATUS.get(reply.code)
     if status is None:
         raise refusal_for(reply.code, reply.remark)
     header = PullResponseHeader.from_ext(reply.ext)
-    records = tuple(split_records(reply.body)) if status is PullStatus.FOUND else ()
+    records = tuple(cut_records(reply.body)) if status is PullStatus.FOUND else ()
     return PullResult(
         status,
         records,

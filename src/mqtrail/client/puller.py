@@ -34,7 +34,11 @@ OnMoved = Callable[[ProcessQueue, int], None]
 
 
 class PullWork:
-    """What all pullers of one consumer share. on_moved: the queue keeps other offsets; go on at the one given."""
+    """What all pullers of one consumer share.
+
+    room: bytes that further decompressed bodies may take. on_moved: the queue keeps other offsets; go on at the one
+    given.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class PullWork:
         *,
         commits: bool,
         may_pull: Callable[[ProcessQueue], bool],
+        room: Callable[[], int],
         on_messages: OnMessages,
         on_moved: OnMoved,
     ) -> None:
@@ -60,6 +65,7 @@ class PullWork:
         self.config = config
         self.commits = commits
         self.may_pull = may_pull
+        self.room = room
         self.on_messages = on_messages
         self.on_moved = on_moved
 
@@ -89,7 +95,7 @@ class Puller:
             if not work.may_pull(held) or held.queue.topic not in work.subscriptions:
                 await asyncio.sleep(config.pull_error_ms / 1000)
                 continue
-            if work.flow.is_full(held):
+            if work.flow.is_full(held) or (held.count and work.room() <= 0):
                 await self._wait_for_room()
                 continue
             try:
@@ -168,12 +174,13 @@ class Puller:
             )
             work.on_moved(held, result.next_offset)
             return
-        self._offset = result.next_offset
+        messages: Sequence[MessageExt] = ()
+        next_offset = result.next_offset
         if result.status is PullStatus.FOUND:
-            new = held.put(result.wanted(subscription, held.queue.broker_name), result.next_offset)
-            if new:
-                work.on_messages(held, new)
-        else:
-            held.put((), result.next_offset)
+            opened = result.wanted(subscription, held.queue, self._offset, self._config.body_size_max, work.room())
+            messages, next_offset = opened.messages, opened.next_offset
+        self._offset = next_offset
+        if new := held.put(messages, next_offset):
+            work.on_messages(held, new)
         if not held.count:
-            work.offsets.update(held.queue, result.next_offset)
+            work.offsets.update(held.queue, next_offset)

@@ -20,6 +20,7 @@ from mqtrail.net import Log
 from mqtrail.wire import (
     MQ_VERSION,
     BodyError,
+    CompressionError,
     ConsumerData,
     ConsumerRunningInfo,
     ConsumerStatus,
@@ -32,7 +33,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
-    decode_record,
+    open_record,
     version_text,
 )
 
@@ -120,7 +121,9 @@ class ConsumerServices:
         begun = time.monotonic()
         result, remark = "CR_SUCCESS", ""
         try:
-            message, _ = decode_record(command.body, 0, command.ext.get("brokerName", ""))
+            message = open_record(command.body, command.ext.get("brokerName", ""))
+            if message.undecodable is not None:
+                raise CompressionError(f"this consumer cannot read the message: {message.undecodable}")
             settler = _Unsettled()
             queue = ProcessQueue(message.queue)
             deliveries = [Delivery(consumer.names.restored(message), queue, settler)]

@@ -1,16 +1,18 @@
 """Settling: pulled messages become deliveries, and what handlers say of them becomes offsets, retries, trace.
 
 Concurrent: each message by itself, a failed one goes back to the broker. Ordered: the head of a queue alone is out,
-and stands there until it succeeds or its attempts are used up.
+and stands there until it succeeds or its attempts are used up. An undecodable message is settled here, in its turn:
+the application sees it if it asked for such.
 Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService, ProcessQueue.cleanExpiredMsg, RocketMQ client.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from mqtrail.client.batch import Batch
-from mqtrail.client.consumer_config import ConsumerConfig
+from mqtrail.client.consumer_config import ConsumerConfig, OnUndecodable
 from mqtrail.client.delivery import Delivery, Outcome
 from mqtrail.client.handing import Hands
 from mqtrail.client.instance import ClientInstance
@@ -54,6 +56,7 @@ class Settling:
         self._hands = hands
         self._config = config
         self._clustering = config.model is MessageModel.CLUSTERING
+        self._rejects = config.on_undecodable is OnUndecodable.REJECT
         self._may_work = may_work
         self._on_unlocked = on_unlocked
         self._send_back = SendBack(client, names, config)
@@ -65,6 +68,10 @@ class Settling:
         if self._config.ordered:
             self.offer_head(queue)
             return
+        if self._rejects and (bad := [message for message in messages if message.undecodable is not None]):
+            for message in bad:
+                self._client.spawn(self._reject(queue, message))
+            messages = [message for message in messages if message.undecodable is None]
         count = self._config.batch_count_max
         if count == 1:
             for message in messages:
@@ -82,9 +89,23 @@ class Settling:
         if queue.out or queue.dropped or queue.closing:
             return
         head = queue.head(self._config.batch_count_max)
-        if head:
-            queue.out = len(head)
-            self._offer_together(queue, head)
+        if not head:
+            return
+        if self._rejects and head[0].undecodable is not None:
+            queue.out = 1
+            self._client.spawn(self._reject(queue, head[0]))
+            return
+        if self._rejects:
+            head = list(itertools.takewhile(lambda message: message.undecodable is None, head))
+        queue.out = len(head)
+        self._offer_together(queue, head)
+
+    async def _reject(self, queue: ProcessQueue, message: MessageExt) -> None:
+        """Settle an undecodable message in the application's place."""
+        delivery = Delivery(self._names.restored(message), queue, self)
+        if delivery.taken() is not None:
+            self._hands.undecodable(delivery, self._names.group)
+            await delivery.reject(message.undecodable or "")
 
     def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Return those that may still go to the application; what they wait for is theirs from now on."""
@@ -157,7 +178,7 @@ class Settling:
                     "consumer.message_dropped", group=self._names.group, msg_id=message.msg_id, model="BROADCASTING"
                 )
                 self._done(queue, [message.queue_offset])
-            elif await self._send_back.give_back(delivery.message, outcome.delay_level):
+            elif await self._given_back(delivery.message, outcome.delay_level):
                 self._done(queue, [message.queue_offset])
             else:
                 again = _counted_up(message)
@@ -165,9 +186,14 @@ class Settling:
                 loop = asyncio.get_running_loop()
                 loop.call_later(self._config.resubmit_ms / 1000, self._offer_again, queue, again)
 
+    async def _given_back(self, message: MessageExt, delay_level: int) -> bool:
+        if self._rejects and message.undecodable is not None:
+            return await self._send_back.dead_letter(message)
+        return await self._send_back.give_back(message, delay_level)
+
     def _offer_again(self, queue: ProcessQueue, message: MessageExt) -> None:
         if not queue.dropped and message.queue_offset in queue:
-            self._offer_together(queue, [message])
+            self.offer(queue, [message])
 
     def _done(self, queue: ProcessQueue, offsets: Iterable[int]) -> None:
         """Settle messages for good: note what may be committed, make room, in ordered mode go on."""
@@ -196,7 +222,11 @@ class Settling:
             message = queue.message(delivery.message.queue_offset)
             if message is None:
                 continue
-            if attempts_max is not None and message.reconsume_times >= attempts_max:
+            if self._rejects and message.undecodable is not None:
+                if not self._clustering or await self._send_back.dead_letter(delivery.message):
+                    done.append(message.queue_offset)
+                    continue
+            elif attempts_max is not None and message.reconsume_times >= attempts_max:
                 try:
                     await self._send_back.resend(delivery.message, 3 + message.reconsume_times)
                     done.append(message.queue_offset)

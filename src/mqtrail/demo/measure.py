@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mqtrail.client import PullStatus, QueueReader, RouteNotFound
 from mqtrail.demo.plan import DELAY_LEVELS, GROUPS, REMINDERS, TOPICS
-from mqtrail.wire import SCHEDULE_TOPIC, MessageExt, decode_record, delay_of_level, dlq_topic, parse_delay_levels
+from mqtrail.wire import SCHEDULE_TOPIC, MessageExt, delay_of_level, dlq_topic, open_record, parse_delay_levels
 
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 
@@ -64,5 +64,5 @@ def _read(reader: QueueReader, topic: str) -> list[MessageExt]:
         first, end = reader.range(queue)
         for result in reader.read_range(queue, first, end):
             if result.status is PullStatus.FOUND:
-                messages += [decode_record(record)[0] for record in result.records]
+                messages += [open_record(record) for record in result.records]
     return messages

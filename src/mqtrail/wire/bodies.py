@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from .body import Body, Long, convert, queue_members, queue_of
-from .compression import DECOMPRESSED_SIZE_MAX
+from .compression import EXPANDED_SIZE_MAX
 from .configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 from .errors import BodyError
 from .json_body import loads
@@ -46,7 +46,7 @@ class RegisterBrokerBody(Body, frozen=True):
         """
         try:
             reader = zlib.decompressobj()
-            plain = reader.decompress(data, DECOMPRESSED_SIZE_MAX)
+            plain = reader.decompress(data, EXPANDED_SIZE_MAX)
         except zlib.error as error:
             raise BodyError(f"found a compressed registration that is no zlib stream: {error}") from error
         texts = _Texts(plain)

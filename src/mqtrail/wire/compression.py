@@ -4,6 +4,8 @@
     bits 8–10   0 zlib (peers before 4.9.4 name no type), 1 LZ4 frame, 2 ZSTD frames, 3 zlib
 
 Clients compress bodies of 4096 bytes and more; the broker keeps them as they come and the consumer decompresses.
+A few kilobytes of each format can expand to gigabytes, so a reader names the most that it takes: a size that the
+frame declares is compared first, and decompression stops at the bound.
 
 Source: CompressionType, Compressor classes, MessageSysFlag, apache/rocketmq common/.
 """
@@ -20,8 +22,12 @@ from .errors import CompressionError
 
 COMPRESS_SIZE_MIN: Final = 4096  # bytes; a Java client's compressMsgBodyOverHowmuch
 COMPRESS_LEVEL: Final = 5
-_ZSTD_PIECE_SIZE = 4096  # bytes
-DECOMPRESSED_SIZE_MAX: Final = 128 * 1024 * 1024  # bytes; far above any message, so that a crafted body cannot take all
+BODY_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one decompressed body; a broker's maxMessageSize is 4 MiB
+EXPANDED_SIZE_MAX: Final = 128 * 1024 * 1024  # bytes of the decompressed bodies of one reply: 32 of 4 MiB
+_LZ4_PIECE_SIZE = 256 * 1024  # bytes asked for at first: the library sets aside what it is asked for
+_LZ4_RATIO_USUAL = 16  # of usual bodies at most; the format reaches 255
+_ZSTD_BLOCK_SIZE_MAX = 128 * 1024  # bytes that one block expands to; it takes 4 bytes or more (RFC 8878, 3.1.1.2)
+_ZSTD_BLOCK_SIZE_MIN = 4
 
 
 class CompressionType(IntEnum):
@@ -46,22 +52,23 @@ def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: i
     return bytes(lz4.frame.compress(body))
 
 
-def decompress(body: bytes, sys_flag: int, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
+def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
     """Return the body as it was sent; unchanged where sys_flag says it is not compressed.
 
-    CompressionError: unknown type, bytes that are not of it, or more than size_max bytes come out.
+    CompressionError: unknown type, bytes that are not of it, or more than size_max bytes come out. What is made before
+    that is bounded by size_max too.
     """
     if not sys_flag & MessageSysFlag.COMPRESSED:
         return body
     kind = sys_flag & MessageSysFlag.COMPRESSION_MASK
     try:
         if kind in (MessageSysFlag.COMPRESSION_LEGACY, MessageSysFlag.COMPRESSION_ZLIB):
-            plain, whole = _inflate(body, size_max + 1)
+            plain, whole = inflate(body, size_max + 1)
         elif kind == MessageSysFlag.COMPRESSION_LZ4:
-            lz4_reader = lz4.frame.LZ4FrameDecompressor()
-            plain = bytes(lz4_reader.decompress(body, max_length=size_max + 1))
-            whole = lz4_reader.eof
+            _check_declared(int(lz4.frame.get_frame_info(body)["content_size"]), size_max)
+            plain, whole = _unlz4(body, size_max + 1)
         elif kind == MessageSysFlag.COMPRESSION_ZSTD:
+            _check_declared(zstandard.frame_content_size(body), size_max)
             plain, whole = _unzstd(body, size_max + 1)
         else:
             raise CompressionError(f"found compression type {kind >> 8}, expected 0 to 3")
@@ -74,27 +81,48 @@ def decompress(body: bytes, sys_flag: int, size_max: int = DECOMPRESSED_SIZE_MAX
     return plain
 
 
-def _inflate(body: bytes, size_max: int) -> tuple[bytes, bool]:
+def inflate(data: bytes, size_max: int) -> tuple[bytes, bool]:
+    """Return at most size_max bytes of a zlib stream, and whether they are all of it. zlib.error: it is none."""
     reader = zlib.decompressobj()
-    plain = reader.decompress(body, size_max)
+    plain = reader.decompress(data, size_max)
     return plain, reader.eof
 
 
+def _check_declared(size: int, size_max: int) -> None:
+    """Refuse a frame whose head says that it is too large; without a size the head says 0 or -1."""
+    if size > size_max:
+        raise CompressionError(f"found a compressed body that declares {size} bytes, expected at most {size_max}")
+
+
+def _unlz4(body: bytes, size_max: int) -> tuple[bytes, bool]:
+    reader = lz4.frame.LZ4FrameDecompressor()
+    piece = min(max(_LZ4_PIECE_SIZE, _LZ4_RATIO_USUAL * len(body)), size_max)
+    plain = bytes(reader.decompress(body, max_length=piece))
+    if reader.eof or reader.needs_input:
+        return plain, bool(reader.eof)
+    rest = bytes(reader.decompress(b"", max_length=size_max - piece)) if size_max > piece else b""
+    return plain + rest, bool(reader.eof)
+
+
 def _unzstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
-    """Read one frame or several. The input goes in by small pieces, since a reader's output cannot be bounded."""
+    """Read one frame or several. A reader's output has no bound of its own, so its input comes in pieces.
+
+    A piece is so small that the blocks it can hold do not expand beyond what is left of size_max, or one block.
+    """
     decompressor = zstandard.ZstdDecompressor()
     reader = None
     parts = []
-    size = 0
-    for start in range(0, len(body), _ZSTD_PIECE_SIZE):
-        piece = body[start : start + _ZSTD_PIECE_SIZE]
-        while piece and size < size_max:
-            if reader is None:
-                reader = decompressor.decompressobj()
-            part = reader.decompress(piece)
-            parts.append(part)
-            size += len(part)
-            piece = b""
-            if reader.eof:
-                piece, reader = reader.unused_data, None
+    size = position = 0
+    while position < len(body) and size < size_max:
+        blocks = max(1, (size_max - size) // _ZSTD_BLOCK_SIZE_MAX)
+        piece = body[position : position + _ZSTD_BLOCK_SIZE_MIN * blocks]
+        position += len(piece)
+        if reader is None:
+            reader = decompressor.decompressobj()
+        part = reader.decompress(piece)
+        parts.append(part)
+        size += len(part)
+        if reader.eof:
+            position -= len(reader.unused_data)
+            reader = None
     return b"".join(parts), reader is None and bool(parts)

@@ -25,11 +25,13 @@ Source: MessageExtEncoder, CommitLog, MessageDecoder.decode, MessageVersion, apa
 """
 
 import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from .codes import MessageSysFlag
-from .compression import decompress
-from .errors import RecordError
+from .compression import BODY_SIZE_MAX, EXPANDED_SIZE_MAX, decompress
+from .errors import CompressionError, RecordError
 from .properties import PROPERTIES_SIZE_MAX, decode_properties
 from .values import Host, MessageExt
 
@@ -75,6 +77,8 @@ SYS_FLAG_AT: Final = 36
 STORE_TIMESTAMP_AT_V4: Final = 56  # 12 more where the born host is IPv6
 
 _V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+_MAGIC_START: Final = b"\xda\xa3\x20"  # of V1 and V2
+_NO_HOST: Final = Host("0.0.0.0", 0)
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _MIDDLE: Final = struct.Struct(">iqi")  # reconsume times, prepared transaction offset, body size
@@ -305,11 +309,20 @@ def decode_record(buffer: Buffer, position: int = 0, broker_name: str = "") -> t
     return message_of(head, buffer, broker_name), position + head.size
 
 
-def message_of(head: RecordHead, buffer: Buffer, broker_name: str = "") -> MessageExt:
+def message_of(
+    head: RecordHead, buffer: Buffer, broker_name: str = "", body_size_max: int = BODY_SIZE_MAX
+) -> MessageExt:
     """Return the message of a head and the buffer it was decoded from. CompressionError: as decode_record."""
+    body = decompress(bytes(buffer[head.body_start : head.body_end]), head.sys_flag, body_size_max)
+    return _message(head, buffer, broker_name, body)
+
+
+def _message(
+    head: RecordHead, buffer: Buffer, broker_name: str, body: bytes, undecodable: str | None = None
+) -> MessageExt:
     return MessageExt(
         topic=head.topic,
-        body=decompress(bytes(buffer[head.body_start : head.body_end]), head.sys_flag),
+        body=body,
         flag=head.flag,
         properties=decode_properties(buffer[head.properties_start : head.properties_end]),
         queue_id=head.queue_id,
@@ -325,7 +338,89 @@ def message_of(head: RecordHead, buffer: Buffer, broker_name: str = "") -> Messa
         body_crc=head.body_crc,
         store_size=head.size,
         broker_name=broker_name,
+        undecodable=undecodable,
     )
+
+
+def open_record(record: Buffer, broker_name: str = "", body_size_max: int = BODY_SIZE_MAX) -> MessageExt:
+    """Return the message of a record's bytes. Never fails: `undecodable` says what of it could not be read.
+
+    Its body is then as stored: compressed, where decompression fails or gives more than body_size_max bytes; the bytes
+    of the whole record, where that is damaged. Of a damaged one the topic is empty, and numbers are 0 or as found.
+    """
+    try:
+        head = decode_head(record)
+    except RecordError as error:
+        return _damaged(bytes(record), broker_name, str(error))
+    try:
+        return message_of(head, record, broker_name, body_size_max)
+    except CompressionError as error:
+        return _message(head, record, broker_name, bytes(record[head.body_start : head.body_end]), str(error))
+
+
+def _damaged(record: bytes, broker_name: str, reason: str) -> MessageExt:
+    queue_id = queue_offset = physical_offset = 0
+    if len(record) >= RECORD_START.size:
+        _, magic, _, queue_id, _, queue_offset, physical_offset, *_ = RECORD_START.unpack_from(record)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            queue_id = queue_offset = physical_offset = 0
+    return MessageExt(
+        topic="",
+        body=record,
+        flag=0,
+        properties={},
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        sys_flag=0,
+        born_timestamp_ms=0,
+        born_host=_NO_HOST,
+        store_timestamp_ms=0,
+        store_host=_NO_HOST,
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body_crc=0,
+        store_size=len(record),
+        broker_name=broker_name,
+        undecodable=reason,
+    )
+
+
+def open_records(
+    records: Iterable[Buffer],
+    broker_name: str = "",
+    *,
+    body_size_max: int = BODY_SIZE_MAX,
+    expanded_size_max: int = EXPANDED_SIZE_MAX,
+) -> Iterator[MessageExt]:
+    """Yield the messages of records, each as open_record gives it, the first in any case.
+
+    It ends before a message with which the decompressed bodies would have more than expanded_size_max bytes together.
+    """
+    room = expanded_size_max
+    first = True
+    for record in records:
+        size_max = body_size_max if first else min(body_size_max, room)
+        message = open_record(record, broker_name, size_max)
+        if size_max < body_size_max and message.undecodable is not None and message.topic:
+            return  # a poor body, or one too large for what is left: with all the room its reason is the right one
+        room -= message.expanded_size
+        first = False
+        yield message
+
+
+def read_records(data: Buffer, broker_name: str = "") -> list[MessageExt]:
+    """Return the messages of a reply's body, each as open_record gives it.
+
+    Those beyond EXPANDED_SIZE_MAX bytes of decompressed bodies are undecodable too.
+    """
+    records = cut_records(data)
+    messages = list(open_records(records, broker_name))
+    reason = f"found a reply of more than {EXPANDED_SIZE_MAX} bytes decompressed, expected less: ask for this one alone"
+    for record in records[len(messages) :]:
+        opened = open_record(record, broker_name, 0)
+        messages.append(opened if opened.undecodable is None else replace(opened, undecodable=reason))
+    return messages
 
 
 def decode_records(data: Buffer, broker_name: str = "") -> list[MessageExt]:
@@ -354,3 +449,32 @@ def split_records(data: Buffer) -> list[bytes]:
         records.append(bytes(data[position : position + size]))
         position += size
     return records
+
+
+def cut_records(data: Buffer) -> list[bytes]:
+    """Return the bytes of each record. Never fails: bytes that are no record come as a piece of their own.
+
+    Behind a size that cannot be, it goes on at the next bytes that are a whole record.
+    """
+    data = bytes(data)
+    records = []
+    position, end = 0, len(data)
+    while position < end:
+        size = _I32.unpack_from(data, position)[0] if end - position >= 4 else 0
+        if not RECORD_SIZE_MIN <= size <= end - position:
+            size = _next_record(data, position + 1) - position
+        records.append(data[position : position + size])
+        position += size
+    return records
+
+
+def _next_record(data: bytes, position: int) -> int:
+    """Return where the next whole record begins, at position or behind it; the end of data without one."""
+    at = data.find(_MAGIC_START, position + 4)
+    while at >= 0:
+        try:
+            decode_head(data, at - 4)
+            return at - 4
+        except RecordError:
+            at = data.find(_MAGIC_START, at + 1)
+    return len(data)

@@ -14,6 +14,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Self
 
+from .codes import MessageSysFlag
 from .errors import IdError
 from .properties import (
     PROPERTY_DELAY,
@@ -135,6 +136,8 @@ class MessageExt:
 
     store_size: bytes of the whole record. body_crc: of the body as stored (perhaps compressed), 31 bits.
     sys_flag: as stored; bit 0 tells that the stored body was compressed.
+    undecodable: None, or why the message could not be read; its body is then as stored, perhaps compressed, and of a
+    damaged record the bytes of all of it.
     """
 
     topic: str
@@ -154,6 +157,12 @@ class MessageExt:
     body_crc: int
     store_size: int
     broker_name: str = ""
+    undecodable: str | None = None
+
+    @property
+    def expanded_size(self) -> int:
+        """Bytes of the body where it was decompressed, else 0: what it takes beyond what came over the wire."""
+        return len(self.body) if self.sys_flag & MessageSysFlag.COMPRESSED and self.undecodable is None else 0
 
     @property
     def msg_id(self) -> str:

@@ -9,7 +9,7 @@ import itertools
 import secrets
 
 from mqtrail.client.composer import Composer
-from mqtrail.client.config import ProducerConfig, TraceConfig
+from mqtrail.client.config import NEVER, ProducerConfig, TraceConfig
 from mqtrail.client.errors import AttemptFailure
 from mqtrail.client.faults import QueueChooser
 from mqtrail.client.identity import now_ms, unique_ids
@@ -41,7 +41,6 @@ try:  # three times as quick as zlib, to the same format
 except ImportError:  # no wheel for this machine
     from zlib import compress as _compress
 
-NEVER = 1 << 62
 
 # ConsumeReturnType's ordinals, RocketMQ client.
 CONTEXT_CODES = {"SUCCESS": 0, "TIME_OUT": 1, "EXCEPTION": 2, "RETURNNULL": 3, "FAILED": 4}
