@@ -188,7 +188,7 @@ def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
         "storePathRootDir",
         "brokerRole=SYNC_MASTER",
         "listenPorts",
-        "tls.test.mode.enable=true:",
+        "tls.test.mode.enable=true",
     ]
     assert "--data" in told.notes[0]
     assert "is listenPort meant?" in told.notes[2]

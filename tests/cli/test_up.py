@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mqtrail.cli import run
-from mqtrail.client import Credentials, InstanceConfig, SyncAdmin, SyncProducer
+from mqtrail.client import Credentials, InstanceConfig, SyncAdmin, SyncProducer, TlsClientConfig
 from mqtrail.store import CommitLogConfig, CommitLogStore, PendingRecord, RealDisk
 from mqtrail.wire import Message, TopicConfig
 
@@ -129,6 +129,19 @@ def test_a_broker_conf_with_access_control_and_several_brokers(tmp_path: Path) -
             assert admin.create_topic(TopicConfig("orders", 1, 1)).complete
         with SyncAdmin(ready["namesrv"]) as admin:
             assert not admin.create_topic(TopicConfig("more", 1, 1)).complete
+
+
+def test_a_self_signed_certificate(tmp_path: Path) -> None:
+    """Clients that trust the printed file connect by TLS; brokers in processes of their own have it too."""
+    flags = ("--data", str(tmp_path / "data"), "--tls", "self-signed", "--brokers", "2", "--segment-size", "16MiB")
+    with up(*flags, *FREE) as ready:
+        tls = TlsClientConfig(enable=True, verify_host=True, trust_path=Path(ready["certificate"]))
+        with SyncAdmin(ready["namesrv"], config=InstanceConfig(tls=tls)) as admin:
+            done = admin.create_topic(TopicConfig("orders", 1, 1))
+            assert len(done.found) == 2, done.failures
+    code, told = refused("--tls", "please")
+    assert code == 2
+    assert "expected self-signed" in told
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

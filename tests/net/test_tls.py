@@ -350,6 +350,9 @@ def test_reads_apaches_file() -> None:
     assert told.server == {"mode": "enforcing", "cert_path": "/s.pem", "key_path": "/s.key"}
     assert told.client == {"verify": "true", "trust_path": "/ca.pem", "enable": "true"}
     assert [note.split(" ")[0].rstrip(":=true") for note in told.notes] == ["tls.test.mode.enabl", "tls.provid"]
+    told = read_tls_properties("tls.test.mode.enable=true\ntls.server.mode=enforcing\n")
+    assert told.server == {"mode": "enforcing", "self_signed": "true"}
+    assert told.notes == ()
     with pytest.raises(TlsError, match="line 1"):
         read_tls_properties("nonsense")
 

@@ -84,6 +84,12 @@ def up(
     tls_config: Annotated[
         Path | None, typer.Option(help="A RocketMQ tls.properties. [MQTRAIL_TLS_CONFIG, default: no TLS]")
     ] = None,
+    tls: Annotated[
+        str | None,
+        typer.Option(
+            metavar="self-signed", help="Accept TLS with a certificate that the node makes. [default: no TLS]"
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(min=0, max=65_535, help="Port that Prometheus asks; the next broker has the next one. 0: free."),
@@ -98,6 +104,8 @@ def up(
     settings = load(config)
     if flush not in (None, "async", "sync"):
         raise UsageError(f"--flush: found {flush!r}, expected async or sync")
+    if tls not in (None, "self-signed"):
+        raise UsageError(f"--tls: found {tls!r}, expected self-signed; for your own certificate set [tls_server]")
     flags: dict[str, dict[str, object]] = {
         "broker": {
             "sync_flush": None if flush is None else flush == "sync",
@@ -112,6 +120,7 @@ def up(
             "broker_port": broker_port,
             "metrics_port": metrics_port,
         },
+        "tls_server": {"self_signed": None if tls is None else True},
     }
     layers = [*_conf_layers(conf), *_set_layers(assign or []), {t: _given("flag", v) for t, v in flags.items()}]
     if brokers > 1 and broker_name is None:  # several are named after a broker.conf's, too
@@ -214,6 +223,7 @@ def _ready_json(node: AnyNode) -> dict[str, object]:
         "flush": "SYNC_FLUSH" if config.broker.sync_flush else "ASYNC_FLUSH",
         "recovery": {name: report.figures for name, report in node.reports.items() if report.figures},
         "open_to_others": node.is_open_to_others,
+        "certificate": None if node.certificate is None else str(node.certificate),
         "metrics": {name: report.metrics for name, report in node.reports.items() if report.metrics},
     }
 
@@ -235,9 +245,14 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
         f"  trace        {trace}; the broker's own records are {'on' if config.broker.broker_trace else 'off'}"
     )
     typer.echo("\n".join(lines))
-    lines = [f"  access       {text}" for text in _guards(config)]
+    lines = [f"  access       {text}" for text in _guards(node)]
     if lines:
         typer.echo("\n".join(lines))
+    if config.server.tls.lets_plain_pass:
+        warn(
+            "client certificates are required and plain connections are served without one: set mode = "
+            '"ENFORCING" in [tls_server] (docs/how-to/tls.md)'
+        )
     doors = node.open_doors
     if doors == ["name server"]:
         warn(
@@ -253,8 +268,9 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
         )
 
 
-def _guards(config: NodeConfig) -> list[str]:
+def _guards(node: AnyNode) -> list[str]:
     """Return what keeps others out, in words."""
+    config = node.config
     broker, tls = config.broker, config.server.tls
     found = []
     if broker.acl:
@@ -265,6 +281,9 @@ def _guards(config: NodeConfig) -> list[str]:
     if config.namesrv_port is not None and config.namesrv.acl:
         routes = "known accounts" if config.namesrv.protect_routes else "everyone"
         found.append(f"name server: brokers and administrators sign their changes; {routes} may read routes")
-    if tls.cert_path is not None and tls.mode.name != "DISABLED":
-        found.append(f"TLS, {tls.mode.name.lower()}, client certificates: {tls.client_auth.name.lower()}")
+    if tls.on:
+        plain = "; plain connections pass without one" if tls.lets_plain_pass else ""
+        found.append(f"TLS, {tls.mode.name.lower()}, client certificates: {tls.client_auth.name.lower()}{plain}")
+    if node.certificate is not None:
+        found.append(f"self-signed certificate for clients to trust: {node.certificate}")
     return found

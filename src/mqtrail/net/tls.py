@@ -51,18 +51,33 @@ class TlsServerConfig:
     key_password: str = field(default="", repr=False)  # tls.server.keyPassword
     client_auth: ClientAuth = ClientAuth.NONE  # tls.server.need.client.auth
     trust_path: Path | None = None  # tls.server.trustCertPath; the authorities of clients
+    self_signed: bool = False  # tls.test.mode.enable; without cert_path: the node makes a certificate of its own
 
     def __post_init__(self) -> None:
         """Refuse what could not work. TlsError."""
         if (self.cert_path is None) != (self.key_path is None):
             raise TlsError("found one of cert_path and key_path (tls.server.certPath, keyPath), expected both or none")
-        if self.mode is TlsMode.ENFORCING and self.cert_path is None:
-            raise TlsError("found TLS mode enforcing without a certificate, expected cert_path and key_path")
+        if self.self_signed and self.cert_path is not None:
+            raise TlsError("found self_signed and cert_path, expected one of them")
+        if self.mode is TlsMode.ENFORCING and self.cert_path is None and not self.self_signed:
+            raise TlsError(
+                "found TLS mode enforcing without a certificate, expected cert_path and key_path, or self_signed"
+            )
         if self.client_auth is not ClientAuth.NONE and self.trust_path is None:
             raise TlsError(
                 f"found client_auth {self.client_auth} without trust_path (tls.server.trustCertPath), expected the "
                 "authorities that sign clients' certificates"
             )
+
+    @property
+    def on(self) -> bool:
+        """Whether handshakes are taken."""
+        return self.mode is not TlsMode.DISABLED and (self.cert_path is not None or self.self_signed)
+
+    @property
+    def lets_plain_pass(self) -> bool:
+        """Whether client certificates are required, and plain connections pass without one."""
+        return self.on and self.mode is TlsMode.PERMISSIVE and self.client_auth is ClientAuth.REQUIRE
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -254,7 +269,10 @@ def tls_settings(told: Mapping[str, str]) -> TlsProperties:
         elif key in _CLIENT:
             client[_CLIENT[key]] = value
         elif key == "tls.test.mode.enable" and value.lower() == "true":
-            notes.append(f"{key}=true: there are no self-signed certificates here, give certPath and keyPath")
+            if "tls.server.certPath" in told:
+                notes.append(f"{key}=true has no effect beside tls.server.certPath: that certificate is used")
+            else:
+                server["self_signed"] = "true"
         elif (
             key == "tls.server.authClient"
             and value.lower() != "true"

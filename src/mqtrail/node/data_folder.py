@@ -5,6 +5,7 @@
       lock                   locked while a node runs; its text is the process id
       namesrv/               what the name server keeps
       <brokerName>/          Apache's storePathRootDir: commitlog/, consumequeue/, index/, config/
+      tls/                   a certificate that the node made for itself
       lake/                  the pipeline's tables (not the node's: only its place is fixed here)
 
 A format this version does not know is refused, never converted on the way.
@@ -110,7 +111,8 @@ def _could_be_ours(entry: Path) -> bool:
     if entry.name in (LOCK_FILE, FORMAT_FILE + ".tmp"):
         return True
     return entry.is_dir() and (
-        entry.name in ("namesrv", "lake") or any((entry / part).is_dir() for part in ("commitlog", "config", "conf"))
+        entry.name in ("namesrv", "lake", "tls")
+        or any((entry / part).is_dir() for part in ("commitlog", "config", "conf"))
     )
 
 

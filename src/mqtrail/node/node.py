@@ -3,6 +3,8 @@
 import asyncio
 import ipaddress
 import socket
+from dataclasses import replace
+from pathlib import Path
 
 from mqtrail.broker import Key
 from mqtrail.net import ClientAuth, Log, TlsMode, join_address
@@ -13,6 +15,7 @@ from mqtrail.node.metrics_door import MetricsDoor
 from mqtrail.node.namesrv_access import accounts_of, with_namesrv_access
 from mqtrail.node.namesrv_node import NameServerNode
 from mqtrail.node.report import BrokerReport
+from mqtrail.node.self_signed import SelfSigned, self_signed_hosts
 from mqtrail.wire import InvalidParameter
 
 NAMESRV_ROOM = "namesrv"
@@ -33,6 +36,7 @@ class Node:
         self.failure: BaseException | None = None
         self.failed = asyncio.Event()
         self._folder: DataFolder | None = None
+        self._self_signed: SelfSigned | None = None
         self._namesrv: NameServerNode | None = None
         self._metrics: MetricsDoor | None = None
         self._ports: dict[str, int] = {}
@@ -64,6 +68,11 @@ class Node:
         """What serves everyone on other machines: "brokers", "name server"."""
         return open_doors(self.config)
 
+    @property
+    def certificate(self) -> Path | None:
+        """The self-signed certificate that clients may trust; None: there is none."""
+        return None if self._self_signed is None else self._self_signed.certificate_path
+
     async def start(self) -> None:
         """Open the data folder, then serve. Ready when it returns: brokers are registered."""
         config = self.config
@@ -73,6 +82,10 @@ class Node:
         try:
             if config.data is not None:
                 self._folder = DataFolder.open(config.data)
+            if config.server.tls.self_signed:
+                self._self_signed = SelfSigned(config.data, self_signed_hosts(config.host, self._advertised))
+                tls = self._self_signed.open(config.server.tls)
+                self.config = config = replace(config, server=replace(config.server, tls=tls))
             if config.namesrv_port is not None:
                 room = None if self._folder is None else self._folder.room(NAMESRV_ROOM)
                 accounts = accounts_of(config, self._keys_of)
@@ -127,6 +140,9 @@ class Node:
         if self._namesrv is not None:
             await self._namesrv.stop()
             self._namesrv = None
+        if self._self_signed is not None:
+            self._self_signed.close()
+            self._self_signed = None
         if self._folder is not None:
             self._folder.close()
             self._folder = None
@@ -193,7 +209,13 @@ def open_doors(config: NodeConfig) -> list[str]:
 
 
 def warn_if_open(config: NodeConfig) -> None:
-    """Log what being open to all means, and how to end it."""
+    """Log what being open to all means, and how to end it; and whether client certificates can be passed by."""
+    if config.server.tls.lets_plain_pass:
+        log.warning(
+            "node.plain_connections",
+            found="client certificates are required, and plain connections are served without one (PERMISSIVE)",
+            remedy='set mode = "ENFORCING" in [tls_server]',
+        )
     doors = open_doors(config)
     if "brokers" in doors:
         log.warning(

@@ -9,6 +9,8 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import Process
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mqtrail.net import Log, join_address
@@ -18,6 +20,7 @@ from mqtrail.node.namesrv_access import SavedKeys, accounts_of, with_namesrv_acc
 from mqtrail.node.namesrv_node import NameServerNode
 from mqtrail.node.node import NAMESRV_ROOM, advertised_ip, open_doors, warn_if_open
 from mqtrail.node.report import BrokerReport
+from mqtrail.node.self_signed import SelfSigned, self_signed_hosts
 from mqtrail.node.worker import Task, pack
 from mqtrail.wire import InvalidParameter, MQError
 
@@ -42,6 +45,7 @@ class ProcessNode:
         self.failed = asyncio.Event()
         self._use_uvloop = use_uvloop
         self._folder: DataFolder | None = None
+        self._self_signed: SelfSigned | None = None
         self._namesrv: NameServerNode | None = None
         self._processes: dict[str, Process] = {}
         self._watches: list[asyncio.Task[None]] = []
@@ -73,6 +77,11 @@ class ProcessNode:
         """What serves everyone on other machines: "brokers", "name server"."""
         return open_doors(self.config)
 
+    @property
+    def certificate(self) -> Path | None:
+        """The self-signed certificate that clients may trust; None: there is none."""
+        return None if self._self_signed is None else self._self_signed.certificate_path
+
     async def start(self) -> None:
         """Open the data folder, serve names, start every broker. Ready when it returns."""
         config = self.config
@@ -82,6 +91,10 @@ class ProcessNode:
         try:
             if config.data is not None:
                 self._folder = DataFolder.open(config.data)
+            if config.server.tls.self_signed:
+                self._self_signed = SelfSigned(config.data, self_signed_hosts(config.host, self._advertised))
+                tls = self._self_signed.open(config.server.tls)
+                self.config = config = replace(config, server=replace(config.server, tls=tls))
             if config.namesrv_port is not None:
                 room = None if self._folder is None else self._folder.room(NAMESRV_ROOM)
                 folder = self._folder
@@ -165,6 +178,9 @@ class ProcessNode:
         if self._namesrv is not None:
             await self._namesrv.stop()
             self._namesrv = None
+        if self._self_signed is not None:
+            self._self_signed.close()
+            self._self_signed = None
         if self._folder is not None:
             self._folder.close()
             self._folder = None

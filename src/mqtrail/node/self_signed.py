@@ -1,0 +1,177 @@
+"""A certificate that a node makes for itself, so that TLS works before anybody has issued one.
+
+    <data>/tls/server.pem         key and certificate in one file, mode 0600: a renewal replaces both at once
+    <data>/tls/certificate.pem    the certificate alone: what clients may take as `trust_path`
+
+It names every address and host name that clients may use. It encrypts; it proves nothing to a client that does not
+trust this very file. A certificate that expires within RENEW_BEFORE, or lacks a name, is made anew: at a start, and
+every LOOK_S of a running node, whose servers take the new file as they take any changed one. Without a data folder the
+files are in a temporary folder, which is removed at the end.
+
+RocketMQ: tls.test.mode.enable.
+"""
+
+import asyncio
+import ipaddress
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqtrail.net import Log, TlsError, TlsServerConfig
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+FOLDER = "tls"
+FOLDER_MODE = 0o700
+KEY_MODE = 0o600
+CERTIFICATE_MODE = 0o644
+VALIDITY = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=30)
+CLOCK_SKEW = timedelta(hours=1)  # of clients' clocks that are behind
+LOOK_S = 3_600.0
+
+log = Log()
+
+
+class SelfSigned:
+    """`open`, then `close`. The certificate is looked at every LOOK_S between them."""
+
+    def __init__(self, data: Path | None, hosts: Iterable[str]) -> None:
+        """data: the data folder; None: a temporary one. hosts: addresses and host names that the certificate names."""
+        self._temporary = None if data is not None else Path(tempfile.mkdtemp(prefix="mqtrail-tls-"))
+        self._folder = self._temporary or (data or Path()) / FOLDER
+        self._hosts = tuple(dict.fromkeys(hosts))
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def server_path(self) -> Path:
+        """Key and certificate."""
+        return self._folder / "server.pem"
+
+    @property
+    def certificate_path(self) -> Path:
+        """The certificate alone."""
+        return self._folder / "certificate.pem"
+
+    def open(self, config: TlsServerConfig) -> TlsServerConfig:
+        """Make the files where needed; return the settings with their paths. TlsError."""
+        try:
+            self.renew(datetime.now(UTC))
+        except ModuleNotFoundError as error:
+            raise TlsError(
+                f"found no {error.name!r}, which a self-signed certificate needs: install it with "
+                "`pip install 'mqtrail[tls]'`, or set cert_path and key_path"
+            ) from error
+        except OSError as error:
+            raise TlsError(
+                f"{error.filename}: cannot keep a self-signed certificate there: {error.strerror}"
+            ) from error
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        return replace(config, self_signed=False, cert_path=self.server_path, key_path=self.server_path)
+
+    def close(self) -> None:
+        """Look no more; remove a temporary folder."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def renew(self, now: datetime) -> bool:
+        """Make key and certificate unless those on disk are good; return whether they are new. OSError."""
+        if self._is_good(now):
+            return False
+        key, certificate = make_certificate(self._hosts, now)
+        self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        _write(self.certificate_path, certificate, CERTIFICATE_MODE)
+        _write(self.server_path, key + certificate, KEY_MODE)
+        return True
+
+    def _is_good(self, now: datetime) -> bool:
+        from cryptography import x509
+
+        try:
+            certificate = x509.load_pem_x509_certificate(self.server_path.read_bytes())
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except (FileNotFoundError, ValueError, x509.ExtensionNotFound):
+            return False
+        has = {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+        lasts = certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - RENEW_BEFORE
+        return lasts and has.issuperset(self._hosts) and self.certificate_path.exists()
+
+    def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        try:
+            if self.renew(datetime.now(UTC)):
+                log.info("tls.certificate_renewed", path=str(self.certificate_path))
+        except OSError as error:
+            log.error(
+                "tls.certificate_not_renewed", error=str(error), remedy="make room on that disk or correct its owner"
+            )
+
+
+def self_signed_hosts(host: str, advertised: str) -> list[str]:
+    """Return what clients may call this node: the address it advertises, the one it listens on, this machine."""
+    found = [advertised, "127.0.0.1", "::1", "localhost", socket.gethostname()]
+    try:
+        if ipaddress.ip_address(host).is_unspecified:
+            return found
+    except ValueError:
+        pass
+    return [*found, host]
+
+
+def make_certificate(hosts: Iterable[str], now: datetime) -> tuple[bytes, bytes]:
+    """Return a new key and its certificate as PEM texts."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mqtrail self-signed")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + VALIDITY)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+    certificate = builder.sign(key, hashes.SHA256())
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return text, certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _general_name(host: str) -> "x509.GeneralName":
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Replace a file durably."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    temporary.replace(path)
