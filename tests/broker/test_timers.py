@@ -90,7 +90,7 @@ def test_no_wait_is_early_or_too_long(due_ms: int, past_ms: int) -> None:
     while True:
         record = stored(waiting(due_ms), store_ms)
         head = decode_head(record)
-        wait = wait_of(head, record[head.properties_start : head.properties_end])
+        wait = wait_of(head, record[head.properties_start : head.properties_end], store_ms)
         assert wait is not None
         assert wait.put_ms - 1_000 <= wait.slot_ms <= wait.put_ms + ROLL_WINDOW_MS
         assert (wait.topic, wait.topic_hash) == ("orders", java_string_hash("orders"))
@@ -236,6 +236,43 @@ def test_a_clock_set_back_loses_nothing() -> None:
     assert bodies(bench) == [b"1"]
     bench.advance(60_000)
     assert bodies(bench) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_clock_that_went_forward_and_back(restarts: bool) -> None:
+    """Store times stand still then, also across a restart; what is sent from then on waits no longer for that."""
+    bench = Bench()
+    bench.now_ms += DAY_MS
+    bench.send("other")
+    bench.advance(1)
+    bench.now_ms -= DAY_MS
+    if restarts:
+        bench.restart()
+    bench.broker.tick(bench.now_ms)
+    timed(bench, b"timed", TIMER_DELAY_SEC="2")
+    bench.send("orders", b"level 1", DELAY="1")
+    bench.send("orders", b"level 3", DELAY="3")
+    bench.advance(4_000)
+    assert sorted(bodies(bench)) == [b"level 1", b"timed"]
+    bench.send("orders", b"level 3 later", DELAY="3")
+    bench.advance(7_000)
+    assert b"level 3" in bodies(bench)
+    bench.advance(4_000)
+    assert b"level 3 later" in bodies(bench)
+
+
+def test_what_is_due_now_and_then_goes_on_after_the_clock_was_set_back() -> None:
+    """Offsets are saved, and held pulls answered, when they are due, and not when the clock is where it was."""
+    bench = Bench()
+    bench.send()
+    bench.now_ms += DAY_MS
+    bench.broker.tick(bench.now_ms)
+    assert bench.tell(RequestCode.PULL_MESSAGE, bench.pull_ext(queue_offset=1, hold_ms=10_000)) == []
+    bench.now_ms -= DAY_MS
+    bench.broker.tick(bench.now_ms)
+    assert bench.broker.next_tick_ms() <= bench.now_ms + bench.config.offsets_save_ms
+    bench.now_ms += 10_000
+    assert any(send.command.code == ResponseCode.PULL_NOT_FOUND for send in bench.broker.tick(bench.now_ms))
 
 
 def test_a_clock_set_back_while_a_second_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

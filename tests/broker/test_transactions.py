@@ -228,6 +228,18 @@ def test_producers_are_asked_in_turn() -> None:
     assert copy.properties["TRANSACTION_CHECK_TIMES"] == "2"
 
 
+def test_half_messages_are_asked_about_after_the_clock_went_forward_and_back() -> None:
+    """What is stored then has store times of the future, and is asked about all the same."""
+    bench = Bench()
+    bench.heartbeat()
+    bench.now_ms += 86_400_000
+    bench.send("other")
+    bench.now_ms -= 86_400_000
+    bench.broker.tick(bench.now_ms)
+    half(bench, b"1")
+    assert questions(bench.advance(120_000))
+
+
 def test_a_stroke_reads_so_many_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round after many ends gives way between its reads, and in the end has met all of them."""
     monkeypatch.setattr("mqtrail.broker.transaction_check.ENDS_READ_MAX", 5)

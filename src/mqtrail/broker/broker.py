@@ -161,6 +161,8 @@ class Broker:
             now_ms,
         )
         self.transactions = Transactions(config, store, self.topics, self.clients, self.offsets, self.writer, now_ms)
+        self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, noted by the shell
+        self._seen_ms = now_ms
         self.settings_version = 1  # of settings that request 25 changed: who keeps some asks again
         self._boot_ms = now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
@@ -427,6 +429,9 @@ class Broker:
 
     def tick(self, now_ms: int) -> list[Send]:
         """Do what the time is up for; return what is to be written."""
+        if now_ms < self._seen_ms:
+            self._clock_set_back(self._seen_ms - now_ms, now_ms)
+        self._seen_ms = now_ms
         self.files.looked = 0
         self.delays.deliver(now_ms)
         self.timers.deliver(now_ms)
@@ -442,6 +447,20 @@ class Broker:
         sends += self._sweep_held(now_ms)
         sends += self.pop.tick(now_ms)
         return self._after_tables(sends + self.settle(now_ms))
+
+    def _clock_set_back(self, by_ms: int, now_ms: int) -> None:
+        """Wait no longer for anything than before the clock was set back."""
+        self._next_save_ms -= by_ms
+        if self._next_sweep_ms is not None:
+            self._next_sweep_ms -= by_ms
+        self.held.set_back(by_ms)
+        self.transactions.set_back(by_ms)
+        self._client_requests.set_back(by_ms)
+        self._slow_groups.set_back(by_ms)
+        if self.stats is not None:
+            self.stats.set_back(by_ms)
+        if self.trace is not None:
+            self.trace.set_back(by_ms)
 
     def save(self, now_ms: int) -> None:
         """Write what changed of the tables that are saved now and then."""

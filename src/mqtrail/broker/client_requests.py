@@ -200,6 +200,11 @@ class ClientRequests:
         self._left.update(left)
         return self._notify_where_wanted(left)
 
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        if self._next_scan_ms is not None:
+            self._next_scan_ms -= by_ms
+
     def next_tick_ms(self) -> int | None:
         return self._next_scan_ms
 

@@ -4,7 +4,8 @@ A message with a delay level is stored under SCHEDULE_TOPIC_XXXX, queue level - 
 properties. As all messages of a level wait equally long, a level's queue is in order of delivery, so its head alone
 says when the level is to be looked at: `next_due_ms`. Delivered is: appended again to the real queue. The offset of
 each level is saved every offsets_save_ms, as far as what was delivered is durable; what a crash leaves behind is
-delivered twice, never lost. Where the clock was set back, a level waits its whole delay once more: late, never early.
+delivered twice, never lost. Where the clock was set back, store times stand still, and the queue's entry says when a
+message is due. What was sent while the clock was ahead waits its whole delay once more: late, never early.
 
 Source: ScheduleMessageService, HookUtils.handleScheduleMessage, apache/rocketmq broker/. There a level is looked at
 every 100 ms; here when its head is due.
@@ -57,6 +58,7 @@ class DelayedMessages:
             first, end = store.min_offset(SCHEDULE_TOPIC, level - 1), store.max_offset(SCHEDULE_TOPIC, level - 1)
             self._offsets[level] = min(max(table.offset_table.get(level, 0), first), end)
         self._due_ms: dict[int, int] = {}
+        self._now_ms = 0  # as last told
         self._unknown = set(self._offsets)  # levels whose head has not been looked at
         self._retry_ms = 0  # when those are looked at again that could not be read
         self._trouble: StoreError | None = None
@@ -67,6 +69,7 @@ class DelayedMessages:
 
     def divert(self, record: PendingRecord, level: int, now_ms: int) -> PendingRecord:
         """Return the record as it waits at a level above 0, or at the highest level. MessageIllegal: no room."""
+        self._now_ms = now_ms
         level = min(level, len(self.delays_ms))
         return PendingRecord(
             topic=SCHEDULE_TOPIC,
@@ -95,6 +98,7 @@ class DelayedMessages:
 
         StoreError: a message that waits is damaged, and those behind it wait with it.
         """
+        self._now_ms = now_ms
         if not now_ms < self._retry_ms <= now_ms + RETRY_MS:
             self._look()
         for level, due_ms in list(self._due_ms.items()):
@@ -145,7 +149,13 @@ class DelayedMessages:
         self._unknown.discard(level)
 
     def _due_of(self, record: Buffer, level: int) -> int:
-        return decode_head(record).store_timestamp_ms + self.delays_ms[level - 1]
+        head = decode_head(record)
+        due_ms = head.store_timestamp_ms + self.delays_ms[level - 1]
+        if head.store_timestamp_ms <= self._now_ms or not self._now_ms:
+            return due_ms
+        for _, _, entry_due_ms in self._store.entries(SCHEDULE_TOPIC, level - 1, head.queue_offset, 1):
+            due_ms = min(due_ms, entry_due_ms)
+        return due_ms
 
     def _deliver_some(self, level: int, now_ms: int) -> bool:
         """Deliver the due records at the level's head; return whether there may be more of them."""

@@ -95,6 +95,10 @@ class HeldPulls:
                 taken.append(pull)
         return taken
 
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        self._deadlines = [(deadline_ms - by_ms, number, pull) for deadline_ms, number, pull in self._deadlines]
+
     def next_deadline_ms(self) -> int | None:
         while self._deadlines and not self._deadlines[0][2].live:
             heapq.heappop(self._deadlines)

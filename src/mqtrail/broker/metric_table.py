@@ -126,6 +126,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
     "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found none"),
     "mqtrail_disk_ratio": Metric("gauge", (), "share of the disk that is in use, 0 to 1"),
+    "mqtrail_clock_jumps_total": Metric(
+        "counter", ("direction",), "times the machine's clock was set by more than a second; forward, back"
+    ),
     "mqtrail_access_refused_total": Metric("counter", (), "requests that access control refused"),
 }
 """Name -> what it is."""

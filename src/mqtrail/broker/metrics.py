@@ -51,6 +51,8 @@ def samples(broker: Broker, now_ms: int) -> Iterator[Sample]:
     yield Sample("rocketmq_consumer_group_number", (), len(broker.groups.all()))
     yield Sample("mqtrail_held_pulls", (), len(broker.held))
     yield Sample("mqtrail_access_refused_total", (), broker.access.refused)
+    for direction, count in broker.clock_jumps.items():
+        yield Sample("mqtrail_clock_jumps_total", (direction,), count)
     yield from _traffic(broker)
     yield from _connections(broker)
     yield from _lags(broker, now_ms)

@@ -105,6 +105,11 @@ class SlowGroups:
         self._store = store
         self._next_ms = now_ms + PROTECT_EVERY_MS
 
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        if self._next_ms is not None:
+            self._next_ms -= by_ms
+
     def next_tick_ms(self) -> int | None:
         return self._next_ms
 

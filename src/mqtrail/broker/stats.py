@@ -118,6 +118,10 @@ class Statistics:
 
     # What the timer calls.
 
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        self._next_sample_ms -= by_ms
+
     def next_tick_ms(self) -> int:
         return self._next_sample_ms
 

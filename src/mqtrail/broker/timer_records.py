@@ -38,6 +38,7 @@ ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; longer 
 _UNITS_MS: Final = {PROPERTY_TIMER_DELAY_SEC: 1_000, PROPERTY_TIMER_DELAY_MS: 1, PROPERTY_TIMER_DELIVER_MS: 1}
 _OUT_MS: Final = PROPERTY_TIMER_OUT_MS.encode()
 _DEL_UNIQKEY: Final = b"TIMER_DEL_UNIQKEY"
+_DISTANCE_MAX_MS: Final = (1 << 31) // 1_000 * 1_000 - 1_000  # between a unit's two times: whole seconds in an int
 _COUNT: Final = re.compile(r"[0-9]{1,9}")  # what the property says is a client's to write
 _NUMBER_DIGITS_MAX: Final = 18  # beyond, no date and no delay
 
@@ -95,25 +96,29 @@ class Wait(NamedTuple):
     topic_hash: int
 
 
-def wait_of(head: RecordHead, text: bytes) -> Wait | None:
+def wait_of(head: RecordHead, text: bytes, now_ms: int) -> Wait | None:
     """Return how a record of the timer topic waits, told by itself alone; None: it does not say.
 
-    So a log that is lost can be built again from the queue, unit by unit.
+    So a log that is lost can be built again from the queue, unit by unit. now_ms: a record is not put in later than
+    that. Its store time may be: store times never run backwards, so they stand still when a clock is set back.
     """
     out, topic = find_property(text, _OUT_MS), find_property(text, b"REAL_TOPIC")
     if out is None or topic is None or not out.isdigit() or len(out) > _NUMBER_DIGITS_MAX:
         return None
-    put_ms = floor_ms(head.store_timestamp_ms)
-    slot_ms = max(floor_ms(int(out)), put_ms - PRECISION_MS)
+    start_ms = floor_ms(min(head.store_timestamp_ms, now_ms))
+    slot_ms = max(floor_ms(int(out)), start_ms - PRECISION_MS)
     magic = UnitMagic.DEFAULT
-    left_ms = slot_ms - put_ms
+    left_ms = slot_ms - start_ms
     if left_ms >= ROLL_WINDOW_MS:
         magic |= UnitMagic.ROLL
         is_short = left_ms - ROLL_WINDOW_MS < ROLL_WINDOW_MS // 3  # give the last part of the way its time
-        slot_ms = put_ms + (ROLL_WINDOW_MS // 2 if is_short else ROLL_WINDOW_MS)
+        slot_ms = start_ms + (ROLL_WINDOW_MS // 2 if is_short else ROLL_WINDOW_MS)
     if recalls(text):
         magic |= UnitMagic.DELETE
     name = topic.decode("utf-8", "replace")
+    put_ms = min(
+        floor_ms(head.store_timestamp_ms), slot_ms + _DISTANCE_MAX_MS
+    )  # in order, as the log's search wants it
     return Wait(put_ms, slot_ms, int(out), magic, name, java_string_hash(name))
 
 

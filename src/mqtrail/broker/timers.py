@@ -72,6 +72,7 @@ class Timers:
         self._store = store
         self._writer = writer
         self._log, self._wheel = store.timers.log, store.timers.wheel
+        self._now_ms = now_ms  # as last told
         first, end = store.min_offset(TIMER_TOPIC, 0), store.max_offset(TIMER_TOPIC, 0)
         known = store.timers.checkpoint
         self._saved = known or TimerCheckpoint(floor_ms(now_ms), self._log.end, first)
@@ -104,6 +105,7 @@ class Timers:
         SystemError_: timers are off, or too many messages wait for its second. MessageIllegal: its time is no number or
         too far ahead, or it comes too late to recall another one.
         """
+        self._now_ms = now_ms
         text = bytes(record.properties)
         longest_ms = self._config.timer_delay_max_ms
         if not self._config.timers:
@@ -187,6 +189,7 @@ class Timers:
 
     def deliver(self, now_ms: int) -> None:
         """Append what is due to the real queues, some of it. A store that refuses is tried again in a second."""
+        self._now_ms = now_ms
         if self._unsaved_ms is not None and now_ms >= self._unsaved_ms:
             self._save_durable()
         if now_ms < self._retry_ms <= now_ms + RETRY_MS:
@@ -214,7 +217,7 @@ class Timers:
             found = self._store.read(TIMER_TOPIC, 0, self._queue_offset, READ_COUNT, READ_SIZE)
             for record in found.records:
                 head = decode_head(record)
-                wait = wait_of(head, bytes(record[head.properties_start : head.properties_end]))
+                wait = wait_of(head, bytes(record[head.properties_start : head.properties_end]), self._now_ms)
                 if wait is not None and not self._was_delivered(head.queue_offset, wait.slot_ms):
                     if wait.slot_ms - self._read_ms > AHEAD_MAX_MS and self._wheel.next(self._read_ms) is not None:
                         return False  # what waits has to leave first

@@ -246,6 +246,11 @@ class BrokerTrace:
 
     # Writing.
 
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        if self._due_ms is not None:
+            self._due_ms -= by_ms
+
     def next_due_ms(self) -> int | None:
         """Return when `flush` has something to write, None while nothing waits."""
         return self._due_ms

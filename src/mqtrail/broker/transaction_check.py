@@ -98,9 +98,10 @@ class EndedHalves:
 class _Round:
     """One round through one half queue. half, op: the next offset of each queue to read."""
 
-    def __init__(self, queue_id: int, half: int, op: int, now_ms: int) -> None:
+    def __init__(self, queue_id: int, half: int, op: int, half_end: int) -> None:
+        """half_end: where the half queue ended when the round began."""
         self.queue_id = queue_id
-        self.start_ms = now_ms
+        self.half_end = half_end
         self.half_first = self.half = half
         self.op_first = self.op = op
         self.op_of: dict[int, int] = {}  # half message that is done with -> op record that says so
@@ -171,6 +172,10 @@ class TransactionCheck:
             return self._retry_ms
         return self._next_ms if any(map(self._is_open, self._store.queue_ids(HALF_TOPIC))) else None
 
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        self._next_ms -= by_ms
+
     def is_due(self, now_ms: int) -> bool:
         """Tell whether `tick` has something to do. All that ended must be in op records then."""
         if self._rounds:
@@ -202,7 +207,8 @@ class TransactionCheck:
         if not self._rounds:
             self._next_ms = now_ms + self._config.transaction_check_ms
             for queue_id in self._store.queue_ids(HALF_TOPIC):
-                self._rounds.append(_Round(queue_id, *self._positions(queue_id), now_ms))
+                half_end = self._store.max_offset(HALF_TOPIC, queue_id)
+                self._rounds.append(_Round(queue_id, *self._positions(queue_id), half_end))
         sends: list[Send] = []
         current = self._rounds[0]
         try:
@@ -289,7 +295,7 @@ class TransactionCheck:
         ):
             self._give_up(record, head, now_ms)
             return True
-        if head.store_timestamp_ms >= current.start_ms:
+        if head.queue_offset >= current.half_end:
             return False
         immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
         if immunity is None:

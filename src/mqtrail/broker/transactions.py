@@ -209,6 +209,12 @@ class Transactions:
 
     # The clock.
 
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        if self._ends_due_ms is not None:
+            self._ends_due_ms -= by_ms
+        self._check.set_back(by_ms)
+
     def next_due_ms(self) -> int | None:
         """Return when `tick` is to be called next, None while no transaction is open."""
         times_ms = (self._ends_due_ms, None if self._is_refused else self._check.next_due_ms())

@@ -16,12 +16,12 @@ from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.net import BindError, Log, Server, TlsClientConfig, TlsMode, join_address
 from mqtrail.node.acl_files import AclFolder, AclWatch
 from mqtrail.node.broker_shell import BrokerShell
+from mqtrail.node.clock import SteadyClock
 from mqtrail.node.config import NodeConfig
 from mqtrail.node.fast_door import FIRST_ID, PORT_STEP, FastDoor
 from mqtrail.node.flusher import Flusher
 from mqtrail.node.registrar import Registrar
 from mqtrail.node.route_keeper import RouteKeeper
-from mqtrail.node.shell import wall_clock_ms
 from mqtrail.node.table_writer import TableWriter
 from mqtrail.node.upkeep import Upkeep
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
@@ -62,6 +62,7 @@ class BrokerNode:
         self._upkeep: Upkeep | None = None
         self._acl: AclWatch | None = None
         self._advertised = ""
+        self._clock = SteadyClock(name, on_jump=self._clock_jumped)
         self.store: CommitLogStore | None = None
         self.core: Broker | None = None
 
@@ -121,13 +122,13 @@ class BrokerNode:
             log.warning("store.recovered", broker=self.name, report=str(recovery))
         if self.store.timers.report is not None:
             log.warning("timers.recovered", broker=self.name, report=self.store.timers.report)
-        unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), wall_clock_ms)
+        unique_ids = UniqueIdFactory(self._advertised, os.getpid(), secrets.randbits(32), self._clock)
         files = self._files = ConfigFileStore(disk, gathers=True)
         try:
             home = self._config.acl_home or self._folder
             acl_files = None if home is None else AclFolder(home)
             self.core = Broker(
-                config, self.store, files, unique_id=unique_ids.next, now_ms=wall_clock_ms(), acl_files=acl_files
+                config, self.store, files, unique_id=unique_ids.next, now_ms=self._clock(), acl_files=acl_files
             )
             if acl_files is not None and self.core.access.reads_acl_files:
                 self._acl = AclWatch(self.name, acl_files, self.core.access.load_acl)
@@ -184,6 +185,7 @@ class BrokerNode:
             index_interval_ms=config.index_interval_ms,
             index_stroke_ms=config.index_stroke_ms,
             expires=self._folder is not None,
+            clock=self._clock,
         )
         credentials = config.namesrv_credentials or self.core.access.own_credentials()
         self._registrar = Registrar(
@@ -200,6 +202,7 @@ class BrokerNode:
         )
         self._shell = BrokerShell(
             self.core,
+            clock=self._clock,
             hold=self._flusher.after,
             hold_for_tables=self._tables.after,
             on_change=self._changed,
@@ -210,7 +213,7 @@ class BrokerNode:
         await self._registrar.check_name(self.address)
         await self._server.start()
         if self._fast_server is not None:
-            self._fast_server.application = FastDoor(self._shell, wall_clock_ms)
+            self._fast_server.application = FastDoor(self._shell, self._clock)
             try:
                 await self._fast_server.start()
             except BindError as error:
@@ -218,7 +221,7 @@ class BrokerNode:
                 self._fast_server = None
         await self._registrar.start()
         if namesrvs:
-            self._routes = RouteKeeper(self.core, self._registrar.ask, wall_clock_ms, self._shell.write)
+            self._routes = RouteKeeper(self.core, self._registrar.ask, self._clock, self._shell.write)
             self._routes.start()
         self._shell.start()
         self._upkeep.start()
@@ -247,10 +250,14 @@ class BrokerNode:
     def _registered(self, reply: RemotingCommand) -> None:
         assert self.core is not None
         try:
-            self.core.registered(reply.body, wall_clock_ms())
+            self.core.registered(reply.body, self._clock())
         except BodyError as error:
             log.warning("broker.registration_unreadable", broker=self.name, found=str(error))
         self._changed()
+
+    def _clock_jumped(self, by_ms: int) -> None:
+        if self.core is not None:
+            self.core.clock_jumps["forward" if by_ms > 0 else "back"] += 1
 
     def _changed(self) -> None:
         assert self.core is not None
@@ -284,7 +291,7 @@ class BrokerNode:
                 await server.stop()
         if self.core is not None and self.store is not None:
             try:
-                self.core.stop(wall_clock_ms())
+                self.core.stop(self._clock())
             finally:
                 self.store.close()
             self.core = self.store = None

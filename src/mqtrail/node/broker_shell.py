@@ -5,7 +5,8 @@ from typing import cast
 
 from mqtrail.broker import Broker, Lane
 from mqtrail.net import ServerConnection, next_command
-from mqtrail.node.shell import Hold, HoldForTables, Shell, wall_clock_ms
+from mqtrail.node.clock import wall_clock_ms
+from mqtrail.node.shell import Hold, HoldForTables, Shell
 from mqtrail.wire import Peer, Send
 
 BUSY_FROM_MS = 5  # a piece that takes as long keeps others waiting

@@ -11,7 +11,7 @@ from typing import Final
 
 from mqtrail.broker import METRICS, Broker, Histogram, samples
 from mqtrail.net import BindError, Log, join_address
-from mqtrail.node.shell import wall_clock_ms
+from mqtrail.node.clock import wall_clock_ms
 
 REQUEST_SIZE_MAX: Final = 8 * 1024
 REQUEST_TIMEOUT_S: Final = 5.0

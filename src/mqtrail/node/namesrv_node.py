@@ -5,7 +5,8 @@ from pathlib import Path
 
 from mqtrail.namesrv import Accounts, NameServer, NameServerConfig, no_accounts
 from mqtrail.net import Server, ServerConfig
-from mqtrail.node.shell import Shell, wall_clock_ms
+from mqtrail.node.clock import wall_clock_ms
+from mqtrail.node.shell import Shell
 from mqtrail.store import ConfigFileStore, RealDisk
 
 

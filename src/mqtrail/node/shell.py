@@ -5,12 +5,12 @@ log is durable up to the offset that the Send names.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 
 from mqtrail.net import Log, ServerConnection, next_command
+from mqtrail.node.clock import wall_clock_ms
 from mqtrail.node.late import late_replies
 from mqtrail.wire import (
     Peer,
@@ -27,11 +27,6 @@ log = Log()
 
 TICK_WAIT_MAX_MS = 60_000  # the timer looks at the core at least this often
 TICK_PAUSE_MS = 1  # between two ticks, whatever the core asks for
-
-
-def wall_clock_ms() -> int:
-    """Epoch ms: the time that a node hands to its cores."""
-    return time.time_ns() // 1_000_000
 
 
 class Core(Protocol):

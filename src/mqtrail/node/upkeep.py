@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 
 from mqtrail.net import Log
+from mqtrail.node.clock import wall_clock_ms
 from mqtrail.node.flusher import Flusher
-from mqtrail.node.shell import wall_clock_ms
 from mqtrail.store import CommitLogStore, StoreError, StoreFull
 
 QUEUES_WRITE_S = 1.0  # flushIntervalConsumeQueue
@@ -41,8 +41,10 @@ class Upkeep:
         index_interval_ms: int,
         index_stroke_ms: int,
         expires: bool = True,
+        clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._store = store
+        self._clock = clock
         self._flusher = flusher
         self._index_pause_s = index_interval_ms / 1000
         self._stroke_s = index_stroke_ms / 1000
@@ -136,4 +138,4 @@ class Upkeep:
             self._flusher.run(self._store.begin_checkpoint(index=index))
 
     def _expire(self) -> None:
-        self._store.expire(wall_clock_ms())
+        self._store.expire(self._clock())

@@ -76,7 +76,8 @@ class TimerFiles:
                 )
             self._begin_anew()
             return
-        self._on_disk = checkpoint, own_mark = known
+        self._on_disk = saved, own_mark = known
+        checkpoint = saved
         self.checkpoint = checkpoint
         if own_mark == IS_REBUILDING or not self.log.first <= checkpoint.log_position <= self.log.files_end:
             self.report = (
@@ -103,7 +104,7 @@ class TimerFiles:
             self.wheel.load(checkpoint.read_ms)
         else:
             self._distrust_wheel()
-            self._fill_wheel(checkpoint.read_ms)
+            self._fill_wheel(checkpoint.read_ms, saved)
 
     def _begin_anew(self) -> None:
         self.log.destroy()
@@ -136,14 +137,15 @@ class TimerFiles:
         waits = (UNIT_DUE.iter_unpack(units) for _, units in self.log.scan(position, end))
         return min(int(put_ms + distance_ms) for units in waits for _, put_ms, distance_ms in units)
 
-    def _fill_wheel(self, read_ms: int) -> None:
-        """Put every unit that may still wait into an empty wheel."""
+    def _fill_wheel(self, read_ms: int, saved: TimerCheckpoint) -> None:
+        """Put every unit that may still wait into an empty wheel. saved: what is known to be delivered."""
         self.wheel.clear()
         for start, units in self.log.scan(self._scan_start(read_ms - WAIT_MAX_MS), self.log.end):
             position = start
             for magic, put_ms, distance_ms in UNIT_DUE.iter_unpack(units):
-                if put_ms + distance_ms >= read_ms:
-                    self.wheel.put(put_ms + distance_ms, position, -1 if magic & UnitMagic.DELETE else 1)
+                due_ms = put_ms + distance_ms
+                if due_ms >= saved.read_ms or (due_ms >= read_ms and position >= saved.log_position):
+                    self.wheel.put(due_ms, position, -1 if magic & UnitMagic.DELETE else 1)
                 position += UNIT.size
 
     def _scan_start(self, put_ms: int) -> int:

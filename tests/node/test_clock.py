@@ -1,0 +1,65 @@
+"""The broker's clock: the machine's, without its jumps."""
+
+from structlog.testing import capture_logs
+
+from mqtrail.node.clock import JUMP_MS, SETTLE_MS, SteadyClock
+
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+class Machine:
+    """A clock that can be set, and the time that passes."""
+
+    def __init__(self) -> None:
+        self.passed_ms = 5_000
+        self.set_by_ms = 0
+        self.jumps: list[int] = []
+        self.clock = SteadyClock(
+            "broker-a",
+            wall=lambda: START_MS + self.passed_ms + self.set_by_ms,
+            elapsed=lambda: self.passed_ms,
+            on_jump=self.jumps.append,
+        )
+
+    @property
+    def true_ms(self) -> int:
+        return START_MS + self.passed_ms
+
+
+def test_a_clock_that_goes_forward_and_back_is_not_followed() -> None:
+    """Time passes as ever meanwhile; both jumps are told, once each."""
+    machine = Machine()
+    assert machine.clock() == machine.true_ms
+    for by_ms in (HOUR_MS, -HOUR_MS):
+        machine.set_by_ms = by_ms
+        with capture_logs() as logs:
+            for _ in range(5):
+                machine.passed_ms += SETTLE_MS // 10
+                assert machine.clock() == machine.true_ms
+            machine.set_by_ms = 0
+            machine.passed_ms += 10
+            assert machine.clock() == machine.true_ms
+        assert [line["by_ms"] for line in logs if line["event"] == "clock.jumped"] == [by_ms, -by_ms]
+    assert machine.jumps == [HOUR_MS, -HOUR_MS, -HOUR_MS, HOUR_MS]
+
+
+def test_a_jump_that_lasts_is_followed() -> None:
+    """The machine's time counts in the end, in both directions."""
+    machine = Machine()
+    for by_ms in (HOUR_MS, 0):
+        machine.set_by_ms = by_ms
+        before_ms = machine.clock()
+        machine.passed_ms += SETTLE_MS
+        assert abs(machine.clock() - before_ms) > HOUR_MS - 2 * SETTLE_MS
+        assert machine.clock() == machine.true_ms + by_ms
+    assert machine.jumps == [HOUR_MS, -HOUR_MS]
+
+
+def test_small_corrections_are_followed_at_once() -> None:
+    """As NTP makes them: they are no jumps."""
+    machine = Machine()
+    for by_ms in (1, JUMP_MS, JUMP_MS // 2, 0):
+        machine.set_by_ms = by_ms
+        assert machine.clock() == machine.true_ms + by_ms
+    assert machine.jumps == []
