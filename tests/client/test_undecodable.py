@@ -29,9 +29,10 @@ from mqtrail.wire import (
     encode_properties,
 )
 
+from ..loops import run
 from .fake_cluster import FakeBroker, fake_cluster, on_code, refuse
 from .fake_pop import FakePop
-from .helpers import run, until
+from .helpers import until
 from .test_consumer import QUICK, committed, consume, put
 from .test_lite_pull import LITE
 from .test_pop import record
