@@ -30,7 +30,7 @@ format: bootstrap  ## Format and mend what the linter can
 	@$(VENV)/ruff check --fix src tests bench interop examples
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
-	@$(PYTEST) tests/interop -m interop
+	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder
 
 sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds of each kind); prints how to replay
 	@$(VENV)/python -m tests.sim $(if $(SEEDS),--count $(SEEDS))

@@ -42,6 +42,7 @@ BENCH_PROPERTIES: Mapping[str, str] = {
     "traceTopicEnable": "true",
     # After a pause the name server has forgotten the broker until it registers again: the shortest it accepts.
     "registerNameServerPeriod": "10000",
+    "timerFlushIntervalMs": "1000",  # its default
 }
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

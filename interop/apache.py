@@ -3,7 +3,7 @@
     with ApacheCluster("5.3.3", folder, properties={"traceTopicEnable": "true"}) as cluster:
         connect(cluster.namesrv_address)
 
-A cluster is ready when its name server lists every broker. Each server is one JVM with a small heap; it is killed when
+A cluster is ready when its name server lists every broker. Each server is one JVM of about 200 MB; it is killed when
 the block ends, and by the kernel when this process dies. Start it from the main thread: Linux takes the death of the
 thread that forked for the death of the parent.
 """
@@ -11,22 +11,24 @@ thread that forked for the death of the parent.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from interop import jars
 from interop.probe import request, wait_until
 
 GET_BROKER_CLUSTER_INFO = 106
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0  # on a machine with other work; idle, it takes three seconds
 STOP_TIMEOUT_S = 20.0
 # Java 17 hides what 4.9.7 unmaps files with and what 5.3.3 sets the read-ahead mode with.
 JVM_OPENS = (
@@ -35,8 +37,12 @@ JVM_OPENS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
 )
-# Quick to start and small; a benchmark hands in its own.
-JVM_SMALL = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# Quick to start and small; a benchmark hands in its own. With TLS on, a server makes itself two RSA keys at each start:
+# seconds of CPU time. Options that a test adds come later and win.
+JVM_SMALL = (
+    *("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData"),
+    "-Dtls.server.mode=disabled",
+)
 BROKER_DEFAULTS: Mapping[str, str] = {
     "brokerClusterName": "DefaultCluster",
     "brokerId": "0",
@@ -52,15 +58,22 @@ BROKER_DEFAULTS: Mapping[str, str] = {
     # A cold JVM is slow: it answers "[TIMEOUT_CLEAN_QUEUE]" after 200 ms otherwise.
     "waitTimeMillsInSendQueue": "5000",
     "bindAddress": "127.0.0.1",
+    # 5.x copies its whole timer wheel to its file at each flush. Once a second, its default, is a third of a core.
+    "timerFlushIntervalMs": "20000",
 }
 LOGBACK = """<configuration>
-  <appender name="file" class="ch.qos.logback.core.FileAppender">
+  <statusListener class="{package}ch.qos.logback.core.status.NopStatusListener"/>
+  <appender name="file" class="{package}ch.qos.logback.core.FileAppender">
     <file>{path}</file>
     <encoder><pattern>%d %p %t %c - %m%n</pattern></encoder>
   </appender>
   <root level="WARN"><appender-ref ref="file"/></root>
 </configuration>
 """
+
+PORT_FIRST, PORT_END, PORT_BLOCK = 12_000, 32_000, 4
+_PORT_LOCKS = Path(tempfile.gettempdir()) / f"mqtrail-ports-{os.getuid()}"
+_held_locks: list[IO[str]] = []
 
 _living: set[JavaServer] = set()
 
@@ -102,7 +115,7 @@ class JavaServer:
         for path in (conf, home):
             path.mkdir(parents=True, exist_ok=True)
         for kind in ("broker", "namesrv"):
-            (conf / f"logback_{kind}.xml").write_text(LOGBACK.format(path=self.folder / f"{kind}.log"))
+            write_logback(conf, kind, self.folder / f"{kind}.log")
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
         command = [jars.java_tool("java"), *JVM_OPENS, *self.jvm, f"-Duser.home={home}"]
@@ -194,7 +207,7 @@ class ApacheNameServer(JavaServer):
     def __init__(
         self, version: str, folder: Path, *, jvm: Sequence[str] = JVM_SMALL, cpus: Iterable[int] | None = None
     ) -> None:
-        super().__init__(version, folder, free_ports(0), jvm, cpus)
+        super().__init__(version, folder, free_port(), jvm, cpus)
 
     def settings(self) -> Mapping[str, str]:
         return {
@@ -228,7 +241,7 @@ class ApacheBroker(JavaServer):
     ) -> None:
         """`properties` override BROKER_DEFAULTS; `store` is the storePathRootDir, `folder`/store unless given."""
         # Beside its port a broker takes two below (the fast port) and one above (replication).
-        super().__init__(version, folder, free_ports(-2, 0, 1), jvm, cpus)
+        super().__init__(version, folder, free_port(), jvm, cpus)
         self.name, self.namesrv_address = name, namesrv_address
         self.properties = dict(properties or {})
         self.store = store or folder / "store"
@@ -301,13 +314,33 @@ class ApacheCluster:
             server.kill()
 
 
-def free_ports(*places: int) -> int:
-    """Return a port so that port + place is free for every place, below the range the kernel hands out itself."""
-    for _ in range(200):
-        port = random.randrange(12_000, 32_000)
-        if all(_is_free(port + place) for place in places):
-            return port
-    raise jars.InteropError("no free ports between 12000 and 32000: end other servers on this machine")
+def write_logback(conf: Path, kind: str, log: Path) -> None:
+    """Have a server or tool write its warnings to `log`, and nothing to its output; 4.9 and 5.x look for two names."""
+    (conf / f"logback_{kind}.xml").write_text(LOGBACK.format(path=log, package=""))
+    (conf / f"rmq.{kind}.logback.xml").write_text(LOGBACK.format(path=log, package="org.apache.rocketmq.logging."))
+
+
+def free_port() -> int:
+    """Return a port that is free together with its neighbours from two below to one above, which a broker takes too.
+
+    They stay this process's: it holds a lock file for them until it ends, which all runs on the machine ask for. They
+    are below the range that the kernel hands out itself. So a server finds its ports again when it is started again.
+    """
+    _PORT_LOCKS.mkdir(exist_ok=True)
+    blocks = list(range(PORT_FIRST, PORT_END, PORT_BLOCK))
+    random.shuffle(blocks)
+    for first in blocks:
+        lock = (_PORT_LOCKS / str(first)).open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        if all(_is_free(port) for port in range(first, first + PORT_BLOCK)):
+            _held_locks.append(lock)
+            return first + 2
+        lock.close()
+    raise jars.InteropError(f"no free ports between {PORT_FIRST} and {PORT_END}: end other servers on this machine")
 
 
 def _is_free(port: int) -> bool:

@@ -28,7 +28,8 @@ from interop import jars
 from interop.apache import JVM_OPENS, JVM_SMALL
 
 Json = dict[str, Any]
-CALL_TIMEOUT_S = 60.0
+CALL_TIMEOUT_S = 120.0
+SEND_TIMEOUT_MS = 15_000
 
 _living: set[JavaClient] = set()
 
@@ -127,7 +128,11 @@ class JavaClient:
     # The commands, by name.
 
     def producer(self, name: str, *, group: str, namesrv: str | None = None, **options: Any) -> Json:
-        """Start a producer; options as in Senders.open: trace, traceTopic, timeoutMs, retries, compressOver…"""
+        """Start a producer; options as in Senders.open: trace, traceTopic, timeoutMs, retries, compressOver…
+
+        Its own time-out of three seconds is too near for two JVMs that have just started on a busy machine.
+        """
+        options.setdefault("timeoutMs", SEND_TIMEOUT_MS)
         return self.call("producer", name=name, group=group, namesrv=namesrv or self.namesrv_address, **options)
 
     def send(self, name: str, messages: Sequence[Mapping[str, Any]], mode: str = "sync", **options: Any) -> list[Json]:

@@ -64,8 +64,8 @@ def prepare(java: JavaClient, broker_address: str, *, timeout_s: float = 60.0) -
     Sample the cluster after this: a group counts for a message when it was known before the message was stored.
     """
     faults = Faults()
-    java.producer("traced", group="FaultsProducer", trace=True, timeoutMs=8000)
-    java.producer("untraced", group="FaultsUntraced", timeoutMs=8000)
+    java.producer("traced", group="FaultsProducer", trace=True)
+    java.producer("untraced", group="FaultsUntraced")
     _send(java, faults, "traced", {FIRST: {"tags": "TagA"}})
     java.consumer("down", group=DOWN, topics={TOPIC: "*"}, trace=True)
     _wait_for(java, {(DOWN, FIRST): 1}, timeout_s)

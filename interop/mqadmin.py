@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from interop import jars
-from interop.apache import JVM_OPENS, JVM_SMALL, LOGBACK
+from interop.apache import JVM_OPENS, JVM_SMALL, write_logback
 
 COMMAND_TIMEOUT_S = 60.0
 # Versions whose tool comes without a server of the same version.
@@ -30,7 +30,7 @@ class MqAdmin:
         """`folder` takes its logs and what commands write where they run; `version` is a server's or of TOOLS_ALONE."""
         self.version, self.folder, self.namesrv_address = version, folder, namesrv_address
         (folder / "conf").mkdir(parents=True, exist_ok=True)
-        (folder / "conf" / "logback_tools.xml").write_text(LOGBACK.format(path=folder / "tools.log"))
+        write_logback(folder / "conf", "tools", folder / "tools.log")
         name = f"{'tools' if version in TOOLS_ALONE else 'server'}-{version}"
         command = [jars.java_tool("java"), *JVM_OPENS, *JVM_SMALL, f"-Duser.home={folder}"]
         command += [f"-Djava.io.tmpdir={folder}", f"-Drocketmq.namesrv.addr={namesrv_address}"]

@@ -18,10 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from interop.apache import free_port
 from interop.jars import INTEROP, InteropError
 from interop.story import SERVER_PROPERTIES
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
 
 _living: set[OurServer] = set()
@@ -42,8 +43,8 @@ class OurServer:
         self.folder, self.data = folder, folder / "data"
         self.settings: dict[str, Any] = {
             "data": str(self.data),
-            "namesrv_port": 0,
-            "broker_port": 0,
+            "namesrv_port": free_port(),
+            "broker_port": free_port(),
             "store": {"segment_size": segment_size},
             "broker": {
                 "message_delay_level": SERVER_PROPERTIES["messageDelayLevel"],
@@ -85,9 +86,6 @@ class OurServer:
             raise InteropError(f"our server did not start:\n{self.log_tail()}")
         ready = json.loads(line)
         self.namesrv_address, self.broker_address = ready["namesrv"], ready["broker"]
-        # started again it is at the same place
-        for name in ("namesrv", "broker"):
-            self.settings[f"{name}_port"] = int(ready[name].rpartition(":")[2])
         return self
 
     def stop(self) -> None:

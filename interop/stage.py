@@ -83,7 +83,7 @@ class Part:
     def producer(self, name: str, *, group: str, **options: Any) -> Json:
         """Start a producer; options as in Senders.open."""
         namesrv = self.server.namesrv_address
-        opened = self.java.producer(self._own(name), group=group, namesrv=namesrv, timeoutMs=6000, **options)
+        opened = self.java.producer(self._own(name), group=group, namesrv=namesrv, **options)
         self._open.append(("closeProducer", name))
         return opened
 

@@ -89,7 +89,7 @@ class Story:
 def live(java: JavaClient, name: str, *, timeout_s: float = 90.0) -> Story:
     """Send, consume, fail, retry, give up, query: everything of it on topic and groups made of `name`."""
     story = Story(f"Story_{name}", f"Group_{name}", f"TagGroup_{name}", int(time.time() * 1000))
-    java.producer("story", group=f"Producer_{name}", trace=True, timeoutMs=6000)
+    java.producer("story", group=f"Producer_{name}", trace=True)
     try:
         _send_first(java, story)
         topics = {story.group: "*", story.tag_group: "TagA || TagB"}

@@ -95,9 +95,12 @@ def _values(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _committed(part: Part) -> int:
-    """The sum of the group's offsets of the topic: a client commits after ten seconds first."""
-    place = {"topic": TOPIC, "consumerGroup": GROUP}
-    asked = (
-        request(part.server.broker_address, QUERY_CONSUMER_OFFSET, place | {"queueId": str(i)})[0] for i in range(4)
-    )
-    return sum(int(header["extFields"]["offset"]) for header in asked if header["code"] == 0)
+    """The sum of the group's offsets of the topic: a client commits after ten seconds first. 0 before all are there."""
+    places = [(TOPIC, number) for number in range(4)] + [(f"%RETRY%{GROUP}", 0)]
+    replies = []
+    for topic, number in places:
+        place = {"topic": topic, "consumerGroup": GROUP, "queueId": str(number), "setZeroIfNotFound": "false"}
+        replies.append(request(part.server.broker_address, QUERY_CONSUMER_OFFSET, place)[0])
+    if any(header["code"] != 0 for header in replies):
+        return 0
+    return sum(int(header["extFields"]["offset"]) for header in replies)

@@ -54,22 +54,31 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     return True
 
 
-class OneSpark(LoadGroupScheduling):
-    """Hands each test to whichever process is free, but Spark's all to one, and first: each would start a Spark.
+# In the folder of the shared stage, but with servers of another version.
+OWN_STAGE = ("tests/interop/features/test_mqadmin_4_9_commands.py",)
+
+
+class SharedServers(LoadGroupScheduling):
+    """Hands each test to whichever process is free, but to one process all that share what is slow to start.
+
+    That is Spark, for the pipeline, which also goes first; and for the real peers the servers of a file or of a folder.
 
     xdist's own groups (loadgroup) are not heard by this pytest: it no longer reads the name that they are put in.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/pipeline/"):
+        file = nodeid.partition("::")[0]
+        if file.startswith("tests/pipeline/"):
             return "spark"
-        return nodeid.rsplit("::", 1)[0] if nodeid.startswith("tests/interop/") else nodeid
+        if file.startswith("tests/interop/features/") and file not in OWN_STAGE:
+            return "stage"
+        return file if file.startswith("tests/interop/") else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSpark:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedServers:
     """Where several processes run the tests."""
-    return OneSpark(config, log)
+    return SharedServers(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,4 +1,8 @@
-"""Servers and clients for the tests with real peers. A module starts what it needs, one JVM at a time."""
+"""Servers and clients for the tests with real peers. A module starts what it needs, one JVM at a time.
+
+`make interop` runs four modules at once (tests/conftest.py says what stays in one process). Each has its own servers on
+ports that no other process takes, and its own folders; a module needs up to 1.5 GB of memory, all together up to 5 GB.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,27 @@ from interop.driver import JavaClient
 from interop.mqadmin import MqAdmin
 from interop.ours import OurServer
 from interop.story import SERVER_PROPERTIES
+
+# What takes longest starts first, so that it does not run alone at the end.
+LONGEST_FIRST = (
+    "features/",
+    "test_verdicts.py",
+    "test_timer_handover.py",
+    "test_pop.py",
+    "test_killed_folder.py",
+    "test_restart.py",
+    "test_store_files.py",
+    "test_name_servers.py",
+    "test_java_client.py",
+    "test_handover.py",
+    "test_pop_handover.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest modules first; pytest-xdist keeps this order with --no-loadscope-reorder."""
+    names = [f"tests/interop/{name}" for name in LONGEST_FIRST]
+    items.sort(key=lambda item: next((n for n, name in enumerate(names) if item.nodeid.startswith(name)), len(names)))
 
 
 class Server(Protocol):

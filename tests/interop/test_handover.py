@@ -45,7 +45,7 @@ def ours_on(folder: Path) -> Iterator[str]:
 
 def send(java: JavaClient, prefix: str) -> set[str]:
     """Send COUNT messages and one that is delayed; return the bodies of the plain ones."""
-    java.producer(f"p-{prefix}", group="HandoverProducer", timeoutMs=8000)
+    java.producer(f"p-{prefix}", group="HandoverProducer")
     bodies = [f"{prefix} {n}" for n in range(COUNT)]
     results = java.send(f"p-{prefix}", [{"topic": TOPIC, "body": body, "keys": body} for body in bodies])
     results += java.send(f"p-{prefix}", [{"topic": DELAY_TOPIC, "body": f"{prefix} delayed", "delay": DELAY_LEVEL}])

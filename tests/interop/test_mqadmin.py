@@ -45,7 +45,7 @@ def seen(request, server, mqadmin, stack, tmp_path_factory) -> Seen:  # type: ig
     """One of the two servers after some traffic. The consumer lives on: several commands ask for live ones."""
     running = server(request.param)
     java = stack.enter_context(JavaClient("5.3.3", tmp_path_factory.mktemp("java"), running.namesrv_address))
-    java.producer("p", group=PRODUCER, trace=True, timeoutMs=6000)
+    java.producer("p", group=PRODUCER, trace=True)
     messages = [{"topic": TOPIC, "body": "one", "keys": "key-a key-b", "tags": "A"}, {"topic": TOPIC, "body": "two"}]
     first, _ = java.send("p", messages)
     java.consumer("c", group=GROUP, topics={TOPIC: "*"}, trace=True)

@@ -59,7 +59,7 @@ def make_topic(*brokers: str) -> None:
 
 def send_and_consume(java: JavaClient, brokers: set[str]) -> None:
     """Send to all queues of all brokers with the official client, and consume all of it."""
-    java.producer("p", group="BothProducer", timeoutMs=8000)
+    java.producer("p", group="BothProducer")
     bodies = [f"m{number}" for number in range(8)]
     results = java.send("p", [{"topic": TOPIC, "body": body} for body in bodies])
     assert {result["queue"]["brokerName"] for result in results} == brokers

@@ -279,7 +279,7 @@ def test_both_clients_in_one_topic(life: Life, tmp_path: Path) -> None:
     """Ours reads what the official client compressed, and it reads what ours did; neither sees a difference."""
     topic, text = "MixedTopic", "both ways " * 1000
     with JavaClient("5.3.3", tmp_path, life.namesrv) as java:
-        java.producer("theirs", group="MixedProducer", timeoutMs=8000)
+        java.producer("theirs", group="MixedProducer")
         java.send("theirs", [{"topic": topic, "body": text, "keys": "from-java"}])
         with SyncProducer("MixedOurs", life.namesrv) as producer:
             producer.send(Message(topic, text.encode(), keys="from-python"))

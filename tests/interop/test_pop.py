@@ -52,7 +52,7 @@ def stage(request, server, mqadmin, tmp_path_factory) -> Stage:  # type: ignore[
 
 def send(java: JavaClient, topic: str, *behaviours: str) -> list[Json]:
     """Send a message for each behaviour of the handler, labelled with it."""
-    java.producer("p", group="PopProducer", timeoutMs=6000)
+    java.producer("p", group="PopProducer")
     messages = [
         {"topic": topic, "body": behaviour, "keys": behaviour, "properties": {"behave": behaviour}}
         for behaviour in behaviours
@@ -128,7 +128,7 @@ def test_tags(stage: Stage) -> None:
     topic, group = "PopTags", "pop_tags"
     stage.switch(topic, group)
     with stage.client("tags") as java:
-        java.producer("p", group="PopProducer", timeoutMs=6000)
+        java.producer("p", group="PopProducer")
         java.send("p", [{"topic": topic, "body": tag, "tags": tag} for tag in ("red", "blue", "red", "green")])
         java.consumer("c", group=group, topics={topic: "red || green"}, popInvisibleMs=INVISIBLE_MS)
         java.wait(lambda events: sum(event["event"] == "ended" for event in events) == 3, "three consumed", WAIT_S)

@@ -135,7 +135,7 @@ def test_ours_writes_apache_reads(version: str, stop: str, namesrv: ApacheNameSe
             java.wait(lambda events: sum(e["event"] == "ended" for e in events) >= COUNT, "all consumed", 60)
             bodies = {event["bodyCRC"] for event in java.events("ended")}
             assert bodies == {body_crc(_body(n)) for n in range(COUNT)}
-            java.producer("p", group="P", timeoutMs=8000)
+            java.producer("p", group="P")
             java.send("p", [{"topic": TOPIC, "body": f"theirs {i}", "keys": f"theirs-{i}"} for i in range(8)])
         wanted = _all_records(namesrv.address, broker.name)
         assert sum(map(len, wanted)) == COUNT + 8
@@ -171,7 +171,7 @@ def _pending(queue_place: int, n: int) -> PendingRecord:
 
 def _send_with_java(namesrv: str, folder: Path) -> None:
     with JavaClient("5.3.3", folder, namesrv) as java:
-        java.producer("p", group="P", timeoutMs=8000, compressOver=1 << 20)
+        java.producer("p", group="P", compressOver=1 << 20)
         for first in range(0, COUNT, 100):
             messages = [
                 {"topic": TOPIC, "bodySize": BODY_SIZE, "keys": f"k{n} all", "tags": f"Tag{n % 3}"}
