@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from mqtrail.answers import Answers, Status, TraceAnswer
-from mqtrail.client import SyncAdmin
+from mqtrail.client import SyncAdmin, SyncProducer
+from mqtrail.wire import Message
 from tests.answers.conftest import Shop
 from tests.answers.lakes import id_of
+
+
+def until(look: Callable[[], TraceAnswer | None]) -> TraceAnswer:
+    """Ask again until there is an answer: the broker's index is a moment behind."""
+    end_s = time.monotonic() + 30
+    while (answer := look()) is None:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    return answer
 
 
 def ask(shop: Shop, asked: str, lake: Path | None = None) -> TraceAnswer:
@@ -58,6 +69,28 @@ def test_what_nobody_sent(shop: Shop, lake_path: Path) -> None:
     answer = ask(shop, "7F" * 16, lake_path)
     assert answer.status is Status.NOT_FOUND
     assert len(answer.scope.sources) >= 3
+
+
+def test_trace_records_that_nobody_should_write(shop: Shop) -> None:
+    """Delivered records with null and junk offsets beside the message's own trace: it is found, what is unknown stays
+    so, and what does not decode is named.
+    """
+    records = [
+        f"Pub\x01170\x01R\x01PG\x01orders\x01{shop.traced}\x01A\x01junk-key\x01h:1\x0111\x017\x010\x01OID\x01true\x02",
+        "Delivered\x01170\x01broker-a\x01billing\x01orders\x010\x01null\x01c\x02",
+        "Delivered\x01170\x01broker-a\x01billing\x01orders\x010\x01x,1,,9999999999999999999999\x01c\x02",
+        "Delivered\x01now\x01broker-a\x01billing\x01orders\x010\x011\x01c\x02",
+    ]
+    with SyncProducer("junk", shop.namesrv) as producer:
+        producer.send(Message("RMQ_SYS_TRACE_TOPIC", "".join(records).encode(), keys="junk-key"))
+
+    def found() -> TraceAnswer | None:
+        answer = ask(shop, "junk-key")
+        return answer if answer.status is Status.FOUND else None
+
+    answer = until(found)
+    assert [one.msg_id for one in answer.trajectories] == [shop.traced]
+    assert any("timeStamp: found 'now'" in omission for omission in answer.scope.omissions)
 
 
 def test_lake_and_cluster_together(shop: Shop, lake_path: Path) -> None:

@@ -234,6 +234,18 @@ def test_stored_records_are_what_the_codec_writes() -> None:
     }
 
 
+def test_separators_in_properties_shift_no_trace_record() -> None:
+    """KEYS and UNIQ_KEY of a message may hold \\x01: its Stored says them without."""
+    bench = Bench(broker_trace=True)
+    bench.send(UNIQ_KEY="ID\x01x", KEYS="a\x01b\x01false")
+    bench.advance(500)
+    (message,) = bench.messages("RMQ_SYS_TRACE_TOPIC")
+    records, rejects = decode_trace(message.body)
+    assert not rejects
+    [stored] = [record for record in records if isinstance(record, Stored)]
+    assert (stored.msg_id, stored.keys, stored.kind) == ("IDx", "abfalse", "NORMAL")
+
+
 def test_trace_is_written_before_the_broker_stops() -> None:
     """Records that still wait when it is stopped are not lost."""
     bench = Bench(broker_trace=True)

@@ -1,5 +1,10 @@
 """The client's pure parts: allocation, queue choice, fault table, process queue, routes, addresses, trace text."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,6 +171,40 @@ def test_trace_text_is_what_the_wire_writes() -> None:
         "OffsetCommit",
     ]
     assert encode_trace(records) == written
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        text.trace_batch,
+        text.trace_loss,
+        text.pub,
+        text.pub_attempt,
+        text.sub_before,
+        text.sub_after,
+        text.sub_result,
+        text.offset_commit,
+    ],
+)
+@pytest.mark.parametrize("hostile", ["a\x01b", "\x02Pub\x011", "a\x01\x02b\x02", "\x01\x01\x01"])
+def test_no_value_shifts_the_fields_of_a_record(write: Callable[..., str], hostile: str) -> None:
+    """Each text of each record may hold separators: it loses them, and nothing else of the record changes."""
+    kinds = {name: str(one.annotation) for name, one in inspect.signature(write).parameters.items()}
+    good: dict[str, Any] = {
+        name: True if "bool" in kind else 3 if "int" in kind else "value" for name, kind in kinds.items()
+    }
+    [expected], _ = decode_trace(write(**good))
+    cleaned = hostile.replace("\x01", "").replace("\x02", "")
+    for name, kind in kinds.items():
+        if "str" not in kind:
+            continue
+        [record], rejects = decode_trace(write(**good | {name: hostile}))
+        assert not rejects
+        [changed] = [
+            field.name for field in fields(record) if getattr(record, field.name) != getattr(expected, field.name)
+        ]
+        assert getattr(record, changed) == (cleaned or None)
+        assert write(*(good | {name: hostile}).values()) == write(**good | {name: hostile})
 
 
 def test_the_trace_of_the_reference_example() -> None:

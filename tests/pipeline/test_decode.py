@@ -1,8 +1,7 @@
-"""Decoding in Spark says what wire's own codec says, record by record, whatever the text."""
+"""Decoding in Spark gives the rows of `trail.trace_rows`, record by record, whatever the text."""
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -26,10 +25,8 @@ from mqtrail.wire import (
     TRACE_LAYOUTS,
     FieldKind,
     MessageQueue,
-    TraceReject,
     decode_head,
     encode_record,
-    iter_trace,
 )
 
 ID = "C0A8010904D218B4AAC22F1C0A7B0000"
@@ -72,85 +69,18 @@ def pulled(spark: SparkSession, bodies: Iterable[bytes]) -> DataFrame:
 
 
 def expected_rows(bodies: Iterable[bytes]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Events and rejects of the bodies as wire decodes them."""
+    """Events and rejects of the bodies as trail.trace_rows makes them."""
     events: list[dict[str, Any]] = []
     rejected: list[dict[str, Any]] = []
     for offset, body in enumerate(bodies):
-        place = {
-            "cluster": "c",
-            "broker_name": "broker-a",
-            "trace_topic": "TRACE",
-            "queue_id": 3,
-            "queue_offset": offset,
-            "trace_store_ms": 60,
-            "trace_born_host": "10.0.0.9:5",
-        }
-        text = body.decode("utf-8", "replace")
-        first = text.split("\x02")[0].split("\x01")
-        client_id = (
-            first[2] if first[0] == "TraceBatch" and len(first) > 2 and text.startswith("TraceBatch\x01") else ""
-        )
-        for record_no, record in iter_trace(body):
-            if isinstance(record, TraceReject):
-                rejected.append(
-                    place | {"record_no": record_no, "reason": record.reason, "record_text": record.text[:2_000]}
-                )
-                continue
-            head = place | {
-                "record_no": record_no,
-                "trace_born_ms": 50,
-                "trace_client_id": "" if client_id == "null" else client_id,
-                "record_type": type(record).__name__,
-            }
-            events += [head | row for row in item_rows(record)]
-    return [filled(trail.TRACE_EVENTS, row) for row in events], [filled(trail.TRACE_REJECTS, row) for row in rejected]
-
-
-def item_rows(record: Any) -> Iterator[dict[str, Any]]:
-    """The record's own columns, a row an item."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    offsets = values.pop("offsets", None)
-    values.pop("ver", None)
-    row = {trail.TRACE_COLUMN_OF.get(name, name): value for name, value in values.items()}
-    name = type(record).__name__
-    if name == "Delivered":
-        items = (offsets or "").split(",")
-    elif name in ("Pub", "PubAttempt"):
-        items = (record.msg_id or "").split(",")
-    else:
-        items = [row.get("msg_id") or ""]
-    for item_no, item in enumerate(items):
-        own: dict[str, Any] = {"item_no": item_no, "item_count": len(items)}
-        if name == "Delivered":
-            own["store_queue_offset"] = offset_of(item)
-        else:
-            own["msg_id"] = "" if item == "null" else item
-        if name == "Pub" and len(items) > 1:
-            answered = (record.offset_msg_id or "").split(",")
-            own["offset_msg_id"] = answered[item_no] if item_no < len(answered) else ""
-        yield row | own
-
-
-def offset_of(item: str) -> int | None:
-    """An offset of a Delivered; what is none is no reason to lose the others."""
-    try:
-        offset = int(item)
-    except ValueError:
-        return None
-    return offset if -(2**63) <= offset < 2**63 else None
-
-
-def filled(relation: trail.Relation, row: dict[str, Any]) -> dict[str, Any]:
-    """row with every column of relation: '' for absent texts, None for absent numbers."""
-    assert set(row) <= set(relation.names), set(row) - set(relation.names)
-    return {
-        column.name: (row.get(column.name) or "") if column.type == "string" else row.get(column.name)
-        for column in relation
-    }
+        place = trail.TracePlace("c", "broker-a", "TRACE", 3, offset, 50, 60, "10.0.0.9:5")
+        for relation, row in trail.trace_rows(place, body):
+            (rejected if relation is trail.TRACE_REJECTS else events).append(row)
+    return events, rejected
 
 
 def assert_equal(spark: SparkSession, bodies: list[bytes]) -> None:
-    """Spark's events and rejects of the bodies are wire's."""
+    """Spark's events and rejects of the bodies are those of trail.trace_rows."""
     rows = decoded(pulled(spark, bodies), "c").cache()
     try:
         plain = rows.filter(f"{HOLDS} = '{EVENTS}'").drop(HOLDS)
@@ -213,6 +143,7 @@ MESSAGES = [
     "TraceBatch\x011\x01client@1\x01start\x013\x01170\x010\x02" + PUB,
     "TraceBatch\x011\x02" + PUB,
     PUB + "TraceBatch\x011\x01client@1\x01start\x013\x01170\x010\x02",
+    "Delivered\x01170\x01b\x01G\x01T\x013\x01 5,6 ,1_0,5.7,+5,007,٣,1e2,9223372036854775808,-1,,5\x01c\x02",
     "Delivered\x01170\x01b\x01G\x01T\x013\x014,5,x,7\x01null\x02Delivered\x01170\x01b\x01G\x01T\x013\x01null\x01c\x02",
     "PubAttempt\x01170\x01R\x01PG\x01T\x01a,b\x01null\x01null\x01null\x01null\x01s1\x011\x013\x01NOT_SENT\x01null"
     "\x01null\x01null\x01c@1\x0111\x02",

@@ -7,8 +7,7 @@ records are left out: their numbers show holes where a query simply did not give
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from mqtrail import trail
@@ -17,21 +16,14 @@ from mqtrail.wire import (
     DELAY_LEVELS_DEFAULT,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
-    Delivered,
     IdError,
     MessageExt,
     MQError,
-    Pub,
-    PubAttempt,
     Refusal,
-    TraceBatch,
-    TraceRecord,
-    TraceReject,
     delay_of_level,
     dlq_topic,
     group_of,
     is_system_topic,
-    iter_trace,
     parse_delay_levels,
     parse_offset_msg_id,
     retry_topic,
@@ -77,59 +69,18 @@ class LiveEvidence:
         return any(row.get("msg_id") for row in self.rows.get(trail.TRACE_EVENTS.name, ()))
 
 
-def trace_rows(message: MessageExt, cluster: str, trace_topic: str) -> tuple[list[Row], int]:
-    """Return the rows of TRACE_EVENTS that one trace message holds, and how many of its records did not decode."""
-    rows: list[Row] = []
-    if message.undecodable is not None:
-        return rows, 1
-    rejects = 0
-    client_id = ""
-    for record_no, record in iter_trace(message.body):
-        if isinstance(record, TraceReject):
-            rejects += 1
-            continue
-        if isinstance(record, TraceBatch):
-            client_id = record.client_id or ""
-        base: Row = {
-            "cluster": cluster,
-            "broker_name": message.broker_name,
-            "trace_topic": trace_topic,
-            "queue_id": message.queue_id,
-            "queue_offset": message.queue_offset,
-            "record_no": record_no,
-            "trace_born_ms": message.born_timestamp_ms,
-            "trace_store_ms": message.store_timestamp_ms,
-            "trace_born_host": str(message.born_host),
-            "trace_client_id": client_id,
-            "record_type": type(record).__name__,
-        }
-        rows += [{**base, **item} for item in _items(record)]
-    return rows, rejects
-
-
-def _items(record: TraceRecord) -> Iterable[Row]:
-    """Return the columns of each item of a record: one, or one a message of a batch."""
-    row: Row = {}
-    for attribute in fields(record):
-        value = getattr(record, attribute.name)
-        name = trail.TRACE_COLUMN_OF.get(attribute.name, attribute.name)
-        row[name] = int(value) if isinstance(value, int) and not isinstance(value, bool) else value  # enums too
-    row = {name: value for name, value in row.items() if name in trail.TRACE_EVENTS.names and value is not None}
-    if isinstance(record, Pub | PubAttempt) and "," in (record.msg_id or ""):
-        ids = (record.msg_id or "").split(",")
-        places = str(row.get("offset_msg_id", "")).split(",")
-        places += [""] * (len(ids) - len(places))
-        return [
-            {**row, "msg_id": one, "offset_msg_id": place, "item_no": number, "item_count": len(ids)}
-            for number, (one, place) in enumerate(zip(ids, places, strict=False))
-        ]
-    if isinstance(record, Delivered):
-        offsets = [int(one) for one in str(record.offsets).split(",") if one]
-        return [
-            {**row, "store_queue_offset": one, "item_no": number, "item_count": len(offsets)}
-            for number, one in enumerate(offsets)
-        ]
-    return [{**row, "item_no": 0, "item_count": 1}]
+def trace_place(message: MessageExt, cluster: str, trace_topic: str) -> trail.TracePlace:
+    """Return where a trace message stands."""
+    return trail.TracePlace(
+        cluster,
+        message.broker_name,
+        trace_topic,
+        message.queue_id,
+        message.queue_offset,
+        message.born_timestamp_ms,
+        message.store_timestamp_ms,
+        str(message.born_host),
+    )
 
 
 def gather(
@@ -184,18 +135,25 @@ def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trac
     _note_query(live, f"trace of {asked!r}", found.failures, found.cut_off)
     topics: set[str] = set()
     for message in found.messages:
-        rows, rejects = trace_rows(message, cluster, trace_topic)
-        if rejects:
-            live.omissions.append(f"{rejects} trace records in one message about it did not decode")
-        for row in rows:
-            if row["record_type"] == "TraceLoss":
+        reasons: list[str] = []
+        if message.undecodable is not None:
+            live.omissions.append(f"one trace message about it could not be read: {message.undecodable}")
+            continue
+        for relation, row in trail.trace_rows(trace_place(message, cluster, trace_topic), message.body):
+            if relation is trail.TRACE_REJECTS:
+                reasons.append(row["reason"])
+            elif row["record_type"] == "TraceLoss":
                 live.add_trace(row)
-            elif asked in (row.get("msg_id"), row.get("offset_msg_id"), *str(row.get("keys", "")).split()):
+            elif asked in (row["msg_id"], row["offset_msg_id"], *row["keys"].split()):
                 live.add_trace(row)
-                if row.get("msg_id"):
+                if row["msg_id"]:
                     live.ids.add(row["msg_id"])
-                if row.get("topic"):
+                if row["topic"]:
                     topics.add(row["topic"])
+        if reasons:
+            live.omissions.append(
+                f"{len(reasons)} trace records in one message about it did not decode, the first: {reasons[0]}"
+            )
     return topics
 
 

@@ -18,6 +18,7 @@ from mqtrail.wire import (
     QUEUE_OFFSET_AT,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    TRACE_LAYOUTS,
     DeadLetterCause,
     DeadLettered,
     Delivered,
@@ -46,6 +47,8 @@ from .topics import TopicTable
 HEADS_MAX: Final = 10_000  # queues, and addresses of clients, whose part of a record is kept
 
 _WAITING_KINDS: Final = (StoredKind.DELAY, StoredKind.HALF, StoredKind.RECALL)  # clients' messages in system topics
+
+_STORED_SEPARATORS: Final = len(TRACE_LAYOUTS["Stored"][0].fields)  # between its type and its fields
 
 Write = Callable[[Sequence[PendingRecord]], object]
 TraceRecord = Delivered | SentBack | DeadLettered
@@ -103,7 +106,6 @@ class BrokerTrace:
             return
         head, tail = heads
         host = self._hosts.get(born_host) or self._learn_host(born_host)
-        # Property text holds no separator of trace text in a value: it is cut at the same two.
         unique_id = find_property(properties, b"UNIQ_KEY")
         keys = find_property(properties, b"KEYS") if b"KEYS" in properties else None
         physical_offset, size, queue_offset, _ = place
@@ -113,6 +115,25 @@ class BrokerTrace:
             f"Stored\x01{now_ms}\x01{head}\x01{queue_offset}\x01{physical_offset}\x01{size}\x01{msg_id}\x01{key_text}"
             f"\x01{born_ms}\x01{host}\x01{now_ms}\x01{tail}"
         )
+        if text.count(FIELD_SEPARATOR) != _STORED_SEPARATORS:  # a property's value may hold it
+            text = encode_record_text(
+                Stored(
+                    time_stamp=now_ms,
+                    broker_name=self._config.broker_name,
+                    store_host=self._store_host,
+                    topic=topic,
+                    queue_id=queue_id,
+                    queue_offset=queue_offset,
+                    physical_offset=physical_offset,
+                    size=size,
+                    msg_id=msg_id,
+                    keys=key_text,
+                    born_timestamp=born_ms,
+                    born_host=host,
+                    store_timestamp=now_ms,
+                    kind=kind or _kind_of(topic),
+                )
+            )
         self._texts.append(text)
         self._size += len(text)
         if self._due_ms is None:

@@ -82,7 +82,9 @@ class Composer:
             properties[PROPERTY_INSTANCE_ID] = self._namespace
         tags = properties.get(PROPERTY_TAGS, "")
         keys = properties.get(PROPERTY_KEYS, "")
-        text = self._properties({PROPERTY_UNIQ_KEY: msg_id} | properties, tags, keys)
+        if "\x01" in tags or "\x01" in keys:  # what trace tells of them; the message has them as they are
+            tags, keys = tags.replace("\x01", ""), keys.replace("\x01", "")
+        text = self._properties({PROPERTY_UNIQ_KEY: msg_id} | properties)
         sys_flag = 0
         if len(body) >= self._config.compress_over:
             sys_flag = self._config.compress_type.sys_flag
@@ -113,7 +115,7 @@ class Composer:
             self._check_topic(message.topic)
         self._check_body(message.body)
         properties = message.wire_properties()
-        self._properties(properties, properties.get(PROPERTY_TAGS, ""), properties.get(PROPERTY_KEYS, ""))
+        self._properties(properties)
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:
         """Check messages that shall be stored together: one topic, one WAIT, no delay, at most body_size_max in all.
@@ -139,8 +141,7 @@ class Composer:
                 raise InvalidMessage("a delayed message in a batch: send delayed messages one by one")
             waits.add(properties[PROPERTY_WAIT])
             msg_id = properties.get(PROPERTY_UNIQ_KEY) or self._next_id()
-            tags, keys = properties.get(PROPERTY_TAGS, ""), properties.get(PROPERTY_KEYS, "")
-            text = self._properties({PROPERTY_UNIQ_KEY: msg_id} | properties, tags, keys)
+            text = self._properties({PROPERTY_UNIQ_KEY: msg_id} | properties)
             ids.append(msg_id)
             items.append(BatchItem(message.body, text.encode(), message.flag))
         if len(waits) > 1:
@@ -232,11 +233,7 @@ class Composer:
         if not body or len(body) > self._config.body_size_max:
             raise InvalidMessage(f"a body of {len(body)} bytes: expected 1 to {self._config.body_size_max}")
 
-    def _properties(self, properties: dict[str, str], tags: str, keys: str) -> str:
-        if "\x01" in tags or "\x01" in keys:
-            raise InvalidMessage(
-                f"tags {tags!r} or keys {keys!r} hold \\x01, which separates the fields of a trace record"
-            )
+    def _properties(self, properties: dict[str, str]) -> str:
         try:
             text = encode_properties(properties)
         except (PropertiesError, TypeError) as error:

@@ -2,9 +2,9 @@
 
     body text ─split at ␂→ pieces ─posexplode→ piece ─split at ␁→ fields ─CASE over the type→ one column an attribute
 
-The SQL is made from wire's TRACE_LAYOUTS, the table its own codec reads by, so that both know the same records; a test
-holds them together record by record, rejects included. What Spark reads too generously (try_cast takes blanks, for one)
-is looked at again where a number does not print as it was read.
+The SQL is made from wire's TRACE_LAYOUTS, the table its own codec reads by, so that both know the same records.
+`trail.trace_rows` defines the rows, and a test compares with it, rejects included. What Spark reads too generously
+(try_cast takes blanks, for one) is looked at again where a number does not print as it was read.
 
 A record is a row; a record about a batch becomes a row an id, with its place in the batch.
 """
@@ -42,7 +42,6 @@ TRACE_SCHEMA = (
 )
 HOLDS = "holds"  # the column of decoded that tells its rows apart
 EVENTS, SUSPECTS, GAPS = "events", "suspects", "gaps"
-RECORD_TEXT_LENGTH_MAX = 2_000  # characters of a rejected record that are kept
 BODY_RECORD_NO = -1  # record_no of the reject of a whole body
 
 _TYPES = {name: number for number, name in enumerate(TRACE_LAYOUTS)}
@@ -100,7 +99,7 @@ def rejects(suspects: DataFrame) -> DataFrame:
     """One row a record or body that cannot be read, as trail.TRACE_REJECTS says; of decoded's SUSPECTS."""
     reason = f"CASE WHEN record_no = {BODY_RECORD_NO} THEN body_problem ELSE {_reason()} END"
     rows = _closely(suspects).selectExpr("*", f"explode(CASE WHEN wrong THEN array({reason}) END) AS why")
-    columns = {"reason": "why", "record_text": f"left(piece, {RECORD_TEXT_LENGTH_MAX})"}
+    columns = {"reason": "why", "record_text": f"left(piece, {trail.RECORD_TEXT_LENGTH_MAX})"}
     return select_relation(rows, trail.TRACE_REJECTS, columns)
 
 
@@ -310,8 +309,8 @@ def _event_columns() -> dict[str, str]:
         "trace_client_id": _text("trace_client_id"),
         "msg_id": f"CASE WHEN t = {_DELIVERED} THEN '' ELSE {_text('item')} END",
         "offset_msg_id": f"CASE WHEN item_count > 1 THEN {of_batch} ELSE {_text('s_offset_msg_id')} END",
-        "store_queue_offset": f"CASE WHEN t = {_DELIVERED} THEN try_cast(item AS bigint) ELSE "
-        f"{columns['store_queue_offset']} END",
+        "store_queue_offset": f"CASE WHEN t = {_DELIVERED} THEN CASE WHEN item RLIKE {_INTEGER} THEN "
+        f"try_cast(item AS bigint) END ELSE {columns['store_queue_offset']} END",
     }
 
 

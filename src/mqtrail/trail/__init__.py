@@ -46,6 +46,7 @@ from mqtrail.trail.results import (
 from mqtrail.trail.settings import Settings, changed_settings
 from mqtrail.trail.shares import Round, columns_read, rounds
 from mqtrail.trail.stages import DUCKDB, SPARK, Engine, Nesting, Stage, relations_read, run
+from mqtrail.trail.trace_rows import RECORD_TEXT_LENGTH_MAX, TracePlace, trace_rows
 
 __all__ = [
     "ACROSS_IDS",
@@ -68,6 +69,7 @@ __all__ = [
     "NOT_YET_JUDGED",
     "OPEN_STATES",
     "QUEUE_RANGES",
+    "RECORD_TEXT_LENGTH_MAX",
     "RESULTS",
     "SPARK",
     "STATES",
@@ -87,6 +89,7 @@ __all__ = [
     "Round",
     "Settings",
     "Stage",
+    "TracePlace",
     "attempts_sql",
     "business_group",
     "business_topic",
@@ -104,4 +107,5 @@ __all__ = [
     "rounds",
     "run",
     "stored_kind",
+    "trace_rows",
 ]

@@ -85,7 +85,7 @@ def _text_of(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(int(value))
-    return str(value).translate(_SEPARATORS)
+    return str(value).translate(_SEPARATORS) or (NULL_TEXT if value else "")
 
 
 def decode_trace(text: bytes | str) -> tuple[list[TraceRecord], list[TraceReject]]:

@@ -1,10 +1,15 @@
 """Trace records as text, the way the hot path wants them: one f-string a record.
 
 The layouts are those of `mqtrail.wire.trace_text`, which decodes them; a test holds both together. Fields are joined
-by U+0001, a record ends with U+0002, an absent value is the text `null`. Nothing can be escaped: a value that may
-hold a separator goes through `clean` first (topics, groups and ids cannot; tags and keys of our own sends are checked
-when the message is made ready).
+by U+0001, a record ends with U+0002, an absent value is the text `null`. Nothing can be escaped, so a separator inside
+a value would shift all fields behind it. Values come from applications, from messages of other producers and from
+servers (ids, regions, broker names): each record is counted, and one with too many separators is made again of values
+without them (`whole`).
 """
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
 
 SEPARATOR = "\x01"
 END = "\x02"
@@ -21,12 +26,36 @@ def clean(text: str) -> str:
     return text or "null"
 
 
+Values = ParamSpec("Values")
+
+
+def whole(field_count: int) -> Callable[[Callable[Values, str]], Callable[Values, str]]:
+    """Decorate the writer of a record of field_count fields, its type included: no value shifts another's place."""
+
+    def decorate(write: Callable[Values, str]) -> Callable[Values, str]:
+        @wraps(write)
+        def written(*args: Values.args, **named: Values.kwargs) -> str:
+            text = write(*args, **named)
+            if text.count("\x01") == field_count - 1 and text.count("\x02") == 1:
+                return text
+            values = (clean(value) if isinstance(value, str) else value for value in args)
+            return write(
+                *values,  # type: ignore[arg-type]  # texts for texts
+                **{name: clean(value) if isinstance(value, str) else value for name, value in named.items()},  # type: ignore[arg-type]
+            )
+
+        return written
+
+    return decorate
+
+
 def detail(error: BaseException | str) -> str:
     """Return a short text of an error for SubResult.detail."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     return clean(text[:DETAIL_SIZE_MAX])
 
 
+@whole(14)
 def pub(
     started_ms: int,
     region_id: str,
@@ -50,6 +79,7 @@ def pub(
     )
 
 
+@whole(19)
 def pub_attempt(
     started_ms: int,
     region_id: str,
@@ -79,6 +109,7 @@ def pub_attempt(
     )
 
 
+@whole(8)
 def sub_before(
     started_ms: int, region_id: str, group: str, request_id: str, msg_id: str, retries: int, keys: str
 ) -> str:
@@ -86,6 +117,7 @@ def sub_before(
     return f"SubBefore\x01{started_ms}\x01{region_id}\x01{group}\x01{request_id}\x01{msg_id}\x01{retries}\x01{keys}\x02"
 
 
+@whole(9)
 def sub_after(
     request_id: str, msg_id: str, cost_ms: int, success: bool, keys: str, context_code: int, ended_ms: int, group: str
 ) -> str:
@@ -96,6 +128,7 @@ def sub_after(
     )
 
 
+@whole(14)
 def sub_result(
     request_id: str,
     msg_id: str,
@@ -119,6 +152,7 @@ def sub_result(
     )
 
 
+@whole(8)
 def offset_commit(
     committed_ms: int, group: str, topic: str, broker_name: str, queue_id: int, consumer_offset: int, client_id: str
 ) -> str:
@@ -129,6 +163,7 @@ def offset_commit(
     )
 
 
+@whole(7)
 def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropped_total: int) -> str:
     """The first record of each of our trace messages; a gap in the sequence is a lost trace message."""
     return (
@@ -137,6 +172,7 @@ def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropp
     )
 
 
+@whole(7)
 def trace_loss(client_id: str, start_id: str, from_ms: int, to_ms: int, count: int, reason: str) -> str:
     """Contexts that could not be kept between two times."""
-    return f"TraceLoss\x01{client_id}\x01{start_id}\x01{from_ms}\x01{to_ms}\x01{count}\x01{clean(reason)}\x02"
+    return f"TraceLoss\x01{client_id}\x01{start_id}\x01{from_ms}\x01{to_ms}\x01{count}\x01{reason or 'null'}\x02"

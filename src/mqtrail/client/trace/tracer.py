@@ -104,7 +104,8 @@ class ClientTracer:
         handed to the dispatcher with many others: this is the one place where trace costs a send anything.
         """
         status, msg_id, offset_msg_id, _, _, _, region_id, trace_on, _ = result
-        if out.attempt == 1 and trace_on and status is _SEND_OK:
+        # Ids come from the reply and from the application: any that may hold a separator takes the careful way.
+        if out.attempt == 1 and trace_on and status is _SEND_OK and msg_id.isalnum() and offset_msg_id.isalnum():
             if out.topic != self._topic or region_id != self._region_id:
                 self._turn_to(out.topic, region_id, out.started_ms)
             keys = out.keys
@@ -143,7 +144,7 @@ class ClientTracer:
         """Begin to gather Pubs of another topic or region."""
         self._hand_over()
         self._topic, self._region_id, self._started_ms = topic, region_id, started_ms
-        self._middle = f"\x01{region_id}\x01{self._group}\x01{topic}\x01"
+        self._middle = f"\x01{clean(region_id)}\x01{self._group}\x01{topic}\x01"
         self._dispatcher.wake_later()
 
     def _hand_over(self) -> None:
@@ -213,7 +214,7 @@ class ClientTracer:
         """One SubBefore."""
         properties = message.properties
         if message.topic != self._config.topic and properties.get(PROPERTY_TRACE_ON) != "false":
-            region = clean(properties.get(PROPERTY_MSG_REGION) or REGION_DEFAULT)
+            region = properties.get(PROPERTY_MSG_REGION) or REGION_DEFAULT
             keys = clean(properties.get(PROPERTY_KEYS, ""))
             msg_id = clean(message.msg_id)
             text = sub_before(started_ms, region, self._group, request_id, msg_id, message.reconsume_times, keys)
@@ -282,7 +283,8 @@ class TraceSender:
 
     async def send(self, spooled: SpooledMessage) -> None:
         """Send one trace message. Raises TraceRefused when no broker will ever take it, else why it failed now."""
-        out = self._composer.message(Message(spooled.topic, spooled.body, keys=spooled.keys))
+        keys = clean(spooled.keys) if spooled.keys else ""  # a property can hold no separator
+        out = self._composer.message(Message(spooled.topic, spooled.body, keys=keys))
         if out.body_size >= self._config.compress_over:
             out.body, out.sys_flag = _deflate(spooled.body), CompressionType.ZLIB.sys_flag
         template = (self._producer.default_topic, self._producer.default_topic_queue_nums)

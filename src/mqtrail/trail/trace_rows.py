@@ -1,0 +1,119 @@
+"""Trace messages as evidence rows: the reference for every reader of the trace topic.
+
+The look-up on a live cluster uses this function. The pipeline's bulk decoder does the same in Spark SQL, and a test
+compares it with this one, row by row, rejects included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from mqtrail.trail.columns import Relation
+from mqtrail.trail.evidence import TRACE_COLUMN_OF, TRACE_EVENTS, TRACE_REJECTS
+from mqtrail.wire import (
+    FIELD_SEPARATOR,
+    INTEGER_PATTERN,
+    NULL_TEXT,
+    RECORD_SEPARATOR,
+    Delivered,
+    Pub,
+    PubAttempt,
+    TraceBatch,
+    TraceRecord,
+    TraceReject,
+    iter_trace,
+)
+
+Row = dict[str, Any]
+
+RECORD_TEXT_LENGTH_MAX: Final = 2_000  # characters of a rejected record that are kept
+_CLIENT_ID_AT: Final = 2  # TraceBatch, ver, clientId
+_ATTRIBUTES: Final = {"ver", "offsets"}  # of records, that are no columns of their own
+_is_integer = re.compile(INTEGER_PATTERN).fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class TracePlace:
+    """Where a trace message stands, and when it was made and stored (epoch ms)."""
+
+    cluster: str
+    broker_name: str
+    trace_topic: str
+    queue_id: int
+    queue_offset: int
+    trace_born_ms: int
+    trace_store_ms: int
+    trace_born_host: str
+
+
+def trace_rows(place: TracePlace, body: bytes | str) -> Iterator[tuple[Relation, Row]]:
+    """Yield the rows of a trace message's body, each with its relation: TRACE_EVENTS or TRACE_REJECTS. Never fails.
+
+    An event has all columns of TRACE_EVENTS. A record about n messages gives n rows. What is no offset in a Delivered
+    is an unknown one (None), and no reason to lose the others. A reject has the first thing that is wrong with it.
+    """
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    head = {field.name: getattr(place, field.name) for field in fields(place)}
+    of_event = _empty(TRACE_EVENTS) | head | {"trace_client_id": _client_id(text)}
+    of_reject = {name: head[name] for name in TRACE_REJECTS.names if name in head}
+    for record_no, record in iter_trace(text):
+        if isinstance(record, TraceReject):
+            kept = record.text[:RECORD_TEXT_LENGTH_MAX]
+            yield TRACE_REJECTS, of_reject | {"record_no": record_no, "reason": record.reason, "record_text": kept}
+            continue
+        row = of_event | {"record_no": record_no, "record_type": type(record).__name__} | _columns(record)
+        for own in _items(record):
+            yield TRACE_EVENTS, row | own
+
+
+def _empty(relation: Relation) -> Row:
+    return {column.name: "" if column.type == "string" else None for column in relation}
+
+
+def _client_id(text: str) -> str:
+    """Return the client id of the TraceBatch that heads a trace message, readable or not; "" without one."""
+    first = text.partition(RECORD_SEPARATOR)[0].split(FIELD_SEPARATOR, _CLIENT_ID_AT + 1)
+    if len(first) <= _CLIENT_ID_AT or first[0] != TraceBatch.__name__ or first[_CLIENT_ID_AT] == NULL_TEXT:
+        return ""
+    return first[_CLIENT_ID_AT]
+
+
+def _columns(record: TraceRecord) -> Row:
+    """Return the columns that all items of a record share, without those that are absent."""
+    row: Row = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if value is not None and field.name not in _ATTRIBUTES:
+            row[TRACE_COLUMN_OF.get(field.name, field.name)] = value
+    return row
+
+
+def _items(record: TraceRecord) -> Iterator[Row]:
+    """Yield the columns of each item: of a batch's ids, of a delivery's offsets, else of the record itself."""
+    if isinstance(record, Delivered):
+        offsets = (record.offsets or "").split(",")
+        for number, text in enumerate(offsets):
+            yield {"item_no": number, "item_count": len(offsets), "store_queue_offset": _offset_of(text)}
+    elif isinstance(record, Pub | PubAttempt) and "," in (record.msg_id or ""):
+        ids = (record.msg_id or "").split(",")
+        places = (record.offset_msg_id or "").split(",") if isinstance(record, Pub) else []
+        for number, msg_id in enumerate(ids):
+            yield {
+                "item_no": number,
+                "item_count": len(ids),
+                "msg_id": "" if msg_id == NULL_TEXT else msg_id,
+                "offset_msg_id": places[number] if number < len(places) else "",
+            }
+    else:
+        yield {"item_no": 0, "item_count": 1}
+
+
+def _offset_of(text: str) -> int | None:
+    """Return a queue offset, None for what is no int64."""
+    if not _is_integer(text):
+        return None
+    offset = int(text)
+    return offset if -(1 << 63) <= offset < 1 << 63 else None
