@@ -30,7 +30,7 @@ from mqtrail.wire import (
     answer,
 )
 
-from .access import Access, AclFiles
+from .access import Access, AclFiles, Scene
 from .admin_groups import GroupRequests
 from .admin_offsets import OffsetAdmin
 from .admin_replicas import ReplicaRequests
@@ -91,9 +91,15 @@ class Broker:
         self.config = config
         self.store = store
         self.files = files
-        self.access = Access(config, files, acl_files)
         self.topics = TopicTable(config, files, now_ms)
         self.groups = GroupTable(config, files, now_ms)
+        scene = Scene(
+            config.cluster_name,
+            store,
+            lambda group: self.groups.get(group) is not None,
+            like_apache=config.acl_like_apache,
+        )
+        self.access = Access(config, files, scene, acl_files)
         self.offsets = OffsetTable(files, now_ms)
         if self.offsets.cut(store.max_offset):
             self.offsets.save(now_ms, store.end_offset, store.flushed_offset)
@@ -142,7 +148,9 @@ class Broker:
         self._send_back = SendBack(
             config, store, self.topics, self.groups, self.delays, self.writer, self.stats, self.trace
         )
-        self._client_requests = ClientRequests(config, self.clients, self.groups, self.topics, self.locks, self.filters)
+        self._client_requests = ClientRequests(
+            config, self.clients, self.groups, self.topics, self.locks, self.filters, self.access.account_of
+        )
         self._forwards = ForwardedRequests(self.clients, store, config.forward_timeout_ms)
         self.pop = Pop(
             config,
@@ -160,7 +168,16 @@ class Broker:
             self._serve_held_pop,
             now_ms,
         )
-        self.transactions = Transactions(config, store, self.topics, self.clients, self.offsets, self.writer, now_ms)
+        self.transactions = Transactions(
+            config,
+            store,
+            self.topics,
+            self.clients,
+            self.offsets,
+            self.writer,
+            lambda client, topic: self.access.may_publish(client.peer, client.account, topic),
+            now_ms,
+        )
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, noted by the shell
         self._seen_ms = now_ms
         self.settings_version = 1  # of settings that request 25 changed: who keeps some asks again

@@ -4,7 +4,7 @@ Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChange
 apache/rocketmq broker/.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mqtrail.wire import (
     EXT_HEART_BEAT_V2,
@@ -17,6 +17,7 @@ from mqtrail.wire import (
     InvalidParameter,
     LockBatchBody,
     LockedQueues,
+    NoPermission,
     Peer,
     PeerId,
     Perm,
@@ -52,7 +53,10 @@ from .topics import TopicTable
 
 
 class ClientRequests:
-    """Keeps the table of live clients, and tells consumers when others come and go."""
+    """Keeps the table of live clients, and tells consumers when others come and go.
+
+    account_of: the access key that signed a request, empty without access control.
+    """
 
     def __init__(
         self,
@@ -62,8 +66,10 @@ class ClientRequests:
         topics: TopicTable,
         locks: LockTable,
         filters: FilterTable,
+        account_of: Callable[[RemotingCommand], str],
     ) -> None:
         self._config = config
+        self._account_of = account_of
         self._clients = clients
         self._groups = groups
         self._topics = topics
@@ -75,7 +81,10 @@ class ClientRequests:
         self._next_scan_ms: int | None = None
 
     def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """34: note producers and consumers, make the groups' retry topics, tell the groups that changed."""
+        """34: note producers and consumers, make the groups' retry topics, tell the groups that changed.
+
+        NoPermission: a live producer of another account has the client id, and is sent what is meant for it.
+        """
         if len(request.body) > HEARTBEAT_SIZE_MAX:
             raise InvalidParameter(
                 f"found a heartbeat of {len(request.body)} bytes, expected at most {HEARTBEAT_SIZE_MAX}: "
@@ -88,7 +97,8 @@ class ClientRequests:
         self._check_room(peer, data)
         if self._next_scan_ms is None:
             self._next_scan_ms = now_ms + self._config.client_scan_ms
-        client = Client(peer, data.client_id, request.language, request.version, now_ms)
+        client = Client(peer, data.client_id, request.language, request.version, now_ms, self._account_of(request))
+        self._check_owner(client)
         changed_groups = []
         subscriptions_changed = True
         for consumer in data.consumer_data_set:
@@ -119,6 +129,16 @@ class ClientRequests:
             raise SystemError_(
                 f"found {count} producer groups with those of this heartbeat, expected at most "
                 f"{self._config.producer_groups_max}: let producers share groups, or raise producer_groups_max"
+            )
+
+    def _check_owner(self, client: Client) -> None:
+        holder = self._clients.producer(client.client_id)
+        if holder is None or holder.peer.id == client.peer.id or holder.account == client.account:
+            return
+        if not self._config.acl_like_apache:
+            raise NoPermission(
+                f"found client id {client.client_id}, which a live client of another account has: expected another one "
+                "(instanceName)"
             )
 
     def _is_known(self, group: str, fingerprint: int) -> bool:

@@ -22,6 +22,12 @@ class Client:
     language: str
     version: int
     seen_ms: int
+    account: str = ""
+    """The access key that signed its newest heartbeat; empty without access control."""
+
+    def renew(self, newer: "Client") -> None:
+        """Take over what a newer heartbeat of the same connection says."""
+        self.client_id, self.seen_ms, self.account = newer.client_id, newer.seen_ms, newer.account
 
 
 @dataclass(slots=True)
@@ -106,7 +112,7 @@ class ClientTable:
             self._producers[group][client.peer.id] = client
             self._of(client.peer.id)[1].add(group)
         else:
-            known.client_id, known.seen_ms = client.client_id, client.seen_ms
+            known.renew(client)
         self._producer_ids[client.client_id] = client
 
     def register_consumer(self, data: ConsumerData, client: Client, *, subscriptions_known: bool = False) -> bool:
@@ -126,7 +132,7 @@ class ClientTable:
             group.members[client.peer.id] = client
             self._of(client.peer.id)[0].add(group.name)
         else:
-            known.client_id, known.seen_ms = client.client_id, client.seen_ms
+            known.renew(client)
         changed = known is None
         if not subscriptions_known:
             changed |= group.subscribe(data.subscription_data_set)

@@ -123,6 +123,7 @@ class BrokerConfig:
     authorization_whitelist: str = ""  # RocketMQ: authorizationWhitelist
     init_user: str = field(default="", repr=False)  # RocketMQ: initAuthenticationUser; {"username":…,"password":…}
     inner_credentials: str = field(default="", repr=False)  # RocketMQ: innerClientAuthenticationCredentials
+    acl_like_apache: bool = False  # aclLikeApache; ask for no more permissions than Apache's brokers do
     migrate_acl: bool = False  # RocketMQ: migrateAuthFromV1Enabled; accounts of ACL files become users at start
 
     reply_in_kind: bool = False  # answer a binary header in binary; 5.3.3 always answers in JSON
@@ -205,6 +206,7 @@ def _number(field: str) -> ConfKey:
 # are cli's to join; keys of the store are in mqtrail.store.
 BROKER_CONF: Final[Mapping[str, ConfKey]] = {
     "aclEnable": _switch("acl"),
+    "aclLikeApache": _switch("acl_like_apache"),
     "authenticationEnabled": _switch("authentication"),
     "authenticationWhitelist": ConfKey("authentication_whitelist"),
     "authorizationEnabled": _switch("authorization"),

@@ -27,10 +27,7 @@ class QueryMessages:
         self._store = store
 
     def by_key(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """12: the newest records under topic and key, in the log's order. QueryNotFound: none.
-
-        Records of other keys with the same hash may be among them; clients drop these.
-        """
+        """12: the newest records under topic and key, in the log's order. QueryNotFound: none."""
         header = QueryMessageHeader.from_ext(request.ext)
         count = self._config.query_count_default if header.unique_key else header.max_num
         count = max(0, min(count, self._config.query_count_max))

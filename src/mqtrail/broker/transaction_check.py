@@ -19,6 +19,7 @@ Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheck
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Final
 
 from mqtrail.store import Appended, MessageStore
@@ -43,7 +44,7 @@ from mqtrail.wire import (
     offset_msg_id,
 )
 
-from .clients import ClientTable
+from .clients import Client, ClientTable
 from .config import BrokerConfig
 from .offsets import OffsetTable
 from .topics import TopicTable
@@ -59,6 +60,8 @@ RETRY_MS: Final = 1_000  # after the store refused a copy
 ENDED_MAX: Final = 100_000  # half messages of which it is remembered that they ended, or where their copies are
 COMMITS_MAX: Final = 16  # rounds whose offsets wait for a flush
 _CLOCK_SKEW_MS: Final = -1  # a message from the future is asked about at once
+
+MayAsk = Callable[[Client, str], bool]  # whether a client may see what is to be published to a topic
 
 
 class EndedHalves:
@@ -142,8 +145,10 @@ class TransactionCheck:
         offsets: OffsetTable,
         writer: MessageWriter,
         ended: EndedHalves,
+        may_ask: MayAsk,
         now_ms: int,
     ) -> None:
+        self._may_ask = may_ask
         self._config = config
         self._store = store
         self._topics = topics
@@ -330,9 +335,15 @@ class TransactionCheck:
         return place, question_body(record, head, copy, place.physical_offset, place.queue_offset)
 
     def _ask(self, text: bytes, place: Appended, body: bytes) -> list[Send]:
-        """Return the question (39) for one of the group's producers, each in turn; none where none is connected."""
+        """Return the question (39) for one of the group's producers, each in turn; none where none is connected.
+
+        It carries the half message, and any client may name any producer group. So only clients are asked that may
+        publish to its topic.
+        """
         group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
-        producers = self._clients.producers(group)
+        destination = real_queue(text)
+        topic = "" if destination is None else destination[0]
+        producers = [client for client in self._clients.producers(group) if self._may_ask(client, topic)]
         if not producers:
             return []
         self._turn += 1

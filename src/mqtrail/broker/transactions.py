@@ -42,7 +42,7 @@ from .clients import ClientTable
 from .config import BrokerConfig
 from .offsets import OffsetTable
 from .topics import TopicTable
-from .transaction_check import EndedHalves, TransactionCheck
+from .transaction_check import EndedHalves, MayAsk, TransactionCheck
 from .transaction_counts import EndCounts, OpenHalves
 from .transaction_records import committed_record, half_again, op_records, real_queue
 from .writer import MessageWriter
@@ -63,6 +63,7 @@ class Transactions:
         clients: ClientTable,
         offsets: OffsetTable,
         writer: MessageWriter,
+        may_ask: MayAsk,
         now_ms: int,
     ) -> None:
         self._config = config
@@ -74,7 +75,7 @@ class Transactions:
         self._ends_due_ms: int | None = None
         self._is_refused = False  # the store takes no op records: all waits for it
         self._ended = EndedHalves()
-        self._check = TransactionCheck(config, store, topics, clients, offsets, writer, self._ended, now_ms)
+        self._check = TransactionCheck(config, store, topics, clients, offsets, writer, self._ended, may_ask, now_ms)
         self.counts = EndCounts()
         self.open_halves = OpenHalves(store, self._check, self._ended)
 

@@ -190,7 +190,7 @@ class MessageStore(Protocol):
         """Return the record that starts there. QueryNotFound when none does."""
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return records indexed under topic and key, stored in [begin_ms, end_ms]; some may only share their hash."""
+        """Return the newest count_max records under topic and key stored in [begin_ms, end_ms], in the log's order."""
 
     def queue(self, topic: str, queue_id: int) -> QueueState:
         """Return the queue's state, making the queue when it is new."""

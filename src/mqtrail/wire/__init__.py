@@ -257,6 +257,7 @@ from .headers import (
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
+    sent_topic,
 )
 from .heartbeat import (
     EXPRESSION_SQL92,
@@ -659,8 +660,8 @@ __all__ = [
     "is_system_topic", "iter_trace", "java_string_hash", "layout_for", "loads", "loads_file", "marker_of", "message_of",
     "offset_msg_id", "open_record", "open_records", "parse_delay_levels", "parse_offset_msg_id", "pop_retry_topic",
     "pop_topic_of", "properties_text", "queue_key", "queue_members", "queue_of", "queue_of_key", "queue_table",
-    "read_queue_table", "read_records", "refusal_for", "retry_topic", "revive_topic", "sign", "signature_of",
-    "signed_content", "split_records", "tags_code", "topic_length", "topic_of_marker", "trace_keys", "validate_group",
-    "validate_topic", "version_of", "version_text",
+    "read_queue_table", "read_records", "refusal_for", "retry_topic", "revive_topic", "sent_topic", "sign",
+    "signature_of", "signed_content", "split_records", "tags_code", "topic_length", "topic_of_marker", "trace_keys",
+    "validate_group", "validate_topic", "version_of", "version_text",
 ]
 # fmt: on

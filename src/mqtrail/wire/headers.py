@@ -63,6 +63,11 @@ class SendMessageHeader(Header):
         return {_SEND_SHORT_NAMES[name]: value for name, value in ext.items()}
 
 
+def sent_topic(ext: Mapping[str, str]) -> str:
+    """Return the topic that SendMessageHeader.from_ext finds in the fields of a send; empty: none."""
+    return ext["topic"] if "topic" in ext else ext.get("b", "")
+
+
 _SEND_SHORT_NAMES = {
     "producerGroup": "a",
     "topic": "b",

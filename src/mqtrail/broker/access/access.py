@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import EXT_ACCESS_KEY, Credentials, Handler, Peer, Refusal, RemotingCommand, RequestCode
+from mqtrail.wire import EXT_ACCESS_KEY, RETRY_PREFIX, Credentials, Handler, Peer, Refusal, RemotingCommand, RequestCode
 
 from ..config import BrokerConfig
 from .auth import Auth, inner_credentials
 from .auth_requests import AuthRequests
 from .keys import Key, keys_of
+from .needs import Need
 from .plain import PlainRules, check_permissions
 from .plain_requests import AclFiles, PlainAcl
+from .policies import topic_resource
+from .scene import Scene
 
 Code: Final = RequestCode
 
@@ -23,8 +26,11 @@ Code: Final = RequestCode
 class Access:
     """Checks requests, and serves those that change what is allowed. acl_files: where ACL files are written to."""
 
-    def __init__(self, config: BrokerConfig, files: ConfigFileStore, acl_files: AclFiles | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, files: ConfigFileStore, scene: Scene, acl_files: AclFiles | None = None
+    ) -> None:
         self._config = config
+        self._scene = scene
         self.version = 0
         self.refused = 0  # requests since the start
         self.plain = PlainAcl(config, acl_files, self._changed)
@@ -83,13 +89,28 @@ class Access:
         """Return why a request is refused; None: it may be served."""
         try:
             if self._config.acl:
-                self.plain.rules.check(peer.address.ip, command)
+                self.plain.rules.check(peer.address.ip, command, self._scene)
             if self.auth.on:
-                self.auth.check(peer.address.ip, command)
+                self.auth.check(peer.address.ip, command, self._scene)
         except Refusal as refusal:
             self.refused += 1
             return refusal
         return None
+
+    def account_of(self, command: RemotingCommand) -> str:
+        """Return the access key of a request that `check` let pass; empty: it has none, or nobody checked it."""
+        if not self.on or not (self._config.acl or self.auth.is_known(command.code)):
+            return ""
+        return command.ext.get(EXT_ACCESS_KEY, "")
+
+    def may_publish(self, peer: Peer, account: str, topic: str) -> bool:
+        """Tell whether an account may be shown what is to be published to a topic, before it is."""
+        if not self.on or self._config.acl_like_apache:
+            return True
+        need, ip = Need(topic_resource(topic), ("Pub",)), peer.address.ip
+        if self._config.acl and not self.plain.rules.allows(ip, account, need):
+            return False
+        return not self.auth.on or self.auth.allows(ip, account, need)
 
     def secret_key(self, peer: Peer, command: RemotingCommand) -> bytes | None:
         """Return the key that a request like this one has to be signed with to be served; None: `check` tells.
@@ -101,6 +122,8 @@ class Access:
         try:
             if self._config.acl == self._config.authentication:
                 return None  # both, or authorization alone: the general road
+            if command.ext.get("topic", "").startswith(RETRY_PREFIX):
+                return None  # whose it is depends on the groups that there are
             name = command.ext.get(EXT_ACCESS_KEY, "")
             if self._config.acl:
                 account = self.plain.rules.accounts.get(name)
@@ -108,10 +131,10 @@ class Access:
                     return None
                 if self.plain.rules.is_white(ip):
                     return None
-                check_permissions(account, command)
+                check_permissions(account, command, self._scene)
                 return account.secret_key
             user = self.auth.enabled_user(name)
-            self.auth.authorize(ip, command)
+            self.auth.authorize(ip, command, self._scene)
             return user.password.encode()
         except Refusal:
             return None

@@ -31,9 +31,10 @@ from mqtrail.wire import (
 
 from ..config import BrokerConfig
 from ..files import load_table
-from .auth_needs import needs_of
+from .needs import Dialect, Need, needs_of
 from .plain import PERMISSIONS, PlainRules
 from .policies import USER_SUBJECT, Acl, Entry, Resource, User, UserStatus, UserType, group_resource
+from .scene import Scene
 
 USERS_FILE: Final = "users.json"
 ACLS_FILE: Final = "acls.json"
@@ -75,7 +76,7 @@ class Auth:
 
     # The check.
 
-    def check(self, ip: str, command: RemotingCommand) -> None:
+    def check(self, ip: str, command: RemotingCommand, scene: Scene) -> None:
         """Return where a request may be served. NoPermission."""
         if self._config.authentication and command.code not in self._unchecked:
             user = self.enabled_user(command.ext.get(EXT_ACCESS_KEY, ""))
@@ -84,28 +85,42 @@ class Auth:
                     f"check signature failed. Found user {user.username} with another signature, expected the "
                     "HMAC-SHA1 of this request with the user's password"
                 )
-        self.authorize(ip, command)
+        self.authorize(ip, command, scene)
 
-    def authorize(self, ip: str, command: RemotingCommand) -> None:
+    def is_known(self, code: int) -> bool:
+        """Tell whether the name in requests of a code is proven by a signature, or taken as it is by the settings."""
+        return not self._config.authentication or code not in self._unchecked
+
+    def authorize(self, ip: str, command: RemotingCommand, scene: Scene) -> None:
         """Return where the user that a request names may do what it wants; its signature is not looked at here."""
         if not self._config.authorization or command.code in self._unauthorized:
             return
-        needs = needs_of(command, self._config.cluster_name)
-        if not needs:
+        name = command.ext.get(EXT_ACCESS_KEY, "")
+        if name and self.enabled_user(name).user_type == UserType.SUPER:
             return
-        user = self.enabled_user(command.ext.get(EXT_ACCESS_KEY, ""))
-        if user.user_type == UserType.SUPER:
-            return
+        for need in needs_of(command, scene, Dialect.USERS):
+            self._require(self.enabled_user(name), ip, need, command.code)
+
+    def _require(self, user: User, ip: str, need: Need, code: int) -> None:
         subject = USER_SUBJECT + user.username
-        acl = self.acls.get(subject, Acl())
-        for resource, actions in needs:
-            allowed = acl.decide(resource, actions, ip)
-            if not allowed:
-                why = "no matched policies." if allowed is None else "the decision is deny."
-                raise NoPermission(
-                    f"{subject} has no permission to access {resource} from {ip}, {why} Request {command.code} needs "
-                    f"{' or '.join(actions)}"
-                )
+        allowed = self.acls.get(subject, Acl()).decide(need.resource, need.actions, ip)
+        if not allowed:
+            why = "no matched policies." if allowed is None else "the decision is deny."
+            raise NoPermission(
+                f"{subject} has no permission to access {need.resource} from {ip}, {why} Request {code} needs "
+                f"{' or '.join(need.actions)}"
+            )
+
+    def allows(self, ip: str, name: str, need: Need) -> bool:
+        """Tell whether a user at an address may do something, its signature aside."""
+        if not self._config.authorization:
+            return True
+        user = self.users.get(name)
+        if user is None or user.user_status == UserStatus.DISABLE:
+            return False
+        if user.user_type == UserType.SUPER:
+            return True
+        return bool(self.acls.get(USER_SUBJECT + name, Acl()).decide(need.resource, need.actions, ip))
 
     def enabled_user(self, name: str) -> User:
         """Return a user that may sign. NoPermission."""

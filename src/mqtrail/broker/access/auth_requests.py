@@ -73,17 +73,17 @@ class AuthRequests:
         return answer(peer, request)
 
     def get_user(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """3004: no body where there is none of that name."""
+        """3004, without the password: no body where there is none of that name."""
         name = UserHeader.from_ext(request.ext).username
         if not name.strip():
             raise InvalidParameter("The username is blank")
         user = self._auth.users.get(name)
-        return answer(peer, request, body=b"" if user is None else user.info().encode())
+        return answer(peer, request, body=b"" if user is None else user.shown().encode())
 
     def list_users(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """3005."""
+        """3005, without passwords."""
         part = UserFilterHeader.from_ext(request.ext).filter or ""
-        users = [user.info().members() for name, user in sorted(self._auth.users.items()) if part in name]
+        users = [user.shown().members() for name, user in sorted(self._auth.users.items()) if part in name]
         return answer(peer, request, body=dumps(users) if users else b"")
 
     # Policies.

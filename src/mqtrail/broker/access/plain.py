@@ -11,9 +11,9 @@
       topicPerms: [orders=PUB|SUB, stock=DENY]
       groupPerms: [billing=SUB]
 
-A request needs permissions on resources: topics by name, groups by their %RETRY% topic. One DENY among what an account
-owns refuses; else what is needed and what is owned must have a bit in common. What an account does not list has its
-default; an admin that lists nothing passes.
+A request needs permissions on resources (needs.py): topics by name, groups by their %RETRY% topic. One DENY among what
+an account owns refuses; else what is needed and what is owned must have a bit in common. What an account does not list
+has its default; an admin that lists nothing passes. Trace messages need a valid signature alone.
 
 Source: PlainPermissionManager, PlainAccessValidator, Permission, apache/rocketmq acl/ of 4.9.8.
 """
@@ -26,18 +26,23 @@ import yaml
 
 from mqtrail.wire import (
     EXT_ACCESS_KEY,
-    RETRY_PREFIX,
     TRACE_TOPIC,
     AddressMatcher,
     InvalidParameter,
+    NoPermission,
     RemotingCommand,
+    SystemError_,
     address_matcher,
     is_signed_with,
     retry_topic,
 )
 
-from .plain_needs import ADMIN_CODES, DENY, PUB, SUB, AclRefusal, needed_permissions
+from .needs import TABLE, Dialect, Need, needs_of
+from .scene import Scene
 
+DENY: Final = 1
+PUB: Final = 4
+SUB: Final = 8
 KEY_LENGTH_MIN: Final = 7  # ACCESS_KEY_MIN_LENGTH, SECRET_KEY_MIN_LENGTH: longer than 6
 PERMISSIONS: Final[Mapping[str, int]] = {
     "DENY": DENY,
@@ -59,6 +64,12 @@ ACCOUNT_KEYS: Final = frozenset(
     }
 )
 FILE_KEYS: Final = frozenset({"globalWhiteRemoteAddresses", "accounts", "dataVersion"})
+
+
+class AclRefusal(SystemError_):
+    """An account may not do that. Code 1, as 4.9's request hook answers its exceptions."""
+
+    retryable = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,7 @@ class PlainRules:
         """Tell whether an address may do everything."""
         return any(matches(ip) for matches in self.white)
 
-    def check(self, ip: str, command: RemotingCommand) -> None:
+    def check(self, ip: str, command: RemotingCommand, scene: Scene) -> None:
         """Return where a request may be served. AclRefusal."""
         if self.is_white(ip):
             return
@@ -113,31 +124,64 @@ class PlainRules:
                 f"Check signature failed for accessKey={access_key}: expected the HMAC-SHA1 of this request with the "
                 "account's secret key"
             )
-        check_permissions(account, command)
+        check_permissions(account, command, scene)
+
+    def allows(self, ip: str, access_key: str, need: Need) -> bool:
+        """Tell whether an account at an address may do something, its signature aside."""
+        account = self.accounts.get(access_key)
+        if self.is_white(ip) or (account is not None and account.is_white(ip)):
+            return True
+        return account is not None and _missing(account, need, 0) is None
 
 
-def check_permissions(account: Account, command: RemotingCommand) -> None:
+def check_permissions(account: Account, command: RemotingCommand, scene: Scene) -> None:
     """Return where an account may do what a request, whose signature is right, wants. AclRefusal."""
-    needed = needed_permissions(command)
-    if needed.get(TRACE_TOPIC) == PUB:
+    if account.admin and account.permissions is None:
         return
-    if command.code in ADMIN_CODES and not account.admin:
-        raise AclRefusal(
-            f"Need admin permission for request code={command.code}, but accessKey={account.access_key} is not: "
-            "expected admin: true in its account"
+    try:
+        for need in needs_of(command, scene, Dialect.FILES):
+            if (why := _missing(account, need, command.code)) is not None:
+                raise AclRefusal(why)
+    except NoPermission as refusal:
+        if command.code not in TABLE and account.admin:
+            return  # the broker does not serve it, and says so
+        raise AclRefusal(refusal.remark) from refusal
+
+
+def _missing(account: Account, need: Need, code: int) -> str | None:
+    """Return why an account may not do something; None: it may."""
+    kind, name, _ = need.resource
+    bits = _bits(need)
+    if (name, bits) == (TRACE_TOPIC, PUB):
+        return None
+    if not bits:
+        if account.admin:
+            return None
+        return (
+            f"Need admin permission for request code={code}, but accessKey={account.access_key} is not: expected "
+            "admin: true in its account"
         )
-    if account.permissions is None and account.admin:
-        return
-    for resource, bits in needed.items():
-        is_group = resource.startswith(RETRY_PREFIX)
-        default = account.group_default if is_group else account.topic_default
-        owned = default if account.permissions is None else account.permissions.get(resource, default)
-        if owned & DENY or not owned & bits:
-            name = f"group:{resource.removeprefix(RETRY_PREFIX)}" if is_group else f"topic:{resource}"
-            raise AclRefusal(
-                f"No default permission for {name}: accessKey={account.access_key} has {permission_text(owned)}, "
-                f"request {command.code} needs {permission_text(bits)}"
-            )
+    if account.admin and account.permissions is None:
+        return None
+    is_group = kind == "Group"
+    resource = retry_topic(name or "") if is_group else name or ""
+    default = account.group_default if is_group else account.topic_default
+    owned = default if account.permissions is None else account.permissions.get(resource, default)
+    if not owned & DENY and owned & bits:
+        return None
+    return (
+        f"No default permission for {'group' if is_group else 'topic'}:{name}: accessKey={account.access_key} has "
+        f"{permission_text(owned)}, request {code} needs {permission_text(bits)}"
+    )
+
+
+def _bits(need: Need) -> int:
+    """Return what an action of 5.x is in an ACL file; 0: it takes an admin."""
+    if need.resource.kind == "Cluster":
+        return 0
+    if "Sub" in need.actions or "Get" in need.actions:
+        return SUB
+    return PUB if "Pub" in need.actions else 0
 
 
 # Reading the files.

@@ -59,8 +59,12 @@ class User:
     user_status: UserStatus = UserStatus.ENABLE
 
     def info(self) -> UserInfo:
-        """Return what requests show and the file keeps."""
+        """Return what the file keeps."""
         return UserInfo(self.username, self.password, self.user_type.value, self.user_status.value)
+
+    def shown(self) -> UserInfo:
+        """Return what requests show: an empty password, because a copy of the user with it is refused."""
+        return UserInfo(self.username, "", self.user_type.value, self.user_status.value)
 
 
 class Resource(NamedTuple):
@@ -114,7 +118,9 @@ class Resource(NamedTuple):
 
 def topic_resource(name: str) -> Resource:
     """Return the resource of a topic; a retry topic is its group."""
-    return group_resource(name) if name.startswith(RETRY_PREFIX) else Resource("Topic", name)
+    if name.startswith(RETRY_PREFIX):
+        return Resource("Group", name.removeprefix(RETRY_PREFIX))
+    return Resource("Topic", name)
 
 
 def group_resource(name: str) -> Resource:

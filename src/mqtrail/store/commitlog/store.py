@@ -31,7 +31,7 @@ from mqtrail.store.commitlog.append import Appender
 from mqtrail.store.commitlog.config import CommitLogConfig
 from mqtrail.store.commitlog.foreign import refuse_bad_name, refuse_foreign
 from mqtrail.store.commitlog.index import Index
-from mqtrail.store.commitlog.indexer import Indexer
+from mqtrail.store.commitlog.indexer import Indexer, keys_of
 from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.store.commitlog.notes import NOTES_FILE, Noted, read_notes, write_notes
 from mqtrail.store.commitlog.queue import ConsumeQueue
@@ -43,12 +43,14 @@ from mqtrail.wire import (
     QUEUE_OFFSET_AT,
     QueryNotFound,
     SystemBusy,
+    decode_head,
 )
 
 CHECKPOINT = struct.Struct(">qqqqq")  # physic, logics, index timestamps (ms), master flushed offset, confirm offset
 CHECKPOINT_SIZE = 4096
 PROPERTIES_LENGTH = struct.Struct(">h")
 QUERY_COUNT_MAX = 64
+QUERY_LOOKED_MAX = 4_096  # entries of one hash
 GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are written, of all queues
 QUEUE_BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory by recovery
 QUERY_INDEX_MAX = 20_000  # records that a query indexes before it answers
@@ -333,6 +335,9 @@ class CommitLogStore:
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
         """Return records indexed under topic#key; see the contract. The index is brought up to date first.
 
+        The index keeps hashes alone. Records of another topic or key with the same hash are left out; where they took
+        places, up to QUERY_LOOKED_MAX entries are looked at.
+
         SystemBusy: it is too far behind for that (it is built again after an unclean stop), so that a part is never
         taken for the whole.
         """
@@ -340,13 +345,29 @@ class CommitLogStore:
             raise SystemBusy(
                 f"found the index {self.behind_size} bytes behind the log, expected none: it is being built, ask again"
             )
+        count_max = min(count_max, QUERY_COUNT_MAX)
+        entries = self._index.find(topic, key, count_max, begin_ms, end_ms)
+        found = self._under(topic, key, entries, count_max)
+        if len(found) < len(entries) == count_max:
+            entries = self._index.find(topic, key, QUERY_LOOKED_MAX, begin_ms, end_ms)
+            found = self._under(topic, key, entries, count_max)
+        return QueryResult(found, self._index.end_ms, max(0, self._index.end_offset))
+
+    def _under(self, topic: str, key: str, physical_offsets: list[int], count_max: int) -> list[bytes]:
+        """Return the newest count_max of the records at these offsets that are of a topic and have a key."""
         found: list[bytes] = []
-        for physical_offset in self._index.find(topic, key, min(count_max, QUERY_COUNT_MAX), begin_ms, end_ms):
+        wanted = key.encode("utf-8", "replace")
+        for physical_offset in reversed(physical_offsets):
+            if len(found) >= count_max:
+                break
             try:
-                found.append(self.read_at(physical_offset))
+                record = self.read_at(physical_offset)
             except QueryNotFound:
                 continue  # expired since it was indexed
-        return QueryResult(found, self._index.end_ms, max(0, self._index.end_offset))
+            head = decode_head(record)
+            if head.topic == topic and wanted in keys_of(bytes(record[head.properties_start : head.properties_end])):
+                found.append(record)
+        return found[::-1]
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time of a queue's record, -1 when it is not there."""

@@ -1,0 +1,238 @@
+"""What a request touches beyond what it names: other clients, records found by hash, messages that it takes away."""
+
+from typing import Any
+
+import pytest
+
+from mqtrail.broker import Broker, BrokerConfig
+from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore, PendingRecord
+from mqtrail.wire import Credentials as Keys
+from mqtrail.wire import (
+    HeartbeatData,
+    Host,
+    Peer,
+    PeerId,
+    ProducerData,
+    RemotingCommand,
+    Send,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    decode_records,
+    encode_properties,
+    index_key_hash,
+    loads,
+    sign,
+)
+
+from ..helpers import NOW_MS
+from .test_auth import Guarded as WithUsers
+from .test_plain import Guarded as WithFiles
+
+ALICE, BOB = Peer(PeerId(1), Host("10.0.0.1", 1)), Peer(PeerId(2), Host("10.0.0.2", 2))
+ACCOUNTS = """
+accounts:
+- {accessKey: alicealice, secretKey: alicealicepass, topicPerms: [orders=PUB|SUB], groupPerms: [g=SUB]}
+- {accessKey: bobbybobby, secretKey: bobbybobbypass, topicPerms: [stock=PUB|SUB], groupPerms: [h=SUB]}
+"""
+
+
+class Two:
+    """Alice has topic orders and group g, Bob stock and h."""
+
+    def __init__(self, kind: str) -> None:
+        self.now_ms = NOW_MS
+        self.guarded: Any = WithUsers() if kind == "users" else WithFiles()
+        self.broker: Broker = self.guarded.broker
+        if kind == "files":
+            self.broker.access.load_acl({"f": ACCOUNTS})
+        else:
+            for name, topic, group in (("alicealice", "orders", "g"), ("bobbybobby", "stock", "h")):
+                self.guarded.make_user(name)
+                self.guarded.allow(name, f"Topic:{topic}", "Pub", "Sub")
+                self.guarded.allow(name, f"Group:{group}", "Sub")
+        for topic in ("orders", "stock"):
+            self.broker.topics.update(TopicConfig(topic, 1, 1), NOW_MS)
+        for group in ("g", "h"):
+            self.broker.groups.update(SubscriptionGroupConfig(group), NOW_MS)
+
+    def ask(self, name: str, code: int, ext: dict[str, str], body: bytes = b"") -> RemotingCommand:
+        request = RemotingCommand(code, dict(ext), body, opaque=7)
+        sign(request, Keys(access_key=name, secret_key=f"{name}pass"))
+        peer = ALICE if name == "alicealice" else BOB
+        (reply,) = [send.command for send in self.broker.handle(peer, request, self.now_ms) if send.command.opaque == 7]
+        return reply
+
+    def send(self, name: str, topic: str, body: bytes = b"x", **properties: str) -> RemotingCommand:
+        ext = {"a": "pg", "b": topic, "e": "0", "g": str(NOW_MS), "i": encode_properties(properties)}
+        return self.ask(name, 310, ext, body)
+
+    def beat(self, name: str, client_id: str) -> RemotingCommand:
+        data = HeartbeatData(client_id, (ProducerData("pg"),))
+        return self.ask(name, 34, {}, data.encode())
+
+    def advance(self, ms: int) -> list[Send]:
+        sends: list[Send] = []
+        end_ms = self.now_ms + ms
+        while (next_ms := self.broker.next_tick_ms()) <= end_ms:
+            self.now_ms = max(self.now_ms, next_ms)
+            sends += self.broker.tick(self.now_ms)
+        self.now_ms = end_ms
+        return sends
+
+
+@pytest.fixture(params=["users", "files"])
+def two(request: pytest.FixtureRequest) -> Two:
+    return Two(request.param)
+
+
+def test_half_messages_are_shown_to_publishers_alone(two: Two) -> None:
+    """A producer that names another's producer group is not asked about its half messages (39)."""
+    assert two.beat("bobbybobby", "bob").code == 0
+    assert two.send("alicealice", "orders", TRAN_MSG="true", PGROUP="pg", UNIQ_KEY="A1").code == 0
+    first = [send for send in two.advance(70_000) if send.command.code == 39]
+    assert first == []
+    assert two.beat("alicealice", "alice").code == 0
+    second = [send.peer for send in two.advance(70_000) if send.command.code == 39]
+    assert second
+    assert set(second) == {ALICE.id}
+
+
+def test_a_client_id_is_not_taken_over(two: Two) -> None:
+    """Replies (326) go to a client id: another account cannot take it while its client lives, and may afterwards."""
+    assert two.beat("alicealice", "one").code == 0
+    assert "client id one" in (two.beat("bobbybobby", "one").remark or "")
+    assert two.broker.clients.producer("one") is not None
+    assert two.beat("bobbybobby", "two").code == 0
+    two.broker.disconnected(ALICE.id)
+    assert two.beat("bobbybobby", "one").code == 0
+
+
+def test_a_recall_needs_the_topic_it_takes_from(two: Two) -> None:
+    """A timer message that names another's in TIMER_DEL_UNIQKEY is refused, and the other is delivered."""
+    due = str(NOW_MS + 20_000)
+    assert two.send("alicealice", "orders", b"kept", TIMER_DELIVER_MS=due, UNIQ_KEY="A1").code == 0
+    recall = two.send("bobbybobby", "stock", TIMER_DELIVER_MS=due, UNIQ_KEY="B1", TIMER_DEL_UNIQKEY="orders+A1")
+    assert "orders" in (recall.remark or "")
+    assert recall.code in (1, 16)
+    two.advance(30_000)
+    found = two.broker.store.read("orders", 0, 0, 10, 1 << 20).records
+    assert [message.body for message in decode_records(b"".join(found))] == [b"kept"]
+    own = two.send("alicealice", "orders", TIMER_DELIVER_MS=str(NOW_MS + 60_000), TIMER_DEL_UNIQKEY="orders+A2")
+    assert own.code == 0
+
+
+def test_what_properties_claim_of_a_destination_is_replaced(two: Two) -> None:
+    """REAL_TOPIC in a sent message leads neither a delayed, a timed nor a half message to another topic."""
+    claim = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
+    end = two.broker.store.max_offset("orders", 0)
+    for extra in ({"DELAY": "1"}, {"TIMER_DELIVER_MS": str(NOW_MS + 5_000)}, {}):
+        assert two.send("bobbybobby", "stock", UNIQ_KEY="B1", **extra, **claim).code == 0
+    sent = two.send("bobbybobby", "stock", TRAN_MSG="true", PGROUP="pg", UNIQ_KEY="B2", **claim)
+    assert sent.code == 0
+    two.advance(10_000)
+    (record,) = two.broker.store.read("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 1, 1 << 20).records
+    (half,) = decode_records(record)
+    ended = {
+        "producerGroup": "pg", "tranStateTableOffset": "0", "commitLogOffset": str(half.physical_offset),
+        "commitOrRollback": "8", "msgId": "B2",
+    }  # fmt: skip
+    assert two.ask("bobbybobby", 37, ended).code == 0
+    assert two.broker.store.max_offset("stock", 0) == 4
+    assert two.broker.store.max_offset("orders", 0) == end
+
+
+@pytest.mark.parametrize("code", [10, 310, 320, 324, 325])
+def test_both_namings_in_one_send(two: Two, code: int) -> None:
+    """A header with long and short names is checked for the topic that the broker takes from it."""
+    both = {"topic": "orders", "b": "stock", "a": "pg", "producerGroup": "pg", "e": "0", "queueId": "0", "i": ""}
+    assert "orders" in (two.ask("bobbybobby", code, both, b"x").remark or "")
+    assert two.broker.store.max_offset("orders", 0) == 0
+
+
+def test_only_the_broker_writes_its_own_logs(two: Two) -> None:
+    """Timers and check points of pops are not sent to, not even by who may publish everywhere."""
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Topic:*", "Pub")
+    else:
+        keys = "accessKey: bobbybobby, secretKey: bobbybobbypass, defaultTopicPerm: PUB|SUB"
+        two.broker.access.load_acl({"f": f"accounts: [{{{keys}}}]"})
+    assert two.send("bobbybobby", "orders").code == 0
+    for topic in ("rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_DefaultCluster"):
+        assert two.send("bobbybobby", topic, TIMER_OUT_MS="1", UNIQ_KEY="B1").code in (1, 16)
+        assert two.broker.store.max_offset(topic, 0) == 0
+
+
+def test_a_pop_reads_no_retry_topic_of_a_group_that_is_named_alike(two: Two) -> None:
+    """%RETRY%g_orders is what g popped of orders, unless there is a group g_orders: then it is that one's."""
+    ext = {
+        "consumerGroup": "g", "topic": "orders", "queueId": "-1", "maxMsgNums": "1", "invisibleTime": "10000",
+        "pollTime": "0", "bornTime": "0", "initMode": "0",
+    }  # fmt: skip
+    retry = {"consumerGroup": "g", "topic": "%RETRY%g_orders", "queueId": "0"}
+    refused = (1, 16)
+    assert two.ask("alicealice", 200050, ext).code not in refused
+    assert two.ask("alicealice", 14, retry).code not in refused
+    two.broker.groups.update(SubscriptionGroupConfig("g_orders"), NOW_MS)
+    assert "g_orders" in (two.ask("alicealice", 200050, ext).remark or "")
+    assert "g_orders" in (two.ask("alicealice", 14, retry).remark or "")
+
+
+def test_lists_in_fields(two: Two) -> None:
+    """Topics of 208 and groups of 308 that are listed in a field count each."""
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("alicealice", "Topic:orders", "Get")
+        two.guarded.allow("alicealice", "Group:g", "Get")
+    stats = {"consumerGroup": "g", "topicList": "orders;stock"}
+    assert "stock" in (two.ask("alicealice", 208, stats).remark or "")
+    assert two.ask("alicealice", 208, {"consumerGroup": "g", "topicList": "orders"}).code == 0
+    corrections = {"topic": "orders", "compareGroup": "g", "filterGroups": "g, h"}
+    assert ":h" in (two.ask("alicealice", 308, corrections).remark or "")
+    assert two.ask("alicealice", 308, corrections | {"filterGroups": ""}).code == 0
+
+
+@pytest.mark.parametrize("acl", [False, True])
+def test_a_query_by_key_finds_its_topic_and_key_alone(acl: bool) -> None:
+    """12 leaves out records of another topic or key with the same hash, however many there are."""
+    store = MemoryStore()
+    settings = {"authentication": True, "init_user": '{"username":"root","password":"rootpass"}'} if acl else {}
+    files = ConfigFileStore(MemoryDisk())
+    broker = Broker(BrokerConfig(**settings), store, files, unique_id=lambda: "0" * 32, now_ms=NOW_MS)
+    assert len({index_key_hash("Aa", "k1"), index_key_hash("BB", "k1"), index_key_hash("Aa", "jP")}) == 1
+
+    def put(topic: str, keys: str) -> None:
+        text = encode_properties({"KEYS": keys}).encode()
+        store.append([PendingRecord(topic, 0, topic.encode(), text, 0, NOW_MS, bytes(8))], NOW_MS)
+
+    put("Aa", "k1")
+    for _ in range(100):
+        put("BB", "k1")
+    ext = {"topic": "Aa", "key": "k1", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(NOW_MS * 2)}
+    request = RemotingCommand(12, ext, opaque=7)
+    sign(request, Keys(access_key="root", secret_key="rootpass"))
+    (reply,) = broker.handle(ALICE, request, NOW_MS)
+    assert [message.body for message in decode_records(reply.command.body)] == [b"Aa"]
+    request = RemotingCommand(12, ext | {"key": "jP"}, opaque=7)
+    sign(request, Keys(access_key="root", secret_key="rootpass"))
+    (reply,) = broker.handle(ALICE, request, NOW_MS)
+    assert reply.command.code == 22
+
+
+def test_no_answer_has_a_secret() -> None:
+    """Users, accounts, settings and figures are shown without passwords and keys, to whoever may see them."""
+    inner = '{"accessKey":"root","secretKey":"innerpass"}'
+    users = WithUsers(inner_credentials=inner)
+    users.make_user("alicealice")
+    for code, ext in (
+        (3004, {"username": "alicealice"}), (3005, {}), (3009, {"subject": "User:alicealice"}), (3010, {}), (26, {}),
+        (28, {}), (54, {}), (52, {}),
+    ):  # fmt: skip
+        shown = users.ask("root", code, ext)
+        for secret in ("alicealicepass", "rootpass", "innerpass"):
+            assert secret not in shown.body.decode() + str(shown.ext) + str(shown.remark), code
+    assert loads(users.ask("root", 3004, {"username": "alicealice"}).body)["username"] == "alicealice"
+    assert users.broker.access.auth.users["alicealice"].password == "alicealicepass"
+    files = WithFiles()
+    for code in (26, 28, 52, 54):
+        shown = files.ask("rocketmq2", code, {})
+        assert "12345678" not in shown.body.decode() + str(shown.ext), code
+        assert "billing123" not in shown.body.decode() + str(shown.ext), code
