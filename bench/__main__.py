@@ -27,6 +27,7 @@ MODULES = (
     "official",
     "features",
     "trace_cost",
+    "topics",
     "start",
     "crowd",
     "recovery",

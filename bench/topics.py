@@ -1,0 +1,134 @@
+"""Figures of administration: topics made one after another over one connection, and what sends meanwhile feel of it."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+from bench.broker import BOTH_CORES, PEER, WARMUP_S
+from bench.load import Load, Shape, run_load
+from bench.registry import Bar, Row, figure
+from bench.session import Server, Session
+from mqtrail.wire import (
+    CreateTopicHeader,
+    FrameDecoder,
+    Perm,
+    RemotingCommand,
+    RequestCode,
+    decode_command,
+    encode_command,
+)
+
+TOPICS, TOPICS_QUICK = 5_000, 200
+LOAD_S, LOAD_QUICK_S = 4.0, 0.5
+QUEUES = 8
+STEADY = Shape("8x1", 8, 1)
+TIMEOUT_S = 60.0
+
+
+class Operator:
+    """One connection that makes topics as `mqadmin updateTopic` asks for them, each when the one before is answered."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._decoder = FrameDecoder()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def make(self, topic: str) -> None:
+        """Make one topic; return when the broker has said that it is there."""
+        ext = CreateTopicHeader(topic, QUEUES, QUEUES, int(Perm.READ | Perm.WRITE)).to_ext()
+        self._socket.sendall(encode_command(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)))
+        while (frame := self._decoder.next_frame()) is None:
+            data = self._socket.recv(1 << 16)
+            assert data, "the broker closed the connection"
+            self._decoder.feed(data)
+        reply = decode_command(frame)
+        assert reply.code == 0, f"the broker refused topic {topic}: {reply.code} {reply.remark}"
+
+
+@figure("topics", "5 000 topics made one by one, and sends meanwhile", seconds=240)
+def topics(session: Session) -> Iterator[Row]:
+    """The tables begin empty for both and grow alike. Sends are measured alone, and while topics go on being made."""
+    count = TOPICS_QUICK if session.quick else TOPICS
+    pair = session.pair(BOTH_CORES)
+    took_s: dict[str, float] = {}
+    made_ms: dict[str, list[float]] = {}
+    sends: dict[str, tuple[list[Load], list[Load]]] = {}
+    for name in ("apache", "ours"):
+        with pair.only(name) as server, closing(Operator(server.broker_address)) as operator:
+            began_s = time.monotonic()
+            made_ms[name] = [_timed_ms(operator, f"made-{number}") for number in range(count)]
+            took_s[name] = time.monotonic() - began_s
+            pair.settle(name)
+            sends[name] = _sends_meanwhile(session, server, operator)
+    yield Row(
+        "topics/create",
+        f"{count} topics made one after another over one connection",
+        "s",
+        [took_s["ours"]],
+        [took_s["apache"]],
+        PEER,
+        Bar("<=", 1),
+        more={"median_ms": {_side(name): statistics.median(of) for name, of in made_ms.items()}}
+        | {"p99_ms": {_side(name): statistics.quantiles(of, n=100)[98] for name, of in made_ms.items()}},
+    )
+    alone, meanwhile = sends["ours"]
+    yield Row(
+        "topics/send-p99",
+        "send p99, 8 × 1, while topics are made one after another; the peer is the same without",
+        "ms",
+        [load.p99_us / 1000 for load in meanwhile],
+        [load.p99_us / 1000 for load in alone],
+        "the same while none is made",
+        Bar("<=", 2),
+        errors=(sum(load.errors for load in meanwhile), sum(load.errors for load in alone)),
+        more={"apache_ms": {"alone": _p99_ms(sends["apache"][0]), "meanwhile": _p99_ms(sends["apache"][1])}},
+    )
+
+
+def _side(name: str) -> str:
+    return "ours" if name == "ours" else "peer"
+
+
+def _p99_ms(loads: list[Load]) -> float:
+    return statistics.median(load.p99_us for load in loads) / 1000
+
+
+def _timed_ms(operator: Operator, topic: str) -> float:
+    began_s = time.perf_counter()
+    operator.make(topic)
+    return (time.perf_counter() - began_s) * 1000
+
+
+def _sends_meanwhile(session: Session, server: Server, operator: Operator) -> tuple[list[Load], list[Load]]:
+    """Return rounds of sends without, and rounds with topics being made."""
+    seconds = LOAD_QUICK_S if session.quick else LOAD_S
+    alone: list[Load] = []
+    meanwhile: list[Load] = []
+    for number in range(session.rounds):
+        alone.append(run_load(server.broker_address, STEADY, seconds=seconds, warmup=WARMUP_S))
+        with ThreadPoolExecutor(1) as threads:
+            over = threading.Event()
+            making = threads.submit(_make_until, operator, f"while-{number}", over)
+            try:
+                meanwhile.append(run_load(server.broker_address, STEADY, seconds=seconds, warmup=WARMUP_S))
+            finally:
+                over.set()
+            making.result()
+    return alone, meanwhile
+
+
+def _make_until(operator: Operator, name: str, over: threading.Event) -> None:
+    number = 0
+    while not over.is_set():
+        operator.make(f"{name}-{number}")
+        number += 1
