@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from mqtrail.broker import BROKER_CONF, BrokerConfig
 from mqtrail.broker.admin_stats import _size_text
 from mqtrail.broker.lane import Lane
 from mqtrail.broker.settings import CHANGEABLE, RETENTION_CONF, read_properties
-from mqtrail.store import Retention
+from mqtrail.store import CommitLogConfig, Retention
 from mqtrail.wire import (
     BrokerStatsData,
     ColdDataInfo,
@@ -18,6 +19,7 @@ from mqtrail.wire import (
     CorrectionOffsets,
     GroupForbidden,
     HaRuntimeInfo,
+    InvalidParameter,
     KvTable,
     MessageQueue,
     QueueOffsets,
@@ -111,6 +113,16 @@ def test_retention_changes_too() -> None:
     assert {f"{key}={value}" for key, value in shown(bench).items()} > set(lines)
 
 
+def test_what_a_broker_starts_with_hinders_no_later_change() -> None:
+    """Ratios in any order and a retention of 0 are taken as Apache's broker takes them; others change beside them."""
+    bench = Bench()
+    assert set_lines(bench, "diskMaxUsedSpaceRatio=95", "fileReservedTime=0").code == 0
+    assert set_lines(bench, "diskSpaceCleanForciblyRatio=80").code == 0
+    assert set_lines(bench, "fileReservedTime=24").code == 0
+    retention = bench.store.retention
+    assert (retention.expire_ratio, retention.force_ratio, retention.retention_ms) == (0.95, 0.8, 24 * 3_600_000)
+
+
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
@@ -123,9 +135,11 @@ def test_retention_changes_too() -> None:
         ("maxMessageSize=big", 29, "expected a value as in broker.conf"),
         ("maxMessageSize=999999999", 29, "which this broker was started with"),
         ("maxMessageSize=0", 29, "found message_size_max 0"),
-        ("deleteWhen=25", 29, "found deleteWhen='25'"),
-        ("diskMaxUsedSpaceRatio=99", 29, "diskMaxUsedSpaceRatio <="),
-        ("fileReservedTime=0", 29, "fileReservedTime above 0"),
+        ("deleteWhen=25", 29, "found delete_hours (25,) (deleteWhen), expected hours, 0 to 23"),
+        ("deleteWhen=", 29, "found delete_hours () (deleteWhen)"),
+        ("diskMaxUsedSpaceRatio=101", 29, "found expire_ratio 1.01 (diskMaxUsedSpaceRatio)"),
+        ("diskSpaceWarningLevelRatio=0", 29, "found full_ratio 0 (diskSpaceWarningLevelRatio)"),
+        ("fileReservedTime=-1", 29, "(fileReservedTime), expected 0 or more"),
     ],
 )
 def test_settings_that_cannot_be_changed(line: str, code: int, words: str) -> None:
@@ -394,3 +408,21 @@ def test_counts_without_the_brokers_own() -> None:
         ext = {"statsName": name, "statsKey": "DefaultCluster"}
         sums[name] = BrokerStatsData.decode(bench.ask(RequestCode.VIEW_BROKER_STATS_DATA, ext).body).stats_minute.sum
     assert list(sums.values()) == [3, 2, 2]
+
+
+CHANGEABLE_KEYS = sorted([*RETENTION_CONF, *(key for key, entry in BROKER_CONF.items() if entry.field in CHANGEABLE)])
+
+
+@pytest.mark.parametrize("key", CHANGEABLE_KEYS)
+def test_a_start_and_a_change_take_the_same_values(key: str) -> None:
+    """What broker.conf may say, request 25 may say, and the other way round: one rule for both."""
+    entry = RETENTION_CONF.get(key) or BROKER_CONF[key]
+    kind = CommitLogConfig if key in RETENTION_CONF else BrokerConfig
+    for text in ("0", "1", "-1", "23", "24", "95", "100", "101", "x", "true", "", "POP", "04;05"):
+        try:
+            kind(**{entry.field: entry.read(text)})
+            starts = True
+        except (InvalidParameter, ValueError):
+            starts = False
+        changes = set_lines(Bench(), f"{key}={text}").code == 0
+        assert (text, changes) == (text, starts)

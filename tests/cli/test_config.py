@@ -132,7 +132,7 @@ def test_a_broker_conf_is_read(tmp_path: Path) -> None:
     )
     told = read_broker_conf(path)
     assert told.values["broker"] == {"broker_name": "b1", "sync_flush": True}
-    assert told.values["store"] == {"retention_ms": 172_800_000, "queue_entries": 300_000, "delete_hours": "04"}
+    assert told.values["store"] == {"retention_ms": 172_800_000, "queue_entries": 300_000, "delete_hours": (4,)}
     assert told.values["node"] == {"broker_port": 1234}
     assert told.notes == ("useEpollNativeSelector has no effect here",)
     for text, expected in (("listenPort=x", "expected a number"), ("nonsense", "expected key=value")):

@@ -1,10 +1,12 @@
 """Files that were damaged while nobody looked: what a start makes of each, and what it says."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from mqtrail.store import CommitLogStore, ConfigFileStore, MemoryDisk, StoreError
+from mqtrail.store import CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk, StoreError
 from mqtrail.wire import decode_record
 from tests.store.hard_life import CONFIG, number_of, pending
 
@@ -213,6 +215,43 @@ def test_a_damaged_table_is_taken_from_its_bak() -> None:
     disk.replace("config/consumerOffset.json.bak", b"\0" * 40)
     with pytest.raises(StoreError, match="repair one of them by hand, or remove both"):
         files.load("consumerOffset.json")
+
+
+def test_a_first_start_is_told_from_a_clean_stop() -> None:
+    """Nothing stopped before there was anything."""
+    disk = MemoryDisk()
+    for told in ("first start; the log ends at 0", "clean stop before; the log ends at 0"):
+        store = CommitLogStore(disk, CONFIG)
+        assert str(store.recovery) == told
+        assert store.recovery.is_plain
+        store.close()
+
+
+def test_an_emptied_mark_is_lost_not_new(tmp_path: Path) -> None:
+    """A file of 0 bytes that said what is durable: the whole log is read, and that is told."""
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    store.append([pending(0, "orders", 0, 200), pending(1, "orders", 0, 200)], 1_000)
+    store.close()
+    os.truncate(tmp_path / "mqtrail-durable", 0)
+    store = CommitLogStore(RealDisk(tmp_path), CONFIG)
+    assert "mqtrail-durable: found no note that can be read" in str(store.recovery)
+    assert store.max_offset("orders", 0) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("note", [b"", b" ", b"12x"])
+def test_a_damaged_note_of_wiping_has_the_rest_of_the_file_wiped(note: bytes) -> None:
+    """It tells that zeros may not be on the disk, and no longer how far: then all behind the end gets them."""
+    disk, _ = filled()
+    data = disk.files[f"commitlog/{max(name for name in disk.files if name.startswith('commitlog/'))[-20:]}"].data
+    store = opened(disk)
+    end = store.end_offset % CONFIG.segment_size
+    store.close()
+    data[end + 5_000 : end + 5_003] = b"old"
+    disk.replace("mqtrail-wiping", note)
+    opened(disk).close()
+    assert not any(data[end:])
+    assert disk.read("mqtrail-wiping") is None
 
 
 def test_an_index_that_meets_damage_says_so_and_hinders_no_stop() -> None:

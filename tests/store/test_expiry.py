@@ -169,8 +169,26 @@ def test_retention_that_changes(store: CommitLogStore, disk: FillingDisk, tmp_pa
     store.expire(noon_ms)
     assert not store.is_full
     with pytest.raises(InvalidParameter, match="retention_ms"):
-        store.retention = replace(store.retention, retention_ms=0)
+        store.retention = replace(store.retention, retention_ms=-1)
     assert store.retention.retention_ms == 24 * HOUR_MS
+
+
+def test_the_lower_of_two_ratios_makes_room(store: CommitLogStore, disk: FillingDisk, tmp_path: Path) -> None:
+    """With expire_ratio above force_ratio, as broker.conf may say, files go before sends are refused."""
+    age(tmp_path, 1, 5)
+    disk.used = 0.8
+    store.retention = replace(store.retention, expire_ratio=0.95, force_ratio=0.85)
+    assert store.expire(FOUR_AM_MS + 8 * HOUR_MS) == 0
+    disk.used = 0.88
+    assert store.expire(FOUR_AM_MS + 8 * HOUR_MS) > 0
+
+
+def test_a_retention_of_nothing(store: CommitLogStore, tmp_path: Path) -> None:
+    """0 hours: what is not the last segment goes at the hour, however young."""
+    age(tmp_path, 1, 1)
+    store.retention = replace(store.retention, retention_ms=0)
+    assert store.expire(FOUR_AM_MS + 8 * HOUR_MS) == 0
+    assert store.expire(FOUR_AM_MS) > 0
 
 
 def test_a_queue_without_messages_keeps_its_place(disk: FillingDisk, tmp_path: Path) -> None:

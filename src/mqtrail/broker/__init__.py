@@ -14,11 +14,13 @@ from .histogram import Histogram
 from .lane import Lane
 from .metric_table import ABSENT, METRICS, Metric
 from .metrics import Sample, samples
+from .settings import RETENTION_CONF
 
 __all__ = [
     "ABSENT",
     "BROKER_CONF",
     "METRICS",
+    "RETENTION_CONF",
     "USERS_FILE",
     "AclFiles",
     "Broker",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from mqtrail.store import MessageStore, Retention
+from mqtrail.store import MessageStore
 from mqtrail.wire import (
     IMPLEMENTATION,
     IMPLEMENTATION_KEY,
@@ -92,10 +92,7 @@ def _percent(field: str) -> ConfKey:
 
 
 def _hours(text: str) -> tuple[int, ...]:
-    hours = tuple(int(part) for part in text.replace(";", ",").split(",") if part.strip())
-    if not hours or not all(0 <= hour <= 23 for hour in hours):
-        raise ValueError(text)
-    return hours
+    return tuple(int(part) for part in text.replace(";", ",").split(",") if part.strip())
 
 
 RETENTION_CONF: Final[Mapping[str, ConfKey]] = {
@@ -168,8 +165,6 @@ class SettingsRequests:
                 "started with: its store has room for no more"
             )
         kept = replace(self._store.retention, **retention) if retention else None  # type: ignore[arg-type]
-        if kept is not None:
-            _check_ratios(kept)
         now = {name for name, value in values.items() if getattr(self._config, name) != value}
         self._config.change(values)
         if kept is not None:
@@ -197,15 +192,3 @@ def _value(key: str, entry: ConfKey, text: str) -> object:
         return entry.read(text)
     except ValueError:
         raise InvalidParameter(f"found {key}={text!r:.80}, expected a value as in broker.conf") from None
-
-
-def _check_ratios(retention: Retention) -> None:
-    if (
-        not 0 < retention.expire_ratio <= retention.force_ratio <= retention.full_ratio <= 1
-        or retention.retention_ms <= 0
-    ):
-        raise InvalidParameter(
-            f"found disk ratios {retention.expire_ratio:.0%}, {retention.force_ratio:.0%}, {retention.full_ratio:.0%}, "
-            "expected diskMaxUsedSpaceRatio <= diskSpaceCleanForciblyRatio <= diskSpaceWarningLevelRatio <= 100, and "
-            "fileReservedTime above 0"
-        )

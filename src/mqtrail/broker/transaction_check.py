@@ -295,7 +295,7 @@ class TransactionCheck:
         age_ms = now_ms - head.born_timestamp_ms
         if (
             (times or 0) >= self._config.transaction_check_max
-            or age_ms > self._store.retention_ms
+            or age_ms > self._store.retention_ms > 0
             or real_queue(text) is None
         ):
             self._give_up(record, head, now_ms)

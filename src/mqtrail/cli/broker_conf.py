@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtrail.broker import BROKER_CONF
+from mqtrail.broker import BROKER_CONF, RETENTION_CONF
 from mqtrail.cli.exits import UsageError
 from mqtrail.net import read_properties, tls_settings
 
-HOUR_MS = 3_600_000
 QUEUE_ENTRY_SIZE = 20
 
 OTHERS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
@@ -30,16 +29,12 @@ OTHERS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "maxHashSlotNum": ("store", "index_slots", int),
     "maxIndexNum": ("store", "index_entries", int),
     "mappedFileSizeTimerLog": ("store", "timer_log_file_size", int),
-    "fileReservedTime": ("store", "retention_ms", lambda text: int(text) * HOUR_MS),
-    "deleteWhen": ("store", "delete_hours", lambda text: text.replace(";", ",")),
-    "diskMaxUsedSpaceRatio": ("store", "expire_ratio", lambda text: int(text) / 100),
-    "diskSpaceCleanForciblyRatio": ("store", "force_ratio", lambda text: int(text) / 100),
-    "diskSpaceWarningLevelRatio": ("store", "full_ratio", lambda text: int(text) / 100),
     "checkCRCOnRecover": ("store", "check_crc", str),
     "flushIntervalCommitLog": ("node", "flush_interval_ms", int),
     "cleanResourceInterval": ("node", "expire_interval_ms", int),
 }
-"""Key -> table, field and reader, of the keys that BROKER_CONF has not: of store, node and server, and secrets."""
+"""Key -> table, field and reader, of the keys that BROKER_CONF and RETENTION_CONF have not: of store, node and server,
+and secrets."""
 
 AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "brokerRole": (("ASYNC_MASTER",), "a broker is a master that waits for no slave: there are none yet"),
@@ -79,11 +74,13 @@ def read_broker_conf(path: Path) -> BrokerConf:
     notes: list[str] = []
     tls: dict[str, str] = {}
     for number, key, value in lines:
-        if not value and key not in BROKER_CONF and key not in OTHERS:
+        if not value and key not in {**BROKER_CONF, **RETENTION_CONF, **OTHERS}:
             raise UsageError(f"{path}:{number}: found {key!r}, expected key=value")
         try:
             if (known := BROKER_CONF.get(key)) is not None:
                 values["broker"][known.field] = known.read(value)
+            elif (kept := RETENTION_CONF.get(key)) is not None:
+                values["store"][kept.field] = kept.read(value)
             elif (other := OTHERS.get(key)) is not None:
                 table, field, read = other
                 values[table][field] = read(value)
@@ -105,5 +102,5 @@ def _note(key: str, value: str) -> list[str]:
         return [] if value in same else [f"{key}={value} has no effect here: {so}"]
     if key in ELSEWHERE:
         return [f"{key} has no effect here: {ELSEWHERE[key]}"]
-    near = difflib.get_close_matches(key, [*BROKER_CONF, *OTHERS], n=1, cutoff=0.85)
+    near = difflib.get_close_matches(key, [*BROKER_CONF, *RETENTION_CONF, *OTHERS], n=1, cutoff=0.85)
     return [f"{key} has no effect here" + (f"; is {near[0]} meant?" if near else "")]

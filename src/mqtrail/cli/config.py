@@ -256,7 +256,7 @@ def convert(value: object, kind: Any, where: str) -> object:
         return convert(value, options[0], where)
     if typing.get_origin(kind) is tuple:
         parts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(parts, list):
+        if not isinstance(parts, list | tuple):
             raise UsageError(f"{where}: found {value!r}, expected a list")
         return tuple(convert(part, typing.get_args(kind)[0], where) for part in parts)
     try:

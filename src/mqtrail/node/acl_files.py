@@ -51,11 +51,17 @@ class AclFolder:
             try:
                 if path.stat().st_size > FILE_SIZE_MAX:
                     raise InvalidParameter(f"{path}: found more than {FILE_SIZE_MAX} bytes, expected an ACL file")
-                texts[str(path)] = path.read_text("utf-8")
+                text = path.read_text("utf-8")
             except FileNotFoundError:
                 continue
             except (OSError, UnicodeDecodeError) as error:
                 raise InvalidParameter(f"{path}: cannot be read: {error}") from error
+            if not text.strip():
+                raise InvalidParameter(
+                    f"{path}: found {len(text)} characters without content, expected accounts: restore it from a copy, "
+                    "or remove it"
+                )
+            texts[str(path)] = text
         return texts
 
     def write(self, name: str, text: str) -> None:

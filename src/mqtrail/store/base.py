@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from mqtrail.wire import MQError, ServiceNotAvailable
+from mqtrail.wire import InvalidParameter, MQError, ServiceNotAvailable
 
 if TYPE_CHECKING:
     from mqtrail.store.timers import TimerFiles
@@ -118,13 +118,32 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long records are kept. Times are ms, ratios shares of the partition; CommitLogConfig tells of each."""
+    """How long records are kept. Times are ms, ratios shares of the partition; CommitLogConfig tells of each.
+
+    The one rule for these, at a start and while the broker runs. The ratios count each for itself, in any order, as
+    Java's do.
+    """
 
     retention_ms: int
     delete_hours: tuple[int, ...]
     expire_ratio: float
     force_ratio: float
     full_ratio: float
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing. InvalidParameter names the field, and RocketMQ's key."""
+        if self.retention_ms < 0:
+            raise InvalidParameter(f"found retention_ms {self.retention_ms} (fileReservedTime), expected 0 or more")
+        if not self.delete_hours or not all(0 <= hour <= 23 for hour in self.delete_hours):
+            raise InvalidParameter(f"found delete_hours {self.delete_hours} (deleteWhen), expected hours, 0 to 23")
+        for name, key in (
+            ("expire_ratio", "diskMaxUsedSpaceRatio"),
+            ("force_ratio", "diskSpaceCleanForciblyRatio"),
+            ("full_ratio", "diskSpaceWarningLevelRatio"),
+        ):
+            ratio = getattr(self, name)
+            if not 0 < ratio <= 1:
+                raise InvalidParameter(f"found {name} {ratio:g} ({key}), expected more than 0, 1 (100 %) at most")
 
 
 class MessageStore(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mqtrail.store.base import Retention
 from mqtrail.wire import DELAY_LEVELS_DEFAULT, Host, InvalidParameter
 
 KIB = 1024
@@ -41,9 +42,21 @@ class CommitLogConfig:
         least = self.message_size_max + RECORD_EXTRA_MAX
         if self.segment_size < least and self.segment_size < 64 * KIB:
             raise InvalidParameter(f"found segment_size {self.segment_size}, expected at least {64 * KIB} bytes")
-        for name in ("queue_entries", "index_slots", "index_entries", "retention_ms"):
+        for name in ("queue_entries", "index_slots", "index_entries"):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"found {name} {getattr(self, name)}, expected more than 0")
+        _ = self.retention  # which refuses what means nothing
+
+    @property
+    def retention(self) -> Retention:
+        """What of the settings may change while the store is open."""
+        return Retention(
+            retention_ms=self.retention_ms,
+            delete_hours=self.delete_hours,
+            expire_ratio=self.expire_ratio,
+            force_ratio=self.force_ratio,
+            full_ratio=self.full_ratio,
+        )
 
     @property
     def record_size_max(self) -> int:

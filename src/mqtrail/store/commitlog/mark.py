@@ -20,6 +20,7 @@ from mqtrail.store.disk import Disk
 MARK_FILE = "mqtrail-durable"
 WIPING_FILE = "mqtrail-wiping"
 SLOT_SIZE = 512
+WIPING_UNKNOWN = 1 << 62
 FIELDS = struct.Struct(">qqqq")
 CRC = struct.Struct(">I")
 
@@ -80,8 +81,9 @@ class WipingNote:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        noted = disk.read(WIPING_FILE) or b""
-        self.end_offset = int(noted) if noted.isdigit() else 0
+        noted = disk.read(WIPING_FILE)
+        # A damaged note tells that there was wiping, not how far: then as far as there are files.
+        self.end_offset = 0 if noted is None else int(noted) if noted.isdigit() else WIPING_UNKNOWN
 
     def note(self, end_offset: int) -> None:
         """Write the note, durably, before the first zero."""

@@ -215,14 +215,7 @@ class CommitLogStore:
     @property
     def retention(self) -> Retention:
         """What `expire` goes by."""
-        config = self.config
-        return Retention(
-            retention_ms=config.retention_ms,
-            delete_hours=config.delete_hours,
-            expire_ratio=config.expire_ratio,
-            force_ratio=config.force_ratio,
-            full_ratio=config.full_ratio,
-        )
+        return self.config.retention
 
     @retention.setter
     def retention(self, retention: Retention) -> None:
@@ -470,12 +463,13 @@ class CommitLogStore:
         """Remove segments that retention and disk limits say may go, never the last; return the bytes freed.
 
         In the hours of delete_hours, or above expire_ratio, those go that were last written retention_ms ago; above
-        force_ratio the oldest, whatever their age. Above full_ratio sends are refused until there is room again.
+        force_ratio, also where that is the lower one, the oldest, whatever their age. Above full_ratio sends are
+        refused until there is room again.
         """
         config, segments = self.config, self._log.segments
         usage = self._disk.usage()
         hour = datetime.fromtimestamp(now_ms / 1000).hour
-        is_due = at_any_hour or hour in config.delete_hours or usage > config.expire_ratio
+        is_due = at_any_hour or hour in config.delete_hours or usage > min(config.expire_ratio, config.force_ratio)
         freed = 0
         for _ in range(EXPIRE_FILES_MAX):
             if not is_due or len(segments.starts) < 2 or segments.starts[1] > self._log.flushed_offset:
