@@ -78,7 +78,7 @@ def mqtrail(
 
 def until(condition: Callable[[], object]) -> None:
     """Wait for what a broker tells the name server when it can."""
-    end = time.monotonic() + 15
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -15,7 +15,7 @@ from mqtrail.wire import decode_trace
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-async def until(condition: Callable[[], object], within_s: float = 15.0) -> None:
+async def until(condition: Callable[[], object], within_s: float = 60.0) -> None:
     """Wait until condition holds; fails after within_s."""
     async with asyncio.timeout(within_s):
         while not condition():

@@ -170,7 +170,7 @@ def test_loops_do_not_meet() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         assert got == {topic: [b"%d" % number for number in range(20)] for topic in "abc"}
 
 

@@ -34,7 +34,8 @@ def play(
 ) -> tuple[Dispatcher, TraceSink]:
     """Run a scenario on a started dispatcher and close it."""
     sink = sink or TraceSink()
-    config = TraceConfig(spool_dir=folder, linger_ms=20, retry_ms=5, retry_max_ms=20, close_wait_ms=2_000, **settings)
+    quick: dict[str, Any] = {"linger_ms": 20, "retry_ms": 5, "retry_max_ms": 20, "close_wait_ms": 2_000}
+    config = TraceConfig(spool_dir=folder, **(quick | settings))
     made: list[Dispatcher] = []
 
     async def main() -> None:
@@ -148,7 +149,7 @@ async def test_a_close_during_a_look_into_the_spool_leaves_it_to_others(
 
     def slow_take(spool: SharedSpool) -> SpoolTicket | None:
         looking.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return take(spool)
 
     config = TraceConfig(spool_dir=tmp_path)
@@ -260,9 +261,9 @@ def test_close_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
             dispatcher.record("orders", text(number), [f"id-{number}"], 0)
         begun = asyncio.get_running_loop().time()
         await dispatcher.close(50)
-        assert asyncio.get_running_loop().time() - begun < 3
+        assert asyncio.get_running_loop().time() - begun < 30
 
-    dispatcher, _ = play(tmp_path, scenario, sink)
+    dispatcher, _ = play(tmp_path, scenario, sink, close_wait_ms=60_000)
     assert (dispatcher.counts.spooled, dispatcher.counts.lost) == (10, 0)
 
 

@@ -245,13 +245,14 @@ async def test_suspend_and_resume() -> None:
         async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
             await until(lambda: broker.held)
             consumer.suspend()
-            await asyncio.sleep(0.1)  # the pull that was out runs into its time-out
-            broker.held.clear()
+            broker.held.clear()  # the pull that was out runs into its time-out
             put(broker, "orders", b"x")
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(consumer), 0.1)
+            following = asyncio.ensure_future(anext(consumer))
+            beats = len(broker.of(RequestCode.HEART_BEAT)) + 5
+            await until(lambda: len(broker.of(RequestCode.HEART_BEAT)) >= beats)
+            assert not following.done()
             consumer.resume()
-            assert (await anext(consumer)).body == b"x"
+            assert (await following).body == b"x"
 
 
 async def test_bounds_of_a_topic_are_shared_out() -> None:

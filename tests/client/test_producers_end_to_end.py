@@ -29,7 +29,7 @@ EAGER = BrokerConfig(transaction_timeout_ms=1_000, transaction_check_ms=100, tra
 async def receive(consumer: Consumer, count: int) -> list[Delivery]:
     """The next deliveries, settled."""
     found = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < count:
             delivery = await anext(consumer)
             await delivery.ack()

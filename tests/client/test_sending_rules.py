@@ -33,7 +33,7 @@ async def test_codes_of_ones_own_are_tried_again() -> None:
 
 async def test_an_attempt_may_have_less_than_all_the_time() -> None:
     """attempt_timeout_ms bounds each attempt but the last, so that a silent broker leaves time for another."""
-    config = ProducerConfig(attempt_timeout_ms=200, send_timeout_ms=8_000)
+    config = ProducerConfig(attempt_timeout_ms=200, send_timeout_ms=60_000)
     async with (
         fake_cluster({"orders": 1}, 2) as cluster,
         Producer("PG", cluster.namesrv, config=config) as producer,
@@ -43,7 +43,7 @@ async def test_an_attempt_may_have_less_than_all_the_time() -> None:
         begun = loop.time()
         for _ in range(2):
             assert (await producer.send(Message("orders", b"x"))).queue.broker_name == "broker-b"
-        assert loop.time() - begun < 4
+        assert loop.time() - begun < 30
         for broker in cluster.brokers:
             broker.script = on_code(SEND, SILENT)
         with pytest.raises(SendFailed) as failed:

@@ -97,7 +97,7 @@ def test_offsets_never_run_ahead(seed: int, mode: str) -> None:
             pulled = [message(offset) for offset in range(first, min(first + 5, count))]
             bench.settling.offer(bench.queue, bench.queue.put(pulled, pulled[-1].queue_offset + 1))
         tasks: set[asyncio.Task[None]] = set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while bench.queue.count:
                 taking = asyncio.ensure_future(bench.ready.take())
                 await asyncio.wait([taking], timeout=0.05)

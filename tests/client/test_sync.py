@@ -51,7 +51,7 @@ def cluster_in_a_thread(topics: dict[str, int] | None = None) -> Iterator[FakeCl
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert started.wait(5)
+    assert started.wait(60)
     try:
         yield ready[0]
     finally:
@@ -99,9 +99,9 @@ def test_a_handler_runs_in_threads_until_close() -> None:
 
         thread = threading.Thread(target=consumer.run, args=(handler,))
         thread.start()
-        assert done.wait(5)
+        assert done.wait(60)
         consumer.close()
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
         assert sorted(bodies) == [b"%d" % number for number in range(10)]
 

@@ -64,7 +64,7 @@ async def serving(
         await server.stop()
 
 
-async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     """Wait until condition holds; fails after within_s."""
     async with asyncio.timeout(within_s):
         while not condition():

@@ -16,7 +16,7 @@ async def test_replies_find_their_requests() -> None:
         pool = ConnectionPool()
         bodies = [b"%d" % number for number in range(200)]
         replies = await asyncio.gather(
-            *(pool.request(server.address, RemotingCommand(ECHO, body=body), 2000) for body in bodies)
+            *(pool.request(server.address, RemotingCommand(ECHO, body=body), 30_000) for body in bodies)
         )
         assert [reply.body for reply in replies] == bodies
         assert len(application.connections) == 1
@@ -42,7 +42,7 @@ async def test_timeout_says_the_request_was_sent() -> None:
             await connection.request(RemotingCommand(SILENT), 20)
         assert caught.value.sent
         assert connection.pending_count == 0
-        assert (await connection.request(RemotingCommand(ECHO, body=b"x"), 2000)).body == b"x"
+        assert (await connection.request(RemotingCommand(ECHO, body=b"x"), 30_000)).body == b"x"
         connection.close()
 
 
@@ -53,7 +53,7 @@ async def test_a_silent_peer_is_left() -> None:
         with pytest.raises(RequestTimeout):
             await pool.request(server.address, RemotingCommand(SILENT), 1_000)
         assert not pool.connected(server.address)
-        assert (await pool.request(server.address, RemotingCommand(ECHO, body=b"x"), 2000)).body == b"x"
+        assert (await pool.request(server.address, RemotingCommand(ECHO, body=b"x"), 30_000)).body == b"x"
         assert len(application.connections) == 2
         await pool.close()
 
@@ -68,7 +68,7 @@ async def test_cancelled_requests_leave_nothing() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert connection.pending_count == 0
-        assert (await connection.request(RemotingCommand(ECHO, body=b"x"), 2000)).body == b"x"
+        assert (await connection.request(RemotingCommand(ECHO, body=b"x"), 30_000)).body == b"x"
         connection.close()
 
 
@@ -103,7 +103,8 @@ async def test_callers_share_one_attempt_to_connect() -> None:
     async with serving() as (server, application):
         pool = ConnectionPool()
         tasks = [
-            asyncio.create_task(pool.request(server.address, RemotingCommand(ECHO, body=b"x"), 2000)) for _ in range(10)
+            asyncio.create_task(pool.request(server.address, RemotingCommand(ECHO, body=b"x"), 30_000))
+            for _ in range(10)
         ]
         await asyncio.sleep(0)
         tasks[0].cancel()
@@ -137,7 +138,7 @@ async def test_the_peer_may_ask(waits: bool) -> None:
 
     async with serving() as (server, application):
         pool = ConnectionPool(on_request=on_request)  # type: ignore[arg-type]
-        await pool.request(server.address, RemotingCommand(ASK_BACK), 2000)
+        await pool.request(server.address, RemotingCommand(ASK_BACK), 30_000)
         await until(lambda: len(application.seen) == 2)
         answer = application.seen[1]
         assert answer.is_response
@@ -160,7 +161,7 @@ async def test_bytes_that_make_no_sense_end_the_connection() -> None:
     address = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     connection = await Connection.open(address)
     with pytest.raises(ConnectionClosed, match="make no sense"):
-        await connection.request(RemotingCommand(ECHO), 2000)
+        await connection.request(RemotingCommand(ECHO), 30_000)
     await gone.wait()
     listener.close()
     await listener.wait_closed()

@@ -69,7 +69,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
 async def echo(address: str, tls: ssl.SSLContext | None, size: int = 5) -> bytes:
     connection = await Connection.open(address, tls=tls)
     try:
-        return (await connection.request(RemotingCommand(ECHO, body=bytes(size)), 5_000)).body
+        return (await connection.request(RemotingCommand(ECHO, body=bytes(size)), 30_000)).body
     finally:
         connection.close()
         await connection.wait_closed()
@@ -84,10 +84,10 @@ async def test_both_kinds_on_one_port(papers: Papers) -> None:
         assert [connection.is_tls for connection in application.connections] == [True, False, True]
         pool = ConnectionPool(tls=papers.client())
         replies = await asyncio.gather(
-            *(pool.request(server.address, RemotingCommand(ECHO, body=b"%d" % n), 5_000) for n in range(300))
+            *(pool.request(server.address, RemotingCommand(ECHO, body=b"%d" % n), 30_000) for n in range(300))
         )
         assert [reply.body for reply in replies] == [b"%d" % n for n in range(300)]
-        big = await pool.request(server.address, RemotingCommand(BIG, {"size": "5000000"}), 5_000)
+        big = await pool.request(server.address, RemotingCommand(BIG, {"size": "5000000"}), 30_000)
         assert len(big.body) == 5_000_000
         await pool.close()
         await until(lambda: len(application.gone) == 4)
@@ -199,7 +199,7 @@ async def test_changed_files_are_taken_for_new_connections(papers: Papers, tmp_p
             await echo(server.address, papers.client())
         authority.cert_pem.write_to_path(tmp_path / "ca.pem")
         assert await echo(server.address, papers.client(trust_path=tmp_path / "ca.pem")) == bytes(5)
-        assert (await old.request(RemotingCommand(ECHO, body=b"x"), 5_000)).body == b"x"
+        assert (await old.request(RemotingCommand(ECHO, body=b"x"), 30_000)).body == b"x"
         old.close()
 
 
@@ -228,7 +228,7 @@ async def test_any_split_of_a_handshake(papers: Papers, cut: int) -> None:
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     session.do_handshake()
@@ -265,7 +265,7 @@ async def test_what_came_with_the_end_is_answered(papers: Papers) -> None:
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await shake_hands(session, incoming, outgoing, reader, writer)
             session.write(encode_command(RemotingCommand(ECHO, body=b"last", opaque=3)))
             with contextlib.suppress(ssl.SSLWantReadError):
@@ -286,7 +286,7 @@ async def test_writing_behind_the_end_does_nothing(papers: Papers) -> None:
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         session = papers.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await shake_hands(session, incoming, outgoing, reader, writer)
             session.write(encode_command(RemotingCommand(ECHO, body=b"x")))
             writer.write(outgoing.read())
@@ -304,7 +304,7 @@ async def test_garbage_behind_a_hello_is_closed(papers: Papers) -> None:
     async with serving(config=papers.server()) as (server, _):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         writer.write(b"\x16\x03\x01\x00\x05hello")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await reader.read(1_000):
                 pass
         writer.close()

@@ -75,7 +75,7 @@ class NodeProcess:
         """Send a signal, wait; return the exit code and what it wrote to standard error."""
         if self.process.poll() is None:
             os.kill(self.process.pid, number)
-        _, complaints = self.process.communicate(timeout=30)
+        _, complaints = self.process.communicate(timeout=60)
         return self.process.returncode, complaints
 
     def __exit__(
@@ -100,7 +100,7 @@ async def read_all(pool: ConnectionPool, broker: str, topic: str, queue_ids: Seq
         offset = 0
         while True:
             header = PullHeader("reader", topic, queue_id, offset, 32, PullSysFlag.SUBSCRIPTION, 0, 0, "*")
-            reply = await pool.request(broker, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), 5000)
+            reply = await pool.request(broker, RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext()), 30_000)
             if reply.code != 0:
                 break
             found += decode_records(reply.body)
@@ -108,7 +108,7 @@ async def read_all(pool: ConnectionPool, broker: str, topic: str, queue_ids: Seq
     return found
 
 
-def wait_until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     """Poll until condition holds; fails after within_s."""
     end_s = time.monotonic() + within_s
     while not condition():

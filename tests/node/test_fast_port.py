@@ -44,13 +44,13 @@ async def test_sends_are_served_and_pulls_are_not(port: int) -> None:
     """What it takes is in the same broker; what Apache's refuses there is refused with 3, in words."""
     async with running(port) as pool:
         fast, broker = f"127.0.0.1:{port - 2}", f"127.0.0.1:{port}"
-        assert (await pool.request(fast, send_command("orders", b"x"), 5000)).code == ResponseCode.SUCCESS
+        assert (await pool.request(fast, send_command("orders", b"x"), 30_000)).code == ResponseCode.SUCCESS
         data = HeartbeatData("c1", (ProducerData("pg"),)).encode()
         beat = RemotingCommand(RequestCode.HEART_BEAT, {}, data)
-        assert (await pool.request(fast, beat, 5000)).code == ResponseCode.SUCCESS
+        assert (await pool.request(fast, beat, 30_000)).code == ResponseCode.SUCCESS
         assert [message.body for message in await read_all(pool, broker, "orders", [0])] == [b"x"]
         for code in (11, 361, 200050, 200052, 200054, 200055):
-            reply = await pool.request(fast, RemotingCommand(code), 5000)
+            reply = await pool.request(fast, RemotingCommand(code), 30_000)
             assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             assert "two above" in (reply.remark or "")
 
@@ -61,7 +61,7 @@ async def test_a_taken_fast_port_is_told_of(port: int) -> None:
         other.bind(("127.0.0.1", port - 2))
         other.listen()
         async with running(port) as pool:
-            reply = await pool.request(f"127.0.0.1:{port}", send_command("orders", b"x"), 5000)
+            reply = await pool.request(f"127.0.0.1:{port}", send_command("orders", b"x"), 30_000)
             assert reply.code == ResponseCode.SUCCESS
     [told] = [entry for entry in logs if entry["event"] == "broker.no_fast_port"]
     assert str(port - 2) in told["found"]

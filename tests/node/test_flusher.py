@@ -24,7 +24,7 @@ class SlowStore:
         end_offset = self.end_offset
 
         def sync() -> int:
-            assert self.permits.acquire(timeout=5)
+            assert self.permits.acquire(timeout=60)
             if self.fails:
                 raise OSError(5, "Input/output error")
             self.flushes += 1
@@ -35,7 +35,7 @@ class SlowStore:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)
 

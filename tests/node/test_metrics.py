@@ -41,7 +41,7 @@ async def test_counts_are_what_happened() -> None:
     async with running(metrics_port=0) as (node, pool):
         broker = node.broker_addresses[0]
         for number in range(5):
-            await pool.request(broker, send_command("orders", b"%d" % number), 5_000)
+            await pool.request(broker, send_command("orders", b"%d" % number), 30_000)
         data = HeartbeatData(
             client_id="c@1",
             producer_data_set=(ProducerData("pg"),),
@@ -49,10 +49,10 @@ async def test_counts_are_what_happened() -> None:
                 ConsumerData(group_name="reader", subscription_data_set=(SubscriptionData.build("orders", "*"),)),
             ),
         )
-        await pool.request(broker, RemotingCommand(34, {}, data.encode()), 5_000)
+        await pool.request(broker, RemotingCommand(34, {}, data.encode()), 30_000)
         assert len(await read_all(pool, broker, "orders", [0])) == 5
         commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "3"}
-        await pool.request(broker, RemotingCommand(15, commit), 5_000)
+        await pool.request(broker, RemotingCommand(15, commit), 30_000)
         found = read(node)
         assert set(found) <= set(METRICS)
         assert found["rocketmq_messages_in_total"][labels(topic="orders", is_system="false")] == 5
@@ -82,8 +82,8 @@ async def test_every_metric_can_be_seen() -> None:
 
     async with running(metrics_port=0, broker=BrokerConfig(acl=False)) as (node, pool):
         broker = node.broker_addresses[0]
-        await pool.request(broker, send_command("orders", b"x"), 5_000)
-        await pool.request(broker, send_command("%DLQ%reader", b"x"), 5_000)
+        await pool.request(broker, send_command("orders", b"x"), 30_000)
+        await pool.request(broker, send_command("%DLQ%reader", b"x"), 30_000)
         beat = HeartbeatData(
             client_id="c@1",
             producer_data_set=(ProducerData("pg"),),
@@ -91,10 +91,10 @@ async def test_every_metric_can_be_seen() -> None:
                 ConsumerData(group_name="reader", subscription_data_set=(SubscriptionData.build("orders", "*"),)),
             ),
         )
-        await pool.request(broker, RemotingCommand(34, {}, beat.encode()), 5_000)
+        await pool.request(broker, RemotingCommand(34, {}, beat.encode()), 30_000)
         await read_all(pool, broker, "orders", [0])
         commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "0"}
-        await pool.request(broker, RemotingCommand(15, commit), 5_000)
+        await pool.request(broker, RemotingCommand(15, commit), 30_000)
         core = node.brokers["broker-a"].core
         assert core is not None
         core.stats.put_counter("%DLQ%reader", 0).count += 1  # type: ignore[union-attr]
@@ -114,7 +114,7 @@ async def test_the_door_bears_strangers() -> None:
 
         def get(url: str, **fields: object) -> int:
             try:
-                with urllib.request.urlopen(urllib.request.Request(url, **fields), timeout=10) as reply:  # type: ignore[arg-type]
+                with urllib.request.urlopen(urllib.request.Request(url, **fields), timeout=60) as reply:  # type: ignore[arg-type]
                     assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
                     return int(reply.status)
             except urllib.error.HTTPError as error:
@@ -129,7 +129,7 @@ async def test_the_door_bears_strangers() -> None:
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(garbage)
             writer.write_eof()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 try:
                     while await reader.read(65_536):
                         pass

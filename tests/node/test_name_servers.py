@@ -24,11 +24,11 @@ from .helpers import send_command
 
 
 async def until_route(pool: ConnectionPool, namesrv: str, topic: str, code: int) -> bytes:
-    """Wait until a name server answers a route with a code."""
-    async with asyncio.timeout(10):
+    """Wait until a name server answers a route with a code, before the next registration (30 s) would see to it."""
+    async with asyncio.timeout(25):
         while True:
             request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-            if (reply := await pool.request(namesrv, request, 5_000)).code == code:
+            if (reply := await pool.request(namesrv, request, 30_000)).code == code:
                 return reply.body
             await asyncio.sleep(0.01)
 
@@ -46,20 +46,20 @@ async def test_every_name_server_hears_everything(tmp_path: Path) -> None:
     try:
         (broker,) = node.broker_addresses
         assert node.namesrv_address == ";".join(addresses)
-        assert (await pool.request(broker, send_command("orders", b"x"), 5_000)).code == 0
+        assert (await pool.request(broker, send_command("orders", b"x"), 30_000)).code == 0
         for server, address in zip(servers, addresses, strict=True):
             route = TopicRouteData.decode(await until_route(pool, address, "orders", 0))
             assert [one.broker_addrs for one in route.broker_datas] == [{0: broker}]
-            settings = await pool.request(address, RemotingCommand(RequestCode.GET_NAMESRV_CONFIG), 5_000)
+            settings = await pool.request(address, RemotingCommand(RequestCode.GET_NAMESRV_CONFIG), 30_000)
             assert f"listenPort={server.port}\n".encode() in settings.body
         await servers[0].stop()
-        assert (await pool.request(broker, send_command("more", b"x"), 5_000)).code == 0
+        assert (await pool.request(broker, send_command("more", b"x"), 30_000)).code == 0
         for address in addresses[1:]:
             await until_route(pool, address, "more", 0)
     finally:
         await node.stop()
     for address in addresses[1:]:
-        cluster = await pool.request(address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), 5_000)
+        cluster = await pool.request(address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), 30_000)
         assert ClusterInfo.decode(cluster.body).broker_addr_table == {}
     await pool.close()
     for server in servers[1:]:
@@ -77,7 +77,7 @@ async def test_values_are_each_servers_own(tmp_path: Path) -> None:
         address = f"{server.host}:{server.port}"
         if put:
             ext = {"namespace": "n", "key": "k", "value": "v"}
-            await pool.request(address, RemotingCommand(RequestCode.PUT_KV_CONFIG, ext), 5_000)
+            await pool.request(address, RemotingCommand(RequestCode.PUT_KV_CONFIG, ext), 30_000)
         listed = await pool.request(
             address, RemotingCommand(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "n"}), 5_000
         )
@@ -158,8 +158,8 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
             ]
             for make, topic in zip(makes, ("made", "makes-itself"), strict=True):
                 slow.lets.clear()
-                answering = asyncio.create_task(pool.request(broker, make, 5_000))
-                registration = await asyncio.wait_for(slow.registered.get(), 10)
+                answering = asyncio.create_task(pool.request(broker, make, 30_000))
+                registration = await asyncio.wait_for(slow.registered.get(), 60)
                 assert registration.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
                 assert registration.ext["topic"] == topic
                 await until_route(pool, own, topic, 0)  # the one that hangs keeps nothing from the other
@@ -169,7 +169,7 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
 
             monkeypatch.undo()
             slow.lets.clear()  # and never again: the answer comes all the same
-            assert (await pool.request(broker, send_command("later", b"x"), 5_000)).code == 0
+            assert (await pool.request(broker, send_command("later", b"x"), 30_000)).code == 0
         finally:
             slow.lets.set()
             await node.stop()
@@ -199,11 +199,11 @@ async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
         try:
             (broker,) = node.broker_addresses
             assert (await other.registered.get()).code == RequestCode.REGISTER_BROKER
-            assert (await pool.request(broker, send_command("orders", b"x"), 5_000)).code == 0
+            assert (await pool.request(broker, send_command("orders", b"x"), 30_000)).code == 0
             commands = [other.registered.get_nowait() for _ in told]
             assert [command.code for command in commands] == told
             assert all(b"orders" in command.body or command.ext.get("topic") == "orders" for command in commands)
-            assert (await pool.request(broker, send_command("more", b"x"), 5_000)).code == 0
+            assert (await pool.request(broker, send_command("more", b"x"), 30_000)).code == 0
             # Once it has refused a single topic and taken all, it is asked again: it may have been replaced. All
             # topics may have been told meanwhile, as they were at rest.
             command = other.registered.get_nowait()
@@ -222,11 +222,11 @@ async def test_registering_one_topic_gives_the_route_that_a_whole_registration_g
     pool = ConnectionPool()
     try:
         (broker,) = node.broker_addresses
-        assert (await pool.request(broker, send_command("orders", b"x"), 5_000)).code == 0
+        assert (await pool.request(broker, send_command("orders", b"x"), 30_000)).code == 0
         single = await until_route(pool, node.namesrv_address, "orders", 0)
         core = next(iter(node.brokers.values())).core
         assert core is not None
-        whole = await pool.request(node.namesrv_address, core.registration(), 5_000)
+        whole = await pool.request(node.namesrv_address, core.registration(), 30_000)
         assert whole.code == 0
         assert await until_route(pool, node.namesrv_address, "orders", 0) == single
     finally:

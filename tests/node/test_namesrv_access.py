@@ -36,7 +36,7 @@ OPEN_TO_OTHERS = {"host": "0.0.0.0", "advertise": "127.0.0.1"}
 async def ask(pool: ConnectionPool, node: Node | ProcessNode, command: RemotingCommand, *keys: str) -> int:
     if keys:
         sign(command, Credentials(access_key=keys[0], secret_key=keys[1]))
-    return (await pool.request(node.namesrv_address, command, 5_000)).code
+    return (await pool.request(node.namesrv_address, command, 30_000)).code
 
 
 def foreign_registration() -> RemotingCommand:
@@ -137,7 +137,7 @@ def test_brokers_that_join_sign_with_inner_credentials(secret: str, joins: bool)
                     broker=theirs,
                 ):
                     command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-                    reply = await pool.request(node.namesrv_address, command, 5_000)
+                    reply = await pool.request(node.namesrv_address, command, 30_000)
                     assert (b"joined" in reply.body) is joins
             refused = [line for line in logs if line["event"] == "broker.not_registered"]
             assert bool(refused) is not joins

@@ -34,7 +34,7 @@ async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: 
         for count in range(100_000):
             body = b"%d-%d" % (number, count)
             try:
-                reply = await pool.request(broker, send_command("orders", body, queue_id=number % 4), 5000)
+                reply = await pool.request(broker, send_command("orders", body, queue_id=number % 4), 30_000)
             except NetError:
                 return
             assert reply.code == 0
@@ -54,7 +54,7 @@ async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: 
         found = [message.body for message in await read_all(pool, node.brokers[0], "orders", range(4))]
         assert len(found) == len(set(found))
         assert set(acknowledged) <= set(found)
-        reply = await pool.request(node.brokers[0], send_command("orders", b"after"), 5000)
+        reply = await pool.request(node.brokers[0], send_command("orders", b"after"), 30_000)
         assert reply.code == 0
         await pool.close()
         code, complaints = node.end()
@@ -68,11 +68,11 @@ def test_a_restart_keeps_everything(tmp_path: Path) -> None:
     async def fill(broker: str) -> None:
         pool = ConnectionPool()
         for number in range(10):
-            reply = await pool.request(broker, send_command("orders", b"m%d" % number, key=f"key{number}"), 5000)
+            reply = await pool.request(broker, send_command("orders", b"m%d" % number, key=f"key{number}"), 30_000)
             assert reply.code == 0
         ext = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "7"}
         await read_all(pool, broker, "orders", [0])
-        reply = await pool.request(broker, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext), 5000)
+        reply = await pool.request(broker, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, ext), 30_000)
         assert reply.code == 0
         await pool.close()
 
@@ -81,10 +81,10 @@ def test_a_restart_keeps_everything(tmp_path: Path) -> None:
         messages = await read_all(pool, broker, "orders", [0])
         assert [message.body for message in messages] == [b"m%d" % number for number in range(10)]
         ext = {"consumerGroup": "reader", "topic": "orders", "queueId": "0"}
-        reply = await pool.request(broker, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext), 5000)
+        reply = await pool.request(broker, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext), 30_000)
         assert reply.ext["offset"] == "7"
         query = {"topic": "orders", "key": "key3", "maxNum": "8", "beginTimestamp": "0", "endTimestamp": str(1 << 50)}
-        reply = await pool.request(broker, RemotingCommand(RequestCode.QUERY_MESSAGE, query), 5000)
+        reply = await pool.request(broker, RemotingCommand(RequestCode.QUERY_MESSAGE, query), 30_000)
         assert reply.code == 0
         assert b"m3" in reply.body
         await pool.close()

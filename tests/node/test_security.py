@@ -58,7 +58,7 @@ async def send(node: Node, config: InstanceConfig, topic: str = "orders") -> Non
 async def receive(node: Node, config: InstanceConfig) -> bytes:
     settings = ConsumerConfig(instance=config, consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     async with Consumer("bills", node.namesrv_address, {"orders": "*"}, config=settings) as consumer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             delivery = await anext(consumer)
         async with delivery.process():
             return delivery.message.body
@@ -150,7 +150,7 @@ async def test_requests_change_the_files(tmp_path: Path) -> None:
     async with guarded(tmp_path) as (node, pool):
         command = RemotingCommand(50, made)
         sign(command, Credentials(access_key="operator", secret_key="operator1"))
-        assert (await pool.request(node.broker_addresses[0], command, 5_000)).code == 0
+        assert (await pool.request(node.broker_addresses[0], command, 30_000)).code == 0
     async with guarded(tmp_path) as (node, _):
         await send(node, instance("newcomer"))
     assert (tmp_path / "conf" / "plain_acl.yml").stat().st_mode & 0o077 == 0

@@ -37,7 +37,7 @@ async def running(**settings: Any) -> AsyncIterator[tuple[Node, ConnectionPool]]
 async def ask(
     pool: ConnectionPool, address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b""
 ) -> bytes:
-    reply = await pool.request(address, RemotingCommand(code, ext or {}, body), 5000)
+    reply = await pool.request(address, RemotingCommand(code, ext or {}, body), 30_000)
     assert reply.code == 0, reply
     return reply.body
 
@@ -85,7 +85,7 @@ async def test_static_order_from_end_to_end() -> None:
         kv = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:2"}
         await ask(pool, namesrv, RequestCode.PUT_KV_CONFIG, kv)
         await make_topic(pool, broker, "other")  # a change: the broker registers, and is told of the order
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             while not (await topic_config(pool, broker, "orders")).order:
                 await asyncio.sleep(0.01)
         assert not (await topic_config(pool, broker, "other")).order

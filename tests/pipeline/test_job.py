@@ -55,7 +55,7 @@ def trade(namesrv: str, count: int) -> None:
             consuming = asyncio.create_task(consumer.run(handler))
             for number in range(count):
                 await producer.send(Message(TOPIC, b"body", keys=f"order-{number}", tags="T"))
-            await asyncio.wait_for(done.wait(), 30)
+            await asyncio.wait_for(done.wait(), 60)
             consuming.cancel()
 
     asyncio.run(main())
