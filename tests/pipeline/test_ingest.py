@@ -6,6 +6,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from mqtrail import trail
@@ -13,7 +14,7 @@ from mqtrail.lake import Lake, parquet_of
 from mqtrail.pipeline import JobConfig, JobFailed
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
-from mqtrail.pipeline.ingest import Counts, Ingest
+from mqtrail.pipeline.ingest import WORKER_STARTS_MAX, Counts, Ingest
 from mqtrail.wire import (
     DELAY_LEVELS_MS,
     MessageQueue,
@@ -246,3 +247,54 @@ def test_data_loss_as_gaps(reader: Reader, cluster: Any) -> None:
     assert trace_gap[:5] == ("TRACE", "broker-b", 2, 3, "EXPIRED")
     assert trace_gap[5] > 1_700_000_000_013  # nothing is stored behind it: up to now
     assert len(reader.rows(trail.MESSAGE_META)) == 10
+
+
+class LateQuery:
+    """A streaming query whose Python worker comes too late for Spark."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.recentProgress: list[Any] = []
+        self._text = text
+
+    def awaitTermination(self) -> None:
+        if self._text:
+            raise StreamingQueryException(self._text)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("late_count", "text", "ends_with", "starts"),
+    [
+        (2, "Python worker failed to connect back.", None, 3),
+        (9, "Timed out while waiting for the Python worker to connect back after 10000 ms", "too busy", None),
+        (9, "division by zero", "division by zero", 1),
+    ],
+)
+def test_python_workers_that_start_late(
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    late_count: int,
+    text: str,
+    ends_with: str | None,
+    starts: int | None,
+) -> None:
+    """Spark's fixed limit on a worker's start is no failure of the cycle: it is tried again, a bounded number of times.
+
+    Any other failure ends the cycle at once.
+    """
+    began: list[str] = []
+
+    def start(name: str, *_: object) -> LateQuery:
+        began.append(name)
+        return LateQuery(name, text if began.count(name) <= late_count else "")
+
+    monkeypatch.setattr(reader.ingest, "_start", start)
+    if ends_with is None:
+        reader.run()
+    else:
+        with pytest.raises(JobFailed, match=ends_with):
+            reader.run()
+    assert began.count("trace") == (starts or WORKER_STARTS_MAX)

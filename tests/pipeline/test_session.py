@@ -1,9 +1,13 @@
 """The Spark session, as every other test of this room uses it."""
 
+from pathlib import Path
+
 import pytest
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from mqtrail.pipeline import spark_session
+from mqtrail.pipeline.session import SessionConfig, SparkNotStarted
 
 
 def test_settings(spark: SparkSession) -> None:
@@ -28,3 +32,22 @@ def test_a_jvm_that_hangs_up(spark: SparkSession, capsys: pytest.CaptureFixture[
     except type(error):
         server.handle_error(None, ("127.0.0.1", 1))
     assert ("odd" in capsys.readouterr().err) == isinstance(error, ValueError)
+
+
+def test_a_busy_machine_has_time(spark: SparkSession) -> None:
+    """A Python process that answers late is waited for longer than by Spark's defaults."""
+    assert spark.conf.get("spark.python.authenticate.socketTimeout") == "120s"
+    assert spark.conf.get("spark.network.timeout") == "600s"
+
+
+def test_a_jvm_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told in a line with what to do, not as a traceback of the launcher."""
+
+    def refuse(*_: object) -> SparkSession:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    with pytest.raises(SparkNotStarted, match="JAVA_GATEWAY_EXITED"), spark_session(SessionConfig(scratch=tmp_path)):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -36,24 +36,32 @@ from mqtrail.pipeline.source import RocketMQDataSource
 
 CHECKPOINTS = "_checkpoints"
 TRACE, MESSAGES = "trace", "messages"
+WORKER_STARTS_MAX = 4
+"""How often the streams are started while Spark's Python workers do not come up in time.
+
+Spark waits 10 s for a worker of a Python source to connect, a constant in PythonWorkerFactory.createSimpleWorker that
+no setting changes. On a busy machine its imports alone may take that long. Committed batches are not read again.
+"""
+_WORKER_LATE = re.compile("Python worker (failed )?to connect back")
 
 
 @dataclass(slots=True)
 class Counts:
     """Rows that the streams of one cycle committed, by table; and trace messages read."""
 
-    rows: dict[str, int] = field(default_factory=dict)
+    rows: dict[tuple[str, str, int], int] = field(default_factory=dict)  # by table, app and batch
     trace_messages: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    def add(self, relation: trail.Relation, count: int) -> None:
-        """Count rows of a table; the streams do so from their own threads."""
+    def add(self, relation: trail.Relation, app: str, batch: int, count: int) -> None:
+        """Count rows of a batch of a table, which may run again; the streams do so from their own threads."""
         with self._lock:
-            self.rows[relation.name] = self.rows.get(relation.name, 0) + count
+            self.rows[relation.name, app, batch] = count
 
     def of(self, relation: trail.Relation) -> int:
         """Rows of a table."""
-        return self.rows.get(relation.name, 0)
+        with self._lock:
+            return sum(count for (name, _, _), count in self.rows.items() if name == relation.name)
 
 
 class Ingest:
@@ -66,7 +74,9 @@ class Ingest:
         judged: JudgedHours,
         config: JobConfig,
         source: type[RocketMQDataSource] = RocketMQDataSource,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
+        self._say = say
         self._sources = {name: own_source(source, name) for name in (TRACE, MESSAGES)}
         for own in self._sources.values():
             spark.dataSource.register(own)
@@ -92,24 +102,45 @@ class Ingest:
     ) -> Counts:
         """Read both to where their queues end now. JobFailed: what was committed stays."""
         counts = Counts()
+        starts: list[Callable[[], StreamingQuery]] = []
+        if trace_topics:
+            trace = partial(self.take_trace, cluster=cluster, counts=counts)
+            starts.append(
+                partial(self._start, TRACE, trace_topics, decode.TRACE_SCHEMA, fail_on_data_loss, trace),
+            )
+        if message_topics:
+            stored = partial(self._take_messages, cluster=cluster, delay_levels_ms=delay_levels_ms, counts=counts)
+            starts.append(
+                partial(self._start, MESSAGES, message_topics, meta.META_SCHEMA, fail_on_data_loss, stored),
+            )
+        for attempt in range(1, WORKER_STARTS_MAX + 1):
+            try:
+                self._read_to_the_end(starts, counts)
+                break
+            except PySparkException as error:
+                if not _WORKER_LATE.search(str(error)):
+                    raise JobFailed(_cause(str(error))) from error
+                if attempt == WORKER_STARTS_MAX:
+                    raise JobFailed(
+                        f"found no Python worker of Spark that started within Spark's 10 s, in {attempt} attempts: the "
+                        "machine is too busy. Run it again when there is less to do, or with fewer cores "
+                        "(--master 'local[1,4]'): what was committed stays"
+                    ) from error
+                self._say(f"Python workers did not start in time: attempt {attempt} of {WORKER_STARTS_MAX}")
+        return counts
+
+    def _read_to_the_end(self, starts: Sequence[Callable[[], StreamingQuery]], counts: Counts) -> None:
         queries: list[StreamingQuery] = []
         try:
-            if trace_topics:
-                trace = partial(self.take_trace, cluster=cluster, counts=counts)
-                queries.append(self._start(TRACE, trace_topics, decode.TRACE_SCHEMA, fail_on_data_loss, trace))
-            if message_topics:
-                stored = partial(self._take_messages, cluster=cluster, delay_levels_ms=delay_levels_ms, counts=counts)
-                queries.append(self._start(MESSAGES, message_topics, meta.META_SCHEMA, fail_on_data_loss, stored))
+            for start in starts:
+                queries.append(start())  # one by one: those that run are stopped when the next does not start
             for query in queries:
                 query.awaitTermination()
-                if query.name == TRACE:
-                    counts.trace_messages = sum(progress.numInputRows for progress in query.recentProgress)
-        except StreamingQueryException as error:
-            raise JobFailed(_cause(str(error))) from error
         finally:
             for query in queries:
                 query.stop()
-        return counts
+                if query.name == TRACE:
+                    counts.trace_messages += sum(progress.numInputRows for progress in query.recentProgress)
 
     def _start(
         self,
@@ -164,7 +195,7 @@ class Ingest:
             files = parquet_files(kinds[decode.EVENTS]) + parquet_files(late)
             self._committer.commit(trail.TRACE_EVENTS, files, app, batch)
         files = parquet_files(kinds[decode.EVENTS]) + parquet_files(late)
-        counts.add(trail.TRACE_EVENTS, row_count(files))
+        counts.add(trail.TRACE_EVENTS, app, batch, row_count(files))
         self._silver(trail.TRACE_EVENTS, files, app, batch)
 
     def _take_messages(
@@ -182,7 +213,7 @@ class Ingest:
                 self._few(trail.GAPS, app, batch, meta.gaps(lost, now_ms()), counts)
             self._committer.commit(trail.MESSAGE_META, parquet_files(kept), app, batch)
         files = parquet_files(kept)
-        counts.add(trail.MESSAGE_META, row_count(files))
+        counts.add(trail.MESSAGE_META, app, batch, row_count(files))
         self._silver(trail.MESSAGE_META, files, app, batch)
 
     def _kept(self, folder: Path) -> DataFrame | None:
@@ -192,7 +223,7 @@ class Ingest:
     def _few(self, relation: trail.Relation, app: str, batch: int, rows: DataFrame, counts: Counts) -> None:
         """Write and commit the few rows of a side table."""
         files = self._committer.write_once(relation, app, batch, lambda folder: write_rows(rows.coalesce(1), folder))
-        counts.add(relation, row_count(files))
+        counts.add(relation, app, batch, row_count(files))
 
     def _silver(self, of: trail.Relation, files: list[Path], app: str, batch: int) -> None:
         """Append the attempts that a batch of evidence tells of.

@@ -59,7 +59,7 @@ class Job:
         self._spark = spark
         committer = Committer(self._lake)
         judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json")
-        self._ingest = Ingest(spark, committer, judged, self.config, self.source)
+        self._ingest = Ingest(spark, committer, judged, self.config, self.source, self._say)
         self._judge = Judge(spark, self._lake, committer, judged, self.config.settings, self.config.task_memory)
         return self
 

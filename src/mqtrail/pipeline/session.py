@@ -25,6 +25,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from mqtrail.pipeline.java import find_java, wrap_java
+from mqtrail.wire import MQError
 
 # One retry a task: a killed Python worker must not end the job, which plain local[n] would let it do.
 LOCAL_MASTER = "local[*,4]"
@@ -71,7 +72,14 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.cleaner.referenceTracking.cleanCheckpoints": "false",
     "spark.python.worker.reuse": "true",
+    # On a busy machine a Python process that has just started answers late: Spark's own limits are 15 and 120 seconds.
+    "spark.python.authenticate.socketTimeout": "120s",
+    "spark.network.timeout": "600s",
 }
+
+
+class SparkNotStarted(MQError):
+    """Spark's JVM ended before it could be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +101,8 @@ class SessionConfig:
 def spark_session(config: SessionConfig | None = None) -> Iterator[SparkSession]:
     """Start Spark, yield the session, stop it whatever happened.
 
-    Raises JavaNotFound before anything is started. A session that is already active in this process is an error: its
-    settings would win in silence.
+    Raises JavaNotFound before anything is started, SparkNotStarted when its JVM does not come up. A session that is
+    already active in this process is an error: its settings would win in silence.
     """
     config = config or SessionConfig()
     if SparkSession.getActiveSession() is not None:
@@ -133,7 +141,14 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
         builder = builder.config(key, value)
     variables = {"JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)), "PYSPARK_PYTHON": sys.executable}
     with _environment(variables):
-        return builder.getOrCreate()
+        try:
+            return builder.getOrCreate()
+        except (Py4JError, PySparkRuntimeError, OSError) as error:
+            raise SparkNotStarted(
+                f"Spark did not start ({str(error).strip().splitlines()[0]}), expected a JVM with "
+                f"{config.driver_memory} of heap: the lines above are its own. Free memory or lower the heap "
+                "(driver_memory), and look at --master and --spark-conf"
+            ) from error
 
 
 def _let_the_jvm_go(spark: SparkSession) -> None:
