@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mqtrail.cli import run
+from mqtrail.lake import Lake
 from tests.answers.conftest import Shop
 from tests.answers.lakes import BY_NAME, id_of
 
@@ -182,3 +185,55 @@ def test_a_missing_extra_is_named(mqtrail: Command, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("mqtrail.answers.Answers.trace", missing)
     said = mqtrail("trace", "x", "--lake", "l")
     assert (said.code, "mqtrail[lake]" in said.err) == (2, True)
+
+
+def _damaged(lake: Path, folder: Path) -> Path:
+    """A copy of a lake without one of its files of verdicts."""
+    copy = shutil.copytree(lake, folder / "damaged")
+    next((copy / "verdicts").glob("part-*/*.parquet")).unlink()
+    return copy
+
+
+def test_a_damaged_lake_is_not_found_nothing(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
+    """Every command that reads it prints what it can, says in one line what it cannot, and ends with 3."""
+    lake = ("--lake", str(_damaged(lake_path, tmp_path)))
+    for words, what in (("search", "send ok"), ("report", "SEND_OK"), ("export", id_of("send ok"))):
+        said = mqtrail(words, *lake)
+        assert said.code == 3
+        assert said.err.count("\n") == 1
+        assert "could not be read" in said.err
+        if words != "search":
+            assert what in said.out
+    assert mqtrail("trace", id_of("send ok"), *lake).code == 0
+    assert mqtrail("search", "--json", *lake).json["scope"]["is_damaged"]
+
+
+@pytest.mark.parametrize("words", [("once",), ("run",)])
+def test_a_pipeline_on_a_lake_it_cannot_use(
+    mqtrail: Command, lake_path: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """It ends before Spark starts, with 3 and a line: of a damaged lake, one that another has, a path that is none."""
+    lake = shutil.copytree(lake_path, tmp_path / "busy")
+    with Lake.open(lake).writing():
+        said = mqtrail("pipeline", *words, "--lake", str(lake), "--namesrv", DOWN)
+    assert (said.code, said.err.count("\n")) == (3, 1)
+    assert f"process {os.getpid()} on host" in said.err
+    shutil.rmtree(lake / "attempts" / "_delta_log")
+    (tmp_path / "file").touch()
+    for path, what in ((lake, "attempts: found no Delta log"), (tmp_path / "file", "found a file")):
+        said = mqtrail("pipeline", *words, "--lake", str(path), "--namesrv", DOWN)
+        assert (said.code, said.err.count("\n")) == (3, 1)
+        assert what in said.err
+
+
+def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
+    """It is no lake that holds nothing."""
+    lake = shutil.copytree(lake_path, tmp_path / "newer")
+    for table in lake.iterdir():
+        commit = table / "_delta_log" / f"{0:020}.json"
+        if commit.exists():
+            commit.write_text(commit.read_text().replace('"mqtrail.schema":"1"', '"mqtrail.schema":"2"'))
+    for words in (("trace", "x"), ("search",), ("report",), ("export",), ("pipeline", "once", "--namesrv", DOWN)):
+        said = mqtrail(*words, "--lake", str(lake))
+        assert said.code == 3
+        assert "Upgrade mqtrail" in said.err + said.out

@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
 from mqtrail import trail
 from mqtrail.answers.live import Row
 from mqtrail.answers.model import JudgedWith, Scope, Trajectory, trajectory_of
-from mqtrail.lake import Lake, LookUp, settings_at
+from mqtrail.lake import TABLES, Lake, LakeDamaged, LookUp, lake_errors, relation_of, settings_at
 from mqtrail.trail import UNKNOWN_HOUR
 
 HOUR_MS = 3_600_000
 GAPS_SHOWN_MAX = 5
+DAMAGE_SHOWN_MAX = 5
+T = TypeVar("T")
+_ANSWERING = (*(table.name for table in TABLES.values() if table.layer == "gold"), trail.GAPS.name)
+"""Tables without which an answer of a lake is not whole; the others are evidence that was judged already."""
 
 
 class LakeView:
-    """One snapshot of a lake. LakeError when there is none, or one of another version."""
+    """One snapshot of what can be read of a lake. LakeError when there is none, or one of another version."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.look = LookUp(Lake.open(path))
+        self.look = LookUp(Lake.open(path, is_whole=False))
+
+    def read(self, ask: Callable[[LakeView], T]) -> T:
+        """Ask, and ask again for what is left when a file that looked sound turns out to be none. LakeError."""
+        try:
+            with lake_errors(self.path):
+                return ask(self)
+        except LakeDamaged:
+            known = len(self.damage)
+            self.look.lake.probe()
+            if len(self.damage) == known:
+                raise
+            with lake_errors(self.path):
+                return ask(self)
+
+    @property
+    def damage(self) -> list[str]:
+        """What of the lake was found that cannot be read, a sentence each."""
+        return self.look.lake.damage
+
+    def is_searched_whole(self, *names: str) -> bool:
+        """Whether all that was asked of these tables could be read."""
+        return not any(self.look.lake[name].damage for name in names)
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -83,6 +109,10 @@ class LakeView:
             told.append(f"{len(gaps) - GAPS_SHOWN_MAX} further gaps")
         if self.rejects:
             told.append(f"{self.rejects} trace records did not decode (table trace_rejects)")
+        damage = self.damage
+        told += [f"damaged: {one}" for one in damage[:DAMAGE_SHOWN_MAX]]
+        if len(damage) > DAMAGE_SHOWN_MAX:
+            told.append(f"{len(damage) - DAMAGE_SHOWN_MAX} further damaged files")
         return told
 
     def scope(self, now_ms: int, extra: Sequence[str] = ()) -> Scope:
@@ -95,11 +125,10 @@ class LakeView:
             first_ms,
             end_ms,
             (*self.omissions(), *extra),
+            is_damaged=not self.is_searched_whole(*_ANSWERING),
         )
 
     def _relation(self, name: str) -> str:
-        from mqtrail.lake import relation_of
-
         return relation_of(self.look.lake[name])
 
 

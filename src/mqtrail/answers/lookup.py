@@ -26,7 +26,7 @@ from mqtrail.answers.model import (
     trajectory_of,
 )
 from mqtrail.client import InstanceConfig, SyncAdmin
-from mqtrail.lake import Lake, LakeError, connect, judge_messages
+from mqtrail.lake import Lake, LakeError, connect, judge_messages, lake_errors, relation_of
 from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
 KEY_IDS_MAX = 20  # messages of one key that are shown
@@ -57,14 +57,17 @@ class Answers:
 
     def search(self, wanted: SearchFor, now_ms: int) -> SearchAnswer:
         """Messages of the lake that were asked for. LakeError."""
-        return searching.search(self._view(), wanted, now_ms)
+        return self._view().read(lambda view: searching.search(view, wanted, now_ms))
 
     def report(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, worst: int = 3) -> Report:
         """The lake's whole picture of what was published in [first_ms, end_ms). LakeError."""
-        return searching.report(self._view(), now_ms, first_ms, end_ms, worst)
+        return self._view().read(lambda view: searching.report(view, now_ms, first_ms, end_ms, worst))
 
     def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
-        """One JSON object a message of the lake (docs/reference/cli.md). LakeError."""
+        """One JSON object a message of the lake (docs/reference/cli.md). LakeError.
+
+        LakeDamaged after the last line: files could not be read, the lines are of the others.
+        """
         del now_ms  # a lake's verdicts are as of its own last judgement, which each line says
         return searching.export(self._view(), first_ms, end_ms)
 
@@ -83,9 +86,10 @@ class Answers:
         if self._lake_path is not None:
             try:
                 view = self._view()
-                found, scope = _from_lake(view, asked, now_ms)
+                found, scope = view.read(lambda read: _from_lake(read, asked, now_ms))
                 judged_with = view.judged_with(Counter(one.as_of_ms for one in found))
-            except (LakeError, duckdb.Error, OSError) as error:
+                is_whole = view.is_searched_whole(trail.TRAJECTORIES.name, trail.KEY_INDEX.name)
+            except LakeError as error:
                 is_whole = False
                 scope = replace(scope, omissions=(f"lake: {error}",))
         if self._namesrv:
@@ -93,7 +97,11 @@ class Answers:
             is_whole = is_whole and live is not None and live.is_reachable
             scope = _with_cluster(scope, live, problem, now_ms)
             if live is not None and (live.is_traced or live.knows_message):
-                found = self._judge(view, found, live, now_ms)
+                try:
+                    found = self._judge(view, found, live, now_ms)
+                except LakeError as error:
+                    scope = replace(scope, omissions=(*scope.omissions, f"judged without the lake: {error}"))
+                    found = self._judge(None, found, live, now_ms)
                 judged_with = (JudgedWith(len(found), self._settings.changed()),)
         elif view is not None:
             told = "the cluster itself was not asked for what came after the lake: name it with --namesrv"
@@ -120,22 +128,22 @@ class Answers:
         evidence = dict(live.rows)
         _fill_kinds(duck, evidence.get(trail.MESSAGE_META.name, []))
         ids = sorted({one.msg_id for one in known} | live.ids)
-        judge_messages(None if view is None else view.look.lake, ids, now_ms, evidence, duck, self._settings)
-        return read_trajectories(duck, "true", tail="ORDER BY t.send_start_ms, t.msg_id")
+
+        def judged(lake: Lake | None) -> list[Trajectory]:
+            judge_messages(lake, ids, now_ms, evidence, duck, self._settings)
+            return read_trajectories(duck, "true", tail="ORDER BY t.send_start_ms, t.msg_id")
+
+        return judged(None) if view is None else view.read(lambda read: judged(read.look.lake))
 
 
 def _only_cluster(path: Path) -> str:
     """The name of the one cluster that a lake holds; '' of none or several, or where there is no lake."""
     try:
-        table = Lake.open(path)["queue_ranges"]
+        with lake_errors(path):
+            table = Lake.open(path, is_whole=False)["queue_ranges"]
+            rows = fetch(connect(), f"SELECT DISTINCT cluster FROM ({relation_of(table, table.files()[-1:])})")
     except LakeError:
         return ""
-    files = table.files()
-    if not files:
-        return ""
-    from mqtrail.lake import relation_of
-
-    rows = fetch(connect(), f"SELECT DISTINCT cluster FROM ({relation_of(table, files[-1:])})")
     return str(rows[0]["cluster"]) if len(rows) == 1 else ""
 
 

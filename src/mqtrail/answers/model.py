@@ -27,6 +27,7 @@ class Scope:
 
     sources: what was read ("lake …", "broker …"). first_ms, end_ms: [first, end) of publish times in the lake, None
     when the lake is empty or was not read. omissions: what was not searched or is known to be missing, a sentence each.
+    is_damaged: files of the lake could not be read, as omissions say, and the answer is of the others.
     """
 
     as_of_ms: int
@@ -34,6 +35,7 @@ class Scope:
     first_ms: int | None = None
     end_ms: int | None = None
     omissions: tuple[str, ...] = ()
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from mqtrail.answers.model import (
     codes_of,
     reasons_of,
 )
+from mqtrail.lake import LakeDamaged, lake_errors
 
 PUBLISHED_MS = "coalesce(t.send_start_ms, t.stored_ms, t.visible_ms, t.last_event_ms)"
 """When a message was published: sent, else first stored, else whatever is known first."""
@@ -75,20 +76,9 @@ def _condition(wanted: SearchFor) -> tuple[str, list[Any]]:
 
 
 def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator[dict[str, Any]]:
-    """Yield one JSON object a message, by time of publication."""
-    view.define_views()
-    where, values = between(first_ms, end_ms)
-    groups = "list({'g': v.group_name, 'codes': v.codes, 'reasons': v.reasons} ORDER BY v.group_name)"
-    cursor = view.connection.execute(
-        f"""SELECT t.msg_id, t.topic, t.keys, t.send_codes, t.message_codes, t.knowledge, t.reasons, t.as_of_ms,
-          g.groups
-        FROM trajectories AS t LEFT JOIN
-          (SELECT v.cluster, v.msg_id, {groups} AS groups FROM verdicts AS v GROUP BY v.cluster, v.msg_id) AS g
-          ON g.cluster = t.cluster AND g.msg_id = t.msg_id
-        WHERE {where} ORDER BY {PUBLISHED_MS}, t.msg_id""",
-        values,
-    )
-    while rows := cursor.fetchmany(EXPORT_ROWS):
+    """Yield one JSON object a message, by time of publication. LakeDamaged after the last: some could not be read."""
+    cursor, rows = view.read(lambda read: _export_rows(read, first_ms, end_ms))
+    while rows:
         for msg_id, topic, keys, send, message, knowledge, reasons, as_of_ms, verdicts in rows:
             verdicts = verdicts or []
             why = {*reasons_of(reasons), *(one for verdict in verdicts for one in reasons_of(verdict["reasons"]))}
@@ -103,6 +93,32 @@ def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator
                 "reasons": sorted(why),
                 "as_of": as_of_ms,
             }
+        with lake_errors(view.path):
+            rows = cursor.fetchmany(EXPORT_ROWS)
+    if view.damage:
+        raise LakeDamaged(
+            f"{len(view.damage)} files or tables could not be read, the messages that were printed are of the others; "
+            f"the first: {view.damage[0]}"
+        )
+
+
+def _export_rows(
+    view: LakeView, first_ms: int | None, end_ms: int | None
+) -> tuple[duckdb.DuckDBPyConnection, list[Any]]:
+    """The cursor of an export and its first rows. All files have been read by then, as they come sorted."""
+    view.define_views()
+    where, values = between(first_ms, end_ms)
+    groups = "list({'g': v.group_name, 'codes': v.codes, 'reasons': v.reasons} ORDER BY v.group_name)"
+    cursor = view.connection.execute(
+        f"""SELECT t.msg_id, t.topic, t.keys, t.send_codes, t.message_codes, t.knowledge, t.reasons, t.as_of_ms,
+          g.groups
+        FROM trajectories AS t LEFT JOIN
+          (SELECT v.cluster, v.msg_id, {groups} AS groups FROM verdicts AS v GROUP BY v.cluster, v.msg_id) AS g
+          ON g.cluster = t.cluster AND g.msg_id = t.msg_id
+        WHERE {where} ORDER BY {PUBLISHED_MS}, t.msg_id""",
+        values,
+    )
+    return cursor, cursor.fetchmany(EXPORT_ROWS)
 
 
 def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None, worst_count: int) -> Report:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mqtrail.cli.exits import lake_in_use
 from mqtrail.cli.options import Json
 
 
@@ -25,4 +26,5 @@ def demo(
     from mqtrail.demo.run import ORDERS_DEFAULT, DemoOptions, Draw, run
 
     options = DemoOptions(folder=folder, orders=orders or ORDERS_DEFAULT, keep=keep, as_json=json)
-    return run(options, Draw(report=draw.report, trace=draw.trace_answer))
+    with lake_in_use():
+        return run(options, Draw(report=draw.report, trace=draw.trace_answer))

@@ -6,6 +6,8 @@ expected, what to do. Anything else is a bug and shows its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from mqtrail.wire import MQError
@@ -17,7 +19,9 @@ class Exit(IntEnum):
     OK = 0  # done; look-ups: found
     FAILED = 1  # could not be done; look-ups: not found in what was searched
     USAGE = 2  # a wrong option, a wrong setting
-    CANNOT_LOOK = 3  # a source that may hold the answer could not be asked
+    CANNOT_LOOK = (
+        3  # a source that may hold the answer could not be asked, or not all of it; a lake that cannot be used
+    )
     NOT_TRACED = 4  # the message is stored, no trace of it is to be had
     INTERRUPTED = 130  # SIGINT, as shells count it
 
@@ -28,6 +32,17 @@ class UsageError(MQError):
 
 class CannotLook(MQError):
     """A question that could not be asked."""
+
+
+@contextmanager
+def lake_in_use() -> Iterator[None]:
+    """A lake that cannot be used is neither "found nothing" nor "could not be done", whatever command meets it."""
+    from mqtrail.lake import LakeError
+
+    try:
+        yield
+    except LakeError as error:
+        raise CannotLook(str(error)) from error
 
 
 EXTRA_OF_MODULE = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mqtrail.cli.config import Layer, assignments, load
-from mqtrail.cli.exits import Exit, UsageError
+from mqtrail.cli.exits import Exit, UsageError, lake_in_use
 from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
 from mqtrail.cli.output import progress, show_json, warn
 
@@ -81,7 +81,7 @@ def once(
     )
     from mqtrail.pipeline import Job
 
-    with _saying(json) as say, Job(job_config, say) as job:
+    with lake_in_use(), _saying(json) as say, Job(job_config, say) as job:
         report = job.once()
     _show(report, json)
     return Exit.OK
@@ -123,7 +123,7 @@ def run(
     from mqtrail.pipeline import Job
 
     stop = Event()
-    with _saying(json) as say, Job(job_config, say) as job:
+    with lake_in_use(), _saying(json) as say, Job(job_config, say) as job:
         for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has put its own handler there
             signal.signal(number, lambda *_: stop.set())
         job.run(interval_ms, stop)

@@ -13,11 +13,11 @@ import typer
 from mqtrail.cli.config import Config, load
 from mqtrail.cli.exits import CannotLook, Exit, UsageError
 from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
-from mqtrail.cli.output import progress, show, show_json
+from mqtrail.cli.output import progress, show, show_json, warn
 from mqtrail.wire import MQError
 
 if TYPE_CHECKING:
-    from mqtrail.answers import Answers
+    from mqtrail.answers import Answers, Scope
 
 TraceTopic = Annotated[str, typer.Option("--trace-topic", help="Topic that clients trace to.")]
 TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
@@ -34,7 +34,7 @@ def _looking(what: str, json: bool) -> Iterator[None]:
     except MQError as error:
         raise CannotLook(str(error)) from error
     except OSError as error:
-        raise CannotLook(f"the lake cannot be read: {error}") from error
+        raise CannotLook(f"what was asked could not be read: {error}") from error
 
 
 def now_ms() -> int:
@@ -135,7 +135,15 @@ def search(
         from mqtrail.cli.draw import search_answer
 
         show(search_answer(answer))
-    return Exit.OK if answer.trajectories else Exit.FAILED
+    return _exit_of(answer.scope, Exit.OK if answer.trajectories else Exit.FAILED)
+
+
+def _exit_of(scope: Scope, exit_code: Exit) -> Exit:
+    """The exit code of an answer: an answer of a part of the lake is not all of it, found or not."""
+    if not scope.is_damaged:
+        return exit_code
+    warn("parts of the lake could not be read: the answer is of the others, and names them below it")
+    return Exit.CANNOT_LOOK
 
 
 def _code(text: str) -> str:
@@ -173,7 +181,7 @@ def report(
         from mqtrail.cli.draw import report as drawn
 
         show(drawn(found))
-    return Exit.OK
+    return _exit_of(found.scope, Exit.OK)
 
 
 def export(

@@ -5,7 +5,17 @@ DuckDB, over the committed files and over rows that came after them.
 """
 
 from mqtrail.lake.duck import DuckEngine, arrow_rows, connect, judge_rows
-from mqtrail.lake.errors import FileRefused, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
+from mqtrail.lake.edge import lake_errors
+from mqtrail.lake.errors import (
+    FileRefused,
+    LakeBusy,
+    LakeDamaged,
+    LakeError,
+    LakeMissing,
+    LakeUnreadable,
+    LakeUnsupported,
+    SchemaVersionError,
+)
 from mqtrail.lake.fresh import judge_messages
 from mqtrail.lake.judged import note_settings, settings_at
 from mqtrail.lake.lookup import Answer, LookUp, relation_of
@@ -21,9 +31,12 @@ __all__ = [
     "DuckEngine",
     "FileRefused",
     "Lake",
+    "LakeBusy",
+    "LakeDamaged",
     "LakeError",
     "LakeMissing",
     "LakeTable",
+    "LakeUnreadable",
     "LakeUnsupported",
     "LookUp",
     "SchemaVersionError",
@@ -38,6 +51,7 @@ __all__ = [
     "expire",
     "judge_messages",
     "judge_rows",
+    "lake_errors",
     "note_settings",
     "parquet_of",
     "relation_of",

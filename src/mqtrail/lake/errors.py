@@ -17,6 +17,18 @@ class LakeUnsupported(LakeError):
     """The path is none this version can keep a lake on."""
 
 
+class LakeUnreadable(LakeError):
+    """The operating system does not let the lake be read, or written."""
+
+
+class LakeDamaged(LakeError):
+    """Files of the lake are missing, cut, or hold something else."""
+
+
+class LakeBusy(LakeError):
+    """Another process writes to the lake."""
+
+
 class SchemaVersionError(LakeError):
     """A table was written by another version of mqtrail."""
 

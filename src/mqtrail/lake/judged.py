@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from mqtrail.lake.edge import RESTORE
+from mqtrail.lake.errors import LakeDamaged
 from mqtrail.lake.tables import Lake, LakeTable
 from mqtrail.trail import VERDICTS, Settings
 
@@ -43,4 +45,7 @@ def settings_at(lake: Lake, instants: Iterable[int]) -> dict[int, Mapping[str, i
 
 def _read(table: LakeTable) -> Notes:
     text = table.noted(KEY)
-    return [] if text is None else [(int(first_ms), dict(values)) for first_ms, values in json.loads(text)]
+    try:
+        return [] if text is None else [(int(first_ms), dict(values)) for first_ms, values in json.loads(text)]
+    except (ValueError, TypeError) as error:
+        raise LakeDamaged(f"{table.path}: found no list of settings under {KEY} ({error}): {RESTORE}") from error

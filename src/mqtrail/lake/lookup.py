@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 
 from mqtrail.lake.duck import connect
+from mqtrail.lake.edge import lake_errors
 from mqtrail.lake.maintenance import parquet_of
 from mqtrail.lake.schemas import ddl
 from mqtrail.lake.tables import DataFile, Lake, LakeTable
@@ -59,7 +60,8 @@ class LookUp:
     def define_views(self) -> None:
         """Make every table a view of its committed files in `connection`; an empty table is an empty view."""
         for table in self.lake:
-            self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {table.table.name} AS {relation_of(table)}")
+            with lake_errors(table.path):
+                self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {table.table.name} AS {relation_of(table)}")
 
     def _by_id(self, name: str, msg_id: str) -> Answer:
         table = self.lake[name]
@@ -70,18 +72,20 @@ class LookUp:
 
     def _select(self, table: LakeTable, files: Sequence[DataFile], where: str, values: list[Any]) -> Answer:
         rows: list[dict[str, Any]] = []
+        files = table.readable(files)
         if files:
             query = f"SELECT * FROM {parquet_of(table.paths(files))} WHERE {where}"
-            cursor = self.connection.execute(query, values)
-            names = [column[0] for column in cursor.description or ()]
-            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            with lake_errors(table.path):
+                cursor = self.connection.execute(query, values)
+                names = [column[0] for column in cursor.description or ()]
+                rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         opened = tuple(f"{table.table.name}/{f.path}" for f in files)
         return Answer(rows, opened, len(table.files()))
 
 
 def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None) -> str:
     """SQL: the rows of `files` (all committed ones if not given); typed and empty without any."""
-    chosen = table.files() if files is None else list(files)
+    chosen = table.readable(table.files() if files is None else files)
     if chosen:
         return f"SELECT {', '.join(table.table.relation.names)} FROM {parquet_of(table.paths(chosen))}"
     columns = ", ".join(

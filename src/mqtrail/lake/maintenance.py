@@ -32,12 +32,13 @@ def compact(
     """Compact what is due in every table; return how many files were written. Later hours stay as they are."""
     duck = connection or connect()
     written = 0
-    for table in lake:
-        table.refresh()
-        groups = _hours_due(table, closed_before_hour) if table.table.partition_by else _joins_due(table)
-        for files in groups:
-            rewrite(table, files, duck, now_ms)
-            written += 1
+    with lake.writing():
+        for table in lake:
+            table.refresh()
+            groups = _hours_due(table, closed_before_hour) if table.table.partition_by else _joins_due(table)
+            for files in groups:
+                rewrite(table, table.readable(files), duck, now_ms)
+                written += 1
     return written
 
 
@@ -125,18 +126,20 @@ def expire(lake: Lake, before_ms: int, *, now_ms: int) -> int:
 
     Rows of ids that tell no time (publish_hour -1) stay.
     """
-    dropped = 0
-    for table in lake:
-        table.refresh()
-        column = table.table.time_column
-        if table.table.partition_by:
-            old = [f for f in table.files() if f.hour is not None and 0 <= f.hour < before_ms // HOUR_MS]
-        else:
-            old = [f for f in table.files() if column in f.maximum and f.maximum[column] < before_ms]
-        if old:
-            table.swap([], old, now_ms=now_ms)
-            dropped += len(old)
-    return dropped
+    with lake.writing():
+        return sum(_expire(table, before_ms, now_ms) for table in lake)
+
+
+def _expire(table: LakeTable, before_ms: int, now_ms: int) -> int:
+    table.refresh()
+    column = table.table.time_column
+    if table.table.partition_by:
+        old = [f for f in table.files() if f.hour is not None and 0 <= f.hour < before_ms // HOUR_MS]
+    else:
+        old = [f for f in table.files() if column in f.maximum and f.maximum[column] < before_ms]
+    if old:
+        table.swap([], old, now_ms=now_ms)
+    return len(old)
 
 
 def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:
@@ -144,21 +147,21 @@ def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:
 
     The grace covers readers on an older snapshot and a writer that has not committed yet.
     """
+    with lake.writing():
+        return sum(_sweep(table, now_ms - grace_ms) for table in lake)
+
+
+def _sweep(table: LakeTable, before_ms: int) -> int:
     deleted = 0
-    for table in lake:
-        table.refresh()
-        kept = {str(table.path / f.path) for f in table.files()}
-        for path in table.path.rglob("*"):
-            if "_delta_log" in path.parts or not path.is_file() or str(path) in kept:
-                continue
-            if path.stat().st_mtime * 1000 < now_ms - grace_ms:
-                path.unlink()
-                deleted += 1
-        for folder in sorted((p for p in table.path.rglob("*") if p.is_dir()), reverse=True):
-            if (
-                "_delta_log" not in folder.parts
-                and not any(folder.iterdir())
-                and folder.stat().st_mtime * 1000 < now_ms - grace_ms
-            ):
-                folder.rmdir()
+    table.refresh()
+    kept = {str(table.path / f.path) for f in table.files()}
+    for path in table.path.rglob("*"):
+        if "_delta_log" in path.parts or not path.is_file() or str(path) in kept:
+            continue
+        if path.stat().st_mtime * 1000 < before_ms:
+            path.unlink()
+            deleted += 1
+    for folder in sorted((p for p in table.path.rglob("*") if p.is_dir()), reverse=True):
+        if "_delta_log" not in folder.parts and not any(folder.iterdir()) and folder.stat().st_mtime * 1000 < before_ms:
+            folder.rmdir()
     return deleted

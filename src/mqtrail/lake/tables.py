@@ -9,14 +9,19 @@
 The commit point is one file of the Delta log, put in place atomically. A crash before it leaves files nobody reads
 (`maintenance.sweep` removes them); a crash after it leaves a batch that its app transaction marks as done, so that the
 replay is skipped. `app` must name the checkpoint, not only the table: a new checkpoint counts batches from 0 again.
-One writer at a time; any number of readers, each on the snapshot it opened.
+One writer at a time (`lock`); any number of readers, each on the snapshot it opened.
+
+A writer opens a lake whole or not at all. A reader may ask for what can be read of a damaged one (`is_whole=False`):
+what cannot is left out and stands in `Lake.damage`, which every answer has to repeat.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +31,9 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
-from mqtrail.lake.errors import FileRefused, LakeMissing, LakeUnsupported, SchemaVersionError
+from mqtrail.lake.edge import RESTORE, first_line, lake_errors
+from mqtrail.lake.errors import FileRefused, LakeDamaged, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
+from mqtrail.lake.lock import WriteLock
 from mqtrail.lake.schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema
 
 VERSION_KEY = "mqtrail.schema"
@@ -55,29 +62,93 @@ class DataFile:
 class LakeTable:
     """One table: its committed files, and commits."""
 
-    def __init__(self, table: Table, path: Path) -> None:
+    def __init__(self, table: Table, path: Path, lock: WriteLock, *, is_whole: bool = True) -> None:
+        """is_whole: files that cannot be read are an error; else they are left out and told of in `damage`."""
         self.table = table
         self.path = path
-        self._delta = DeltaTable(str(path))
+        self.damage: dict[str, str] = {}
+        """What cannot be read, each with what was found: committed files by path, the whole table as ''."""
+        self._lock = lock
+        self._is_whole = is_whole
         self._files: list[DataFile] | None = None
+        try:
+            _check_log(path)
+            with lake_errors(path):
+                self._delta = DeltaTable(str(path))
+        except LakeError as error:
+            if is_whole:
+                raise
+            self.damage[""] = str(error)
+            self._files = []
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing of the table can be read."""
+        return "" in self.damage
 
     @property
     def version(self) -> int:
         """The Delta version this object has read."""
         return self._delta.version()
 
+    def check_version(self) -> None:
+        """SchemaVersionError when another version of mqtrail wrote the table."""
+        _check_version(self.path, self.noted(VERSION_KEY) or "none")
+
     def refresh(self) -> None:
         """Read what was committed since."""
-        before = self._delta.version()
-        self._delta.update_incremental()
-        if self._delta.version() != before:
-            self._files = None
+        if self.is_lost:
+            return
+        with lake_errors(self.path):
+            before = self._delta.version()
+            self._delta.update_incremental()
+            if self._delta.version() != before:
+                self._files = None
+
+    def readable(self, files: Iterable[DataFile]) -> list[DataFile]:
+        """Those of committed files that are there in their size. LakeDamaged, or a note in `damage`, of the others."""
+        found = []
+        for file in files:
+            if file.path not in self.damage:
+                if (why := self._why_unreadable(file)) is None:
+                    found.append(file)
+                    continue
+                self._note_damage(file, why)
+        return found
+
+    def probe(self) -> None:
+        """Read every committed file whole, to find those that only look sound. As `readable` of what it finds."""
+        for file in self.readable(self.files()):
+            try:
+                with pq.ParquetFile(self.path / file.path) as parquet:
+                    for _ in parquet.iter_batches():
+                        pass
+            except (OSError, pa.ArrowException) as error:
+                self._note_damage(file, f"found what is no whole Parquet file ({first_line(error)})")
+
+    def _why_unreadable(self, file: DataFile) -> str | None:
+        try:
+            with (self.path / file.path).open("rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+        except FileNotFoundError:
+            return f"found no such file, expected {file.size} bytes"
+        except OSError as error:
+            return f"found {error.strerror}, expected a file that this user may read"
+        return None if size == file.size else f"found {size} bytes, expected {file.size}"
+
+    def _note_damage(self, file: DataFile, why: str) -> None:
+        told = f"{self.path / file.path}: {why}: {RESTORE}"
+        if self._is_whole:
+            raise LakeDamaged(told)
+        self.damage[file.path] = told
 
     def files(self, hours: Iterable[int] | None = None) -> list[DataFile]:
         """The committed files; of partitioned tables those of `hours` alone, if given."""
         if self._files is None:
-            actions = pa.RecordBatchReader.from_stream(self._delta.get_add_actions(flatten=True)).read_all().to_pylist()
-            self._files = [self._data_file(action) for action in actions]
+            with lake_errors(self.path):
+                added = self._delta.get_add_actions(flatten=True)
+                actions = pa.RecordBatchReader.from_stream(added).read_all().to_pylist()
+                self._files = [self._data_file(action) for action in actions]
         if hours is None:
             return list(self._files)
         wanted = set(hours)
@@ -124,13 +195,17 @@ class LakeTable:
 
     def noted(self, key: str) -> str | None:
         """Return what `note` left under key; None: nothing."""
-        return self._delta.metadata().configuration.get(key)
+        if self.is_lost:
+            return None
+        with lake_errors(self.path):
+            return self._delta.metadata().configuration.get(key)
 
     def note(self, key: str, text: str) -> None:
         """Keep a text with the table, in a commit of its own, in place of what was there."""
-        self.refresh()
-        self._delta.alter.set_table_properties({key: text}, raise_if_not_exists=False)
-        self.refresh()
+        with self._lock.held(), lake_errors(self.path):
+            self.refresh()
+            self._delta.alter.set_table_properties({key: text}, raise_if_not_exists=False)
+            self.refresh()
 
     def swap(
         self,
@@ -142,18 +217,19 @@ class LakeTable:
         now_ms: int | None = None,
     ) -> None:
         """Commit `added` in place of `removed`, in one step. data_change=False: the same rows in other files."""
-        at_ms = int(time.time() * 1000) if now_ms is None else now_ms
-        actions: list[AddAction | RemoveAction] = [self._add_action(Path(f), at_ms, data_change) for f in added]
-        actions += [RemoveAction(f.path, data_change, at_ms, f.size, self._partition(f.hour)) for f in removed]
-        self._delta.create_write_transaction(
-            actions,
-            "append",
-            self._delta.schema(),
-            partition_by=[self.table.partition_by] if self.table.partition_by else None,
-            commit_properties=CommitProperties(app_transactions=[app_transaction] if app_transaction else None),
-        )
-        self._delta.update_incremental()
-        self._files = None
+        with self._lock.held(), lake_errors(self.path):
+            at_ms = int(time.time() * 1000) if now_ms is None else now_ms
+            actions: list[AddAction | RemoveAction] = [self._add_action(Path(f), at_ms, data_change) for f in added]
+            actions += [RemoveAction(f.path, data_change, at_ms, f.size, self._partition(f.hour)) for f in removed]
+            self._delta.create_write_transaction(
+                actions,
+                "append",
+                self._delta.schema(),
+                partition_by=[self.table.partition_by] if self.table.partition_by else None,
+                commit_properties=CommitProperties(app_transactions=[app_transaction] if app_transaction else None),
+            )
+            self._delta.update_incremental()
+            self._files = None
 
     def _partition(self, hour: int | None) -> dict[str, str | None]:
         return {self.table.partition_by: str(hour)} if self.table.partition_by else {}
@@ -184,45 +260,78 @@ class LakeTable:
 class Lake:
     """All tables below one folder, by name."""
 
-    def __init__(self, path: Path, tables: dict[str, LakeTable]) -> None:
+    def __init__(self, path: Path, tables: dict[str, LakeTable], lock: WriteLock) -> None:
         self.path = path
         self._tables = tables
+        self._lock = lock
 
     @classmethod
-    def open(cls, path: str | Path) -> Lake:
-        """Open the lake at `path`. LakeMissing, SchemaVersionError, LakeUnsupported."""
+    def open(cls, path: str | Path, *, is_whole: bool = True) -> Lake:
+        """Open the lake at `path`. LakeMissing, SchemaVersionError, LakeUnsupported, LakeUnreadable.
+
+        is_whole: LakeDamaged where a table cannot be read; else its rows are left out, and told of in `damage`.
+        """
+        return cls._open(path, WriteLock(local_folder(path)), is_whole=is_whole)
+
+    @classmethod
+    def _open(cls, path: str | Path, lock: WriteLock, *, is_whole: bool) -> Lake:
         folder = local_folder(path)
-        missing = [name for name in TABLES if not (folder / name / "_delta_log").is_dir()]
-        if missing:
+        with lake_errors(folder):
+            missing = [name for name in TABLES if not _has_log(folder / name)]
+        if len(missing) == len(TABLES) or (missing and not _is_begun(folder)):
             raise LakeMissing(
                 f"no lake at {folder}: found no table {missing[0]!r}, expected {len(TABLES)} of them. "
                 "Run `mqtrail pipeline once --namesrv HOST:PORT --lake DIR` first, or name its folder."
             )
-        tables = {}
-        for name, table in TABLES.items():
-            _check_version(folder / name)
-            tables[name] = LakeTable(table, folder / name)
-        return cls(folder, tables)
+        tables = {name: LakeTable(table, folder / name, lock, is_whole=is_whole) for name, table in TABLES.items()}
+        for table in tables.values():
+            if not table.is_lost:
+                table.check_version()
+        lake = cls(folder, tables, lock)
+        if all(table.is_lost for table in lake):
+            raise LakeDamaged(lake.damage[0])
+        return lake
 
     @classmethod
     def create(cls, path: str | Path) -> Lake:
-        """Open the lake at `path`, creating the tables it lacks. SchemaVersionError, LakeUnsupported."""
+        """Open the lake at `path`, creating the tables it lacks.
+
+        As `open`, and LakeBusy. A lake that has commits and lacks a table is damaged: an empty one in its place would
+        hide that.
+        """
         folder = local_folder(path)
-        for name, table in TABLES.items():
-            if (folder / name / "_delta_log").is_dir():
-                _check_version(folder / name)
-                continue
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(
-                str(folder / name),
-                arrow_schema(table.relation),
-                name=name,
-                description=table.relation.doc,
-                partition_by=[table.partition_by] if table.partition_by else None,
-                configuration={VERSION_KEY: str(SCHEMA_VERSION)},
-                raise_if_key_not_exists=False,
-            )
-        return cls.open(folder)
+        lock = WriteLock(folder)
+        with lake_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            missing = [name for name in TABLES if not _has_log(folder / name)]
+            if missing and not _is_begun(folder):
+                with lock.held():
+                    for name in missing:
+                        if not _has_log(folder / name):
+                            _create_table(TABLES[name], folder / name)
+        return cls._open(folder, lock, is_whole=True)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keep every other writer away while the block runs. LakeBusy."""
+        with lake_errors(self.path), self._lock.held():
+            yield
+
+    @property
+    def damage(self) -> list[str]:
+        """What was found that cannot be read, a sentence each: known of tables from the start, of files once asked."""
+        return [told for table in self for told in table.damage.values()]
+
+    def check(self) -> None:
+        """LakeDamaged, or notes in `damage`, where a committed file is missing or has another size."""
+        for table in self:
+            table.refresh()
+            table.readable(table.files())
+
+    def probe(self) -> None:
+        """Read everything that is committed, to find what is damaged. LakeDamaged, or notes in `damage`."""
+        for table in self:
+            table.probe()
 
     def __getitem__(self, name: str) -> LakeTable:
         return self._tables[name]
@@ -290,8 +399,46 @@ def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
     return found == expected or (pa.types.is_string(expected) and pa.types.is_large_string(found))
 
 
-def _check_version(folder: Path) -> None:
-    found = DeltaTable(str(folder)).metadata().configuration.get(VERSION_KEY, "none")
+def _has_log(folder: Path) -> bool:
+    """Whether a table was ever made here. A crash while it was made leaves a log without a commit."""
+    log = folder / "_delta_log"
+    return log.is_dir() and any(file.suffix == ".json" for file in log.iterdir())
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether anything but empty tables was ever committed here."""
+    return any(
+        file.name.removesuffix(".json").isdigit() and int(file.name.removesuffix(".json")) > 0
+        for name in TABLES
+        if (folder / name / "_delta_log").is_dir()
+        for file in (folder / name / "_delta_log").iterdir()
+    )
+
+
+def _check_log(folder: Path) -> None:
+    """LakeDamaged where the table has no log, or a commit of no bytes, which delta-rs would take for one of nothing."""
+    with lake_errors(folder):
+        if not _has_log(folder):
+            raise LakeDamaged(f"{folder}: found no Delta log, expected one, as the lake has commits: {RESTORE}")
+        for file in (folder / "_delta_log").glob("*.json"):
+            if file.stat().st_size == 0:
+                raise LakeDamaged(f"{file}: found 0 bytes, expected a commit of the table: {RESTORE}")
+
+
+def _create_table(table: Table, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    DeltaTable.create(
+        str(folder),
+        arrow_schema(table.relation),
+        name=table.name,
+        description=table.relation.doc,
+        partition_by=[table.partition_by] if table.partition_by else None,
+        configuration={VERSION_KEY: str(SCHEMA_VERSION)},
+        raise_if_key_not_exists=False,
+    )
+
+
+def _check_version(folder: Path, found: str) -> None:
     if found != str(SCHEMA_VERSION):
         newer = found.isdigit() and int(found) > SCHEMA_VERSION
         raise SchemaVersionError(

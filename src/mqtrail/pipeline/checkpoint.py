@@ -7,11 +7,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import uuid
 from pathlib import Path
 
 from mqtrail.pipeline.config import JobFailed
 from mqtrail.pipeline.offsets import QueueOffsets, offsets_from_json
+
+_ID = re.compile(r"[\w.-]+")
 
 
 class Checkpoint:
@@ -29,9 +33,18 @@ class Checkpoint:
         """The name of this checkpoint in app transactions and in paths. A new checkpoint counts its batches from 0
         again, so that without a new name all it does would be taken for done."""
         file = self._folder / "id"
-        if not file.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(f"{self._folder.name}-{uuid.uuid4().hex[:12]}")
+        text = file.read_text(errors="replace") if file.exists() else ""
+        if _ID.fullmatch(text):
+            return text
+        if _batches(self.spark / "commits"):
+            raise JobFailed(
+                f"{file}: found {text[:80]!r}, expected the name of this checkpoint: restore it from a copy, or remove "
+                f"{self._folder} to read anew what the cluster still has"
+            )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        written = file.with_suffix(".tmp")
+        written.write_text(f"{self._folder.name}-{uuid.uuid4().hex[:12]}")
+        os.replace(written, file)
         return file.read_text()
 
     def offsets(self) -> QueueOffsets:

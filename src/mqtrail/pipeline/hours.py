@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Lock
 
@@ -15,12 +15,19 @@ from threading import Lock
 class JudgedHours:
     """pending: hours with attempts that no judgement has seen. open: hours where a later judgement may differ."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, every: Callable[[], Iterable[int]] = tuple) -> None:
+        """every: all hours with attempts. They are due when the file is damaged: it cannot say which are not."""
         self._file = file
         self._lock = Lock()
-        kept = json.loads(file.read_text()) if file.exists() else {}
-        self._pending: set[int] = set(kept.get("pending", ()))
-        self._open: set[int] = set(kept.get("open", ()))
+        self._open: set[int] = set()
+        self.is_rebuilt = False
+        try:
+            kept = json.loads(file.read_bytes()) if file.exists() else {}
+            self._pending = {int(hour) for hour in kept.get("pending", ())}
+            self._open = {int(hour) for hour in kept.get("open", ())}
+        except (ValueError, TypeError, AttributeError):
+            self._pending = set(every())
+            self.is_rebuilt = True
 
     @property
     def due(self) -> set[int]:

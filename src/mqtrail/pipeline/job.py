@@ -10,18 +10,20 @@ after it. Nothing is written to the cluster.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from threading import Event
 from types import TracebackType
 from typing import Self
 
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, relation_of, sweep
+from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, lake_errors, relation_of, sweep
 from mqtrail.pipeline.config import HOUR_MS, JobConfig, JobReport
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
@@ -49,8 +51,11 @@ class Job:
         self._lake: Lake | None = None
 
     def __enter__(self) -> Self:
-        self._lake = Lake.create(self.config.lake)
-        self.use(self._stack.enter_context(spark_session(self.config.session)))
+        with ExitStack() as stack:
+            self._lake = Lake.create(self.config.lake)
+            stack.enter_context(self._lake.writing())  # a second pipeline is refused until this one has ended
+            self.use(stack.enter_context(spark_session(self.config.session)))
+            self._stack = stack.pop_all()
         return self
 
     def use(self, spark: SparkSession) -> Self:
@@ -58,7 +63,9 @@ class Job:
         self._lake = self._lake or Lake.create(self.config.lake)
         self._spark = spark
         committer = Committer(self._lake)
-        judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json")
+        judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json", self._lake[trail.ATTEMPTS.name].hours)
+        if judged.is_rebuilt:
+            self._say("the list of hours to judge was damaged: every hour of the lake is judged again")
         self._ingest = Ingest(spark, committer, judged, self.config, self.source, self._say)
         self._judge = Judge(spark, self._lake, committer, judged, self.config.settings, self.config.task_memory)
         return self
@@ -85,18 +92,24 @@ class Job:
 
     def sample(self) -> list[str]:
         """Sample who reads what and how far, now; return what could not be asked. MQError: the cluster is not there."""
-        with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
-            found, _ = self._look(admin)
-        self._keep(found, self._ingest.offsets())
+        with self.lake.writing():
+            with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
+                found, _ = self._look(admin)
+            self._keep(found, self._ingest.offsets())
         return found.problems
 
     def once(self, as_of_ms: int | None = None) -> JobReport:
         """One cycle. as_of_ms: the instant to judge at; that of the sample it begins with, where None."""
-        return self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
+        with self.lake.writing():
+            return self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
 
     def run(self, interval_ms: int, stop: Event) -> None:
         """Cycle until stop is set, every interval_ms. Gaps are recorded, files compacted and expired; a cycle that
-        fails is told of and tried again at the next turn."""
+        fails is told of and tried again at the next turn. LakeBusy: another pipeline has the lake."""
+        with self.lake.writing():
+            self._run(interval_ms, stop)
+
+    def _run(self, interval_ms: int, stop: Event) -> None:
         while not stop.is_set():
             begun_ms = now_ms()
             try:
@@ -118,6 +131,7 @@ class Job:
 
     def _cycle(self, as_of_ms: int | None, *, fail_on_data_loss: bool) -> JobReport:
         begun = time.monotonic()
+        self.lake.check()
         self._say("asking the cluster who reads what, and how far")
         with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
             found, topology = self._look(admin)
@@ -136,8 +150,11 @@ class Job:
         found.problems += behind(found, reached)
         self._keep(found, reached)
         self._say(f"judging as of {found.sampled_ms if as_of_ms is None else as_of_ms}")
-        judged = self._judge.run(found.sampled_ms if as_of_ms is None else as_of_ms, only_until=as_of_ms is not None)
-        self._judge.lag(found.sampled_ms)
+        with self._reading_lake():
+            judged = self._judge.run(
+                found.sampled_ms if as_of_ms is None else as_of_ms, only_until=as_of_ms is not None
+            )
+            self._judge.lag(found.sampled_ms)
         return JobReport(
             as_of_ms=found.sampled_ms if as_of_ms is None else as_of_ms,
             trace_messages=counts.trace_messages,
@@ -150,6 +167,16 @@ class Job:
             problems=tuple(found.problems),
         )
 
+    @contextmanager
+    def _reading_lake(self) -> Iterator[None]:
+        """Tell of a damaged file, which only looked sound, where Spark or DuckDB failed on it. LakeError."""
+        try:
+            with lake_errors(self.lake.path):
+                yield
+        except (PySparkException, Py4JJavaError):
+            self.lake.probe()
+            raise
+
     def _look(self, admin: SyncAdmin) -> tuple[Sample, Topology]:
         topology = survey(admin, self.config.trace_topic, self.config.topics)
         cluster = self.config.cluster or topology.cluster
@@ -160,7 +187,8 @@ class Job:
         table = self.lake[trail.CLIENTS.name]
         table.refresh()
         query = f"SELECT DISTINCT group_name FROM ({relation_of(table)}) WHERE cluster = ?"
-        return [name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()]
+        with lake_errors(table.path):
+            return [name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()]
 
     def _keep(self, found: Sample, reached: QueueOffsets) -> None:
         """Write a sample's rows; how far the pipeline itself has read is known only now."""
@@ -168,12 +196,14 @@ class Job:
             table = self.lake[name]
             file = table.path / f"batch=sample-{found.sampled_ms}" / "part-0.parquet"
             if not table.is_committed("sample", found.sampled_ms):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                pq.write_table(arrow_rows(table.table.relation, rows), file, compression="zstd")
+                with lake_errors(table.path):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    pq.write_table(arrow_rows(table.table.relation, rows), file, compression="zstd")
                 table.commit([file], app="sample", batch=found.sampled_ms)
 
     def _maintain(self, at_ms: int) -> None:
         """Compact closed hours, forget what is older than retention, remove files that nobody names."""
-        compact(self.lake, closed_before_hour=at_ms // HOUR_MS - 1, now_ms=at_ms)
-        expire(self.lake, at_ms - self.config.retention_ms, now_ms=at_ms)
-        sweep(self.lake, now_ms=at_ms)
+        with lake_errors(self.lake.path):
+            compact(self.lake, closed_before_hour=at_ms // HOUR_MS - 1, now_ms=at_ms)
+            expire(self.lake, at_ms - self.config.retention_ms, now_ms=at_ms)
+            sweep(self.lake, now_ms=at_ms)

@@ -1,0 +1,86 @@
+"""One writer a lake: a lock on `<lake>/_lock`, held while anything is written, by a pipeline from start to end.
+
+The operating system keeps the lock (flock) and takes it back with the process that held it, so a crash leaves none
+behind. On a mounted folder it holds between hosts as far as the file system passes it on (NFS 4 and SMB do). The file
+says who holds it, for the message of whoever is refused; it stays when the lock goes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+
+from mqtrail.lake.errors import LakeBusy, LakeUnsupported
+
+LOCK_FILE = "_lock"
+_HOLDER_SIZE_MAX = 4096
+
+
+class WriteLock:
+    """The lock of one lake. `held` may be entered again, from any thread, while it is held."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: int | None = None
+        self._depth = 0
+        self._guard = Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock while the block runs. LakeBusy: another process, or another Lake of this one, has it."""
+        with self._guard:
+            if self._file is None:
+                self._file = self._take()
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._depth -= 1
+                if self._depth == 0 and self._file is not None:
+                    os.ftruncate(self._file, 0)
+                    os.close(self._file)
+                    self._file = None
+
+    def _take(self) -> int:
+        path = self._folder / LOCK_FILE
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            holder = {
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "since": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            os.ftruncate(file, 0)
+            os.pwrite(file, json.dumps(holder).encode(), 0)
+        except BlockingIOError:
+            holder_text = _holder(os.pread(file, _HOLDER_SIZE_MAX, 0))
+            os.close(file)
+            raise LakeBusy(
+                f"{self._folder}: found {holder_text} writing to this lake, expected one writer: wait for its end or "
+                "stop it, or give this one a --lake folder of its own"
+            ) from None
+        except OSError as error:
+            os.close(file)
+            raise LakeUnsupported(
+                f"{path}: found a file system without locks ({error.strerror}), expected one with flock: put the lake "
+                "on a local disk, or mount it with locks"
+            ) from error
+        return file
+
+
+def _holder(text: bytes) -> str:
+    """Who holds a lock, as far as its file says."""
+    try:
+        found = json.loads(text)
+        return f"process {found['pid']} on host {found['host']} (since {found['since']})"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,93 @@
+"""Answers of a damaged lake: what can be read is read, and the answer says what it lacks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mqtrail.answers import Answers, SearchFor, Status
+from mqtrail.lake import LakeDamaged
+from tests.answers.lakes import AS_OF_MS, id_of, key_of
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda file: file.unlink(),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:-9]),
+    "garbage inside": lambda file: _scramble(file),
+    "garbage": lambda file: file.write_bytes(os.urandom(file.stat().st_size)),
+}
+
+
+def _scramble(file: Path) -> None:
+    """Damage the pages, and neither the footer nor the size."""
+    data = bytearray(file.read_bytes())
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    data[4:end] = b"\xff" * (end - 4)
+    file.write_bytes(data)
+
+
+@pytest.fixture
+def lake(lake_path: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(lake_path, tmp_path / "lake")
+
+
+def file_of(lake: Path, table: str) -> Path:
+    [file] = (lake / table).glob("part-*/0.parquet")
+    return file
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_file_of_verdicts(lake: Path, how: str) -> None:
+    """Messages are found without their verdicts, and every kind of answer names the file."""
+    file = file_of(lake, "verdicts")
+    DAMAGE[how](file)
+    answers = Answers(lake)
+    traced = answers.trace(id_of("send ok"), AS_OF_MS)
+    assert traced.status is Status.FOUND
+    found = answers.search(SearchFor(), AS_OF_MS)
+    assert found.matched_count > 0
+    report = answers.report(AS_OF_MS)
+    assert report.message_count == found.matched_count
+    for scope in (traced.scope, found.scope, report.scope):
+        assert scope.is_damaged
+        assert any(str(file) in one for one in scope.omissions)
+    lines = []
+    exported = answers.export(AS_OF_MS)
+    with pytest.raises(LakeDamaged, match="messages that were printed are of the others"):
+        lines.extend(exported)
+    assert len(lines) == found.matched_count
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_file_that_may_hold_the_message(lake: Path, how: str) -> None:
+    """It is no proof that there is no such message."""
+    DAMAGE[how](file_of(lake, "trajectories"))
+    answer = Answers(lake).trace(id_of("send ok"), AS_OF_MS)
+    assert (answer.status, answer.trajectories) == (Status.CANNOT_LOOK, ())
+    assert any("trajectories" in one for one in answer.scope.omissions)
+
+
+def test_the_index_of_keys(lake: Path) -> None:
+    """A key that is not found in what is left of it may still be there; an id is found without it."""
+    DAMAGE["missing"](file_of(lake, "key_index"))
+    assert Answers(lake).trace(key_of("send ok"), AS_OF_MS).status is Status.CANNOT_LOOK
+    assert Answers(lake).trace(id_of("send ok"), AS_OF_MS).status is Status.FOUND
+
+
+def test_a_table_without_a_log(lake: Path) -> None:
+    """The other tables answer."""
+    shutil.rmtree(lake / "verdicts" / "_delta_log")
+    answer = Answers(lake).trace(id_of("send ok"), AS_OF_MS)
+    assert answer.status is Status.FOUND
+    assert any("found no Delta log" in one for one in answer.scope.omissions)
+
+
+def test_damage_of_evidence_alone(lake: Path) -> None:
+    """What was judged already is whole without what it was judged from."""
+    shutil.rmtree(lake / "message_meta" / "_delta_log")
+    found = Answers(lake).search(SearchFor(), AS_OF_MS)
+    assert not found.scope.is_damaged
+    assert any("message_meta" in one for one in found.scope.omissions)

@@ -1,0 +1,216 @@
+"""Damaged lakes: a writer refuses them in words, a reader reads the rest and knows what it left out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mqtrail.lake import (
+    Lake,
+    LakeBusy,
+    LakeDamaged,
+    LakeError,
+    LakeMissing,
+    LakeUnreadable,
+    LookUp,
+    SchemaVersionError,
+    compact,
+    expire,
+    relation_of,
+    sweep,
+)
+from mqtrail.lake.lock import LOCK_FILE
+from tests.lake.test_tables import verdict, write
+
+DAMAGED_LOGS: dict[str, Callable[[Path], object]] = {
+    "last commit cut": lambda log: _last(log).write_bytes(_last(log).read_bytes()[:-200]),
+    "last commit empty": lambda log: _last(log).write_bytes(b""),
+    "last commit garbage": lambda log: _last(log).write_bytes(bytes(range(256))),
+    "first commit missing": lambda log: (log / "00000000000000000000.json").unlink(),
+    "log missing": shutil.rmtree,
+    "log empty": lambda log: [file.unlink() for file in log.iterdir()],
+    "log a file": lambda log: (shutil.rmtree(log), log.write_text("x")),
+    "a commit of something else": lambda log: (log / "00000000000000000009.json").write_text('{"x": 1}'),
+    "a newer Delta protocol": lambda log: _edit(log, '"minReaderVersion":1', '"minReaderVersion":99'),
+}
+DAMAGED_FILES: dict[str, Callable[[Path], object]] = {
+    "missing": lambda file: file.unlink(),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:-20]),
+    "empty": lambda file: file.write_bytes(b""),
+    "garbage of the same size": lambda file: file.write_bytes(os.urandom(file.stat().st_size)),
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+}
+
+
+def _last(log: Path) -> Path:
+    return max(log.glob("*.json"))
+
+
+def _edit(log: Path, old: str, new: str) -> None:
+    file = log / "00000000000000000000.json"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with two files of verdicts and one of gaps."""
+    path = tmp_path_factory.mktemp("sound") / "lake"
+    lake = Lake.create(path)
+    for hour in (5, 6):
+        lake["verdicts"].commit([write(lake["verdicts"], f"h{hour}", [verdict(f"m{hour}", hour)])], app="a", batch=hour)
+    lake["gaps"].commit([write(lake["gaps"], "g", [{"cluster": "c"}])], app="a", batch=0)
+    return path
+
+
+@pytest.fixture
+def path(sound: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sound, tmp_path / "lake")
+
+
+def ids(lake: Lake) -> set[str]:
+    return {
+        row[0]
+        for row in LookUp(lake).connection.sql(f"SELECT msg_id FROM ({relation_of(lake['verdicts'])})").fetchall()
+    }
+
+
+@pytest.mark.parametrize("name", DAMAGED_LOGS)
+def test_a_damaged_log(path: Path, name: str) -> None:
+    """A writer names the table and what to do, and makes no empty table in its place; a reader has all the others."""
+    DAMAGED_LOGS[name](path / "verdicts" / "_delta_log")
+    for opened in (Lake.open, Lake.create):
+        with pytest.raises(LakeError, match=r"verdicts.*expected.*restore") as told:
+            opened(path)
+        assert "\n" not in str(told.value)
+    lake = Lake.open(path, is_whole=False)
+    assert [table.table.name for table in lake if table.damage] == ["verdicts"]
+    assert ids(lake) == set()
+    lake.refresh()
+    assert len(lake["gaps"].files()) == 1
+
+
+@pytest.mark.parametrize("name", DAMAGED_FILES)
+def test_a_damaged_file(path: Path, name: str) -> None:
+    """A writer that reads it names it; a reader has the rows of the others and names it too."""
+    file = path / "verdicts" / "h5" / "part-0.parquet"
+    DAMAGED_FILES[name](file)
+    with pytest.raises(LakeDamaged, match=r"h5/part-0.parquet: found .*restore"):
+        Lake.open(path).probe()
+    lake = Lake.open(path, is_whole=False)
+    lake.probe()
+    assert ids(lake) == {"m6"}
+    [told] = lake.damage
+    assert str(file) in told
+    assert "\n" not in told
+
+
+def test_not_readable_by_permissions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operating system's refusal is told with the path, for the whole lake and for one file."""
+    denied = path / "verdicts" / "h5" / "part-0.parquet"
+    really = Path.open
+
+    def refuse(file: Path, *arguments: object, **named: object) -> object:  # root may read anything
+        if file == denied:
+            raise PermissionError(13, "Permission denied", str(file))
+        return really(file, *arguments, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refuse)
+    lake = Lake.open(path, is_whole=False)
+    assert ids(lake) == {"m6"}
+    assert "Permission denied" in lake.damage[0]
+
+    def locked(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_dir", locked)
+    for opened in (Lake.open, Lake.create):
+        with pytest.raises(LakeUnreadable, match="permission denied, expected a lake that this user may read"):
+            opened(path)
+
+
+def test_a_path_that_is_a_file(tmp_path: Path) -> None:
+    """It is no lake, and none is made below it."""
+    file = tmp_path / "file"
+    file.write_text("hello")
+    with pytest.raises(LakeMissing):
+        Lake.open(file)
+    with pytest.raises(LakeUnreadable, match="found a file, expected the folder of a lake"):
+        Lake.create(file)
+
+
+def test_a_newer_version_is_no_damage(path: Path) -> None:
+    """What a newer mqtrail wrote is refused whole, by readers too."""
+    _edit(path / "verdicts" / "_delta_log", '"mqtrail.schema":"1"', '"mqtrail.schema":"2"')
+    for is_whole in (True, False):
+        with pytest.raises(SchemaVersionError, match="Upgrade mqtrail"):
+            Lake.open(path, is_whole=is_whole)
+
+
+def test_a_table_that_a_crash_left_unmade(tmp_path: Path) -> None:
+    """Before anything is committed, tables that lack are made: a crash while a lake is made is no damage."""
+    Lake.create(tmp_path / "lake")
+    shutil.rmtree(tmp_path / "lake" / "verdicts")
+    with pytest.raises(LakeMissing):
+        Lake.open(tmp_path / "lake")
+    assert Lake.create(tmp_path / "lake")["verdicts"].files() == []
+
+
+def test_one_writer_at_a_time(path: Path) -> None:
+    """Whoever writes second is refused, with the first one's process and host, and whatever it is that writes."""
+    first, second = Lake.open(path), Lake.open(path)
+    file = write(second["gaps"], "late", [{"cluster": "d"}])
+    with first.writing(), first.writing():
+        first["gaps"].note("k", "v")
+        holder = rf"process {os.getpid()} on host {socket.gethostname()} \(since 20.*expected one writer: wait"
+        writers: list[Callable[[], object]] = [
+            lambda: second["gaps"].commit([file], app="b", batch=0),
+            lambda: second["gaps"].note("k", "w"),
+            lambda: compact(second, 10, now_ms=0),
+            lambda: expire(second, 0, now_ms=0),
+            lambda: sweep(second, now_ms=0),
+            lambda: second.writing().__enter__(),
+        ]
+        for writes in writers:
+            with pytest.raises(LakeBusy, match=holder):
+                writes()
+        assert ids(second) == {"m5", "m6"}
+    assert second["gaps"].commit([file], app="b", batch=0)
+
+
+def test_a_lock_ends_with_its_process(path: Path) -> None:
+    """A killed writer leaves its name in the file, and nothing that holds up the next one."""
+    script = (
+        "import os, sys; from mqtrail.lake import Lake\n"
+        "with Lake.open(sys.argv[1]).writing(): print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(LakeBusy, match=f"process {holder.pid} on host"), Lake.open(path).writing():
+        pass
+    holder.kill()
+    holder.communicate()
+    assert json.loads((path / LOCK_FILE).read_text())["pid"] == holder.pid
+    with Lake.open(path).writing():
+        pass
+
+
+def test_a_holder_that_does_not_say_who_it_is(path: Path) -> None:
+    """A lock whose file tells nothing is still a lock."""
+    with (path / LOCK_FILE).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(LakeBusy, match="found another process writing"), Lake.open(path).writing():
+            pass
