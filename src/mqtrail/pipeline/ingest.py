@@ -37,11 +37,7 @@ from mqtrail.pipeline.source import RocketMQDataSource
 CHECKPOINTS = "_checkpoints"
 TRACE, MESSAGES = "trace", "messages"
 WORKER_STARTS_MAX = 4
-"""How often the streams are started while Spark's Python workers do not come up in time.
-
-Spark waits 10 s for a worker of a Python source to connect, a constant in PythonWorkerFactory.createSimpleWorker that
-no setting changes. On a busy machine its imports alone may take that long. Committed batches are not read again.
-"""
+"""How often the streams are started while Spark's Python workers do not come up within its 10 s (`early_worker`)."""
 _WORKER_LATE = re.compile("Python worker (failed )?to connect back")
 
 

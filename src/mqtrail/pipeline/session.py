@@ -25,6 +25,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from mqtrail.pipeline.java import find_java, wrap_java
+from mqtrail.pipeline.python import wrap_python
 from mqtrail.wire import MQError
 
 # One retry a task: a killed Python worker must not end the job, which plain local[n] would let it do.
@@ -139,7 +140,9 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
     builder = SparkSession.builder.appName(config.app_name).master(config.master)
     for key, value in (settings | dict(config.spark_conf)).items():
         builder = builder.config(key, value)
-    variables = {"JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)), "PYSPARK_PYTHON": sys.executable}
+    # Executors on other hosts have no scratch folder of this one.
+    python = str(wrap_python(scratch)) if config.master.startswith("local") else sys.executable
+    variables = {"JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)), "PYSPARK_PYTHON": python}
     with _environment(variables):
         try:
             return builder.getOrCreate()
