@@ -1,13 +1,14 @@
 """Files that were damaged while nobody looked: what a start makes of each, and what it says."""
 
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mqtrail.store import CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk, StoreError
-from mqtrail.wire import decode_record
+from mqtrail.wire import SystemBusy, decode_record
 from tests.store.hard_life import CONFIG, number_of, pending
 
 COUNT = 300  # records: two segments, and several files of each queue
@@ -112,6 +113,7 @@ QUEUE_DAMAGE: dict[str, Callable[[MemoryDisk], None]] = {
     "a file cut short": lambda disk: disk.files[QUEUE + f"{1000:020}"].__init__(500),  # type: ignore[misc]
     "a file of zeros": lambda disk: disk.files[QUEUE + f"{2000:020}"].write_at(0, bytes(1000)),
     "the last file gone": lambda disk: disk.remove(QUEUE + f"{2000:020}"),
+    "the first file gone": lambda disk: disk.remove(QUEUE + f"{0:020}"),
     "a file between gone": lambda disk: disk.remove(QUEUE + f"{1000:020}"),
     "the queue gone": lambda disk: disk.remove("consumequeue/orders/0"),
     "all queues gone": lambda disk: disk.remove("consumequeue"),
@@ -267,3 +269,92 @@ def test_an_index_that_meets_damage_says_so_and_hinders_no_stop() -> None:
     store = opened(disk, **SKIPPING)
     assert len(store.query("orders", "key200", 64, 0, 1 << 60).records) == 1
     store.close()
+
+
+def _lookups(disk: MemoryDisk) -> list[str]:
+    """Open a store, ask for every key until it answers, and return what was told of damage. No key is missed."""
+    store = opened(disk)
+    told = list(store.recovery.rebuilt)
+    for number in range(COUNT):
+        for _ in range(20):
+            try:
+                found = store.query("orders", f"key{number}", 64, 0, 1 << 60).records
+                break
+            except SystemBusy as error:
+                told.append(error.remark)
+        else:
+            raise AssertionError(f"key{number} is still being indexed")
+        assert number in [number_of(decode_record(record)[0].body) for record in found], f"key{number}, {told=}"
+    store.close()
+    return told
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_changed_byte_of_the_index_hides_nothing(seed: int) -> None:
+    """Any byte of any index file that is in use: each message is found, and what was damaged is told."""
+    disk, _ = filled()
+    rng = random.Random(seed)
+    path = rng.choice(sorted(path for path in disk.files if path.startswith("index/")))
+    file = disk.files[path]
+    entries_end = 40 + CONFIG.index_slots * 4 + int.from_bytes(file.data[36:40], "big") * 20
+    at = rng.choice([rng.randrange(40), rng.randrange(40, 40 + CONFIG.index_slots * 4), rng.randrange(40, entries_end)])
+    old = file.read_at(at, 1)[0]
+    file.write_at(at, bytes([rng.choice([old ^ 1 << rng.randrange(8), 255 if old == 0 else 0])]))
+    told = _lookups(disk)
+    assert not told or all(text.startswith(path) for text in told if "behind" not in text)
+    assert _lookups(disk) == []
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_an_index_file_that_is_gone_is_built_again(which: int) -> None:
+    """The first one is missed as well: nothing stands for it but its checksums."""
+    disk, _ = filled()
+    path = sorted(path for path in disk.files if path.startswith("index/"))[which]
+    disk.remove(path)
+    assert any(text.startswith(f"{path}: found no such file") for text in _lookups(disk))
+    assert _lookups(disk) == []
+
+
+def test_an_index_without_checksums_is_taken_as_it_is() -> None:
+    """Apache's broker and older versions keep none: chains that cannot be are damage, the rest is believed."""
+    disk, _ = filled()
+    disk.remove("mqtrail-index")
+    assert _lookups(disk) == []
+    disk.remove("mqtrail-index")
+    path = min(path for path in disk.files if path.startswith("index/"))
+    for slot in range(CONFIG.index_slots):
+        disk.files[path].write_at(40 + slot * 4, (1 << 30).to_bytes(4, "big"))
+    assert any("as the newest entry of slot" in text for text in _lookups(disk))
+
+
+def test_a_beginning_of_the_log_that_somebody_removed() -> None:
+    """It is told once, with its size; what retention removed is not."""
+    disk, _ = filled()
+    disk.remove(LOG)
+    store = opened(disk)
+    first = CONFIG.segment_size
+    assert store.min_physical_offset == first
+    [told] = store.recovery.lost
+    assert told.startswith(f"commitlog/ begins at physical offset {first}, expected 0: {first} bytes are gone")
+    assert not store.recovery.is_plain
+    assert told in str(store.recovery)
+    store.close()
+    again = opened(disk)
+    assert again.recovery.lost == ()
+    again.close()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["clean stop", "killed"])
+def test_a_beginning_of_the_log_that_expired(killed: bool) -> None:
+    """Retention says what it removes before it does: a crash right after it raises no alarm, and rebuilds nothing."""
+    disk, _ = filled()
+    store = opened(disk)
+    assert store.expire(1 << 45, at_any_hour=True) > 0
+    if killed:
+        store.abandon()
+    else:
+        store.close()
+    store = opened(disk)
+    assert store.min_physical_offset > 0
+    assert (store.recovery.lost, store.recovery.rebuilt) == ((), ())
+    store.abandon()

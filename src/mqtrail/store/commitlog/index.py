@@ -12,6 +12,9 @@ No key is kept, so records of another key with the same hash are found too: whoe
 Entries are gathered and written with one write a stroke. Slots lie all over 20 MB: those of the file in the making
 stay in memory, page by page as they are touched, and go to the file with the header at each checkpoint. After an
 unclean stop the file in the making is built again in any case, so nothing is lost by it.
+
+What is read is held against its checksum (`index_sums.py`) and against what a chain may be. A damaged file goes, with
+those after it, and is built again; whoever asked is told so instead of that there is nothing.
 Source: IndexFile, IndexHeader, IndexService, apache/rocketmq store/.
 """
 
@@ -24,9 +27,12 @@ from array import array
 from collections.abc import Sequence
 from datetime import datetime
 from operator import mul
+from zlib import crc32
 
 from mqtrail.store.base import StoreError
 from mqtrail.store.commitlog.config import CommitLogConfig
+from mqtrail.store.commitlog.index_sums import BLOCK_ENTRIES, IndexSums, decode_sums, end_offset_of
+from mqtrail.store.commitlog.index_sums import FOLDER as SUMS_FOLDER
 from mqtrail.store.disk import Disk, File
 from mqtrail.wire import index_key_hash, java_string_hash
 
@@ -49,6 +55,7 @@ assert HEADER.size == 40
 assert ENTRY.size == 20
 SECONDS_MAX = 2**31 - 1
 FOLDER = "index"
+GONE = "found no such file, expected the one whose checksums are there"
 PAGE_SLOTS = 1024
 IS_LITTLE_ENDIAN = sys.byteorder == "little"
 TOPICS_MAX = 1_000  # topics whose keys' heads are kept
@@ -104,11 +111,23 @@ class IndexLost(Exception):
     """A file of the index had to go: what it knew must be indexed again, from the index's end on."""
 
 
+class IndexDamaged(Exception):
+    """A file of the index holds what cannot be. The text says which, what was found, and what was expected."""
+
+
 class IndexFile:
     """One file of the index."""
 
-    def __init__(self, disk: Disk, name: str, config: CommitLogConfig) -> None:
+    def __init__(
+        self, disk: Disk, name: str, config: CommitLogConfig, *, is_strict: bool = True, may_have_sums: bool = True
+    ) -> None:
+        """is_strict: a chain that cannot be is damage; else its end, as Apache's broker takes it.
+
+        may_have_sums: hold the file against its sums, where it has any.
+        """
         self.name = name
+        self._disk = disk
+        self._is_strict = is_strict
         self._slots = config.index_slots
         self._entries_max = config.index_entries
         self._file: File = disk.open(f"{FOLDER}/{name}", config.index_file_size)
@@ -121,6 +140,14 @@ class IndexFile:
         (self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next) = HEADER.unpack(
             self._file.read_at(0, HEADER.size)
         )
+        page_sizes = [min(PAGE_SLOTS, self._slots - first) * SLOT.size for first in range(0, self._slots, PAGE_SLOTS)]
+        self._sums: IndexSums | None = None
+        if may_have_sums:
+            self._sums = decode_sums(disk.read(f"{SUMS_FOLDER}/{name}"), page_sizes, ENTRY.size)
+        if self._sums is None and self._next <= 1:
+            self._sums = IndexSums(page_sizes, ENTRY.size)
+        self._sound_block = -1  # number of the block of entries that was found sound last
+        self._sound_entries = b""
         self._next = self._written = max(1, self._next)  # numbers of the next entry, and of the first not written
         self._gathered = bytearray()  # entries [_written, _next)
         self._table: memoryview | None = None  # the slots as native integers, as far as their pages are known
@@ -130,6 +157,11 @@ class IndexFile:
         """Return what in the header cannot be, None when it may be right."""
         if not 1 <= self._next <= self._entries_max:
             return f"found {self._next} as the number of its next entry, expected 1 to {self._entries_max}"
+        sums = self._sums
+        if sums is not None and sums.header:
+            data = self._file.read_at(0, HEADER.size)
+            if sums.header != crc32(data) or sums.next != HEADER.unpack(data)[-1]:
+                return "found a header whose checksum differs from that noted, expected the same"
         if not (0 <= self.begin_ms <= self.end_ms and 0 <= self.begin_offset <= self.end_offset):
             return (
                 f"found times {self.begin_ms} to {self.end_ms} and physical offsets {self.begin_offset} to "
@@ -168,12 +200,23 @@ class IndexFile:
     def _load(self, table: memoryview, page: int) -> None:
         """Make a page of the slots known."""
         first, last = page * PAGE_SLOTS, min((page + 1) * PAGE_SLOTS, self._slots)
-        data = self._file.read_at(HEADER.size + first * SLOT.size, (last - first) * SLOT.size)
+        data = self._page(page)
         if data.count(0) != len(data):
             slots = array("i", data)
             if IS_LITTLE_ENDIAN:
                 slots.byteswap()
             table[first:last] = memoryview(slots)
+
+    def _page(self, page: int) -> bytes:
+        """Return a page of slots as it is in the file. IndexDamaged."""
+        first, last = page * PAGE_SLOTS, min((page + 1) * PAGE_SLOTS, self._slots)
+        data = self._file.read_at(HEADER.size + first * SLOT.size, (last - first) * SLOT.size)
+        if self._sums is not None and crc32(data) != self._sums.pages[page]:
+            raise self._damaged(f"slots {first} to {last - 1} whose checksum differs from that noted")
+        return data
+
+    def _damaged(self, found: str) -> IndexDamaged:
+        return IndexDamaged(f"{FOLDER}/{self.name}: found {found}: it is built again from the CommitLog")
 
     def put(self, hashes: Sequence[int], physical_offsets: Sequence[int], store_ms: int) -> None:
         """Add entries of key hashes and the physical offsets of their records, in memory; there is room for them.
@@ -209,7 +252,11 @@ class IndexFile:
     def write_entries(self) -> None:
         """Write the gathered entries. StoreFull leaves them gathered."""
         if self._gathered:
-            self._file.write_at(self._entry_at(self._written), bytes(self._gathered))
+            data = bytes(self._gathered)
+            self._file.write_at(self._entry_at(self._written), data)
+            if self._sums is not None:
+                self._sums.add_entries(data)
+            self._sound_block = -1
             self._gathered.clear()
             self._written = self._next
 
@@ -223,19 +270,28 @@ class IndexFile:
             slots = array("i", self._table[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS].tobytes())
             if IS_LITTLE_ENDIAN:
                 slots.byteswap()
-            self._file.write_at(HEADER.size + page * PAGE_SLOTS * SLOT.size, slots.tobytes())
+            data = slots.tobytes()
+            self._file.write_at(HEADER.size + page * PAGE_SLOTS * SLOT.size, data)
+            if self._sums is not None:
+                self._sums.pages[page] = crc32(data)
             self._pages[page] = KNOWN
             page = self._pages.find(CHANGED, page + 1)
-        self._file.write_at(
-            0,
-            HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next),
-        )
+        header = HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next)
+        self._file.write_at(0, header)
+        if self._sums is not None:
+            self._sums.header, self._sums.end_offset = crc32(header), self.end_offset
 
     def seal(self) -> None:
         """Make a full file durable; its slots are in the file alone from now on."""
         self.write()
         self._file.sync()
+        self.note_sums()
         self._table = None
+
+    def note_sums(self) -> None:
+        """Keep the checksums of all that was written, which is synced."""
+        if self._sums is not None and self._next > 1 and self._sums.header:
+            self._disk.replace(f"{SUMS_FOLDER}/{self.name}", self._sums.encode())
 
     def _entry_at(self, number: int) -> int:
         return HEADER.size + self._slots * SLOT.size + number * ENTRY.size
@@ -243,25 +299,50 @@ class IndexFile:
     def _entry(self, number: int) -> tuple[int, int, int, int]:
         if number >= self._written:
             return ENTRY.unpack_from(self._gathered, (number - self._written) * ENTRY.size)
-        return ENTRY.unpack(self._file.read_at(self._entry_at(number), ENTRY.size))
+        if self._sums is None:
+            return ENTRY.unpack(self._file.read_at(self._entry_at(number), ENTRY.size))
+        block, place = divmod(number, BLOCK_ENTRIES)
+        if block != self._sound_block:
+            first = block * BLOCK_ENTRIES
+            count = min(BLOCK_ENTRIES, self._written - first)
+            data = self._file.read_at(self._entry_at(first), count * ENTRY.size)
+            if crc32(data) != self._sums.blocks[block]:
+                raise self._damaged(f"entries {first} to {first + count - 1} whose checksum differs from that noted")
+            self._sound_block, self._sound_entries = block, data
+        return ENTRY.unpack_from(self._sound_entries, place * ENTRY.size)
 
     def _newest(self, key_hash: int) -> int:
         slot = key_hash % self._slots
-        if self._table is not None and self._pages[slot // PAGE_SLOTS] != UNKNOWN:
+        page, place = divmod(slot, PAGE_SLOTS)
+        if self._table is not None and self._pages[page] != UNKNOWN:
             number: int = self._table[slot]
+        elif self._sums is not None:
+            (number,) = SLOT.unpack_from(self._page(page), place * SLOT.size)
         else:
             (number,) = SLOT.unpack(self._file.read_at(HEADER.size + slot * SLOT.size, SLOT.size))
+        if self._is_strict and not 0 <= number < self._next:
+            raise self._damaged(f"{number} as the newest entry of slot {slot}, expected one below {self._next}")
         return number
 
     def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Return physical offsets, the newest first, of entries of this hash stored in [begin_ms, end_ms].
 
-        Entries know their time to the second: one of the second that begin_ms is in counts.
+        Entries know their time to the second: one of the second that begin_ms is in counts. IndexDamaged.
         """
         found: list[int] = []
         number = self._newest(key_hash)
         while 0 < number < self._next and len(found) < count_max:
             entry_hash, physical_offset, seconds, previous = self._entry(number)
+            if self._is_strict and not (
+                entry_hash % self._slots == key_hash % self._slots
+                and self.begin_offset <= physical_offset <= self.end_offset
+                and seconds >= 0
+                and 0 <= previous < number
+            ):
+                raise self._damaged(
+                    f"entry {number} of slot {key_hash % self._slots} with the hash {entry_hash}, the physical offset "
+                    f"{physical_offset}, {seconds} seconds and the older entry {previous}, expected values of its place"
+                )
             at_ms = self.begin_ms + seconds * 1000
             if entry_hash == key_hash and begin_ms - 999 <= at_ms <= end_ms:
                 found.append(physical_offset)
@@ -292,19 +373,35 @@ def sum_of_parts(heads: HashHeads, key: bytes) -> int:
 class Index:
     """All IndexFiles of a store, the oldest first."""
 
-    def __init__(self, disk: Disk, config: CommitLogConfig, clean_ms: int | None, *, may_drop: bool = True) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        config: CommitLogConfig,
+        clean_ms: int | None,
+        *,
+        may_drop: bool = True,
+        is_as_left: bool = True,
+        physical_first: int = 0,
+    ) -> None:
         """clean_ms: after an unclean stop, files with later entries are rebuilt; None: all are good.
 
         may_drop: damaged ones too. Else StoreError: the folder is another broker's, whose settings may differ.
+        is_as_left: no other broker has been in the folder since; it would have gone on in the last file.
+        physical_first: where the log begins: a file that is gone and had nothing from there on is not missing.
         """
         self._disk = disk
+        self._may_drop = may_drop
         self._config = config
         self._heads: dict[str, HashHeads] = {}
         self.files: list[IndexFile] = []
         self.dropped: list[str] = []  # damaged files, which are built again, each with what was found
         is_whole = True
-        for name in disk.list(FOLDER):
-            why = self._load(name, clean_ms) if is_whole else ""
+        present = disk.list(FOLDER)
+        missing = self._missing(present, physical_first)
+        names = sorted([*present, *missing])
+        for name in names:
+            has_sums = is_as_left or name != names[-1]
+            why = (self._load(name, clean_ms, has_sums) if name in present else GONE) if is_whole else ""
             if why is not None:
                 is_whole = False  # what comes after a file that goes would leave a gap
                 if why and not may_drop:
@@ -312,7 +409,7 @@ class Index:
                         f"found {FOLDER}/{name}: {why}: start with the index_slots and index_entries it was made with, "
                         "or remove the folder: it is built again from the CommitLog"
                     )
-                disk.remove(f"{FOLDER}/{name}")
+                self._remove(name)
                 if why:
                     self.dropped.append(f"{FOLDER}/{name}: {why}: built again from the CommitLog")
         last = self.files[-1] if self.files else None
@@ -320,12 +417,24 @@ class Index:
             # Not known to be synced: its slots may name entries that did not survive. It is built again.
             self._forget(self.files.pop())
 
-    def _load(self, name: str, clean_ms: int | None) -> str | None:
+    def _missing(self, present: list[str], physical_first: int) -> list[str]:
+        """Return the names of files that have sums and are not there, though the log has records of theirs."""
+        found = []
+        for name in self._disk.list(SUMS_FOLDER):
+            if name not in present:
+                end_offset = end_offset_of(self._disk.read(f"{SUMS_FOLDER}/{name}"))
+                if end_offset is None or end_offset < physical_first:
+                    self._disk.remove(f"{SUMS_FOLDER}/{name}")
+                else:
+                    found.append(name)
+        return found
+
+    def _load(self, name: str, clean_ms: int | None, has_sums: bool) -> str | None:
         """Take a file as it is, and return None; or return why it cannot be, "" where that was to be expected."""
         size = self._disk.size(f"{FOLDER}/{name}")
         if size != self._config.index_file_size:
             return f"found {size} bytes, expected {self._config.index_file_size}"
-        file = IndexFile(self._disk, name, self._config)
+        file = IndexFile(self._disk, name, self._config, is_strict=self._may_drop, may_have_sums=has_sums)
         if why := file.why_damaged():
             file.close()
             return why
@@ -337,7 +446,28 @@ class Index:
 
     def _forget(self, file: IndexFile) -> None:
         file.close()
-        self._disk.remove(f"{FOLDER}/{file.name}")
+        self._remove(file.name)
+
+    def _remove(self, name: str) -> None:
+        self._disk.remove(f"{SUMS_FOLDER}/{name}")  # first: sums without a file would mean that it is missing
+        self._disk.remove(f"{FOLDER}/{name}")
+
+    def drop_damaged(self, damaged: IndexFile, error: IndexDamaged) -> None:
+        """Let a damaged file go, and those after it: what they knew is indexed again.
+
+        StoreError: the folder is another broker's, who may have made it so.
+        """
+        if not self._may_drop:
+            raise StoreError(f"{error}: remove the folder {FOLDER} while the broker is down") from error
+        while self.files and self.files[-1] is not damaged:
+            self._forget(self.files.pop())
+        self._forget(self.files.pop())
+        self.dropped.append(str(error))
+
+    def note_sums(self) -> None:
+        """Keep the checksums of the file in the making: nothing is written to it any more."""
+        if self.files:
+            self.files[-1].note_sums()
 
     @property
     def end_offset(self) -> int:
@@ -354,8 +484,13 @@ class Index:
         while hashes:
             if not self.files or self.files[-1].is_full:
                 self._roll(store_ms)
-            room = self.files[-1].room
-            self.files[-1].put(hashes[:room], physical_offsets[:room], store_ms)
+            last = self.files[-1]
+            room = last.room
+            try:
+                last.put(hashes[:room], physical_offsets[:room], store_ms)
+            except IndexDamaged as error:
+                self.drop_damaged(last, error)
+                raise IndexLost(str(error)) from error
             hashes, physical_offsets = hashes[room:], physical_offsets[room:]
 
     def heads(self, topic: str) -> HashHeads:
@@ -405,14 +540,21 @@ class Index:
             self.files[-1].write()
 
     def find(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return physical offsets of records under topic#key, ascending; the newest count_max of them."""
+        """Return physical offsets of records under topic#key, ascending; the newest count_max of them.
+
+        IndexDamaged: a file was, and has gone, so that all it knew is to be indexed again.
+        """
         key_hash = index_key_hash(topic, key)
         found: list[int] = []
         for file in reversed(self.files):
             if file.is_empty:
                 continue
             if file.end_ms >= begin_ms and file.begin_ms <= end_ms:
-                found += file.find(key_hash, count_max - len(found), begin_ms, end_ms)
+                try:
+                    found += file.find(key_hash, count_max - len(found), begin_ms, end_ms)
+                except IndexDamaged as error:
+                    self.drop_damaged(file, error)
+                    raise
             if len(found) >= count_max or file.begin_ms < begin_ms:
                 break
         return sorted(set(found))

@@ -148,6 +148,11 @@ class Indexer:
             self.position = after
         return done
 
+    def restart(self) -> None:
+        """Index again from where the index ends now: a file of it had to go."""
+        self.position = max(self._index.end_offset, self._log.first_offset)
+        self._records, self._tickets = [], []
+
     def expire(self) -> None:
         """Forget what the log no longer has."""
         self._index.expire(self._log.first_offset)

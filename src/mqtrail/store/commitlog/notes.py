@@ -1,44 +1,79 @@
-"""What the queues held when they were last made durable, noted beside them at each checkpoint.
+"""What log and queues held when they were last made durable, noted beside them at each checkpoint.
 
-    mqtrail-queues, text: "1 <CRC-32 of what follows>\\n<crc of checkpoint>\\n", then a line for each queue:
-    <queue offset after its last entry> <queue id> <topic>\\n
+    mqtrail-queues, text: "2 <CRC-32 of what follows>\\n<crc of checkpoint> <first byte of the log>\\n", then a line for
+    each queue: <queue offset after its last entry> <queue offset of its first file> <queue id> <topic>\\n
+    mqtrail-expired, text: <first byte that retention left in the log>\\n, written before anything is removed
 
 Entries derive from the CommitLog, but nothing in it says how many there should be, and a start does not read it whole:
-with this file a queue that has lost its end is noticed, and built again, instead of giving out its offsets anew.
+with this file a queue that has lost its end or its beginning is noticed, and built again, instead of giving out its
+offsets anew or skipping messages; and a beginning of the log that somebody removed is told from what has expired.
 A folder that Apache's broker has been in since (its checkpoint differs) is taken as it is found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from zlib import crc32
 
 from mqtrail.store.disk import Disk
 
 NOTES_FILE = "mqtrail-queues"
-VERSION = b"1"
+EXPIRED_FILE = "mqtrail-expired"
+VERSION, VERSION_WITHOUT_FIRSTS = b"2", b"1"
 
-Noted = dict[tuple[str, int], int]
+QueueKey = tuple[str, int]
 
 
-def write_notes(disk: Disk, queues: Iterable[tuple[str, int, int]], checkpoint: bytes) -> None:
-    """Note (topic, queue id, next queue offset) of every queue. They are durable, and so is this when it returns."""
-    lines = [str(crc32(checkpoint))]
-    lines += [f"{next_offset} {queue_id} {topic}" for topic, queue_id, next_offset in queues]
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What was noted. ends: of each queue, the offset after its last entry. firsts: of each, that of its first file.
+
+    log_first: first byte of the log; None: nothing is known of firsts.
+    """
+
+    ends: dict[QueueKey, int] = field(default_factory=dict)
+    firsts: dict[QueueKey, int] = field(default_factory=dict)
+    log_first: int | None = None
+
+
+def write_notes(disk: Disk, queues: Iterable[tuple[str, int, int, int]], checkpoint: bytes, log_first: int) -> None:
+    """Note (topic, queue id, next queue offset, first file's) of every queue. They are durable, and so is this when it
+    returns."""
+    lines = [f"{crc32(checkpoint)} {log_first}"]
+    lines += [f"{next_offset} {first} {queue_id} {topic}" for topic, queue_id, next_offset, first in queues]
     data = "\n".join(lines).encode() + b"\n"
     disk.replace(NOTES_FILE, b"%b %d\n%b" % (VERSION, crc32(data), data))
 
 
 def read_notes(disk: Disk, checkpoint: bytes | None) -> Noted:
-    """Return the next queue offset of every queue as noted; nothing where that says nothing of this folder."""
+    """Return what was noted; nothing where that says nothing of this folder."""
     head, _, data = (disk.read(NOTES_FILE) or b"").partition(b"\n")
-    if head != b"%b %d" % (VERSION, crc32(data)):
-        return {}
+    version = head.partition(b" ")[0]
+    if version not in (VERSION, VERSION_WITHOUT_FIRSTS) or head != b"%b %d" % (version, crc32(data)):
+        return Noted()
     first, *lines = data.decode().removesuffix("\n").split("\n")
-    if checkpoint is None or first != str(crc32(checkpoint)):
-        return {}
-    found: Noted = {}
+    checkpoint_crc, _, log_first = first.partition(" ")
+    if checkpoint is None or checkpoint_crc != str(crc32(checkpoint)):
+        return Noted()
+    found = Noted(log_first=int(log_first) if version == VERSION else None)
     for line in lines:
-        next_offset, queue_id, topic = line.split(" ", 2)
-        found[topic, int(queue_id)] = int(next_offset)
+        next_offset, _, rest = line.partition(" ")
+        if version == VERSION:
+            first_offset, _, rest = rest.partition(" ")
+        queue_id, _, topic = rest.partition(" ")
+        found.ends[topic, int(queue_id)] = int(next_offset)
+        if version == VERSION:
+            found.firsts[topic, int(queue_id)] = int(first_offset)
     return found
+
+
+def note_expired(disk: Disk, physical_first: int) -> None:
+    """Note that retention removes what is below: durable when it returns."""
+    disk.replace(EXPIRED_FILE, b"%d\n" % physical_first)
+
+
+def expired_to(disk: Disk) -> int:
+    """Return below which physical offset retention removed the log; 0: nothing is known."""
+    text = (disk.read(EXPIRED_FILE) or b"").strip()
+    return int(text) if text.isdigit() else 0

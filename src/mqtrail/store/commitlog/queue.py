@@ -75,6 +75,11 @@ class ConsumeQueue(QueueState):
                 high = middle
         self.first_offset = low
 
+    @property
+    def file_first(self) -> int:
+        """Queue offset with which the first file begins; 0 without files."""
+        return self._segments.first // QUEUE_ENTRY_SIZE
+
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the entry of the next queue offset. The hot path of `append` does the same inline."""
         if queue_offset != self.next_offset:

@@ -21,7 +21,7 @@ from mqtrail.store.commitlog.config import CommitLogConfig
 from mqtrail.store.commitlog.damage import Damage, damaged, step_over
 from mqtrail.store.commitlog.log import CommitLog
 from mqtrail.store.commitlog.mark import Mark
-from mqtrail.store.commitlog.notes import Noted
+from mqtrail.store.commitlog.notes import Noted, QueueKey
 from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.store.commitlog.scan import LogScan, PutEntry
 from mqtrail.store.disk import Disk
@@ -43,7 +43,7 @@ class Recovery:
     """What the start found. wiped_size: bytes that were written and are no record; more may have been lost with them,
     which nobody can count. dangling_entries: queue entries that pointed past the end of the log. damage: what was
     stepped over. rebuilt: derived files that were damaged and are built again, each with what was found. first_start:
-    no broker has been in the folder before."""
+    no broker has been in the folder before. lost: what is gone from the log otherwise than by retention."""
 
     unclean: bool
     scanned_from: int
@@ -55,11 +55,12 @@ class Recovery:
     damage: tuple[Damage, ...] = ()
     rebuilt: tuple[str, ...] = ()
     first_start: bool = False
+    lost: tuple[str, ...] = ()
 
     @property
     def is_plain(self) -> bool:
         """Whether there is nothing an operator must know."""
-        return not (self.unclean or self.damage or self.rebuilt)
+        return not (self.unclean or self.damage or self.rebuilt or self.lost)
 
     def __str__(self) -> str:
         told = [f"the log ends at {self.end_offset}"]
@@ -70,7 +71,7 @@ class Recovery:
                 if self.wiped_size or self.dangling_entries
                 else "nothing had to be wiped"
             )
-        told += [*map(str, self.damage), *self.rebuilt]
+        told += [*map(str, self.damage), *self.rebuilt, *self.lost]
         before = "first start" if self.first_start else f"{'unclean' if self.unclean else 'clean'} stop before"
         return f"{before}; {'; '.join(told)}"
 
@@ -90,7 +91,7 @@ def recover(
     queues: all there are; put_entry makes those that are not yet. rebuilt: what was found of damaged queues, which are
     empty now: the whole log is read. noted: what each queue had at the last checkpoint.
     """
-    noted = noted or {}
+    ends_noted = noted.ends if noted is not None else {}
     first_start = log.is_foreign and not unclean and not log.segments.starts
     mark = _trusted(log, log.mark)
     known = list(queues.values())
@@ -101,7 +102,7 @@ def recover(
         dangling = sum(_pointing_past(queue, log) for queue in known)
         # Without a mark that can be read nothing says what was synced: entries of Apache's count, none of ours.
         trusted_end = min(start, mark.dispatched_offset) if mark is not None else start
-        found = _keep_proven(log, known, trusted_end, noted)
+        found = _keep_proven(log, known, trusted_end, ends_noted)
         if found:  # what was durable is not there: nothing that was derived is to be trusted
             rebuilt, start = [*rebuilt, *found], log.first_offset
             _keep_proven(log, known, start, {})
@@ -149,7 +150,9 @@ def recover(
     )
 
 
-def _keep_proven(log: CommitLog, queues: Sequence[ConsumeQueue], trusted_end: int, noted: Noted) -> list[str]:
+def _keep_proven(
+    log: CommitLog, queues: Sequence[ConsumeQueue], trusted_end: int, noted: Mapping[QueueKey, int]
+) -> list[str]:
     """Let queues keep the entries of records below trusted_end; return what was found of those that lack some."""
     log.distrust_queues(trusted_end)
     found = []

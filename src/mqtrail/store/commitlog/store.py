@@ -30,10 +30,10 @@ from mqtrail.store.base import (
 from mqtrail.store.commitlog.append import Appender
 from mqtrail.store.commitlog.config import CommitLogConfig
 from mqtrail.store.commitlog.foreign import refuse_bad_name, refuse_foreign
-from mqtrail.store.commitlog.index import Index
+from mqtrail.store.commitlog.index import Index, IndexDamaged
 from mqtrail.store.commitlog.indexer import Indexer, keys_of
 from mqtrail.store.commitlog.log import CommitLog
-from mqtrail.store.commitlog.notes import NOTES_FILE, Noted, read_notes, write_notes
+from mqtrail.store.commitlog.notes import NOTES_FILE, Noted, expired_to, note_expired, read_notes, write_notes
 from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.store.commitlog.reading import Reader
 from mqtrail.store.commitlog.recovery import Recovery, is_right, recover
@@ -94,7 +94,12 @@ class CommitLogStore:
         if unclean and not lost:
             disk.remove(NOTES_FILE)  # some of what it counts is put again below
         self._index = Index(
-            disk, config, _index_clean_ms(checkpoint) if unclean else None, may_drop=not self._log.is_foreign
+            disk,
+            config,
+            _index_clean_ms(checkpoint) if unclean else None,
+            may_drop=not self._log.is_foreign,
+            is_as_left=bool(noted.ends),
+            physical_first=self._log.first_offset,
         )
         self._reader = Reader(self._log, self._queues, skip_damaged=config.skip_damaged)
         self._full = False
@@ -107,7 +112,12 @@ class CommitLogStore:
             self._restore_ends(noted)
         self._store_ms = recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
-        self.recovery: Recovery = replace(recovery, rebuilt=(*recovery.rebuilt, *self._index.dropped))
+        lost_first = self._lost_first(noted)
+        self.recovery: Recovery = replace(
+            recovery,
+            rebuilt=(*recovery.rebuilt, *self._index.dropped),
+            lost=() if lost_first is None else (lost_first,),
+        )
         self._indexer = Indexer(self._log, self._index, skip_damaged=config.skip_damaged)
         self._appender = Appender(
             self._log, self._queues, self._open_queue, config.store_host.packed(), config.record_size_max
@@ -153,12 +163,33 @@ class CommitLogStore:
                 if not unclean and queue.next_offset > queue.first_offset and not self._ends_right(queue):
                     self._clear_queue(topic, int(queue_id), "found a last entry that names another record", lost)
         if self._log.segments.starts:
-            for (topic, number), expected in noted.items():
-                found = self.max_offset(topic, number)
-                if found < expected and not any(text.startswith(f"consumequeue/{topic}/{number}:") for text in lost):
+            for (topic, number), expected in noted.ends.items():
+                if any(text.startswith(f"consumequeue/{topic}/{number}:") for text in lost):
+                    continue
+                found, first = self.max_offset(topic, number), self._file_first(topic, number)
+                expected_first = noted.firsts.get((topic, number), first)
+                if found < expected:
                     why = f"found entries up to queue offset {found}, expected {expected}"
                     self._clear_queue(topic, number, why, lost)
+                elif first > expected_first and self._log.first_offset == noted.log_first:
+                    why = f"found entries from queue offset {first} on, expected {expected_first}"
+                    self._clear_queue(topic, number, why, lost)
         return lost
+
+    def _file_first(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.file_first
+
+    def _lost_first(self, noted: Noted) -> str | None:
+        """Return what to tell of a beginning of the log that went otherwise than by retention; None: it did not."""
+        found = self._log.first_offset
+        expected = max(noted.log_first or 0, expired_to(self._disk))
+        if noted.log_first is None or found <= expected or not self._log.segments.starts:
+            return None
+        return (
+            f"commitlog/ begins at physical offset {found}, expected {expected}: {found - expected} bytes are gone "
+            "that retention did not remove, with their messages: restore the missing files, or accept the loss"
+        )
 
     def _ends_right(self, queue: ConsumeQueue) -> bool:
         # Blank entries stand for records that are gone.
@@ -175,7 +206,7 @@ class CommitLogStore:
 
     def _restore_ends(self, noted: Noted) -> None:
         """Let queues that were built again go on where they had ended, though their last records have expired."""
-        for key, expected in noted.items():
+        for key, expected in noted.ends.items():
             queue = self._queues.get(key)
             if queue is not None and queue.next_offset < expected:
                 queue.go_on_from(expected)
@@ -339,12 +370,21 @@ class CommitLogStore:
                 f"found the index {self.behind_size} bytes behind the log, expected none: it is being built, ask again"
             )
         count_max = min(count_max, QUERY_COUNT_MAX)
-        entries = self._index.find(topic, key, count_max, begin_ms, end_ms)
+        entries = self._places(topic, key, count_max, begin_ms, end_ms)
         found = self._under(topic, key, entries, count_max)
         if len(found) < len(entries) == count_max:
-            entries = self._index.find(topic, key, QUERY_LOOKED_MAX, begin_ms, end_ms)
+            entries = self._places(topic, key, QUERY_LOOKED_MAX, begin_ms, end_ms)
             found = self._under(topic, key, entries, count_max)
         return QueryResult(found, self._index.end_ms, max(0, self._index.end_offset))
+
+    def _places(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Ask the index. SystemBusy: it is damaged, which is not the same as that nothing is there."""
+        try:
+            return self._index.find(topic, key, count_max, begin_ms, end_ms)
+        except IndexDamaged as error:
+            self._indexer.restart()
+            self.recovery = replace(self.recovery, rebuilt=(*self.recovery.rebuilt, str(error)))
+            raise SystemBusy(f"{error}: ask again when it is") from error
 
     def _under(self, topic: str, key: str, physical_offsets: list[int], count_max: int) -> list[bytes]:
         """Return the newest count_max of the records at these offsets that are of a topic and have a key."""
@@ -398,7 +438,8 @@ class CommitLogStore:
         queues = self._queues_list()
         for queue in queues:
             waiting += queue.take_unsynced()
-        ends = [(queue.topic, queue.queue_id, queue.next_offset) for queue in queues]
+        ends = [(queue.topic, queue.queue_id, queue.next_offset, queue.file_first) for queue in queues]
+        log_first = self._log.first_offset
         index_files = self._index.files[-1:] if index else []
 
         def sync() -> None:
@@ -417,7 +458,7 @@ class CommitLogStore:
             if self._is_frozen:
                 return
             checkpoint = _checkpoint(store_ms, index_ms)
-            write_notes(self._disk, ends, checkpoint)
+            write_notes(self._disk, ends, checkpoint, log_first)
             self._disk.replace("checkpoint", checkpoint)
             self._dispatched = end
             waiting.clear()
@@ -477,6 +518,7 @@ class CommitLogStore:
             age_ms = now_ms - self._disk.modified_ms(segments.path(segments.starts[0]))
             if age_ms <= config.retention_ms and self._disk.usage() <= config.force_ratio:
                 break
+            note_expired(self._disk, segments.starts[1])  # else a start would miss what goes here
             freed += segments.drop_first()
         if freed:
             self.clean_queues()
@@ -493,6 +535,7 @@ class CommitLogStore:
             self._finish_index()
             self._settle()
             if not self._is_frozen:
+                self._index.note_sums()
                 self._disk.remove("abort")  # stays when anything failed: the next start looks closer
         finally:
             self.abandon()

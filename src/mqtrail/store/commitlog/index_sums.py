@@ -1,0 +1,91 @@
+"""Checksums of an IndexFile, kept beside it: Apache's format has no room for any, and without them a changed byte
+makes a message that is there one that is not found.
+
+    mqtrail-index/<name of the file>, big-endian:
+
+    16  "mqtrail-index 1\\n"
+    4   CRC-32 of what follows
+    8   physical offset of its last record
+    4   CRC-32 of the file's header
+    4   number of its next entry
+    4   count of pages of slots, then 4 for each: its CRC-32
+    4   for each block of entries: its CRC-32; the last block ends at the next entry
+
+The sums of a full file are written when it is sealed, those of the file in the making at a clean stop. After an unclean
+stop that file is built again in any case. A file without sums is Apache's, or an older version's: it is taken as it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from zlib import crc32
+
+FOLDER = "mqtrail-index"
+MAGIC = b"mqtrail-index 1\n"
+BLOCK_ENTRIES = 200  # 4 000 bytes, about what a page of slots has: a look-up reads one of each
+_FIXED = struct.Struct(
+    ">q"  # physical offset of the last record
+    "I"  # sum of the header
+    "I"  # next entry number
+    "I"  # count of pages of slots
+)
+_SUM = struct.Struct(">I")
+
+
+class IndexSums:
+    """The sums of one file. Entries are added in order, pages of slots replaced whole."""
+
+    def __init__(self, page_sizes: list[int], entry_size: int) -> None:
+        zeros = {size: crc32(bytes(size)) for size in set(page_sizes)}
+        self.pages = array("I", [zeros[size] for size in page_sizes])
+        self.header = 0
+        self.next = 1
+        self.end_offset = -1
+        self._entry_size = entry_size
+        self.blocks = array("I", [crc32(bytes(entry_size))])  # entry 0 is never used
+
+    def add_entries(self, data: bytes) -> None:
+        """Take entries that follow those there are."""
+        at = 0
+        while at < len(data):
+            room = BLOCK_ENTRIES - self.next % BLOCK_ENTRIES
+            part = data[at : at + room * self._entry_size]
+            if self.next % BLOCK_ENTRIES == 0:
+                self.blocks.append(crc32(part))
+            else:
+                self.blocks[-1] = crc32(part, self.blocks[-1])
+            self.next += len(part) // self._entry_size
+            at += len(part)
+
+    def encode(self) -> bytes:
+        """Return what is kept beside the file."""
+        body = _FIXED.pack(self.end_offset, self.header, self.next, len(self.pages))
+        body += struct.pack(f">{len(self.pages) + len(self.blocks)}I", *self.pages, *self.blocks)
+        return MAGIC + _SUM.pack(crc32(body)) + body
+
+
+def decode_sums(data: bytes | None, page_sizes: list[int], entry_size: int) -> IndexSums | None:
+    """Return the sums that were kept; None: none, or such as cannot be read or are of other settings."""
+    head = len(MAGIC) + _SUM.size
+    if data is None or len(data) < head + _FIXED.size or not data.startswith(MAGIC):
+        return None
+    body = data[head:]
+    if _SUM.unpack_from(data, len(MAGIC))[0] != crc32(body):
+        return None
+    sums = IndexSums(page_sizes, entry_size)
+    sums.end_offset, sums.header, sums.next, page_count = _FIXED.unpack_from(body)
+    values = struct.unpack(f">{(len(body) - _FIXED.size) // _SUM.size}I", body[_FIXED.size :])
+    if page_count != len(page_sizes) or len(values) != page_count + (sums.next - 1) // BLOCK_ENTRIES + 1:
+        return None
+    sums.pages, sums.blocks = array("I", values[:page_count]), array("I", values[page_count:])
+    return sums
+
+
+def end_offset_of(data: bytes | None) -> int | None:
+    """Return the physical offset of the last record of a file, as its sums say; None: they cannot be read."""
+    head = len(MAGIC) + _SUM.size
+    if data is None or len(data) < head + _FIXED.size or _SUM.unpack_from(data, len(MAGIC))[0] != crc32(data[head:]):
+        return None
+    end_offset: int = _FIXED.unpack_from(data, head)[0]
+    return end_offset
