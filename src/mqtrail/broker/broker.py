@@ -180,6 +180,7 @@ class Broker:
         )
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, noted by the shell
         self._seen_ms = now_ms
+        self._access_version, self._access_changed_ms = self.access.version, now_ms
         self.settings_version = 1  # of settings that request 25 changed: who keeps some asks again
         self._boot_ms = now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
@@ -366,10 +367,27 @@ class Broker:
         return sends
 
     def _serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
+        if (refusal := self._refusal_of_held(pull.peer, pull.request, now_ms)) is not None:
+            return self._serve(pull.peer, pull.request, lambda: _refuse(refusal))
         return self._serve(pull.peer, pull.request, lambda: self.pull.serve_held(pull, now_ms))
 
     def _serve_held_pop(self, pop: HeldPop, handler: Handler, now_ms: int) -> list[Send]:
+        if (refusal := self._refusal_of_held(pop.peer, pop.request, now_ms)) is not None:
+            return self._serve(pop.peer, pop.request, lambda: _refuse(refusal))
         return self._serve(pop.peer, pop.request, lambda: handler(pop.peer, pop.request, now_ms))
+
+    def _refusal_of_held(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Refusal | None:
+        """Return why a held request is refused that was allowed when it came; None: it still is.
+
+        Only a change of what is allowed can make a difference, and no request is held for longer than hold_ms_max.
+        """
+        if not self.access.on:
+            return None
+        if self.access.version != self._access_version:
+            self._access_version, self._access_changed_ms = self.access.version, now_ms
+        if now_ms - self._access_changed_ms > self.config.hold_ms_max:
+            return None
+        return self.access.check(peer, request, signed=False)
 
     def _sweep_held(self, now_ms: int) -> list[Send]:
         """Serve the pulls whose time is up, and now and then those whose queue grew by what their tags leave out."""

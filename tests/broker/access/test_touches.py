@@ -97,6 +97,39 @@ def test_half_messages_are_shown_to_publishers_alone(two: Two) -> None:
     assert set(second) == {ALICE.id}
 
 
+def pull_ext(topic: str, group: str) -> dict[str, str]:
+    return {
+        "consumerGroup": group, "topic": topic, "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "6",
+        "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*", "subVersion": "0",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("code", [11, 200050])
+def test_a_held_request_is_refused_once_it_is_not_allowed_any_more(two: Two, code: int) -> None:
+    """A pull or pop that waits when its grant is taken away gets nothing of what arrives."""
+    two.advance(60_000)
+    ext = pull_ext("orders", "g")
+    if code == 200050:
+        ext |= {"invisibleTime": "10000", "pollTime": "15000", "bornTime": str(two.now_ms), "initMode": "0"}
+    request = RemotingCommand(code, ext, opaque=8)
+    sign(request, Keys(access_key="alicealice", secret_key="alicealicepass"))
+    assert two.broker.handle(ALICE, request, two.now_ms) == []
+    if isinstance(two.guarded, WithUsers):
+        two.guarded.allow("bobbybobby", "Topic:orders", "Pub")
+        two.guarded.allow("alicealice", "Topic:orders", "Pub")
+    else:
+        text = ACCOUNTS.replace("[orders=PUB|SUB]", "[orders=PUB]").replace("[stock=PUB|SUB]", "[orders=PUB]")
+        two.broker.access.load_acl({"f": text})
+    ext = {"a": "pg", "b": "orders", "e": "0", "g": str(NOW_MS), "i": encode_properties({"UNIQ_KEY": "A1"})}
+    sent = RemotingCommand(310, ext, b"late", opaque=7)
+    sign(sent, Keys(access_key="bobbybobby", secret_key="bobbybobbypass"))
+    sends = two.broker.handle(BOB, sent, two.now_ms)
+    (reply,) = [send.command for send in sends if send.peer == ALICE.id]
+    assert reply.opaque == 8
+    assert reply.code in (1, 16)
+    assert not reply.body
+
+
 def test_a_client_id_is_not_taken_over(two: Two) -> None:
     """Replies (326) go to a client id: another account cannot take it while its client lives, and may afterwards."""
     assert two.beat("alicealice", "one").code == 0

@@ -85,13 +85,16 @@ class Access:
             )
         return found
 
-    def check(self, peer: Peer, command: RemotingCommand) -> Refusal | None:
-        """Return why a request is refused; None: it may be served."""
+    def check(self, peer: Peer, command: RemotingCommand, *, signed: bool = True) -> Refusal | None:
+        """Return why a request is refused; None: it may be served.
+
+        signed False: its signature was right when it came, and it has waited since then.
+        """
         try:
             if self._config.acl:
-                self.plain.rules.check(peer.address.ip, command, self._scene)
+                self.plain.rules.check(peer.address.ip, command, self._scene, signed=signed)
             if self.auth.on:
-                self.auth.check(peer.address.ip, command, self._scene)
+                self.auth.check(peer.address.ip, command, self._scene, signed=signed)
         except Refusal as refusal:
             self.refused += 1
             return refusal
