@@ -178,6 +178,7 @@ class Broker:
             lambda client, topic: self.access.may_publish(client.peer, client.account, topic),
             now_ms,
         )
+        self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms; noted by the shell
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, noted by the shell
         self._seen_ms = now_ms
         self._access_version, self._access_changed_ms = self.access.version, now_ms

@@ -126,6 +126,12 @@ METRICS: Final[Mapping[str, Metric]] = {
     "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
     "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found none"),
     "mqtrail_disk_ratio": Metric("gauge", (), "share of the disk that is in use, 0 to 1"),
+    "mqtrail_loop_stalls_total": Metric(
+        "counter",
+        ("work",),
+        "times that work held up everything else for 50 ms or more; a request's code, tick or a job",
+    ),
+    "mqtrail_loop_stalled_milliseconds_total": Metric("counter", ("work",), "ms that these took together"),
     "mqtrail_clock_jumps_total": Metric(
         "counter", ("direction",), "times the machine's clock was set by more than a second; forward, back"
     ),

@@ -51,6 +51,9 @@ def samples(broker: Broker, now_ms: int) -> Iterator[Sample]:
     yield Sample("rocketmq_consumer_group_number", (), len(broker.groups.all()))
     yield Sample("mqtrail_held_pulls", (), len(broker.held))
     yield Sample("mqtrail_access_refused_total", (), broker.access.refused)
+    for work, (times, took_ms) in broker.stalls.items():
+        yield Sample("mqtrail_loop_stalls_total", (work,), times)
+        yield Sample("mqtrail_loop_stalled_milliseconds_total", (work,), took_ms)
     for direction, count in broker.clock_jumps.items():
         yield Sample("mqtrail_clock_jumps_total", (direction,), count)
     yield from _traffic(broker)

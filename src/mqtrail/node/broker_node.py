@@ -24,6 +24,7 @@ from mqtrail.node.registrar import Registrar
 from mqtrail.node.route_keeper import RouteKeeper
 from mqtrail.node.table_writer import TableWriter
 from mqtrail.node.upkeep import Upkeep
+from mqtrail.node.watchdog import Watchdog
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
 from mqtrail.wire import BodyError, Host, RemotingCommand, UniqueIdFactory, sign
 
@@ -177,6 +178,7 @@ class BrokerNode:
         self._flusher = Flusher(self.store, self._on_failure, late_ms=self.core.config.sync_flush_timeout_ms)
         assert self._files is not None
         self._tables = TableWriter(self._files, self.name)
+        watchdog = Watchdog(self.core.stalls)
         self._upkeep = Upkeep(
             self.store,
             self._flusher,
@@ -186,6 +188,7 @@ class BrokerNode:
             index_stroke_ms=config.index_stroke_ms,
             expires=self._folder is not None,
             clock=self._clock,
+            watchdog=watchdog,
         )
         credentials = config.namesrv_credentials or self.core.access.own_credentials()
         self._registrar = Registrar(
@@ -207,6 +210,7 @@ class BrokerNode:
             hold_for_tables=self._tables.after,
             on_change=self._changed,
             on_stored=self._upkeep.appended,
+            watchdog=watchdog,
             when_told=self._registrar.when_told,
         )
         self._server.application = self._shell

@@ -7,6 +7,7 @@ from mqtrail.broker import Broker, Lane
 from mqtrail.net import ServerConnection, next_command
 from mqtrail.node.clock import wall_clock_ms
 from mqtrail.node.shell import Hold, HoldForTables, Shell
+from mqtrail.node.watchdog import STALL_S, Watchdog, work_of
 from mqtrail.wire import Peer, Send
 
 BUSY_FROM_MS = 5  # a piece that takes as long keeps others waiting
@@ -26,9 +27,17 @@ class BrokerShell(Shell):
         on_change: Callable[[], None] | None = None,
         on_stored: Callable[[], None] | None = None,
         when_told: Callable[[Callable[[], None]], None] | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         """on_stored: called after pieces that may have stored messages. when_told: `Registrar.when_told`."""
-        super().__init__(core, clock=clock, hold=hold, hold_for_tables=hold_for_tables, on_change=on_change)
+        super().__init__(
+            core,
+            clock=clock,
+            hold=hold,
+            hold_for_tables=hold_for_tables,
+            on_change=on_change,
+            watchdog=watchdog or Watchdog(core.stalls),
+        )
         self._on_stored = on_stored
         self._when_told = when_told
         self._broker = core
@@ -44,9 +53,14 @@ class BrokerShell(Shell):
             shortest_ms = self._fast_failure.shortest_ms
             if shortest_ms is not None and waited_ms >= shortest_ms:
                 return self._process_late(connection, buffer, start, end, now_ms, waited_ms)
+        watchdog = self.watchdog
+        began_s, stalls = watchdog.clock(), watchdog.stalls
         position, replies, after_offset, sends, handled, stored = self._lane.process(
             cast(Peer, connection.data), buffer, start, end, now_ms, connection.turn_is_over
         )
+        if watchdog.clock() - began_s >= STALL_S and watchdog.stalls == stalls:
+            command, _ = next_command(buffer, start, end)  # the first of them stands for them all
+            watchdog.look(began_s, work_of(-1 if command is None else command.code), str(connection.host))
         if end - start > LARGE_PIECE_SIZE or handled:
             self._look_at_clock(now_ms)
         if replies:

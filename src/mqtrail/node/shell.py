@@ -12,6 +12,7 @@ from typing import Protocol, cast
 from mqtrail.net import Log, ServerConnection, next_command
 from mqtrail.node.clock import wall_clock_ms
 from mqtrail.node.late import late_replies
+from mqtrail.node.watchdog import Watchdog, work_of
 from mqtrail.wire import (
     Peer,
     PeerId,
@@ -70,7 +71,9 @@ class Shell:
         hold: Hold | None = None,
         hold_for_tables: HoldForTables | None = None,
         on_change: Callable[[], None] | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
+        self.watchdog = watchdog or Watchdog()
         self._core = core
         self._clock = clock
         self._hold = hold
@@ -128,6 +131,7 @@ class Shell:
 
     def decide(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
         """Return what the core answers; a bug in it becomes code 1 and a log line, not the end of the connection."""
+        began_s = self.watchdog.clock()
         try:
             return self._core.handle(peer, command, now_ms)
         except Exception as error:
@@ -136,6 +140,8 @@ class Shell:
                 return []
             text = f"{type(error).__name__}: {error}; the server's log has the traceback"
             return answer(peer, command, code=ResponseCode.SYSTEM_ERROR, remark=text)
+        finally:
+            self.watchdog.look(began_s, work_of(command.code), str(peer.address))
 
     def write(self, sends: list[Send]) -> None:
         """Write each Send to its connection, now or when log and tables are durable so far. Peers that went get
@@ -188,10 +194,12 @@ class Shell:
     def _tick(self) -> None:
         self._timer = None
         now_ms = self._clock()
+        began_s = self.watchdog.clock()
         try:
             self.write(self._core.tick(now_ms))
         except Exception:
             log.exception("core.tick_failed")
+        self.watchdog.look(began_s, "tick")
         self.look_at_timer(now_ms + TICK_PAUSE_MS)
 
 

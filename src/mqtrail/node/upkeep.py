@@ -18,6 +18,7 @@ from collections.abc import Callable
 from mqtrail.net import Log
 from mqtrail.node.clock import wall_clock_ms
 from mqtrail.node.flusher import Flusher
+from mqtrail.node.watchdog import Watchdog
 from mqtrail.store import CommitLogStore, StoreError, StoreFull
 
 QUEUES_WRITE_S = 1.0  # flushIntervalConsumeQueue
@@ -42,9 +43,11 @@ class Upkeep:
         index_stroke_ms: int,
         expires: bool = True,
         clock: Callable[[], int] = wall_clock_ms,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._watchdog = watchdog or Watchdog()
         self._flusher = flusher
         self._index_pause_s = index_interval_ms / 1000
         self._stroke_s = index_stroke_ms / 1000
@@ -110,6 +113,7 @@ class Upkeep:
 
     def _attempt(self, name: str, job: Callable[[], object]) -> bool:
         """Run a job; a failure is told once, and once that it is over. It is tried again at its next time."""
+        began_s = self._watchdog.clock()
         try:
             job()
         except (OSError, StoreFull, StoreError) as error:
@@ -120,6 +124,8 @@ class Upkeep:
         except Exception:
             log.exception("store.job_failed", job=name)
             return False
+        finally:
+            self._watchdog.look(began_s, name)
         if name in self._failing:
             self._failing.discard(name)
             log.info("store.job_works_again", job=name)

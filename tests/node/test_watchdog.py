@@ -1,0 +1,47 @@
+"""The watchdog: what holds the loop is counted by what it was, and told now and then."""
+
+from structlog.testing import capture_logs
+
+from mqtrail.node.watchdog import LOG_EVERY_S, STALL_S, Watchdog, work_of
+from mqtrail.wire import RequestCode
+
+from .helpers import send_command
+from .test_waits import Listener, Waits
+
+
+def test_long_work_is_counted_and_told_now_and_then() -> None:
+    """Short work is not; what comes soon after a log line is told with the next one."""
+    now_s = [100.0]
+    watchdog = Watchdog(clock=lambda: now_s[0])
+
+    def work(name: str, took_s: float) -> None:
+        began_s = now_s[0]
+        now_s[0] += took_s
+        watchdog.look(began_s, name)
+
+    with capture_logs() as logs:
+        work("11", STALL_S / 2)
+        work("11", 0.25)
+        work("tick", 0.5)
+        work("11", 0.25)
+        now_s[0] += LOG_EVERY_S
+        work("320", 2.0)
+    assert watchdog.counts == {"11": [2, 500], "tick": [1, 500], "320": [1, 2000]}
+    assert [(line["work"], line["took_ms"], line["stalls"]) for line in logs] == [("11", 250, 1), ("320", 2000, 3)]
+
+
+def test_codes_that_are_none_share_a_label() -> None:
+    """So that a peer cannot make labels."""
+    assert work_of(RequestCode.PULL_MESSAGE) == "11"
+    assert work_of(987_654) == "other"
+
+
+async def test_a_long_piece_is_counted_by_its_first_request() -> None:
+    """The lane serves it in one go."""
+    waits = Waits()
+    now_s = [0.0]
+    waits.shell.watchdog.clock = lambda: now_s.append(now_s[-1] + 0.03) or now_s[-1]  # type: ignore[func-returns-value]
+    waits.serve(Listener(1), send_command("orders", b"x"))
+    assert waits.shell.watchdog.counts
+    assert waits.shell._broker.stalls is waits.shell.watchdog.counts
+    waits.shell.stop()
