@@ -24,17 +24,20 @@ from mqtrail.wire import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     SubscriptionGroupNotExist,
+    SubscriptionGroupTable,
     SystemError_,
     TopicHeader,
     TopicList,
     TopicNotExist,
     answer,
+    encode_in_slices,
 )
 
 from .attributes import GROUP_ATTRIBUTES, alter
 from .bounds import CONFIG_LIST_MAX, check_count
 from .clients import ClientTable
 from .groups import GroupTable
+from .jobs import ENTRIES_A_SLICE, Work
 from .offsets import OffsetTable
 from .topics import TopicTable
 
@@ -86,9 +89,13 @@ class GroupRequests:
             self._offsets.forget_group(header.group_name)
         return answer(peer, request)
 
-    def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """201."""
-        return answer(peer, request, body=self._groups.table().encode())
+        table = self._groups.table()
+        entries = table.subscription_group_table.items()
+        bare = SubscriptionGroupTable({}, table.data_version, table.forbidden_table)
+        body = yield from encode_in_slices(bare, "subscriptionGroupTable", entries, ENTRIES_A_SLICE)
+        return answer(peer, request, body=body)
 
     def one(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """352."""

@@ -5,6 +5,7 @@ Source: AdminBrokerProcessor, apache/rocketmq broker/processor/; BrokerControlle
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
+    FRAME_SIZE_MAX,
     MQ_VERSION,
     BrokerConsumeStats,
     BrokerConsumeStatsHeader,
@@ -35,6 +36,7 @@ from mqtrail.wire import (
     ViewBrokerStatsHeader,
     answer,
     decode_head,
+    dumps_fastjson,
     version_text,
 )
 
@@ -42,6 +44,7 @@ from .clients import Client, ClientTable
 from .config import BrokerConfig
 from .delays import DelayedMessages
 from .groups import GroupTable
+from .jobs import TOPICS_A_SLICE, Work
 from .offsets import OffsetTable
 from .stats import Statistics, Window
 from .topics import TopicTable
@@ -90,7 +93,7 @@ class StatsRequests:
         tps = 0.0 if self._stats is None else self._stats.put_tps(name)
         return answer(peer, request, body=TopicStatsTable(table, tps).encode(strict=False))
 
-    def group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """208: where the group stands in a topic, in several, or in all where it ever committed."""
         header = ConsumeStatsHeader.from_ext(request.ext)
         if header.topic_list:
@@ -100,7 +103,9 @@ class StatsRequests:
         online = self._clients.consumer_group(header.consumer_group)
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
-        for topic in topics:
+        for number, topic in enumerate(topics, 1):
+            if number % TOPICS_A_SLICE == 0:
+                yield
             if online is not None and online.subscriptions and topic not in online.subscriptions:
                 continue  # left over from a subscription that the group gave up
             stats = self._consume_stats(topic, header.consumer_group)
@@ -126,14 +131,18 @@ class StatsRequests:
             )
         return ConsumeStats(table, 0.0 if self._stats is None else self._stats.get_tps(topic, group))
 
-    def broker_groups(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def broker_groups(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """317: every group's standing in every topic where it committed."""
         ordered_only = BrokerConsumeStatsHeader.from_ext(request.ext).is_order
-        groups: dict[str, tuple[ConsumeStats, ...]] = {}
-        behind = in_flight = 0
+        groups: list[bytes] = []
+        size = behind = in_flight = number = 0
+        topics = self._offsets.topics_by_group()
         for name in sorted(self._groups.all()):
-            found = []
-            for topic in self._offsets.topics_of(name):
+            found: list[ConsumeStats] = []
+            for topic in topics.get(name, ()):
+                number += 1
+                if number % TOPICS_A_SLICE == 0:
+                    yield
                 config = self._topics.get(topic)
                 stats = self._consume_stats(topic, name)
                 if config is None or stats is None or (ordered_only and not config.order):
@@ -142,9 +151,15 @@ class StatsRequests:
                 for offset in stats.offset_table.values():
                     behind += offset.broker_offset - offset.consumer_offset
                     in_flight += (offset.pull_offset or offset.consumer_offset) - offset.consumer_offset
-            groups[name] = tuple(found)
-        body = BrokerConsumeStats(groups, str(self._config.address), behind, in_flight)
-        return answer(peer, request, body=body.encode(strict=False))
+            groups.append(dumps_fastjson({name: [stats.members() for stats in found]}))
+            size += len(groups[-1])
+            if size > FRAME_SIZE_MAX:
+                raise SystemError_(
+                    f"found statistics of more than {FRAME_SIZE_MAX} bytes, expected fewer: ask for one group (208)"
+                )
+        bare = BrokerConsumeStats({}, str(self._config.address), behind, in_flight).encode(strict=False)
+        before, mark, after = bare.partition(b'"consumeStatsList":[')
+        return answer(peer, request, body=b"".join((before, mark, b",".join(groups), after)))
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._config.broker_name, queue_id)

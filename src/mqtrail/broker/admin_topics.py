@@ -22,11 +22,13 @@ from mqtrail.wire import (
     TopicList,
     TopicNotExist,
     answer,
+    encode_in_slices,
     pop_retry_topic,
 )
 
 from .attributes import TOPIC_ATTRIBUTES, alter, parse_changes
 from .bounds import CONFIG_LIST_MAX, check_count
+from .jobs import ENTRIES_A_SLICE, Work
 from .offsets import OffsetTable
 from .stats import Statistics
 from .topics import TopicTable
@@ -89,10 +91,12 @@ class TopicRequests:
                 self.on_deleted(name)
         return answer(peer, request)
 
-    def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """21."""
-        table = TopicConfigTable(dict(self._topics.all()), self._topics.data_version, DataVersion(), {}, {})
-        return answer(peer, request, {}, body=table.encode())
+        table = TopicConfigTable({}, self._topics.data_version, DataVersion(), {}, {})
+        entries = sorted(self._topics.all().items())
+        body = yield from encode_in_slices(table, "topicConfigTable", entries, ENTRIES_A_SLICE)
+        return answer(peer, request, {}, body=body)
 
     def one(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """351."""

@@ -11,6 +11,7 @@ Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/ro
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from mqtrail.store import ConfigFileStore, MemoryDisk, MessageStore, StoreError
@@ -47,6 +48,7 @@ from .filter import FilterTable
 from .forward import ForwardedRequests
 from .groups import GroupTable
 from .held import HeldPull, HeldPulls
+from .jobs import Jobs
 from .limits import RateLimits
 from .locks import LockTable
 from .message_properties import PropertyRules
@@ -115,6 +117,7 @@ class Broker:
         self.writer = MessageWriter(store, self.held, self.stats, self.trace)
         self.delays = DelayedMessages(config, files, store, self.writer)
         self.timers = Timers(config, files, store, self.writer, now_ms)
+        self.jobs = Jobs(files)
         limits = RateLimits(config)
         self.fast_failure = FastFailure(config)
         self._slow_groups = SlowGroups(config, self.groups, self.offsets, store, now_ms)
@@ -129,6 +132,7 @@ class Broker:
             properties,
             self.trace,
             limits,
+            self.jobs,
         )
         self.broadcasts = BroadcastOffsets(config, store, self.clients, self.offsets)
         self.pull = PullMessages(
@@ -231,7 +235,7 @@ class Broker:
             RequestCode.GET_MAX_OFFSET: offsets.max,
             RequestCode.GET_MIN_OFFSET: offsets.min,
             RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: offsets.all_consumer_offsets,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.jobs.handler(offsets.all_consumer_offsets),
             RequestCode.GET_ALL_DELAY_OFFSET: offsets.all_delay_offsets,
             RequestCode.HEART_BEAT: clients.heartbeat,
             RequestCode.UNREGISTER_CLIENT: clients.unregister,
@@ -249,13 +253,13 @@ class Broker:
             RequestCode.UPDATE_AND_CREATE_TOPIC: topics.update,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.update_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
-            RequestCode.GET_ALL_TOPIC_CONFIG: topics.all,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.jobs.handler(topics.all),
             RequestCode.GET_TOPIC_CONFIG: topics.one,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.update,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.update_list,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.jobs.handler(groups.all),
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.one,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: groups.consumers_of_topic,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: groups.topics_of_group,
@@ -264,8 +268,8 @@ class Broker:
                 groups.reset if self.config.server_side_reset else surveys.reset
             )(peer, request, now_ms),
             RequestCode.GET_TOPIC_STATS_INFO: stats.topic,
-            RequestCode.GET_CONSUME_STATS: stats.group,
-            RequestCode.GET_BROKER_CONSUME_STATS: stats.broker_groups,
+            RequestCode.GET_CONSUME_STATS: self.jobs.handler(stats.group),
+            RequestCode.GET_BROKER_CONSUME_STATS: self.jobs.handler(stats.broker_groups),
             RequestCode.GET_CONSUMER_CONNECTION_LIST: stats.consumers,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: stats.producers,
             RequestCode.GET_ALL_PRODUCER_INFO: stats.all_producers,
@@ -456,6 +460,7 @@ class Broker:
             self._client_requests.next_tick_ms(),
             self._slow_groups.next_tick_ms(),
             self._forwards.next_deadline_ms(),
+            self.jobs.next_due_ms(),
             None if self.stats is None else self.stats.next_tick_ms(),
             None if self.trace is None else self.trace.next_due_ms(),
         ):
@@ -477,6 +482,8 @@ class Broker:
         if now_ms >= self._next_save_ms:
             self.save(now_ms)
         sends = self.transactions.tick(now_ms)
+        if (job := self.jobs.take()) is not None:
+            sends += self._serve(job.peer, job.request, partial(self.jobs.step, job))
         self._slow_groups.tick(now_ms)
         sends += self._client_requests.tick(now_ms)
         sends += self._forwards.tick(now_ms)

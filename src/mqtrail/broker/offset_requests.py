@@ -5,6 +5,7 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor, apache/rocketmq broker/pr
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import (
+    ConsumerOffsetTable,
     GetMaxOffsetHeader,
     InvalidParameter,
     OffsetResponseHeader,
@@ -21,11 +22,13 @@ from mqtrail.wire import (
     UpdateConsumerOffsetHeader,
     answer,
     decode_head,
+    encode_in_slices,
 )
 
 from .config import BrokerConfig
 from .delays import DelayedMessages
 from .groups import GroupTable
+from .jobs import ENTRIES_A_SLICE, Work
 from .offsets import OffsetTable
 from .topics import QUEUES_MAX, TopicTable
 
@@ -124,9 +127,11 @@ class OffsetRequests:
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper=upper)
         return answer(peer, request, OffsetResponseHeader(offset).to_ext())
 
-    def all_consumer_offsets(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def all_consumer_offsets(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """43: the whole table, as a slave asks for it."""
-        return answer(peer, request, body=self._offsets.table().encode(strict=False))
+        bare = ConsumerOffsetTable({}, self._offsets.version)
+        body = yield from encode_in_slices(bare, "offsetTable", self._offsets.entries(), ENTRIES_A_SLICE, strict=False)
+        return answer(peer, request, body=body)
 
     def all_delay_offsets(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """45."""

@@ -144,6 +144,25 @@ class OffsetTable:
             del self._kept[kept]
             self._moved.discard(kept)
 
+    @property
+    def version(self) -> DataVersion:
+        """The version of what was saved last."""
+        return self._version
+
+    def entries(self) -> Iterator[tuple[str, dict[int, int]]]:
+        """Yield the table's entries as `table` has them, while it changes: each as it is when its turn comes."""
+        for group, topic in sorted(self._offsets):
+            queues = self._offsets.get((group, topic))
+            if queues is not None:
+                yield f"{topic}@{group}", dict(sorted(queues.items()))
+
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return `topics_of` of every group with offsets."""
+        found: dict[str, list[str]] = {}
+        for group, topic in sorted(self._offsets):
+            found.setdefault(group, []).append(topic)
+        return found
+
     def table(self) -> ConsumerOffsetTable:
         """Return all offsets as one body: what is saved, and what request 43 answers."""
         offsets = {

@@ -7,6 +7,7 @@ any topic (TopicTable.version).
 Source: SendMessageProcessor, AbstractSendMessageProcessor, apache/rocketmq broker/processor/.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from mqtrail.store import Appended, PendingRecord
@@ -42,7 +43,7 @@ from mqtrail.wire import (
     TopicConfig,
     TopicNotExist,
     answer,
-    decode_batch,
+    batch_items,
     decode_properties,
     delay_of_level,
     dlq_topic,
@@ -54,6 +55,7 @@ from .config import BrokerConfig
 from .delays import DelayedMessages
 from .errors import response_code
 from .groups import GroupTable
+from .jobs import Jobs
 from .limits import RateLimits
 from .locks import LockTable
 from .message_properties import (
@@ -74,6 +76,9 @@ from .writer import MessageWriter
 
 DLQ_QUEUES = 1
 ADMISSIONS_MAX = 10_000
+BATCH_COUNT_MAX = 65_536  # messages of a batch; the least that an official client makes of one are 75 bytes
+BATCH_IDS_MAX = 4_096  # of a larger one the answer names the first: a header has 256 KiB
+BATCH_SLICE = 1_000  # of them looked at, and stored, before others are served
 _HOST_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6  # the broker's to set
 _OURS = _HOST_BITS | MessageSysFlag.TRANSACTION_MASK
 
@@ -121,7 +126,9 @@ class SendMessages:
         properties: PropertyRules,
         trace: BrokerTrace | None,
         limits: RateLimits,
+        jobs: Jobs,
     ) -> None:
+        self._jobs = jobs
         self._config = config
         self._topics = topics
         self._groups = groups
@@ -141,11 +148,14 @@ class SendMessages:
         try:
             header = SendMessageHeader.from_ext(request.ext)
             if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
-                return self._send_batch(peer, request, header, now_ms)
+                return self._jobs.begin(peer, request, self._batch_in_slices(peer, request, header, now_ms))
             return self._send_one(peer, request, header, now_ms)
         except MQError as error:
-            remark = error.remark if isinstance(error, Refusal) else str(error)
-            return answer(peer, request, dict(self._ext), code=response_code(error, request.version), remark=remark)
+            return self._refuse(peer, request, error)
+
+    def _refuse(self, peer: Peer, request: RemotingCommand, error: MQError) -> list[Send]:
+        remark = error.remark if isinstance(error, Refusal) else str(error)
+        return answer(peer, request, dict(self._ext), code=response_code(error, request.version), remark=remark)
 
     # Checks.
 
@@ -371,7 +381,21 @@ class SendMessages:
 
     # A batch.
 
-    def _send_batch(self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int) -> list[Send]:
+    def _batch_in_slices(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int
+    ) -> Generator[None, None, list[Send]]:
+        try:
+            return (yield from self._send_batch(peer, request, header, now_ms))
+        except MQError as error:
+            return self._refuse(peer, request, error)
+
+    def _send_batch(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int
+    ) -> Generator[None, None, list[Send]]:
+        """Take a batch: all of it is looked at before the first message is stored.
+
+        A large one is stored in slices; should the store refuse one of these, the answer tells how many are stored.
+        """
         if len(header.topic) > TOPIC_LENGTH_MAX or header.topic.startswith(RETRY_PREFIX):
             # 5.3.3 finds this after its other checks, but for a retry topic these would make a topic first.
             raise MessageIllegal(
@@ -388,10 +412,15 @@ class SendMessages:
         batch = self.properties.of_message(of_batch)
         if batch.timed:
             raise MessageIllegal("found a timer property on a batch, expected none: send timer messages one by one")
-        items = decode_batch(request.body)
         wait = waits(of_batch)
-        records = []
-        for item in items:
+        records: list[PendingRecord] = []
+        for item in batch_items(request.body):
+            if len(records) >= BATCH_COUNT_MAX:
+                raise MessageIllegal(
+                    f"found a batch of more than {BATCH_COUNT_MAX} messages, expected fewer: send it in parts"
+                )
+            if records and len(records) % BATCH_SLICE == 0:
+                yield
             _refuse_half(item.properties)
             stored = self.properties.of_batch_item(item.properties, wait)
             records.append(
@@ -410,7 +439,18 @@ class SendMessages:
             )
         if (limited := self._limited(destination.topic)) is not None:
             self._limits.add_sends(limited, len(records) - 1, now_ms)
-        places = self._writer.write(records, now_ms, StoredKind.BATCH)
+        places: list[Appended] = []
+        for start in range(0, len(records), BATCH_SLICE):
+            if start:
+                yield
+            try:
+                places += self._writer.write(records[start : start + BATCH_SLICE], now_ms, StoredKind.BATCH)
+            except MQError as error:
+                if not start:
+                    raise
+                raise SystemError_(
+                    f"{error}; found room for {start} of {len(records)} messages of the batch, which are stored"
+                ) from error
         return self._answer(peer, request, batch._replace(waits=wait), places, destination.queue_id)
 
     def _answer(
@@ -423,8 +463,9 @@ class SendMessages:
         recall_handle: str | None = None,
     ) -> list[Send]:
         address = self._config.address
+        named = places if len(places) <= BATCH_IDS_MAX else places[:1]
         header = SendResponseHeader(
-            msg_id=",".join(offset_msg_id(address, place.physical_offset) for place in places),
+            msg_id=",".join(offset_msg_id(address, place.physical_offset) for place in named),
             queue_id=queue_id,
             queue_offset=places[0].queue_offset,
             transaction_id=stored.unique_id,

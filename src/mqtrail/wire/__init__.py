@@ -55,6 +55,7 @@ from .batch import (
     BATCH_HEAD,
     BATCH_ITEM_SIZE_MIN,
     BatchItem,
+    batch_items,
     decode_batch,
     encode_batch,
 )
@@ -78,6 +79,7 @@ from .bodies import (
 )
 from .body import (
     Body,
+    encode_in_slices,
     queue_key,
     queue_members,
     queue_of,
@@ -650,11 +652,13 @@ __all__ = [
     "TraceField", "TraceLoss", "TraceRecord", "TraceReject", "TransactionFailed", "TransactionStateGroupWrong",
     "UniqueId", "UniqueIdFactory", "UnknownRefusal", "UnregisterClientHeader", "UpdateConsumerOffsetHeader",
     "UserFilterHeader", "UserHeader", "UserInfo", "UserNotExist", "VersionNotSupported", "ViewBrokerStatsHeader",
-    "ViewMessageHeader", "WipeWritePermResponseHeader", "address_matcher", "answer", "block_matcher", "body_crc",
+    "ViewMessageHeader", "WipeWritePermResponseHeader", "address_matcher", "answer", "batch_items",
+    "block_matcher", "body_crc",
     "check_record", "compress", "cut_frame", "cut_records", "decode_batch", "decode_command", "decode_head",
     "decode_message_offsets", "decode_order_counts", "decode_properties", "decode_record", "decode_records",
     "decode_start_offsets", "decode_trace", "decode_unique_id", "decompress", "delay_of_level", "dlq_topic", "dumps",
-    "dumps_fastjson", "encode_batch", "encode_command", "encode_frame", "encode_message_offsets", "encode_order_counts",
+    "dumps_fastjson", "encode_batch", "encode_command", "encode_frame", "encode_in_slices",
+    "encode_message_offsets", "encode_order_counts",
     "encode_properties", "encode_record", "encode_record_text", "encode_start_offsets", "encode_trace", "find_property",
     "frame_end", "group_of", "index_key_hash", "is_pop_retry_v2", "is_signed_with", "is_system_group",
     "is_system_topic", "iter_trace", "java_string_hash", "layout_for", "loads", "loads_file", "marker_of", "message_of",

@@ -10,7 +10,7 @@ Source: MessageDecoder.encodeMessages and decodeMessages, MessageBatch, apache/r
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from .errors import BodyError, PropertiesError
@@ -57,7 +57,11 @@ def encode_batch(messages: Iterable[Message | BatchItem]) -> bytes:
 
 def decode_batch(data: bytes | bytearray | memoryview) -> list[BatchItem]:
     """Return the items. BodyError: the sizes do not add up; a batch is taken whole or not at all."""
-    items = []
+    return list(batch_items(data))
+
+
+def batch_items(data: bytes | bytearray | memoryview) -> Iterator[BatchItem]:
+    """Yield the items one by one. BodyError, maybe after some of them: the sizes do not add up."""
     position, end = 0, len(data)
     while position < end:
         if end - position < BATCH_ITEM_SIZE_MIN:
@@ -77,8 +81,5 @@ def decode_batch(data: bytes | bytearray | memoryview) -> list[BatchItem]:
                 f"found properties of {properties_size} bytes at {properties_start}, expected "
                 f"{item_end - properties_start}"
             )
-        items.append(
-            BatchItem(bytes(data[body_start : properties_start - 2]), bytes(data[properties_start:item_end]), flag)
-        )
+        yield BatchItem(bytes(data[body_start : properties_start - 2]), bytes(data[properties_start:item_end]), flag)
         position = item_end
-    return items

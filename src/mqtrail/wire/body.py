@@ -6,7 +6,7 @@ missing, numbers may be text. Written: members alphabetical, those that are None
 Source: RemotingSerializable and its subclasses, apache/rocketmq remoting/; json_body.py for fastjson's dialect.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
@@ -46,6 +46,25 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
     def read(cls, value: Mapping[str, Any]) -> Self:
         """Return the body of a JSON object that is already read. BodyError: a member is of another type."""
         return convert(_without_none(value), cls)
+
+
+def encode_in_slices(
+    body: Body, member: str, entries: Iterable[tuple[str, object]], count: int, *, strict: bool = True
+) -> Generator[None, None, bytes]:
+    """Return body's JSON with entries as its empty object `member`, yielding after each count of them.
+
+    entries: sorted names and values, Body or plain, as Body.encode would write them.
+    """
+    write = dumps if strict else dumps_fastjson
+    empty = b'"%b":{}' % member.encode()
+    before, found, after = body.encode(strict=strict).partition(empty)
+    assert found, f"{member} is no empty object of {type(body).__name__}"
+    parts = []
+    for number, (name, value) in enumerate(entries, 1):
+        parts.append(dumps(name) + b":" + write(value.members() if isinstance(value, Body) else value))
+        if number % count == 0:
+            yield
+    return b"".join((before, empty[:-1], b",".join(parts), b"}", after))
 
 
 def convert(value: object, kind: type[Value]) -> Value:

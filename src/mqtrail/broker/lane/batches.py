@@ -7,6 +7,7 @@ from mqtrail.wire import BATCH_HEAD
 
 from .routes import Record, Route, Shared
 
+ITEMS_MAX: Final = 1_000  # a larger batch is taken in slices, by the general road
 _ITEM_SIZE_MIN: Final = BATCH_HEAD.size + 2
 
 
@@ -33,7 +34,7 @@ def take_batch(
     topic, queue_id, sys_flag = route.topic, route.queue_id, route.sys_flag
     items: list[Record] = []
     while position < end:
-        if end - position < _ITEM_SIZE_MIN:
+        if end - position < _ITEM_SIZE_MIN or len(items) >= ITEMS_MAX:
             return None
         size, _, _, flag, body_size = unpack_item(buffer, position)
         body_start = position + BATCH_HEAD.size

@@ -1,0 +1,130 @@
+"""Requests that take long are worked on in slices: others are served meanwhile, and the answer is the same."""
+
+import pytest
+
+from mqtrail.broker.jobs import JOBS_MAX
+from mqtrail.broker.send import BATCH_COUNT_MAX, BATCH_SLICE
+from mqtrail.store import StoreFull
+from mqtrail.wire import (
+    BatchItem,
+    ConsumerOffsetTable,
+    Message,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    Send,
+    SendMessageHeader,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfigTable,
+    encode_batch,
+)
+
+from .helpers import OTHER, PEER, Bench
+
+
+def begin_batch(bench: Bench, count: int) -> list[Send]:
+    """Send a batch; return what is answered at once."""
+    header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=bench.now_ms, batch=True)
+    body = encode_batch(Message("orders", b"%d" % number) for number in range(count))
+    return bench.tell(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), body)
+
+
+def finish(bench: Bench) -> tuple[RemotingCommand, int]:
+    """Tick until a job is answered; return the answer, and how many ticks it took."""
+    for ticks in range(1, 1_000):
+        assert bench.broker.next_tick_ms() == 0
+        for send in bench.broker.tick(bench.now_ms):
+            assert send.peer == PEER.id
+            return send.command, ticks
+    raise AssertionError("no answer")
+
+
+def test_a_large_batch_is_stored_in_slices() -> None:
+    """All of it is there when it is answered, in order, and another's message may stand between."""
+    bench = Bench()
+    bench.send()
+    count = 5 * BATCH_SLICE + 1
+    assert begin_batch(bench, count) == []
+    assert bench.store.max_offset("orders", 0) == 1, "all of a batch is looked at before any of it is stored"
+    while bench.store.max_offset("orders", 0) == 1:
+        bench.broker.tick(bench.now_ms)
+    assert bench.send(body=b"other").code == ResponseCode.SUCCESS
+    reply, ticks = finish(bench)
+    assert ticks > 2
+    assert (reply.code, reply.ext["queueOffset"]) == (ResponseCode.SUCCESS, "1")
+    assert len(bench.broker.jobs) == 0
+    bodies: list[bytes] = []
+    while (found := bench.store.read("orders", 0, 1 + len(bodies), 1_000, 1 << 24)).records:
+        bodies += [bytes(record[84:]).split(b"\x06orders")[0][4:] for record in found.records]
+    assert [body for body in bodies if body != b"other"] == [b"%d" % number for number in range(count)]
+
+
+def test_a_batch_of_too_many_is_refused_whole() -> None:
+    """More than official clients can put into one; nothing of it is stored."""
+    bench = Bench()
+    bench.send()
+    header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=bench.now_ms, batch=True)
+    body = encode_batch([BatchItem(b"x")] * (BATCH_COUNT_MAX + 1))
+    assert bench.tell(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), body) == []
+    reply, _ = finish(bench)
+    assert reply.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "MSG_REGION" in reply.ext
+    assert bench.store.max_offset("orders", 0) == 1
+
+
+def test_a_store_that_fills_up_during_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer tells what is stored."""
+    bench = Bench()
+    bench.send()
+    begin_batch(bench, 3 * BATCH_SLICE)
+    while bench.store.max_offset("orders", 0) == 1:
+        bench.broker.tick(bench.now_ms)
+
+    def full(*args: object) -> None:
+        raise StoreFull("full")
+
+    monkeypatch.setattr(bench.store, "append", full)
+    reply, _ = finish(bench)
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert f"{BATCH_SLICE} of {3 * BATCH_SLICE} messages" in (reply.remark or "")
+
+
+def test_as_many_at_once() -> None:
+    """A request beyond that is told to try again; the others go on."""
+    bench = Bench()
+    bench.send()
+    for _ in range(JOBS_MAX):
+        assert begin_batch(bench, BATCH_SLICE + 1) == []
+    (refused,) = begin_batch(bench, BATCH_SLICE + 1)
+    assert refused.command.code == ResponseCode.SYSTEM_BUSY
+    for _ in range(JOBS_MAX):
+        reply, _ = finish(bench)
+        assert reply.code == ResponseCode.SUCCESS
+
+
+def test_large_tables_are_answered_in_slices() -> None:
+    """With what an answer at once would say."""
+    bench = Bench()
+    for number in range(600):
+        bench.broker.topics.create_own(f"topic-{number:04}", 2, 6, bench.now_ms)
+        bench.broker.groups.update(SubscriptionGroupConfig(f"group-{number:04}"), bench.now_ms)
+        bench.broker.offsets.commit(f"group-{number:04}", f"topic-{number:04}", 1, number)
+    topics, groups, offsets = bench.broker.topics, bench.broker.groups, bench.broker.offsets
+    for code, expected in (
+        (RequestCode.GET_ALL_TOPIC_CONFIG, dict(topics.all())),
+        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, dict(groups.all())),
+        (RequestCode.GET_ALL_CONSUMER_OFFSET, offsets.table().offset_table),
+    ):
+        assert bench.tell(code) == []
+        assert bench.ask(RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}, peer=OTHER).code == 0
+        reply, _ = finish(bench)
+        body = reply.body
+        if code == RequestCode.GET_ALL_TOPIC_CONFIG:
+            assert TopicConfigTable.decode(body).topic_config_table == expected
+        elif code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+            assert SubscriptionGroupTable.decode(body).subscription_group_table == expected
+            assert body == groups.table().encode()
+        else:
+            assert ConsumerOffsetTable.decode(body).offset_table == expected
+            assert body == offsets.table().encode(strict=False)
