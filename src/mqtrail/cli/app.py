@@ -6,13 +6,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import StringIO
 from typing import Annotated
 
 import typer
 
 from mqtrail.cli.exits import CannotLook, Exit, UsageError, missing_extra
 from mqtrail.cli.imports import without_collections
-from mqtrail.cli.output import warn
+from mqtrail.cli.output import say, warn, warn_lines
 from mqtrail.wire import MQError
 
 # typer brings click's exceptions under a name of its own, which differs by its version; these are their public ends.
@@ -135,7 +136,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from mqtrail import __version__
 
-        sys.stdout.write(f"mqtrail {__version__}\n")
+        say(f"mqtrail {__version__}")
         raise typer.Exit
 
 
@@ -178,7 +179,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not isinstance(error, _UsageProblem):
             raise
-        error.show()  # type: ignore[attr-defined]
+        told_of = StringIO()
+        error.show(told_of)  # type: ignore[attr-defined]
+        warn_lines(told_of.getvalue())
         return Exit.USAGE
     return int(code or 0)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -191,8 +190,8 @@ def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
         table.add_row(
             clock(one.send_start_ms or one.stored_ms),
             one.msg_id,
-            escape(one.topic),
-            escape(" ".join(one.keys)),
+            one.topic,
+            " ".join(one.keys),
             codes_text((*one.send_codes, *one.message_codes)),
             groups,
             codes_text((one.knowledge,)),

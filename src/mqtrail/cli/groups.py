@@ -10,7 +10,7 @@ from mqtrail.cli.config import load
 from mqtrail.cli.exits import Exit, UsageError
 from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
 from mqtrail.cli.options import ConfigFile, Json, Namesrv
-from mqtrail.cli.output import progress, show_json
+from mqtrail.cli.output import progress, say, say_lines, show_json
 
 if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
@@ -88,7 +88,7 @@ def group_show(
     behind = sum(row["behind"] for row in rows)  # type: ignore[misc]
     if not json:
         _draw_progress(group, rows)
-        typer.echo(f"behind: {behind} messages; members: {', '.join(sorted(clients)) or 'none is online'}")
+        say(f"behind: {behind} messages; members: {', '.join(sorted(clients)) or 'none is online'}")
     value = {"group": group, "queues": rows, "behind": behind, "members": list(clients.values())}
     code = asked(value, failures_of(stats, members), json)
     return code if code != Exit.OK or rows or clients else Exit.FAILED
@@ -171,10 +171,10 @@ def group_delete(
         show_json({"group": group, "done": sorted(done.found), "topics": sorted(gone), "failures": failures})
     else:
         for name in sorted(done.found):
-            typer.echo(f"{name}: {group} is gone")
+            say(f"{name}: {group} is gone")
         for topic, texts in gone.items():
             if not texts:
-                typer.echo(f"{topic}: is gone")
+                say(f"{topic}: is gone")
     warn_of(failures, f"did not delete {group!r}")
     return Exit.OK if not failures else Exit.FAILED
 
@@ -218,7 +218,7 @@ def group_members(
         for row in rows.values():
             _draw_member(row)
         if not rows:
-            typer.echo(f"no member of {group} is online")
+            say(f"no member of {group} is online")
     code = asked({"group": group, "members": list(rows.values())}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
 
@@ -239,13 +239,13 @@ def _name(key: Any) -> str:
 
 
 def _draw_member(row: dict[str, Any]) -> None:
-    typer.echo(f"{row['client_id']}  {row['address']}  {row['language']}")
+    say(f"{row['client_id']}  {row['address']}  {row['language']}")
     running = row["running"]
     if running is None:
-        typer.echo(f"  did not answer: {row['error']}")
+        say(f"  did not answer: {row['error']}")
         return
     for subscription in running["subscriptionSet"]:
-        typer.echo(f"  subscribes to {subscription['topic']}: {subscription['subString']}")
+        say(f"  subscribes to {subscription['topic']}: {subscription['subString']}")
     cells = [
         (_name(queue), held["commitOffset"], held["cachedMsgCount"], "yes" if held["locked"] else "no")
         for queue, held in running["mqTable"].items()
@@ -253,7 +253,7 @@ def _draw_member(row: dict[str, Any]) -> None:
     if cells:
         table(("  queue", "commits", "waiting", "locked"), [("  " + cell[0], *cell[1:]) for cell in cells])
     if running.get("jstack"):
-        typer.echo(running["jstack"])
+        say_lines(running["jstack"])
 
 
 def group_mode(

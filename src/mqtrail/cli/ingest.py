@@ -15,7 +15,7 @@ import typer
 from mqtrail.cli.config import Layer, assignments, load
 from mqtrail.cli.exits import Exit, UsageError, lake_in_use
 from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
-from mqtrail.cli.output import progress, show_json, warn
+from mqtrail.cli.output import progress, say, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.pipeline import JobConfig, JobReport
@@ -187,7 +187,7 @@ def _show(report: JobReport, json: bool) -> None:
         return
     from mqtrail.cli.draw import day_clock
 
-    typer.echo(
+    say(
         f"read {report.trace_messages} trace messages with {report.trace_records} records ({report.rejects} did not "
         f"decode) and {report.messages} stored messages, {report.gaps} gaps; judged {report.trajectories} messages as "
         f"of {day_clock(report.as_of_ms)} UTC, in {report.seconds:.1f} s"

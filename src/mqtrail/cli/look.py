@@ -13,7 +13,7 @@ import typer
 from mqtrail.cli.config import Config, load
 from mqtrail.cli.exits import CannotLook, Exit, UsageError
 from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
-from mqtrail.cli.output import progress, show, show_json, warn
+from mqtrail.cli.output import progress, show_answer, show_json, warn
 from mqtrail.wire import MQError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def trace(
     else:
         from mqtrail.cli.draw import trace_answer
 
-        show(trace_answer(answer))
+        show_answer(trace_answer, answer)
     return {
         Status.FOUND: Exit.OK,
         Status.NOT_FOUND: Exit.FAILED,
@@ -134,7 +134,7 @@ def search(
     else:
         from mqtrail.cli.draw import search_answer
 
-        show(search_answer(answer))
+        show_answer(search_answer, answer)
     return _exit_of(answer.scope, Exit.OK if answer.trajectories else Exit.FAILED)
 
 
@@ -180,7 +180,7 @@ def report(
     else:
         from mqtrail.cli.draw import report as drawn
 
-        show(drawn(found))
+        show_answer(drawn, found)
     return _exit_of(found.scope, Exit.OK)
 
 
@@ -224,7 +224,7 @@ def doctor(
     else:
         from mqtrail.cli.draw_doctor import diagnosis
 
-        show(diagnosis(found))
+        show_answer(diagnosis, found)
     if not found.brokers:
         raise CannotLook(found.why)
     return Exit.OK

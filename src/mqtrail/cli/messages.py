@@ -12,7 +12,7 @@ from mqtrail.cli.config import load
 from mqtrail.cli.exits import Exit, UsageError
 from mqtrail.cli.operate import Yes, admin_of, ask_before, asked, table, warn_of
 from mqtrail.cli.options import ConfigFile, Json, Namesrv, moment_ms, queue_of
-from mqtrail.cli.output import progress, show_json, warn
+from mqtrail.cli.output import progress, say, say_lines, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
@@ -166,7 +166,7 @@ def message_index(
         show_json({"first": found.min_queue_index, "next": found.max_queue_index, "entries": rows})
     else:
         table(("offset", "in the log at", "bytes", "tag hash", "taken"), [list(row.values()) for row in rows])
-        typer.echo(f"the queue holds [{found.min_queue_index}, {found.max_queue_index})")
+        say(f"the queue holds [{found.min_queue_index}, {found.max_queue_index})")
     return Exit.OK if rows else Exit.FAILED
 
 
@@ -195,7 +195,7 @@ def message_consume(
     else:
         for row in rows:
             remark = f": {row['remark']}" if row.get("remark") else ""
-            typer.echo(f"{row['client_id']}: {row['consumeResult']} in {row['spentTimeMills']} ms{remark}")
+            say(f"{row['client_id']}: {row['consumeResult']} in {row['spentTimeMills']} ms{remark}")
     warn_of(failures, "did not consume it")
     good = rows and all(row["consumeResult"] == "CR_SUCCESS" for row in rows)
     return Exit.OK if good and not failures else Exit.FAILED
@@ -217,7 +217,7 @@ def message_recall(
     if json:
         show_json({"msg_id": msg_id})
     else:
-        typer.echo(f"{msg_id} is called back")
+        say(f"{msg_id} is called back")
     return Exit.OK
 
 
@@ -256,7 +256,7 @@ def message_resend(
             elif one.error is not None:
                 warn(f"{one.message.msg_id} was not sent: {one.error}")
             else:
-                typer.echo(f"{one.message.msg_id}: sent again")
+                say(f"{one.message.msg_id}: sent again")
     if not count:
         warn(f"found no dead letter of group {group!r}{' with these ids' if msg_id else ''}")
     return Exit.OK if count and not failed else Exit.FAILED
@@ -311,7 +311,7 @@ def _print(row: dict[str, Any], json: bool) -> None:
     keys = f"  keys {' '.join(row['keys'])}" if row["keys"] else ""
     place = f"{row['broker']}/{row['queue']}@{row['queue_offset']}"
     body = row.get("body") or (f"base64 {row['body_base64']}" if "body_base64" in row else "")
-    typer.echo(f"{row['msg_id']}  {place}  tag {row['tags'] or '-'}{keys}  {body[:TEXT_WIDTH]}".rstrip())
+    say(f"{row['msg_id']}  {place}  tag {row['tags'] or '-'}{keys}  {body[:TEXT_WIDTH]}".rstrip())
 
 
 def _list(rows: list[dict[str, Any]]) -> None:
@@ -332,4 +332,4 @@ def _draw(row: dict[str, Any]) -> None:
     table(("property", "value"), sorted(row["properties"].items()))
     if row.get("groups"):
         table(("group", "by its offset"), sorted(row["groups"].items()))
-    typer.echo(row["body"] if "body" in row else f"base64 {row['body_base64']}")
+    say_lines(row["body"] if "body" in row else f"base64 {row['body_base64']}")

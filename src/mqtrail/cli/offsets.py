@@ -11,7 +11,7 @@ from mqtrail.cli.config import load
 from mqtrail.cli.exits import Exit, UsageError
 from mqtrail.cli.operate import Yes, admin_of, ask_before, asked, failures_of, table, warn_of
 from mqtrail.cli.options import ConfigFile, Json, Namesrv, moment_ms
-from mqtrail.cli.output import progress, show_json
+from mqtrail.cli.output import progress, say, show_json
 
 if TYPE_CHECKING:
     from mqtrail.wire import MessageQueue
@@ -139,6 +139,6 @@ def _moved(group: str, topic: str, moved: Mapping[MessageQueue, int], failures: 
     else:
         table(("broker", "queue", "now at"), [list(row.values()) for row in rows])
         if not rows:
-            typer.echo("no queue was moved")
+            say("no queue was moved")
     warn_of(failures, f"did not move {group!r}")
     return Exit.OK if rows and not failures else Exit.FAILED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.output import show, show_json, warn
+from mqtrail.cli.output import confirm, say, show, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.cli.config import Config
@@ -33,7 +33,7 @@ def ask_before(what: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"this would {what}: found nobody to ask, expected --yes")
-    typer.confirm(f"This will {what}. Go on?", abort=True, err=True)
+    confirm(f"This will {what}. Go on?")
 
 
 def failures_of(*gathered: Gathered[Any]) -> dict[str, str]:
@@ -54,7 +54,7 @@ def told(done: Gathered[Any], said: str, failed: str, json: bool, **more: Any) -
         show_json({**more, "done": sorted(done.found), "failures": failures})
     else:
         for name in sorted(done.found):
-            typer.echo(f"{name}: {said}")
+            say(f"{name}: {said}")
     warn_of(failures, failed)
     return Exit.OK if done.complete else Exit.FAILED
 
@@ -72,10 +72,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]], title: str 
     from rich.table import Table
     from rich.text import Text
 
+    from mqtrail.wire import visible
+
     drawn = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for at, heading in enumerate(headings):
         numeric = bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
         drawn.add_column(heading, justify="right" if numeric else "left")
     for row in rows:
-        drawn.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+        drawn.add_row(*(Text("-" if cell is None else visible(str(cell))) for cell in row))
     show(drawn)

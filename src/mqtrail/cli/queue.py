@@ -12,7 +12,7 @@ import typer
 from mqtrail.cli.config import Config, Layer, assignments, load
 from mqtrail.cli.exits import Exit, UsageError
 from mqtrail.cli.options import ConfigFile, Json, Namesrv, duration_ms, moment_ms, queue_of
-from mqtrail.cli.output import show_json
+from mqtrail.cli.output import say, show_json
 
 if TYPE_CHECKING:
     from mqtrail.client import ConsumerConfig, Delivery
@@ -91,9 +91,7 @@ async def _send(
                 recall = {"recall_handle": sent.recall_handle} if sent.recall_handle else {}
                 show_json({"msg_id": sent.msg_id, "status": sent.status.name, **place, **recall})
             else:
-                typer.echo(
-                    f"{sent.msg_id}  {sent.status.name}  {place['broker']}/{place['queue']}@{place['queue_offset']}"
-                )
+                say(f"{sent.msg_id}  {sent.status.name}  {place['broker']}/{place['queue']}@{place['queue_offset']}")
     return Exit.OK
 
 
@@ -167,7 +165,7 @@ def _print(delivery: Delivery, json: bool) -> None:
     text = _text(message.body)
     if not json:
         keys = f"  keys {' '.join(message.keys)}" if message.keys else ""
-        typer.echo(f"{message.msg_id}  {place}  tag {message.tags or '-'}{keys}  {text or repr(message.body)}")
+        say(f"{message.msg_id}  {place}  tag {message.tags or '-'}{keys}  {text or repr(message.body)}")
         return
     body = {"body": text} if text is not None else {"body_base64": base64.b64encode(message.body).decode()}
     show_json(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from mqtrail.cli.config import load
 from mqtrail.cli.exits import Exit, UsageError
 from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
 from mqtrail.cli.options import ConfigFile, Json, Namesrv
-from mqtrail.cli.output import progress, show_json
+from mqtrail.cli.output import progress, say, show_json
 
 if TYPE_CHECKING:
     from mqtrail.wire import BrokerStatsData
@@ -45,7 +44,8 @@ def topic_list(
     if json:
         show_json({"topics": names})
     else:
-        sys.stdout.writelines(f"{name}\n" for name in names)
+        for name in names:
+            say(name)
     return Exit.OK
 
 
@@ -77,7 +77,7 @@ def topic_create(
         show_json({"topic": topic, "brokers": sorted(done.found), "failures": failures})
     else:
         for name in sorted(done.found):
-            typer.echo(f"{topic}: {queues} queues on {name}")
+            say(f"{topic}: {queues} queues on {name}")
     warn_of(failures, f"did not create {topic!r}")
     return Exit.OK if done.complete else Exit.FAILED
 
@@ -124,7 +124,7 @@ def _draw_queues(topic: str, rows: list[dict[str, Any]], groups: list[str]) -> N
         for row in rows
     ]
     table(("broker", "queue", "first", "next", "last stored (UTC)"), cells, topic)
-    typer.echo(f"read by: {', '.join(groups) or 'no group'}")
+    say(f"read by: {', '.join(groups) or 'no group'}")
 
 
 def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
@@ -164,7 +164,7 @@ def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None
     ]
     table(("cluster", "broker", "read", "write", "perm", "addresses"), cells, topic)
     if route.order_topic_conf:
-        typer.echo(f"order: {route.order_topic_conf}")
+        say(f"order: {route.order_topic_conf}")
     return Exit.OK
 
 
@@ -245,7 +245,7 @@ def topic_delete(
         show_json({"topic": topic, "done": gone, "failures": failures})
     else:
         for name in gone:
-            typer.echo(f"{name}: {topic} is gone")
+            say(f"{name}: {topic} is gone")
     warn_of(failures, f"did not delete {topic!r}")
     return Exit.OK if done.complete else Exit.FAILED
 
@@ -271,7 +271,7 @@ def topic_order(
     if json:
         show_json({"topic": topic, "order": found})
     else:
-        typer.echo(found or f"{topic} has no order configuration")
+        say(found or f"{topic} has no order configuration")
     return Exit.OK if found else Exit.FAILED
 
 

@@ -14,7 +14,7 @@ from mqtrail.cli.config import Config, Layer, assignments, load, namesrv_address
 from mqtrail.cli.exits import UsageError
 from mqtrail.cli.imports import without_collections
 from mqtrail.cli.options import ConfigFile, Json
-from mqtrail.cli.output import show_json, warn
+from mqtrail.cli.output import say, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.node import AnyNode, NodeConfig
@@ -244,10 +244,10 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
     lines.append(
         f"  trace        {trace}; the broker's own records are {'on' if config.broker.broker_trace else 'off'}"
     )
-    typer.echo("\n".join(lines))
-    lines = [f"  access       {text}" for text in _guards(node)]
-    if lines:
-        typer.echo("\n".join(lines))
+    for line in lines:
+        say(line)
+    for text in _guards(node):
+        say(f"  access       {text}")
     if config.server.tls.lets_plain_pass:
         warn(
             "client certificates are required and plain connections are served without one: set mode = "

@@ -6,21 +6,40 @@ nowhere.
 """
 
 import sys
-from typing import Any
+from collections.abc import MutableMapping
+from io import StringIO
+from typing import Any, TextIO
+
+from mqtrail.wire import visible, visible_lines
 
 
 def log_processors(*, colors: bool) -> list[Any]:
     """Return how a line is made for people to read. Tracebacks are plain: structlog's own show every local variable,
-    and among these are message bodies.
+    and among these are message bodies. What others chose (names, ids, remarks) is made visible.
     """
     import structlog
 
+    def traceback(sio: TextIO, exc_info: Any) -> None:
+        text = StringIO()
+        structlog.dev.plain_traceback(text, exc_info)
+        sio.write(visible_lines(text.getvalue()))
+
     return [
+        _made_visible,
         structlog.processors.add_log_level,
         structlog.dev.set_exc_info,
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
-        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback),
     ]
+
+
+def _made_visible(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = visible(value)
+        elif key not in ("exc_info", "stack_info") and not isinstance(value, int | float | None):
+            event[key] = visible(repr(value))
+    return event
 
 
 class Log:

@@ -12,6 +12,7 @@ from typing import Final
 from mqtrail.broker import METRICS, Broker, Histogram, samples
 from mqtrail.net import BindError, Log, join_address
 from mqtrail.node.clock import wall_clock_ms
+from mqtrail.wire import visible
 
 REQUEST_SIZE_MAX: Final = 8 * 1024
 REQUEST_TIMEOUT_S: Final = 5.0
@@ -106,6 +107,7 @@ class _Collector:
         for broker in self._brokers():
             common = (broker.config.cluster_name, NODE_TYPE, broker.config.broker_name)
             for name, labels, value in samples(broker, self._now_ms):
+                labels = tuple(map(visible, labels))  # names are others' text, and not all of it is UTF-8
                 family = families.get(name)
                 if family is None:
                     metric = METRICS[name]

@@ -571,6 +571,7 @@ from .values import (
     MessageQueue,
     SendStatus,
 )
+from .visible import visible, visible_json, visible_lines
 
 # fmt: off
 __all__ = [
@@ -666,6 +667,7 @@ __all__ = [
     "pop_topic_of", "properties_text", "queue_key", "queue_members", "queue_of", "queue_of_key", "queue_table",
     "read_queue_table", "read_records", "refusal_for", "retry_topic", "revive_topic", "sent_topic", "sign",
     "signature_of", "signed_content", "split_records", "tags_code", "topic_length", "topic_of_marker", "trace_keys",
-    "validate_group", "validate_topic", "version_of", "version_text",
+    "validate_group", "validate_topic", "version_of", "version_text", "visible",
+    "visible_json", "visible_lines",
 ]
 # fmt: on

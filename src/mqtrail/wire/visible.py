@@ -1,0 +1,56 @@
+"""Text of others, made safe for a terminal, a log and a reader's eye.
+
+Whoever sends a message or registers a name chooses characters that a terminal obeys (cursor, title, clipboard, links),
+that turn text around (bidi controls), or that nobody sees. They are written as Python writes them: \\x1b, \\u202e,
+\\U000e0001. What is only unusual (other scripts, emoji, a backslash) stays as it is.
+
+Source: Unicode's general categories Cc, Cf, Cs, Zl and Zp (a test compares them); UTR 36, Unicode Security
+Considerations.
+"""
+
+import re
+from typing import Final
+
+_UNSAFE: Final = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
+    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"  # soft hyphen, marks that format, a bidi control
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # zero width, separators, bidi controls, isolates
+    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # fillers and joiners, which show nothing
+    "\ud800-\udfff"  # surrogates: no text of UTF-8
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # marks that format
+    "\U000e0000-\U000e0fff"  # tags and selectors, which carry text unseen
+    "]"
+)
+
+
+def visible(text: str) -> str:
+    """Return text on one line, with each character that is obeyed or not seen written as its escape."""
+    return _UNSAFE.sub(_escaped, text)
+
+
+def visible_lines(text: str) -> str:
+    """Return text of several lines: newlines stay, all else as `visible`."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def visible_json(text: str) -> str:
+    """Return JSON text with each such character as \\uXXXX, which means the same to its reader."""
+    return _UNSAFE.sub(_json_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code == 0x0A:
+        return "\\n"
+    if code == 0x09:
+        return "\\t"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 | code >> 10:04x}\\u{0xDC00 | code & 0x3FF:04x}"

@@ -1,0 +1,160 @@
+"""What commands write: text of others obeys no terminal, fakes no line, breaks no table; no command can forget it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import sys
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import structlog
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+import mqtrail.cli
+from mqtrail.cli import output, run
+from mqtrail.client import SyncProducer
+from mqtrail.net import Log, log_processors
+from mqtrail.testing import embedded
+from mqtrail.wire import Message
+
+CLI = Path(mqtrail.cli.__file__).parent
+EVIL = "\x1b]8;;http://evil\x07click\x1b[2J\r\u202e\u2066\u200b\u2028\x9b\x7f[red]fake[/nope]:smile:"
+LINES = f"{EVIL}\nmqtrail: all is well"
+
+
+def assert_harmless(text: str, *, newlines: bool = True) -> None:
+    found = {one for one in text if unicodedata.category(one) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+    assert found <= ({"\n"} if newlines else set()), found
+    assert not [line for line in text.splitlines() if line.startswith("mqtrail: all is well")]
+
+
+def written(path: Path) -> Iterator[str]:
+    """What a module calls or names that would write past `output`."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            name = called.rpartition(".")[2]
+            if name in {"print", "echo", "secho", "echo_via_pager", "confirm", "Console", "writelines", "write"}:
+                yield f"{path.name}:{node.lineno} {called}"
+        if isinstance(node, ast.ImportFrom) and node.module == "rich" and "print" in {one.name for one in node.names}:
+            yield f"{path.name}:{node.lineno} rich.print"
+
+
+def test_no_command_writes_past_the_one_place() -> None:
+    """The list is of what may: the question that `output` itself makes visible, and files of ours."""
+    found = [one for path in sorted(CLI.glob("*.py")) if path.name != "output.py" for one in written(path)]
+    assert [one for one in found if not one.endswith(" confirm")] == []
+    assert [one.split(":")[0] for one in found] == ["operate.py"]
+
+
+@dataclass(frozen=True)
+class Inner:
+    texts: tuple[str, ...]
+    by_name: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    why: str
+    inner: Inner
+    count: int = 3
+
+
+def test_answers_are_drawn_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    """In cells, titles, trees and styled text, markup is text, and newlines of data stay inside their line."""
+
+    def draw(answer: Answer) -> Group:
+        table = Table(answer.why, title=answer.why, box=None)
+        table.add_row(answer.inner.texts[0])
+        table.add_row(Text(answer.inner.by_name["k"], style="red"))
+        tree = Tree(answer.why)
+        tree.add(Text.assemble(("why: ", "bold"), answer.why))
+        return Group(table, tree, Text(answer.why, style="yellow"))
+
+    output.show_answer(draw, Answer(LINES, Inner((LINES,), {"k": LINES})))
+    output.show(draw(Answer(EVIL, Inner((EVIL,), {"k": EVIL}))))
+    output.say(LINES)
+    output.say_lines(LINES)
+    output.warn(LINES)
+    said = capsys.readouterr()
+    assert_harmless(said.out)
+    assert_harmless(said.err)
+    plain = "".join(said.out.split())
+    assert plain.count("[red]fake[/nope]:smile:") >= 9
+    assert "\\x1b]8;;http://evil\\x07click" in said.out
+
+
+def test_colours_are_ours_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal too: the only escape sequences are the drawing's."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    output.show(Text(EVIL, style="red"))
+    said = capsys.readouterr().out
+    assert said.startswith("\x1b[31m")
+    assert_harmless(said.replace("\x1b[31m", "").replace("\x1b[0m", ""))
+
+
+def test_json_escapes_all(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_json({EVIL: [LINES, "\ud800", "订单"]})
+    said = capsys.readouterr().out
+    assert_harmless(said.rstrip("\n"), newlines=False)
+    assert json.loads(said) == {EVIL: [LINES, "\ud800", "订单"]}
+    assert "订单" in said
+
+
+def test_log_lines_are_harmless() -> None:
+    """Values, other objects' texts, and the message of an exception in a traceback."""
+    out = io.StringIO()
+    structlog.configure(processors=log_processors(colors=False), logger_factory=structlog.PrintLoggerFactory(out))
+    try:
+        Log(peer=LINES).warning("a.thing", name=LINES, found=[EVIL], raw=EVIL.encode())
+        try:
+            raise ValueError(EVIL)
+        except ValueError:
+            Log().exception("it.failed", topic=EVIL)
+    finally:
+        structlog.reset_defaults()
+    text = out.getvalue()
+    assert_harmless(text)
+    assert "ValueError" in text
+    assert text.count("[red]fake[/nope]") == 6
+
+
+def test_messages_of_others_are_shown_harmless(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies, keys, tags and properties, in every command that shows a message, as text and as JSON."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with embedded() as running:
+        namesrv = ("--namesrv", running.namesrv_address)
+        evil = EVIL.replace("\u2028", "").replace("\x1b", "\x1b\u2029")  # keys are split at blanks
+        key = evil.replace("\r", "").replace("\u2028", "").replace("\u2029", "")
+        with SyncProducer("PG", running.namesrv_address) as producer:
+            properties = {"shop": LINES, EVIL: "x"}
+            sent = producer.send(Message("evil", LINES.encode(), tags=evil, keys=key, properties=properties))
+        commands = [
+            ("message", "print", "evil"),
+            ("message", "show", sent.offset_msg_id),
+            ("message", "show", sent.msg_id, "--topic", "evil"),
+            ("message", "find", "evil", key, "--body"),
+            ("trace", sent.msg_id),
+            ("search-is-no-such-command\x1b[2J",),
+            ("queue", "no\x1b[2Jcommand"),
+        ]
+        for words in commands:
+            for json_option in ((), ("--json",)):
+                shown = [*words, *namesrv, *json_option] if len(words) > 1 else [*words]
+                run(shown)
+                said = capsys.readouterr()
+                assert_harmless(said.out)
+                assert_harmless(said.err)
+                if words[0] == "message":
+                    assert "[red]fake[/nope]" in "".join(said.out.split()), words
