@@ -102,11 +102,12 @@ def run_load(
         *("--body", str(shape.body_size), "--id", str(shape.id_size), "--batch", str(shape.count)),
         *("--pull", str(shape.count)),
         *(("--each",) if shape.each else ()),
-        *(("--access-key", shape.credentials[0], "--secret-key", shape.credentials[1]) if shape.credentials[0] else ()),
+        *(("--access-key", shape.credentials[0]) if shape.credentials[0] else ()),
         *(("--sql", shape.sql) if shape.sql else ()),
         *(("--property", shape.property) if shape.property else ()),
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environ = {**os.environ, "LOADGEN_SECRET_KEY": shape.credentials[1]}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
     if cpus is not None:
         os.sched_setaffinity(process.pid, cpus)
     output, complaint = process.communicate(timeout=seconds + warmup + TIMEOUT_MARGIN_S)

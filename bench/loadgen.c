@@ -2,7 +2,7 @@
  *
  *   loadgen --port N [--host 127.0.0.1] --mode send|batch|pull|constant --header json|binary --connections N
  *           --outstanding N [--each] [--seconds S] [--warmup S] [--topic T] [--queues N] [--body N] [--id 32|56]
- *           [--batch N] [--pull N] [--group G] [--code N] [--access-key K --secret-key S] [--sql EXPRESSION]
+ *           [--batch N] [--pull N] [--group G] [--code N] [--access-key K] [--sql EXPRESSION]
  *           [--property NAME=VALUE]
  *
  * Each connection keeps `outstanding` requests without a reply. Replies that one read brought are counted, their slots
@@ -10,8 +10,8 @@
  * only digits change: unique ids, and of a pull the offset. Prints one JSON object: requests, messages, errors (reply
  * codes other than 0, with the first remark seen), seconds, latency percentiles in us, its own CPU seconds.
  *
- * --secret-key signs each request anew, as its digits change. --sql: pulls filter by it, and what is sent has a property
- * n, 0 to 99, each as often as any other.
+ * --access-key signs each request anew, as its digits change, with the secret key of LOADGEN_SECRET_KEY. --sql: pulls
+ * filter by it, and what is sent has a property n, 0 to 99, each as often as any other.
  *
  * Not the bottleneck: about 0.3 us a request beside the kernel's own time, some 3 us more for a signature.
  */
@@ -548,7 +548,6 @@ static void arguments(int count, char **values) {
         else if (!strcmp(name, "--batch")) batch_count = atoi(value);
         else if (!strcmp(name, "--pull")) pull_count = atoi(value);
         else if (!strcmp(name, "--access-key")) access_key = value;
-        else if (!strcmp(name, "--secret-key")) secret_key = value;
         else if (!strcmp(name, "--sql")) sql = value;
         else if (!strcmp(name, "--property")) property = strchr(value, '=') ? value : NULL;
         else if (!strcmp(name, "--code")) code_override = atoi(value);
@@ -561,8 +560,9 @@ static void arguments(int count, char **values) {
         fprintf(stderr, "loadgen: --port is needed; counts are at least 1\n");
         exit(2);
     }
-    if (!access_key != !secret_key || (secret_key && mode == MODE_PULL)) {
-        fprintf(stderr, "loadgen: --access-key and --secret-key go together, for sends and batches\n");
+    secret_key = access_key ? getenv("LOADGEN_SECRET_KEY") : NULL;
+    if (access_key && (!secret_key || mode == MODE_PULL)) {
+        fprintf(stderr, "loadgen: --access-key needs LOADGEN_SECRET_KEY in the environment, and sends or batches\n");
         exit(2);
     }
     if (secret_key) learn_key();

@@ -241,3 +241,55 @@ def test_name_servers_by_an_end_point(tmp_path: Path) -> None:
     assert load(file, {}).namesrv("10.0.0.5:9876") == "10.0.0.5:9876"
     with pytest.raises(UsageError, match="host:port"):
         load(None, {"NAMESRV_ADDR": "http://ns.local"}).namesrv(None)
+
+
+SECRET_FILES = {
+    "mqtrail.toml": '[broker]\ninit_user = "sesame"\n',
+    "credentials.toml": '[credentials]\naccess_key = "a"\nsecret_key = "sesame"\n',
+    "broker.conf": "innerClientAuthenticationCredentials=sesame\n",
+}
+
+
+@pytest.mark.parametrize("name", SECRET_FILES)
+def test_files_with_secrets_that_others_can_read_are_warned_of(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The warning says how to mend it; a file of its owner alone, or without a secret, is taken in silence."""
+    path = tmp_path / name
+    read = read_broker_conf if name.endswith(".conf") else load
+
+    def said(mode: int, text: str) -> str:
+        path.write_text(text)
+        path.chmod(mode)
+        read(path)
+        return capsys.readouterr().err
+
+    assert f"chmod 600 {path}" in said(0o644, SECRET_FILES[name])
+    assert said(0o600, SECRET_FILES[name]) == ""
+    assert said(0o640, SECRET_FILES[name]) == ""
+    assert said(0o644, "" if name.endswith(".conf") else 'namesrv = "10.0.0.5:9876"') == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'credentials = "sesame"',
+        '[credentials]\naccess_key = "a"\nsecret_key = ["sesame"]',
+        '[broker]\ninner_credentials = { password = "sesame" }',
+        '[broker]\ninit_user = "sesame\n',
+    ],
+)
+def test_errors_of_a_settings_file_show_no_secret(text: str, tmp_path: Path) -> None:
+    """What was found is told by its kind."""
+    path = tmp_path / "mqtrail.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+
+    def use() -> None:
+        config = load(path)
+        config.credentials()
+        config.room("broker")
+
+    with pytest.raises(UsageError) as error:
+        use()
+    assert "sesame" not in str(error.value)

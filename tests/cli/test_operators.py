@@ -197,6 +197,9 @@ def test_the_cluster(mqtrail: Command) -> None:
     assert settings == {"broker-a": {"brokerName": "broker-a"}, "broker-b": {"brokerName": "broker-b"}}
     assert mqtrail("cluster", "config", "brokerName", "a=b").code == 2
     assert mqtrail("cluster", "config", "a=b").code == 2  # asks
+    refused = mqtrail("cluster", "config", "initAuthenticationUser=sesame", "--yes")
+    assert refused.code == 2
+    assert "sesame" not in refused.err
     assert "sum" in mqtrail("cluster", "stats", "broker-a", "TOPIC_PUT_NUMS", "orders").out
     pinged = mqtrail("cluster", "ping", "--count", "2", "--json").json["brokers"]
     assert [(row["broker"], row["stored"]) for row in pinged] == [("broker-a", 2), ("broker-b", 2)]
@@ -337,3 +340,19 @@ def test_a_delayed_message_is_called_back(mqtrail: Command) -> None:
         ("--queue", "broker-a/0", "--order-key", "k"),
     ):
         assert mqtrail("send", "orders", "x", *wrong).code == 2, wrong
+
+
+def test_passwords_of_brokers_are_not_printed(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ's brokers answer theirs in clear: `cluster config` and `cluster export` hide them."""
+    known = SyncAdmin.broker_config
+
+    def with_secrets(admin: SyncAdmin, address: str) -> dict[str, str]:
+        secrets = {"initAuthenticationUser": "sesame", "tls.server.keyPassword": "sesame", "aclEnable": "true"}
+        return {**known(admin, address), **secrets}
+
+    monkeypatch.setattr(SyncAdmin, "broker_config", with_secrets)
+    said = mqtrail("cluster", "config", "--json")
+    assert "sesame" not in said.out
+    assert said.json["brokers"]["broker-a"]["initAuthenticationUser"] == "(hidden)"
+    assert said.json["brokers"]["broker-a"]["aclEnable"] == "true"
+    assert "sesame" not in mqtrail("cluster", "config").out

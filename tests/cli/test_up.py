@@ -144,6 +144,60 @@ def test_a_self_signed_certificate(tmp_path: Path) -> None:
     assert "expected self-signed" in told
 
 
+@pytest.mark.parametrize("way", ["file", "stdin", "environment", "settings"])
+def test_secrets_come_by_other_ways_than_the_command_line(tmp_path: Path, way: str) -> None:
+    """The first user is made from each of them; no process of the node shows the password in its arguments."""
+    user = '{"username":"root","password":"sesame-42"}'
+    flags = ["--data", str(tmp_path / "data"), "--brokers", "2", "--segment-size", "16MiB"]
+    flags += ["--set", "authentication=true", *FREE]
+    environ, given = dict(os.environ), None
+    if way == "file":
+        (tmp_path / "user").write_text(f"{user}\n")
+        flags += ["--set-file", f"init_user={tmp_path / 'user'}"]
+    elif way == "stdin":
+        flags += ["--set-file", "broker.init_user=-"]
+        given = user
+    elif way == "environment":
+        environ["MQTRAIL_INIT_USER"] = user
+    else:
+        (tmp_path / "mqtrail.toml").write_text(f"[broker]\ninit_user = '{user}'\n")
+        flags += ["--config", str(tmp_path / "mqtrail.toml")]
+    process = subprocess.Popen(
+        command("up", "--json", *flags), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if given is not None:
+            process.stdin.write(given)
+        process.stdin.close()
+        ready = json.loads(process.stdout.readline())
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(children) == 2
+        for process_id in (str(process.pid), *children):
+            assert b"sesame" not in Path(f"/proc/{process_id}/cmdline").read_bytes()
+        credentials = Credentials(access_key="root", secret_key="sesame-42")
+        with SyncAdmin(ready["namesrv"], config=InstanceConfig(credentials=credentials)) as admin:
+            done = admin.create_topic(TopicConfig("orders", 1, 1))
+            assert done.complete, done.failures
+        for name in ("broker-a", "broker-b"):
+            assert (tmp_path / "data" / name / "config" / "users.json").stat().st_mode & 0o777 == 0o600
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("setting", ["init_user", "broker.inner_credentials", "tls_server.key_password"])
+def test_secrets_on_the_command_line_are_refused(setting: str) -> None:
+    """The error names the other ways, and does not repeat the secret."""
+    code, told = refused("--set", f"{setting}=sesame-42")
+    assert code == 2
+    assert "--set-file" in told
+    assert "MQTRAIL_" in told
+    assert "sesame" not in told
+
+
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     """One process a folder; the other one is named."""
     flags = ("--data", str(tmp_path / "data"), "--segment-size", "16MiB", *FREE)

@@ -68,6 +68,7 @@ def rules(home: Path, text: str = RULES, name: str = "plain_acl.yml") -> Path:
     file = home / "conf" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
+    file.chmod(0o600)
     return file
 
 
@@ -217,3 +218,20 @@ async def test_everything_over_tls(tmp_path: Path, auth: ClientAuth) -> None:
                 untrusting.queues("orders")
 
         await asyncio.to_thread(blocking)
+
+
+def test_files_of_accounts_that_others_can_read_are_warned_of(tmp_path: Path) -> None:
+    """plain_acl.yml and the server's key; a file of its owner alone is taken in silence."""
+    file = rules(tmp_path)
+
+    async def warned(mode: int) -> bool:
+        file.chmod(mode)
+        with capture_logs() as logs:
+            async with guarded(tmp_path):
+                pass
+        found = [line for line in logs if line["event"] == "secrets.open_to_others"]
+        assert all(line["path"] == str(file) and "chmod 600" in line["remedy"] for line in found)
+        return bool(found)
+
+    assert asyncio.run(warned(0o644))
+    assert not asyncio.run(warned(0o600))

@@ -364,3 +364,19 @@ def test_a_file_system_without_links_gets_a_copy(tmp_path: Path, monkeypatch: py
     disk.keep("t.json", "t.json.bak")
     disk.replace("t.json", b"2")
     assert (disk.read("t.json.bak"), disk.list("")) == (b"1", ["t.json", "t.json.bak"])
+
+
+def test_tables_are_their_owners_alone(tmp_path: Path) -> None:
+    """Mode 600 whatever the umask, and whatever a crash or a copy left: users.json holds passwords."""
+    disk = RealDisk(tmp_path)
+    (tmp_path / "config").mkdir()
+    for name in ("users.json", "users.json.tmp"):
+        (tmp_path / "config" / name).write_text("{}")
+        (tmp_path / "config" / name).chmod(0o644)
+    before = os.umask(0)
+    try:
+        for name in ("users.json", "new.json"):
+            disk.replace(f"config/{name}", b"{}")
+            assert (tmp_path / "config" / name).stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtrail.broker import BROKER_CONF, RETENTION_CONF
+from mqtrail.cli.config import warn_if_open_to_others
 from mqtrail.cli.exits import UsageError
 from mqtrail.net import read_properties, tls_settings
 
@@ -91,6 +92,8 @@ def read_broker_conf(path: Path) -> BrokerConf:
         except ValueError:
             raise UsageError(f"{path}:{number}: found {key}={value}, expected a number") from None
     told = tls_settings(tls)
+    if {"init_user", "inner_credentials"} & values["broker"].keys() or "key_password" in told.server:
+        warn_if_open_to_others(path)
     values["tls_server"] |= told.server
     return BrokerConf(values, (*notes, *told.notes))
 

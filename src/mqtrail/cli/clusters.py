@@ -12,6 +12,10 @@ from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, aske
 from mqtrail.cli.options import ConfigFile, Json, Namesrv
 from mqtrail.cli.output import progress, show_json
 
+SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
+SECRET_PARTS = ("password", "secret")
+HIDDEN = "(hidden)"
+
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="The broker's name.")]
 
 
@@ -90,16 +94,30 @@ def cluster_config(
         found: dict[str, dict[str, str | None]] = {}
         for name, address in admin.targets(cluster, broker).items():
             known = admin.broker_config(address)
-            found[name] = {one: known.get(one) for one in names or known}
+            found[name] = {one: _shown(one, known.get(one)) for one in names or known}
     if not json:
         for name, shown in found.items():
             table(("setting", "value"), sorted(shown.items()), name)
     return asked({"brokers": found}, failures, json)
 
 
+def _is_secret(name: str) -> bool:
+    return name in SECRET_SETTINGS or any(part in name.lower() for part in SECRET_PARTS)
+
+
+def _shown(name: str, value: str | None) -> str | None:
+    """Return a setting as it is printed: brokers of RocketMQ 5.3 answer their passwords in clear."""
+    return HIDDEN if value and _is_secret(name) else value
+
+
 def _parted(texts: list[str]) -> tuple[list[str], dict[str, str]]:
     values = {name: str(value) for name, value in assignments([one for one in texts if "=" in one], "setting").items()}
     names = [one for one in texts if "=" not in one]
+    for name in filter(_is_secret, values):
+        raise UsageError(
+            f"{name}: found a secret on the command line, where other users of this machine see it; set it in the "
+            "broker's own file and restart the broker"
+        )
     if names and values:
         raise UsageError(f"found {names[0]!r} to show beside values to set: expected NAME… or NAME=VALUE…")
     return names, values
@@ -139,7 +157,7 @@ def cluster_export(
         name: {
             "topics": [one.members() for _, one in sorted(made.topics.items())],
             "groups": [one.members() for _, one in sorted(made.groups.items())],
-            "settings": dict(sorted(made.settings.items())),
+            "settings": {key: _shown(key, made.settings[key]) for key in sorted(made.settings)},
         }
         for name, made in sorted(found.found.items())
     }

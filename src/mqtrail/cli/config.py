@@ -36,12 +36,17 @@ NAMESRV_DEFAULT = "127.0.0.1:9876"
 DATA_DEFAULT = "mqtrail-data"
 ENVIRONMENT = {"namesrv": "NAMESRV_ADDR", "data": "MQTRAIL_DATA", "tls_config": "MQTRAIL_TLS_CONFIG"}
 """Key of the file -> the environment variable that outweighs it."""
-SECRETS = {
-    "access_key": "MQTRAIL_ACCESS_KEY",
-    "secret_key": "MQTRAIL_SECRET_KEY",
-    "security_token": "MQTRAIL_SECURITY_TOKEN",
+SECRETS: Mapping[tuple[str, str], str] = {
+    ("credentials", "access_key"): "MQTRAIL_ACCESS_KEY",
+    ("credentials", "secret_key"): "MQTRAIL_SECRET_KEY",
+    ("credentials", "security_token"): "MQTRAIL_SECURITY_TOKEN",
+    ("broker", "init_user"): "MQTRAIL_INIT_USER",
+    ("broker", "inner_credentials"): "MQTRAIL_INNER_CREDENTIALS",
+    ("tls_server", "key_password"): "MQTRAIL_TLS_SERVER_KEY_PASSWORD",
+    ("tls", "key_password"): "MQTRAIL_TLS_KEY_PASSWORD",
 }
-"""Key of [credentials] -> its environment variable. No flag: other users of a machine see those."""
+"""Table and key -> the environment variable that outweighs the file. No flag takes the value itself: other users of a
+machine see command lines."""
 TOP_KEYS = ("namesrv", "data", "lake", "tls_config")
 ROOMS: Mapping[str, tuple[str, str]] = {
     "broker": ("mqtrail.broker", "BrokerConfig"),
@@ -122,10 +127,13 @@ class Config:
 
         fixed: fields that are no key of the table (COMPOSED), as they are.
         """
-        module, class_name = ROOMS[name]
-        cls = getattr(importlib.import_module(module), class_name)
+        cls = config_class(name)
         told: dict[str, tuple[str, object]] = {}
-        for layer in (*([below] if below else ()), Layer(f"{self.path}, [{name}]", self._table(name)), *layers):
+        table = Layer(f"{self.path}, [{name}]", self._table(name))
+        secrets = {
+            key: value for (of, key), one in SECRETS.items() if of == name and (value := self.environment.get(one))
+        }
+        for layer in (*([below] if below else ()), table, Layer("environment", secrets), *layers):
             told |= {key: (f"{layer.where} {key}", value) for key, value in layer.values.items()}
         if name == "client":
             fixed = {"credentials": self.credentials(), "tls": self.tls("client"), **(fixed or {})}
@@ -133,8 +141,7 @@ class Config:
 
     def credentials(self) -> Any:
         """The Credentials that clients sign with: [credentials], outweighed by the environment; None without."""
-        told = {key: value for key, name in SECRETS.items() if (value := self.environment.get(name, ""))}
-        found = self.room("credentials", Layer("environment", told))
+        found = self.room("credentials")
         return found if found.access_key else None
 
     def tls(self, side: str, *layers: Layer, file: Path | None = None) -> Any:
@@ -145,6 +152,8 @@ class Config:
         path = self._top("tls_config", None if file is None else str(file))
         if path:
             told = read_tls_properties(_text_of(Path(path).expanduser(), "tls.properties"))
+            if "key_password" in (*told.server, *told.client):
+                warn_if_open_to_others(Path(path).expanduser())
             below = Layer(path, told.server if side == "server" else told.client)
             if side == "server":
                 for note in told.notes:
@@ -164,7 +173,8 @@ class Config:
     def _table(self, name: str) -> Mapping[str, Any]:
         table = self.values.get(name, {})
         if not isinstance(table, Mapping):
-            raise UsageError(f"{self.path}: found {name} = {table!r}, expected a table [{name}]")
+            shown = table if isinstance(table, int | float) else f"a {type(table).__name__}"  # it may be a secret
+            raise UsageError(f"{self.path}: found {name} = {shown}, expected a table [{name}]")
         return {key: value for key, value in table.items() if (name, key) != ("spark", "conf")}
 
     def _top(self, key: str, flag: str | None) -> str:
@@ -199,7 +209,21 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     if unknown := sorted(set(values) - set(TOP_KEYS) - set(ROOMS)):
         known = ", ".join((*TOP_KEYS, *(f"[{name}]" for name in ROOMS)))
         raise UsageError(f"settings file {chosen}: found {unknown[0]!r}, expected {known}")
-    return Config(values, chosen, environ)
+    found = Config(values, chosen, environ)
+    if any(key in found._table(name) for name, key in SECRETS if key != "access_key"):
+        warn_if_open_to_others(chosen)
+    return found
+
+
+def warn_if_open_to_others(path: Path) -> None:
+    """Warn of a file with secrets that every user of this machine can read or write."""
+    from mqtrail.net import mode_open_to_others
+
+    if mode := mode_open_to_others(path):
+        warn(
+            f"{path} holds secrets, and other users of this machine can read or change it: found mode {mode}, expected "
+            f"600 (chmod 600 {path})"
+        )
 
 
 def _text_of(path: Path, kind: str) -> str:
@@ -220,6 +244,13 @@ def namesrv_addresses(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def config_class(table: str) -> type[Any]:
+    """Return the config class that a table of ROOMS fills."""
+    module, name = ROOMS[table]
+    found: type[Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
 def field_names(cls: type[Any]) -> list[str]:
     """Return the keys of a config class's table."""
     return [one.name for one in dataclasses.fields(cls) if one.name not in COMPOSED.get(cls.__name__, ())]
@@ -229,15 +260,21 @@ def build(cls: type[T], told: Mapping[str, tuple[str, object]], fixed: Mapping[s
     """Return cls with fields set from texts or TOML values: field -> (where it was said, value). UsageError."""
     hints = typing.get_type_hints(cls)
     names = field_names(cls)
+    secret = secret_fields(cls)
     values: dict[str, object] = dict(fixed or {})
     for name, (where, value) in told.items():
         if name not in names:
             raise UsageError(f"{where}: found no such setting, expected {_nearest(name, names)}")
-        values[name] = convert(value, hints[name], where)
+        values[name] = convert(value, hints[name], where, is_secret=name in secret)
     try:
         return cls(**values)
     except MQError as error:  # a config object that refuses what could not work
         raise UsageError(str(error)) from error
+
+
+def secret_fields(cls: type[Any]) -> frozenset[str]:
+    """Return the fields that hold secrets: those that a config class keeps out of its repr."""
+    return frozenset(one.name for one in dataclasses.fields(cls) if not one.repr)
 
 
 def _nearest(name: str, names: list[str]) -> str:
@@ -247,22 +284,24 @@ def _nearest(name: str, names: list[str]) -> str:
     return " or ".join(near) if near else "one of " + ", ".join(names)
 
 
-def convert(value: object, kind: Any, where: str) -> object:
-    """Return a text or TOML value as a field's type. UsageError says what was found and what was expected."""
+def convert(value: object, kind: Any, where: str, *, is_secret: bool = False) -> object:
+    """Return a text or TOML value as a field's type. UsageError says what was found, secrets apart, and what was
+    expected."""
+    shown = f"a {type(value).__name__}" if is_secret else repr(value)
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         options = [one for one in typing.get_args(kind) if one is not type(None)]
         if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
             return None
-        return convert(value, options[0], where)
+        return convert(value, options[0], where, is_secret=is_secret)
     if typing.get_origin(kind) is tuple:
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, list | tuple):
-            raise UsageError(f"{where}: found {value!r}, expected a list")
-        return tuple(convert(part, typing.get_args(kind)[0], where) for part in parts)
+            raise UsageError(f"{where}: found {shown}, expected a list")
+        return tuple(convert(part, typing.get_args(kind)[0], where, is_secret=is_secret) for part in parts)
     try:
         return _scalar(value, kind)
     except (ValueError, KeyError, MQError):
-        raise UsageError(f"{where}: found {value!r}, expected {_expected(kind)}") from None
+        raise UsageError(f"{where}: found {shown}, expected {_expected(kind)}") from None
 
 
 def _scalar(value: object, kind: Any) -> object:
@@ -308,6 +347,6 @@ def assignments(texts: Sequence[str], flag: str) -> dict[str, object]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"{flag}: found {text!r}, expected field=value")
+            raise UsageError(f"{flag}: found {text!r:.40}, expected field=value")
         found[name.strip()] = value
     return found

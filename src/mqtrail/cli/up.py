@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtrail.cli.config import Config, Layer, assignments, load, namesrv_addresses
+from mqtrail.cli.config import (
+    SECRETS,
+    Config,
+    Layer,
+    assignments,
+    config_class,
+    load,
+    namesrv_addresses,
+    secret_fields,
+    warn_if_open_to_others,
+)
 from mqtrail.cli.exits import UsageError
 from mqtrail.cli.imports import without_collections
 from mqtrail.cli.options import ConfigFile, Json
@@ -77,6 +88,14 @@ def up(
             "--set", metavar="[TABLE.]FIELD=VALUE", help="Any setting, of the broker unless told; repeatable."
         ),
     ] = None,
+    assign_files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set-file",
+            metavar="[TABLE.]FIELD=FILE",
+            help="Set a setting to the content of a file, '-': of standard input. For secrets; repeatable.",
+        ),
+    ] = None,
     conf: Annotated[
         Path | None,
         typer.Option("--broker-conf", "--conf", help="A RocketMQ broker.conf; what has no effect here is said."),
@@ -122,7 +141,12 @@ def up(
         },
         "tls_server": {"self_signed": None if tls is None else True},
     }
-    layers = [*_conf_layers(conf), *_set_layers(assign or []), {t: _given("flag", v) for t, v in flags.items()}]
+    layers = [
+        *_conf_layers(conf),
+        *_set_layers(assign or []),
+        *_set_file_layers(assign_files or []),
+        {t: _given("flag", v) for t, v in flags.items()},
+    ]
     if brokers > 1 and broker_name is None:  # several are named after a broker.conf's, too
         told = next((layer["broker"].values.get("broker_name") for layer in layers if "broker" in layer), None)
         broker_name = None if told is None else str(told)
@@ -163,14 +187,54 @@ def _conf_layers(conf: Path | None) -> list[dict[str, Layer]]:
 
 
 def _set_layers(texts: Sequence[str]) -> list[dict[str, Layer]]:
-    tables: dict[str, dict[str, object]] = {}
-    for name, value in assignments(texts, "--set").items():
+    values = _tables(assignments(texts, "--set"), "--set")
+    for table, field in values:
+        if field in secret_fields(config_class(table)):
+            variable = SECRETS.get((table, field))
+            raise UsageError(
+                f"--set {table}.{field}: found a secret on the command line, where other users of this machine see it; "
+                f"use --set-file {table}.{field}=FILE ('-' reads standard input), "
+                + (f"the environment variable {variable}, " if variable else "")
+                + f"or {field} in [{table}] of a settings file"
+            )
+    return _layers(values, "--set")
+
+
+def _set_file_layers(texts: Sequence[str]) -> list[dict[str, Layer]]:
+    values = _tables(assignments(texts, "--set-file"), "--set-file")
+    return _layers({key: _content(str(name)) for key, name in values.items()}, "--set-file")
+
+
+def _content(name: str) -> str:
+    """The text of a file, or of standard input for "-", without its last line break. UsageError."""
+    if name == "-":
+        return sys.stdin.read().removesuffix("\n")
+    path = Path(name).expanduser()
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--set-file: {path} cannot be read: {error}") from error
+    warn_if_open_to_others(path)
+    return text.removesuffix("\n")
+
+
+def _tables(values: Mapping[str, object], flag: str) -> dict[tuple[str, str], object]:
+    """Return (table, field) -> value of [TABLE.]FIELD -> value. UsageError."""
+    found: dict[tuple[str, str], object] = {}
+    for name, value in values.items():
         table, dot, field = name.rpartition(".")
         table = table if dot else "broker"
         if table not in TABLES:
-            raise UsageError(f"--set {name}: found table {table!r}, expected one of {', '.join(TABLES)}")
+            raise UsageError(f"{flag} {name}: found table {table!r}, expected one of {', '.join(TABLES)}")
+        found[table, field] = value
+    return found
+
+
+def _layers(values: Mapping[tuple[str, str], object], flag: str) -> list[dict[str, Layer]]:
+    tables: dict[str, dict[str, object]] = {}
+    for (table, field), value in values.items():
         tables.setdefault(table, {})[field] = value
-    return [{table: Layer("--set", values) for table, values in tables.items()}]
+    return [{table: Layer(flag, found) for table, found in tables.items()}]
 
 
 def _node_config(

@@ -10,6 +10,7 @@ from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, Request
 from mqtrail.net.java_properties import read_properties
 from mqtrail.net.log import Log, log_processors
 from mqtrail.net.pool import ConnectionPool
+from mqtrail.net.secret_files import mode_open_to_others
 from mqtrail.net.server import BindError, Server
 from mqtrail.net.server_config import ServerConfig
 from mqtrail.net.server_connection import Application, ServerConnection, next_command
@@ -46,6 +47,7 @@ __all__ = [
     "TlsServerConfig",
     "join_address",
     "log_processors",
+    "mode_open_to_others",
     "next_command",
     "read_properties",
     "read_tls_properties",

@@ -11,10 +11,10 @@ Source: AclFileWatchService, PlainPermissionManager, apache/rocketmq acl/.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mqtrail.net import Log
+from mqtrail.net import Log, mode_open_to_others
 from mqtrail.wire import InvalidParameter
 
 WATCH_S = 5.0
@@ -24,6 +24,13 @@ FILE_MODE = 0o600  # there are secret keys in it
 Stamp = tuple[int, int, int]
 
 log = Log()
+
+
+def warn_if_open_to_others(names: Iterable[Path | str]) -> None:
+    """Log each file with secrets that every user of this machine can read or change."""
+    for name in names:
+        if mode := mode_open_to_others(Path(name)):
+            log.warning("secrets.open_to_others", path=str(name), mode=mode, remedy=f"chmod 600 {name}")
 
 
 class AclFolder:
@@ -67,7 +74,7 @@ class AclFolder:
     def write(self, name: str, text: str) -> None:
         """Replace a file durably. OSError."""
         path = Path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = path.with_name(path.name + ".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
         with open(descriptor, "w", encoding="utf-8") as handle:
@@ -90,11 +97,14 @@ class AclWatch:
         self._folder = folder
         self._take = take
         self._stamps: dict[str, Stamp] = {}
+        self._seen: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def load(self) -> None:
         """Read the files now. InvalidParameter: one is wrong."""
         self._stamps = self._folder.stamps()
+        warn_if_open_to_others(name for name in self._stamps if name not in self._seen)
+        self._seen.update(self._stamps)
         for text in self._take(self._folder.read()):
             log.warning("acl.ignored", broker=self._broker, found=text)
 

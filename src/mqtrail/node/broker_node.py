@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from mqtrail.broker import Broker, BrokerConfig
+from mqtrail.broker import USERS_FILE, Broker, BrokerConfig
 from mqtrail.net import BindError, Log, Server, TlsClientConfig, TlsMode, join_address
-from mqtrail.node.acl_files import AclFolder, AclWatch
+from mqtrail.node.acl_files import AclFolder, AclWatch, warn_if_open_to_others
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.node.clock import SteadyClock
 from mqtrail.node.config import NodeConfig
@@ -137,6 +137,8 @@ class BrokerNode:
         except BaseException:
             self.store.abandon()
             raise
+        if self._folder is not None:
+            warn_if_open_to_others(sorted((self._folder / "config").glob(f"{USERS_FILE}*")))
         for found in files.report:
             log.warning("tables.recovered", broker=self.name, report=found)
         for found in self.core.access.warnings():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mqtrail.broker import Key
 from mqtrail.net import ClientAuth, Log, TlsMode, join_address
+from mqtrail.node.acl_files import warn_if_open_to_others
 from mqtrail.node.broker_node import BrokerNode
 from mqtrail.node.config import BROKER_PORT_STEP, NodeConfig
 from mqtrail.node.data_folder import DataFolder
@@ -209,7 +210,9 @@ def open_doors(config: NodeConfig) -> list[str]:
 
 
 def warn_if_open(config: NodeConfig) -> None:
-    """Log what being open to all means, and how to end it; and whether client certificates can be passed by."""
+    """Log what other machines and users can do: connect unasked, pass by client certificates, read keys."""
+    keys = {config.server.tls.key_path, config.tls.key_path}
+    warn_if_open_to_others(sorted(path for path in keys if path is not None))
     if config.server.tls.lets_plain_pass:
         log.warning(
             "node.plain_connections",

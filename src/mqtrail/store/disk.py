@@ -324,7 +324,9 @@ class RealDisk:
         self._make_folder(full.parent)
         beside = full.with_name(full.name + ".tmp")
         try:
-            with open(beside, "wb") as file:
+            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                os.fchmod(fd, 0o600)  # a crash may have left it with another mode; tables hold passwords
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

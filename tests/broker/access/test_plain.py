@@ -1,11 +1,12 @@
 """ACL files: what accounts may do, from where, how they are changed, and how 4.9 words its refusals."""
 
+import traceback
 from typing import Any
 
 import pytest
 import yaml
 
-from mqtrail.broker import Broker, BrokerConfig
+from mqtrail.broker import Broker, BrokerConfig, read_rules
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.wire import (
     TRACE_TOPIC,
@@ -274,3 +275,26 @@ def test_full_disk_changes_nothing(guarded: Guarded) -> None:
     reply = guarded.ask("rocketmq2", 50, {"accessKey": "newcomer", "secretKey": "12345678"})
     assert (reply.code, "No space" in (reply.remark or "")) == (209, True)
     assert "newcomer" not in guarded.broker.access.plain.rules.accounts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accounts:\n- accessKey: seller1\n  secretKey: sesame-42: oops\n",
+        "accounts: [{accessKey: seller1, secretKey: 'sesame-42]\n",
+        "accounts: [{secretKey: *sesame-42}]\n",
+        "accounts: [{secretKey: !sesame-42 x}]\n",
+        "- secretKey: sesame-42\n",
+        "accounts: {secretKey: sesame-42}\n",
+        "accounts: [sesame-42]\n",
+        "accounts: [{accessKey: s, secretKey: sesame-42}]\n",
+        "accounts: [{accessKey: seller1, secretKey: ses-42}]\n",
+    ],
+)
+def test_errors_of_a_file_show_no_secret_key(text: str) -> None:
+    """The YAML reader's own messages quote the line that is wrong."""
+    with pytest.raises(InvalidParameter) as error:
+        read_rules({"plain_acl.yml": text})
+    assert "plain_acl.yml" in str(error.value)
+    assert "ses" not in "".join(traceback.format_exception_only(error.value))
+    assert error.value.__cause__ is None or "ses" not in str(error.value.__cause__)

@@ -18,6 +18,7 @@ has its default; an admin that lists nothing passes. Trace messages need a valid
 Source: PlainPermissionManager, PlainAccessValidator, Permission, apache/rocketmq acl/ of 4.9.8.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -63,6 +64,7 @@ ACCOUNT_KEYS: Final = frozenset(
         "groupPerms",
     }
 )
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")  # what a message of the YAML reader quotes of the file
 FILE_KEYS: Final = frozenset({"globalWhiteRemoteAddresses", "accounts", "dataVersion"})
 
 
@@ -198,12 +200,20 @@ def read_document(name: str, text: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidParameter(f"{name}: found no YAML: {' '.join(str(error).split())}") from error
+        raise InvalidParameter(f"{name}: found no YAML: {_yaml_problem(error)}") from None
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise InvalidParameter(f"{name}: found a {type(document).__name__}, expected accounts: and the like")
     return document
+
+
+def _yaml_problem(error: Exception) -> str:
+    """Return what is wrong and where, without the line itself: there may be a secret key in it."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return type(error).__name__
+    mark = error.problem_mark
+    return f"{_QUOTED.sub('…', error.problem or 'a wrong character')}, line {mark.line + 1}, column {mark.column + 1}"
 
 
 def rules_of(documents: Mapping[str, Mapping[str, Any]]) -> PlainRules:

@@ -1,0 +1,39 @@
+"""No secret is in a repr: what is in no repr is in no log line and no traceback."""
+
+import dataclasses
+import importlib
+import inspect
+import re
+
+import msgspec
+import pytest
+
+from mqtrail.cli.config import ROOMS
+
+SECRET = re.compile(r"secret|password|token|^init_user$|^inner_credentials$")
+ROOM_NAMES = sorted({"mqtrail.wire", "mqtrail.client", "mqtrail.broker", *(module for module, _ in ROOMS.values())})
+
+
+def secret_fields() -> list[tuple[type, str]]:
+    found: dict[tuple[type, str], None] = {}
+    for name in ROOM_NAMES:
+        for cls in vars(importlib.import_module(name)).values():
+            if not inspect.isclass(cls):
+                continue
+            if dataclasses.is_dataclass(cls):
+                names = [field.name for field in dataclasses.fields(cls)]
+            elif issubclass(cls, msgspec.Struct):
+                names = list(cls.__struct_fields__)
+            else:
+                continue
+            found |= {(cls, field): None for field in names if SECRET.search(field)}
+    return list(found)
+
+
+@pytest.mark.parametrize(("cls", "field"), secret_fields())
+def test_a_secret_field_is_in_no_repr(cls: type, field: str) -> None:
+    """Whatever the class, and also of those that somebody adds."""
+    if dataclasses.is_dataclass(cls):
+        assert not next(one for one in dataclasses.fields(cls) if one.name == field).repr
+    else:
+        assert "sesame" not in repr(msgspec.convert({field: "sesame"}, cls))
