@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtrail.namesrv import NameServer, NameServerConfig
+from mqtrail.namesrv import NameServer, NameServerConfig, name_server
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
     BrokerHeader,
@@ -21,6 +21,7 @@ from mqtrail.wire import (
     KvTable,
     Peer,
     PeerId,
+    QueueData,
     RegisterBrokerBody,
     RegisterBrokerHeader,
     RemotingCommand,
@@ -397,6 +398,118 @@ def test_brokers_are_bounded() -> None:
     bench.register()
     assert bench.register("b", "2.2.2.2:1").code == ResponseCode.SYSTEM_BUSY
     assert bench.register().code == ResponseCode.SUCCESS
+
+
+def test_topics_of_brokers_are_bounded() -> None:
+    """Those of one broker, and of all together; what is refused leaves everything as it was, what is known goes on."""
+    bench = Bench(broker_topics_max=3, topic_routes_max=5)
+    assert bench.register(topics=("a", "b", "c")).code == 0
+    reply = bench.register("b", "2.2.2.2:1", topics=("a", "b", "c", "d"))
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+    assert "found 4 topics of broker b, expected at most 3" in (reply.remark or "")
+    reply = bench.register("b", "2.2.2.2:1", topics=("a", "b", "c"))
+    assert reply.code == ResponseCode.SYSTEM_BUSY
+    assert "found 3 topics of all brokers and 3 more of b, expected at most 5" in (reply.remark or "")
+    assert bench.register("b", "2.2.2.2:1", topics=("a", "d"), peer=OTHER).code == 0
+    assert bench.register(topics=("a", "b", "c"), version=DataVersion(2)).code == 0
+    route = TopicRouteData((QueueData("b", 1, 1, 6, 0),)).encode()
+    reply = bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "e"}, route)
+    assert (reply.code, bench.route("e")) == (ResponseCode.SYSTEM_BUSY, None)
+    assert bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "d"}, route).code == 0
+    bench.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "a"})
+    assert bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "e"}, route).code == 0
+    bench.server.disconnected(BROKER.id)
+    assert bench.register(topics=("x", "y", "z")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": "n" * 256}, "a broker's name of 256 characters"),
+        ({"address": "1" * 256}, "a broker's address of 256 characters"),
+        ({"topics": ("t" * 256, "u")}, "a topic of 256 characters"),
+    ],
+)
+def test_names_that_are_too_long(fields: dict[str, Any], told: str) -> None:
+    """They would be kept and handed to everybody; the registration counts for nothing."""
+    bench = Bench()
+    reply = bench.register(**fields)
+    assert (reply.code, told in (reply.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
+    assert bench.server.routes.cluster().broker_addr_table == {}
+
+
+def test_filter_servers_are_bounded() -> None:
+    """Nobody needs them any more, and nothing of a registration with thousands counts."""
+    bench = Bench()
+    header = RegisterBrokerHeader("a", "1.1.1.1:1", "C", "1.1.1.1:2", 0).to_ext()
+    for count, code in ((1_001, ResponseCode.INVALID_PARAMETER), (1_000, ResponseCode.SUCCESS)):
+        table = TopicConfigTable({topic: TopicConfig(topic) for topic in ("x", "y")}, DataVersion(1))
+        body = RegisterBrokerBody(table, tuple(f"1.1.1.1:{number}" for number in range(count))).encode()
+        assert bench.ask(RequestCode.REGISTER_BROKER, header, body, BROKER).code == code
+
+
+def test_an_address_that_takes_name_after_name_keeps_one() -> None:
+    """What it was called before is gone, with its topics: else names would gather without a bound."""
+    bench = Bench(brokers_max=1)
+    for number in range(5):
+        assert bench.register(f"n{number}", topics=(f"t{number}", "TBW102")).code == 0
+    assert list(bench.server.routes.cluster().broker_addr_table) == ["n4"]
+    assert bench.server.routes.topics() == ["TBW102", "t4"]
+
+
+def put(bench: Bench, namespace: str = "n", key: str = "k", value: str = "v") -> RemotingCommand:
+    return bench.ask(RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+
+
+def test_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In number, in length and together; one that is there may be changed and deleted, and makes room."""
+    monkeypatch.setattr(name_server, "KV_VALUES_MAX", 2)
+    monkeypatch.setattr(name_server, "KV_SIZE_MAX", 100)
+    bench = Bench()
+    for fields, told in (
+        ({"namespace": "n" * 1_025}, "a namespace of 1025 characters"),
+        ({"key": "k" * 1_025}, "a key of 1025 characters"),
+        ({"value": "v" * 65_537}, "a value of 65537 characters"),
+        ({"value": "v" * 100}, "101 characters of keys and values"),
+    ):
+        reply = put(bench, **fields)
+        assert (reply.code, told in (reply.remark or "")) == (ResponseCode.SYSTEM_ERROR, True), fields
+    assert put(bench, value="v" * 60).code == 0
+    assert put(bench, key="l", value="v").code == 0
+    assert "3 values with this one" in (put(bench, key="m").remark or "")
+    assert put(bench, value="v" * 90).code == 0
+    assert put(bench, value="v" * 99).code == ResponseCode.SYSTEM_ERROR
+    bench.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "n", "key": "k"})
+    assert put(bench, key="m", value="v" * 90).code == 0
+
+
+def test_namespaces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one gives way to a new one."""
+    monkeypatch.setattr(name_server, "KV_NAMESPACES_MAX", 2)
+    bench = Bench()
+    assert [put(bench, namespace).code for namespace in ("a", "b", "c")] == [0, 0, ResponseCode.SYSTEM_ERROR]
+    bench.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "a", "key": "k"})
+    listed = bench.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "a"})
+    assert (listed.code, KvTable.decode(listed.body).table) == (0, {})
+    assert put(bench, "c").code == 0
+
+
+def test_a_value_is_durable_when_it_is_acknowledged() -> None:
+    """The reply waits for the save, which is not the loop's; a value that cannot be saved is not there."""
+    disk = MemoryDisk()
+    files = ConfigFileStore(disk, gathers=True)
+    server = NameServer(NameServerConfig(), files, now_ms=NOW_MS)
+    ext = {"namespace": "n", "key": "k", "value": "v"}
+    (send,) = server.handle(CLIENT, RemotingCommand(RequestCode.PUT_KV_CONFIG, ext), NOW_MS)
+    assert send.after_tables > files.settled
+    files.finish()
+    assert send.after_tables <= files.settled
+    assert ConfigFileStore(disk).load("kvConfig.json") == {"configTable": {"n": {"k": "v"}}}
+    server.handle(CLIENT, RemotingCommand(RequestCode.PUT_KV_CONFIG, {**ext, "value": "w"}), NOW_MS)
+    files.begin_save()
+    files.end_save(failed=True)
+    (send,) = server.handle(CLIENT, RemotingCommand(RequestCode.GET_KV_CONFIG, ext), NOW_MS)
+    assert send.command.ext["value"] == "v"
 
 
 def recorded() -> list[Any]:

@@ -24,13 +24,15 @@ class NameServerConfig:
     wait_for_service: bool = False  # RocketMQ: needWaitForService; no routes before brokers had time to register
     wait_for_service_ms: int = 45_000  # RocketMQ: waitSecondsForService, there in seconds
     brokers_max: int = 10_000  # registrations kept; further brokers are refused
+    broker_topics_max: int = 100_000  # topics of one broker; a registration with more is refused
+    topic_routes_max: int = 1_000_000  # topics of all brokers, each counted on each of its brokers
     acl: bool | None = None  # check who registers and who changes something; None: when this node's brokers check
     protect_routes: bool = False  # with acl: routes and topic lists need a known account too
     trusted_addresses: str = ""  # with acl: brokers from here register unsigned (RocketMQ 4.9), as 10.0.0.{1,2}
 
     def __post_init__(self) -> None:
         """Refuse what could not work. InvalidParameter names the field."""
-        for name in ("broker_expire_ms", "scan_ms", "brokers_max"):
+        for name in ("broker_expire_ms", "scan_ms", "brokers_max", "broker_topics_max", "topic_routes_max"):
             if getattr(self, name) <= 0:
                 raise InvalidParameter(f"found {name} {getattr(self, name)}, expected more than 0")
         address_matcher(self.trusted_addresses)

@@ -6,6 +6,8 @@ nothing of each other: brokers register with all of them.
 Source: DefaultRequestProcessor, ClientRequestProcessor, KVConfigManager, apache/rocketmq namesrv/.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 from zlib import crc32
 
@@ -63,8 +65,14 @@ KV_FILE: Final = "kvConfig.json"
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 EXT_ZONE_NAME: Final = "__ZONE_NAME"
 EXT_ZONE_MODE: Final = "__ZONE_MODE"
+FILTER_SERVERS_MAX: Final = 1_000  # of one registration; they are read and not kept
+
+# The key-value configuration is kept in memory and saved whole: a name server is no data base. Lengths are characters.
+KV_NAMESPACES_MAX: Final = 1_000
 KV_VALUES_MAX: Final = 100_000
-"""Values kept; a name server is no data base."""
+KV_NAME_LENGTH_MAX: Final = 1_024  # of a namespace, of a key
+KV_VALUE_LENGTH_MAX: Final = 64 * 1024
+KV_SIZE_MAX: Final = 16 * 1024 * 1024  # of all keys and values together
 
 
 class NameServer:
@@ -83,6 +91,8 @@ class NameServer:
         self.routes = RouteTable(config)
         self._files = ConfigFileStore(MemoryDisk()) if files is None else files
         self._kv = _read_kv(self._files.load(KV_FILE))
+        self._kv_count = sum(map(len, self._kv.values()))
+        self._kv_size = sum(len(key) + len(value) for table in self._kv.values() for key, value in table.items())
         self._next_scan_ms = now_ms + config.scan_ms
         self._boot_ms = now_ms
         self._handlers: dict[int, Handler] = {
@@ -120,6 +130,7 @@ class NameServer:
         """Serve one command; return what is to be written."""
         if command.is_response:
             return []
+        self._files.looked = 0
         try:
             handler = self._handlers.get(command.code)
             if handler is None:
@@ -132,7 +143,12 @@ class NameServer:
                 code = ResponseCode.SYSTEM_ERROR
             remark = error.remark if isinstance(error, Refusal) else str(error)
             sends = answer(peer, command, code=code, remark=remark)
-        return [] if command.is_oneway else sends
+        if command.is_oneway:
+            return []
+        number = self._files.looked
+        if number <= self._files.settled:
+            return sends
+        return [replace(send, after_tables=number) for send in sends]
 
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Forget the brokers that registered over a connection which has closed."""
@@ -162,6 +178,11 @@ class NameServer:
             body = RegisterBrokerBody.decode_compressed(request.body)
         else:
             body = RegisterBrokerBody.decode(request.body or b"{}")
+        if len(body.filter_server_list) > FILTER_SERVERS_MAX:
+            raise InvalidParameter(
+                f"found {len(body.filter_server_list)} filter servers of broker {header.broker_name}, expected at most "
+                f"{FILTER_SERVERS_MAX}: register fewer"
+            )
         table = body.topic_config_serialize_wrapper
         master, ha_address = self.routes.register(header, table, request.ext.get(EXT_ZONE_NAME), peer.id, now_ms)
         ext = RegisterBrokerResponseHeader(ha_address, master).to_ext()
@@ -290,11 +311,50 @@ class NameServer:
         header = KvHeader.from_ext(request.ext)
         if header.value is None:
             raise SystemError_(f"found no value for {header.namespace}/{header.key}, expected one")
-        if sum(map(len, self._kv.values())) >= KV_VALUES_MAX:
-            raise SystemError_(f"found {KV_VALUES_MAX} values, expected fewer: delete some first")
-        self._kv.setdefault(header.namespace, {})[header.key] = header.value
-        self._save_kv()
+        self._check_kv_room(header.namespace, header.key, header.value)
+        self._change_kv(header.namespace, header.key, header.value)
         return answer(peer, request)
+
+    def _check_kv_room(self, namespace: str, key: str, value: str) -> None:
+        """Return if there is room for a value. SystemError_: it would be more than may be."""
+        if namespace not in self._kv and len(self._kv) >= KV_NAMESPACES_MAX:
+            self._kv = {known: table for known, table in self._kv.items() if table}
+        table = self._kv.get(namespace)
+        before = None if table is None else table.get(key)
+        size = self._kv_size + len(value) - len(before) if before is not None else self._kv_size + len(key) + len(value)
+        for what, found, limit in (
+            ("a namespace of {} characters", len(namespace), KV_NAME_LENGTH_MAX),
+            ("a key of {} characters", len(key), KV_NAME_LENGTH_MAX),
+            ("a value of {} characters", len(value), KV_VALUE_LENGTH_MAX),
+            ("{} namespaces with this one", len(self._kv) + (table is None), KV_NAMESPACES_MAX),
+            ("{} values with this one", self._kv_count + (before is None), KV_VALUES_MAX),
+            ("{} characters of keys and values with this one", size, KV_SIZE_MAX),
+        ):
+            if found > limit:
+                raise SystemError_(
+                    f"found {what.format(found)}, expected at most {limit}: delete some, or use shorter ones"
+                )
+
+    def _change_kv(self, namespace: str, key: str, value: str | None) -> None:
+        """Set a value, or take it away; it is saved with others that change at the same time."""
+        before = self._kv.get(namespace, {}).get(key)
+        self._set_kv(namespace, key, value)
+        self._files.change(KV_FILE, self._kv_document, lambda: self._set_kv(namespace, key, before))
+
+    def _set_kv(self, namespace: str, key: str, value: str | None) -> None:
+        table = self._kv.setdefault(namespace, {})
+        before = table.pop(key, None)
+        if before is not None:
+            self._kv_count -= 1
+            self._kv_size -= len(key) + len(before)
+        if value is not None:
+            table[key] = value
+            self._kv_count += 1
+            self._kv_size += len(key) + len(value)
+
+    def _kv_document(self) -> Callable[[], bytes]:
+        tables = {namespace: table.copy() for namespace, table in self._kv.items()}
+        return lambda: dumps_fastjson({"configTable": tables})
 
     def _get_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """101."""
@@ -307,8 +367,8 @@ class NameServer:
     def _delete_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """102."""
         header = KvHeader.from_ext(request.ext)
-        if self._kv.get(header.namespace, {}).pop(header.key, None) is not None:
-            self._save_kv()
+        if header.key in self._kv.get(header.namespace, {}):
+            self._change_kv(header.namespace, header.key, None)
         return answer(peer, request)
 
     def _list_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
@@ -318,9 +378,6 @@ class NameServer:
         if table is None:
             raise QueryNotFound(f"No config item, Namespace: {header.namespace}")
         return answer(peer, request, body=KvTable(table).encode())
-
-    def _save_kv(self) -> None:
-        self._files.save(KV_FILE, {"configTable": self._kv})
 
     # Configuration.
 

@@ -12,8 +12,9 @@ other broker.
 Source: RouteInfoManager, apache/rocketmq namesrv/routeinfo/.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from mqtrail.wire import (
     BrokerHeader,
     ClusterInfo,
     DataVersion,
+    InvalidParameter,
     PeerId,
     Perm,
     QueueData,
@@ -36,6 +38,8 @@ from mqtrail.wire import (
 from .config import NameServerConfig
 
 MASTER_ID = 0
+NAME_LENGTH_MAX: Final = 255  # of brokers, clusters, zones and topics
+ADDRESS_LENGTH_MAX: Final = 255
 
 
 @dataclass(slots=True)
@@ -70,6 +74,7 @@ class RouteTable:
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._groups: dict[str, BrokerGroup] = {}
         self._live: dict[str, LiveBroker] = {}
+        self._route_count = 0  # entries of all topics in _queues
 
     # Brokers.
 
@@ -78,10 +83,12 @@ class RouteTable:
     ) -> tuple[str | None, str | None]:
         """Note a broker and its topics; return its master's (address, HA address), where it is no master itself.
 
-        SystemError_: refused, as 5.3.3 refuses it. SystemBusy: more brokers than may be.
+        SystemError_: refused, as 5.3.3 refuses it. SystemBusy, InvalidParameter: more than may be.
         """
-        if header.broker_addr not in self._live and len(self._live) >= self._config.brokers_max:
-            raise SystemBusy(f"found {len(self._live)} brokers, expected fewer than {self._config.brokers_max}")
+        self._check_registration(header, table, zone)
+        known = self._live.get(header.broker_addr)
+        if known is not None and known.header.broker_name != header.broker_name:  # it goes by another name now
+            self.unregister(header.broker_addr, known.header.broker_name, known.header.broker_id)
         group = self._groups.get(header.broker_name)
         first_of_group = group is None
         if group is None:
@@ -115,6 +122,48 @@ class RouteTable:
         live = self._live.get(master)
         return master, None if live is None else live.header.ha_server_addr
 
+    def _check_registration(self, header: RegisterBrokerHeader, table: TopicConfigTable, zone: str | None) -> None:
+        """Return if there is room for what a broker tells. SystemBusy, InvalidParameter: there is not."""
+        config, topics = self._config, table.topic_config_table
+        for what, text, length_max in (
+            ("a broker's name", header.broker_name, NAME_LENGTH_MAX),
+            ("a cluster's name", header.cluster_name, NAME_LENGTH_MAX),
+            ("a zone's name", zone or "", NAME_LENGTH_MAX),
+            ("a broker's address", header.broker_addr, ADDRESS_LENGTH_MAX),
+            ("a broker's HA address", header.ha_server_addr, ADDRESS_LENGTH_MAX),
+        ):
+            _check_length(what, text, length_max)
+        if header.broker_addr not in self._live and len(self._live) >= config.brokers_max:
+            raise SystemBusy(
+                f"found {len(self._live)} brokers, expected fewer than {config.brokers_max}: raise brokers_max"
+            )
+        if len(topics) > config.broker_topics_max:
+            raise InvalidParameter(
+                f"found {len(topics)} topics of broker {header.broker_name}, expected at most "
+                f"{config.broker_topics_max}: delete some, or raise broker_topics_max"
+            )
+        self._check_room(topics, header.broker_name)
+
+    def _check_room(self, topics: Iterable[str], broker_name: str) -> None:
+        """Return if there is room for a broker's topics. SystemBusy, InvalidParameter: there is not."""
+        more = 0
+        for topic in topics:
+            queues = self._queues.get(topic)
+            if queues is None:
+                _check_length("a topic", topic, NAME_LENGTH_MAX)
+            if queues is None or broker_name not in queues:
+                more += 1
+        if self._route_count + more > self._config.topic_routes_max:
+            raise SystemBusy(
+                f"found {self._route_count} topics of all brokers and {more} more of {broker_name}, expected at most "
+                f"{self._config.topic_routes_max}: delete topics, or raise topic_routes_max"
+            )
+
+    def _put_queues(self, topic: str, broker_name: str, data: QueueData) -> None:
+        queues = self._queues.setdefault(topic, {})
+        self._route_count += broker_name not in queues
+        queues[broker_name] = data
+
     def _is_older(self, group: BrokerGroup, header: RegisterBrokerHeader, version: DataVersion) -> bool:
         """Tell whether another process holds the broker's id with a larger state version."""
         address = group.addresses.get(header.broker_id)
@@ -140,8 +189,10 @@ class RouteTable:
         for topic, config in table.topic_config_table.items():
             if changed or name not in self._queues.get(topic, {}):
                 perm = config.perm if is_master or not header.enable_acting_master else config.perm & ~Perm.WRITE
-                self._queues.setdefault(topic, {})[name] = QueueData(
-                    name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag
+                self._put_queues(
+                    topic,
+                    name,
+                    QueueData(name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag),
                 )
 
     def refresh(self, header: BrokerHeader, version: DataVersion, now_ms: int) -> tuple[bool, DataVersion | None]:
@@ -175,7 +226,8 @@ class RouteTable:
 
     def _remove_queues(self, topic: str, broker_name: str) -> None:
         queues = self._queues.get(topic, {})
-        queues.pop(broker_name, None)
+        if queues.pop(broker_name, None) is not None:
+            self._route_count -= 1
         if not queues:
             self._queues.pop(topic, None)
 
@@ -268,7 +320,16 @@ class RouteTable:
                 self._remove_queues(topic, broker_name)
 
     def register_topic(self, topic: str, queues: Mapping[str, QueueData]) -> None:
-        """Note one topic's queues on brokers that are known."""
-        for broker_name, data in queues.items():
-            if broker_name in self._groups:
-                self._queues.setdefault(topic, {})[broker_name] = data
+        """Note one topic's queues on brokers that are known. SystemBusy, InvalidParameter: there is no room."""
+        known = {broker_name: data for broker_name, data in queues.items() if broker_name in self._groups}
+        for broker_name in known:
+            self._check_room((topic,), broker_name)
+        for broker_name, data in known.items():
+            self._put_queues(topic, broker_name, data)
+
+
+def _check_length(what: str, text: str, length_max: int) -> None:
+    if len(text) > length_max:
+        raise InvalidParameter(
+            f"found {what} of {len(text)} characters ({text[:40]}…), expected at most {length_max}: use a shorter one"
+        )

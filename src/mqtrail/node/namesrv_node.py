@@ -4,10 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqtrail.namesrv import Accounts, NameServer, NameServerConfig, no_accounts
-from mqtrail.net import Server, ServerConfig
+from mqtrail.net import Log, Server, ServerConfig
 from mqtrail.node.clock import wall_clock_ms
 from mqtrail.node.shell import Shell
+from mqtrail.node.table_writer import TableWriter
 from mqtrail.store import ConfigFileStore, RealDisk
+
+log = Log()
 
 
 class NameServerNode:
@@ -21,9 +24,16 @@ class NameServerNode:
         accounts: Accounts = no_accounts,
     ) -> None:
         disk = None if folder is None else RealDisk(folder)
-        files = None if disk is None else ConfigFileStore(disk)
+        files = None if disk is None else ConfigFileStore(disk, gathers=True)
         self.core = NameServer(replace(config or NameServerConfig()), files, now_ms=wall_clock_ms(), accounts=accounts)
-        self._shell = Shell(self.core)
+        for found in () if files is None else files.report:
+            log.warning("tables.recovered", owner="name server", report=found)
+        self._tables = None if files is None else TableWriter(files, "name server")
+        self._shell = Shell(
+            self.core,
+            hold_for_tables=None if self._tables is None else self._tables.after,
+            on_change=None if self._tables is None else self._tables.look,
+        )
         self._server = Server(self._shell, server)
 
     @property
@@ -47,4 +57,6 @@ class NameServerNode:
     async def stop(self) -> None:
         """Close every connection and the port."""
         self._shell.stop()
+        if self._tables is not None:
+            await self._tables.stop()
         await self._server.stop()
