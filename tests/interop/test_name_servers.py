@@ -6,20 +6,23 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from interop.apache import ApacheBroker, ApacheNameServer
 from interop.driver import JavaClient
+from interop.mqadmin import MqAdmin
 from interop.ours import OurServer
 from interop.probe import request, wait_until
 from interop.story import SERVER_PROPERTIES
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
-UPDATE_TOPIC, ROUTE, NAMESRV_CONFIG = 17, 105, 319
+UPDATE_TOPIC, ROUTE, CLUSTER, NAMESRV_CONFIG = 17, 105, 106, 319
+USERS_PROVIDER = "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
 TOPIC = "BothMakes"
 Apache = TypeVar("Apache", ApacheNameServer, ApacheBroker)
 
@@ -98,6 +101,51 @@ def test_apaches_broker_under_our_name_server(tmp_path: Path) -> None:
         wait_until(
             lambda: b"theirs" not in request(server.namesrv_address, ROUTE, {"topic": TOPIC})[1], "only ours left", 20
         )
+
+
+@pytest.mark.timeout(300)
+def test_apaches_broker_signs_towards_our_name_server(tmp_path: Path) -> None:
+    """A 5.3.3 broker with innerClientAuthenticationCredentials is let in; one without, or with others, is not.
+
+    mqadmin's changes are let in by a Super user alone.
+    """
+    inner = '{"accessKey":"inner-broker","secretKey":"inner-secret"}'
+    root = '{"username":"root","password":"rootpass"}'
+    broker = {"authentication": True, "authorization": True, "init_user": root, "inner_credentials": inner}
+    wrong = inner.replace("inner-secret", "other-secret")
+    with ExitStack() as stack:
+        server = stack.enter_context(OurServer(tmp_path / "ours", broker=broker))
+
+        def launch(name: str, **settings: str) -> None:
+            properties = {**SERVER_PROPERTIES, "registerNameServerPeriod": "10000", **settings}
+            if settings:  # a 5.3.3 broker with credentials does not start without it
+                properties["authenticationMetadataProvider"] = USERS_PROVIDER
+            found = ApacheBroker("5.3.3", tmp_path / name, server.namesrv_address, name=name, properties=properties)
+            stack.callback(found.kill)
+            found.launch()
+
+        launch("unsigned")
+        launch("wrong", innerClientAuthenticationCredentials=wrong)
+        launch("signed", innerClientAuthenticationCredentials=inner)
+        cluster = partial(request, server.namesrv_address, CLUSTER)
+        wait_until(lambda: b'"signed"' in cluster()[1], "the registration", 90)
+        for name, words in (("unsigned", "needs a signature"), ("wrong", "check signature failed")):
+            # The answer is in the broker's log, so that its absence from the cluster is a refusal.
+            log = tmp_path / name / "broker.log"
+            wait_until(lambda log=log, words=words: words in read_log(log), f"a refusal of {name}", 60)  # type: ignore[misc]
+        assert b'"broker-a"' in cluster()[1]
+        assert b'"unsigned"' not in cluster()[1]
+        assert b'"wrong"' not in cluster()[1]
+        for who, secret, said in (("root", "rootpass", "success"), ("inner-broker", "wrong-one", "signature failed")):
+            tools = tmp_path / who / "conf"
+            tools.mkdir(parents=True)
+            (tools / "tools.yml").write_text(f"accessKey: {who}\nsecretKey: {secret}\n")
+            with MqAdmin("5.3.3", tools.parent, server.namesrv_address) as mqadmin:
+                assert said in mqadmin.run("updateKvConfig", "-s", "N", "-k", "k", "-v", "v")
+
+
+def read_log(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
 def test_one_broker_under_both_makes(tmp_path: Path) -> None:

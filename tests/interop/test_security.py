@@ -209,6 +209,18 @@ def test_official_client_speaks_tls(papers: Papers, tmp_path: Path) -> None:
             assert "error" in told
 
 
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.8"])
+def test_official_client_takes_our_self_signed_certificate(tmp_path: Path, version: str) -> None:
+    """-Dtls.enable=true alone is enough for a Java client, at a port that takes TLS alone; ours trusts the file."""
+    with OurServer(tmp_path / "ours", tls={"mode": "ENFORCING", "self_signed": "true"}) as server:
+        jvm = (*JVM_SMALL, "-Dtls.enable=true")
+        with JavaClient(version, tmp_path / "java", server.namesrv_address, jvm=jvm) as java:
+            sends_and_receives(java)
+        trusting = TlsClientConfig(enable=True, verify_host=True, trust_path=server.data / "tls" / "certificate.pem")
+        with SyncAdmin(server.namesrv_address, config=InstanceConfig(tls=trusting)) as admin:
+            assert admin.create_topic(TopicConfig("more", 1, 1)).complete
+
+
 def acl_of_4(folder: Path) -> dict[str, str]:
     (folder / "broker-a" / "conf").mkdir(parents=True)
     (folder / "broker-a" / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
