@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mqtrail.broker import BrokerConfig, properties_text
-from mqtrail.broker.settings import read_properties
-from mqtrail.wire import KvTable, RequestCode, ResponseCode, loads
+from mqtrail.wire import KvTable, RequestCode, ResponseCode, loads, properties_of
 
 from .test_golden import FRAMES, NOT_COMPARED, bench_like_apache, header_of, recast
 
@@ -89,7 +88,7 @@ def test_runtime_figures() -> None:
 
 def test_settings() -> None:
     """26: all that is exported, and where it says the same of both, with the recorded value."""
-    theirs, ours = (read_properties(body.decode()) for body in asked_again(RequestCode.GET_BROKER_CONFIG))
+    theirs, ours = (properties_of(body.decode()) for body in asked_again(RequestCode.GET_BROKER_CONFIG))
     for name in SETTINGS:
         assert name in theirs
         assert name in ours
@@ -100,4 +99,4 @@ def test_settings() -> None:
 @pytest.mark.parametrize("on", [True, False])
 def test_tls_is_told(on: bool) -> None:
     """useTLS is the node's word."""
-    assert read_properties(properties_text(BrokerConfig(use_tls=on)))["useTLS"] == str(on).lower()
+    assert properties_of(properties_text(BrokerConfig(use_tls=on)))["useTLS"] == str(on).lower()

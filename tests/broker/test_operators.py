@@ -8,7 +8,7 @@ import pytest
 from mqtrail.broker import BROKER_CONF, BrokerConfig
 from mqtrail.broker.admin_stats import _size_text
 from mqtrail.broker.lane import Lane
-from mqtrail.broker.settings import CHANGEABLE, RETENTION_CONF, read_properties
+from mqtrail.broker.settings import CHANGEABLE, RETENTION_CONF
 from mqtrail.store import CommitLogConfig, Retention
 from mqtrail.wire import (
     BrokerStatsData,
@@ -28,6 +28,7 @@ from mqtrail.wire import (
     SendMessageHeader,
     TopicConfig,
     encode_command,
+    properties_of,
     tags_code,
 )
 
@@ -39,7 +40,7 @@ def set_lines(bench: Bench, *lines: str, **fields: Any) -> RemotingCommand:
 
 
 def shown(bench: Bench) -> dict[str, str]:
-    return read_properties(bench.ask(RequestCode.GET_BROKER_CONFIG).body.decode())
+    return properties_of(bench.ask(RequestCode.GET_BROKER_CONFIG).body.decode())
 
 
 # Settings.

@@ -22,11 +22,11 @@ from mqtrail.wire import (
     SystemError_,
     answer,
     dumps,
+    properties_of,
 )
 
 from .clients import ClientTable
 from .filter import FilterTable, MessageFilter, compile_filter
-from .settings import read_properties
 from .topics import TopicTable
 
 ENTRIES_MAX: Final = 10_000  # of one answer to 321
@@ -105,7 +105,7 @@ class StoreAdmin:
     def set_cold_thresholds(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """2001: group=bytes lines. InvalidParameter: no number, or too many groups."""
         found = {}
-        for group, text in read_properties(str(request.body, "utf-8", "replace")).items():
+        for group, text in properties_of(str(request.body, "utf-8", "replace")).items():
             if not text.isascii() or not text.isdigit() or len(text) > THRESHOLD_DIGITS_MAX:
                 raise InvalidParameter(
                     f"found threshold {text!r:.40} of group {group:.120}, expected a number of bytes"

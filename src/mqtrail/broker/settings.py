@@ -22,6 +22,7 @@ from mqtrail.wire import (
     RemotingCommand,
     Send,
     answer,
+    properties_of,
 )
 
 from .config import BROKER_CONF, BrokerConfig, ConfKey, properties_text
@@ -111,18 +112,6 @@ RETENTION_CONF: Final[Mapping[str, ConfKey]] = {
 """Keys of the store's retention, in RocketMQ's units."""
 
 
-def read_properties(text: str) -> dict[str, str]:
-    """Return the pairs of Java's properties format, as far as tools write it: `key=value` or `key: value` lines."""
-    pairs = {}
-    for line in text.splitlines():
-        line = line.strip()
-        if line and line[0] not in "#!":
-            marks = [line.index(mark) for mark in "=:" if mark in line]
-            at = min(marks, default=len(line))
-            pairs[line[:at].strip()] = line[at + 1 :].strip()
-    return pairs
-
-
 class SettingsRequests:
     """Shows and changes. changed: told the names of fields that have other values now."""
 
@@ -146,7 +135,7 @@ class SettingsRequests:
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """25. NoPermission: a key of the black list. InvalidParameter: one that cannot be changed, or its value."""
-        pairs = read_properties(str(request.body, "utf-8", "replace"))
+        pairs = properties_of(str(request.body, "utf-8", "replace"))
         forbidden = {*BLACK_LIST, *self._config.config_black_list.split(";")}
         if found := sorted(forbidden & pairs.keys()):
             raise NoPermission(f"Can not update config in black list. found {found[0]}: set it before the start")

@@ -10,7 +10,8 @@ from pathlib import Path
 from mqtrail.broker import BROKER_CONF, RETENTION_CONF
 from mqtrail.cli.config import warn_if_open_to_others
 from mqtrail.cli.exits import UsageError
-from mqtrail.net import read_properties, tls_settings
+from mqtrail.net import tls_settings
+from mqtrail.wire import read_properties
 
 QUEUE_ENTRY_SIZE = 20
 

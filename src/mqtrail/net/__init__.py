@@ -7,7 +7,6 @@ and back; what a command means is decided elsewhere. Errors say whether the requ
 from mqtrail.net.address import join_address, split_address
 from mqtrail.net.client import Connection
 from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
-from mqtrail.net.java_properties import read_properties
 from mqtrail.net.log import Log, log_processors
 from mqtrail.net.pool import ConnectionPool
 from mqtrail.net.secret_files import mode_open_to_others
@@ -49,7 +48,6 @@ __all__ = [
     "log_processors",
     "mode_open_to_others",
     "next_command",
-    "read_properties",
     "read_tls_properties",
     "split_address",
     "tls_failure",

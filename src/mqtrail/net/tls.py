@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from mqtrail.net.certificates import validity
-from mqtrail.net.java_properties import read_properties
-from mqtrail.wire import MQError
+from mqtrail.wire import MQError, properties_of, read_properties
 
 Stamp = tuple[int, int]
 
@@ -255,7 +254,7 @@ def read_tls_properties(text: str) -> TlsProperties:
     for number, key, value in read_properties(text):
         if not value and not key.startswith("tls."):
             raise TlsError(f"line {number} of tls.properties: found {key!r}, expected key=value")
-    return tls_settings({key: value for _, key, value in read_properties(text)})
+    return tls_settings(properties_of(text))
 
 
 def tls_settings(told: Mapping[str, str]) -> TlsProperties:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtrail.net import read_properties
+from mqtrail.wire import read_properties
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Java's .properties files, which broker.conf and tls.properties are.
+"""Java's .properties text, which broker.conf, tls.properties and the bodies of settings requests are.
 
     # or ! begins a comment          a line that ends with \\ goes on in the next one
     key=value  key: value  key value     \\t \\n \\r \\f \\uXXXX, and \\ before any other character, are escapes
@@ -31,6 +31,11 @@ def read_properties(text: str) -> list[tuple[int, str, str]]:
         assert match is not None  # it matches nothing at least
         found.append((first + 1, _plain(match[1]), _plain(line[match.end() :]).rstrip()))
     return found
+
+
+def properties_of(text: str) -> dict[str, str]:
+    """Return key -> value; of a key that comes twice, the last one's."""
+    return {key: value for _, key, value in read_properties(text)}
 
 
 def _goes_on(line: str) -> bool:
