@@ -258,9 +258,7 @@ class PullMessages:
             self._offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_queue_offset)
             if self._stats is not None:
                 counter = self._stats.get_counter(header.topic, header.queue_id, header.consumer_group)
-                counter.count += len(found.records)
-                counter.size += len(body)
-                counter.times += 1
+                counter.add(len(found.records), len(body))
             if self._trace is not None:
                 self._trace.delivered(peer, header, found, now_ms)
         if self._stats is not None:

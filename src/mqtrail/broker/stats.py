@@ -30,6 +30,12 @@ class Counter:
     size: int = 0
     times: int = 0
 
+    def add(self, count: int = 1, size: int = 0) -> None:
+        """Count what one request brought or took. The lane's sends do the same inline."""
+        self.count += count
+        self.size += size
+        self.times += 1
+
 
 class _Sample(NamedTuple):
     time_ms: int
@@ -100,21 +106,15 @@ class Statistics:
         return counter
 
     def send_back(self, topic: str, group: str) -> None:
-        counter = self._send_backs.setdefault((topic, group), Counter())
-        counter.count += 1
-        counter.times += 1
+        self._send_backs.setdefault((topic, group), Counter()).add()
 
     def ack(self, topic: str, group: str, count: int) -> None:
         """Count acknowledged popped messages."""
-        counter = self._acks.setdefault((topic, group), Counter())
-        counter.count += count
-        counter.times += 1
+        self._acks.setdefault((topic, group), Counter()).add(count)
 
     def check_point(self, topic: str, group: str) -> None:
         """Count a check point of popped messages."""
-        counter = self._check_points.setdefault((topic, group), Counter())
-        counter.count += 1
-        counter.times += 1
+        self._check_points.setdefault((topic, group), Counter()).add()
 
     # What the timer calls.
 

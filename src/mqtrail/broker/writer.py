@@ -63,9 +63,7 @@ class MessageWriter:
                 grown[queue] = (place.queue_offset + 1, arrived)
             if self._stats is not None:
                 counter = self._stats.put_counter(record.topic, record.queue_id)
-                counter.count += 1
-                counter.size += place.size
-                counter.times += 1
+                counter.add(1, place.size)
             if self._trace is not None:
                 self._trace.stored(record, place, kind, now_ms)
         self._arrivals += [Arrival(queue, next_offset, arrived) for queue, (next_offset, arrived) in grown.items()]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtrail.broker import BROKER_CONF, RETENTION_CONF
-from mqtrail.cli.config import warn_if_open_to_others
+from mqtrail.cli.config import namesrv_addresses, warn_if_open_to_others
 from mqtrail.cli.exits import UsageError
 from mqtrail.net import tls_settings
 from mqtrail.wire import read_properties
@@ -22,7 +22,7 @@ OTHERS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "initAuthenticationUser": ("broker", "init_user", str),
     "innerClientAuthenticationCredentials": ("broker", "inner_credentials", str),
     "serverChannelMaxIdleTimeSeconds": ("server", "idle_timeout_ms", lambda text: int(text) * 1_000),
-    "namesrvAddr": ("node", "namesrv_addresses", lambda text: text.replace(";", ",")),
+    "namesrvAddr": ("node", "namesrv_addresses", namesrv_addresses),
     "brokerIP1": ("node", "advertise", str),
     "listenPort": ("node", "broker_port", int),
     "mappedFileSizeCommitLog": ("store", "segment_size", int),

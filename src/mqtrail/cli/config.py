@@ -235,13 +235,12 @@ def _text_of(path: Path, kind: str) -> str:
 
 def namesrv_addresses(text: str) -> tuple[str, ...]:
     """Return the addresses of `host:port;host:port`. UsageError."""
-    found = []
-    for part in (part.strip() for part in text.split(";") if part.strip()):
-        host, separator, port = part.removeprefix("http://").rpartition(":")
-        if not separator or not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise UsageError(f"name server address: found {part!r}, expected host:port, as in {NAMESRV_DEFAULT}")
-        found.append(f"{host}:{port}")
-    return tuple(found)
+    from mqtrail.net import parse_namesrv
+
+    try:
+        return parse_namesrv(text) if text.strip(" ;") else ()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def config_class(table: str) -> type[Any]:

@@ -30,7 +30,7 @@ from mqtrail.client.allocate import (
     MachineRoomNearby,
 )
 from mqtrail.client.batch import Batch
-from mqtrail.client.config import InstanceConfig, ProducerConfig, TraceConfig, parse_namesrv
+from mqtrail.client.config import InstanceConfig, ProducerConfig, TraceConfig
 from mqtrail.client.consumer import Consumer
 from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
 from mqtrail.client.delivery import Delivery
@@ -73,7 +73,7 @@ from mqtrail.client.transactions import (
     TransactionResult,
     TransactionState,
 )
-from mqtrail.net import TlsClientConfig
+from mqtrail.net import TlsClientConfig, parse_namesrv
 from mqtrail.wire import (
     CompressionType,
     ConsumeFromWhere,

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
-from mqtrail.client.config import NAMESRV_DEFAULT, InstanceConfig
+from mqtrail.client.config import InstanceConfig
 from mqtrail.client.errors import ClientError
 from mqtrail.client.instance import ClientInstance
 from mqtrail.client.nameservers import read_body
+from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import MASTER_ID, ClusterInfo, MessageQueue, MQError, RemotingCommand, RequestCode
 
 T = TypeVar("T")

@@ -4,7 +4,6 @@ The defaults are the Java client's (named beside each setting where it has one);
 consumer_config.py. Nothing here is read from the environment: `mqtrail.cli` does that.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,8 +14,6 @@ MINUTE_MS = 60_000
 KIB = 1024
 MIB = 1024 * 1024
 NEVER = 1 << 62  # compress_over: bodies go as they are
-
-NAMESRV_DEFAULT = "127.0.0.1:9876"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,22 +87,3 @@ class ProducerConfig:
     check_timeout_ms: int = 3_000  # of the answer to a check
     instance: InstanceConfig = field(default_factory=InstanceConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
-
-
-def parse_namesrv(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the addresses of "host:port;host:port" (or of a sequence), in order and without repeats.
-
-    An IPv6 host stands in brackets. Raises ValueError that names the part that is not host:port.
-    """
-    parts = text.split(";") if isinstance(text, str) else list(text)
-    addresses: dict[str, None] = {}
-    for part in (part.strip() for part in parts):
-        if not part:
-            continue
-        host, separator, port = part.removeprefix("http://").rpartition(":")
-        if not separator or not host or not port.isdigit() or not 0 < int(port) < 65_536:
-            raise ValueError(f"name server address {part!r}: expected host:port, as in {NAMESRV_DEFAULT}")
-        addresses[f"{host}:{port}"] = None
-    if not addresses:
-        raise ValueError(f"no name server address in {text!r}: expected host:port;host:port")
-    return tuple(addresses)

@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar, overload
 
 from mqtrail.client.allocate import Allocation, Averagely
 from mqtrail.client.batch import Batch
-from mqtrail.client.config import NAMESRV_DEFAULT
 from mqtrail.client.consumer_config import ConsumerConfig
 from mqtrail.client.delivery import Delivery
 from mqtrail.client.errors import ClientClosed, ClientError
@@ -31,7 +30,7 @@ from mqtrail.client.ready import Ready
 from mqtrail.client.rebalance import Rebalancer, Share
 from mqtrail.client.start_offset import StartOffsets
 from mqtrail.client.subscriptions import Expression
-from mqtrail.net import Log
+from mqtrail.net import NAMESRV_DEFAULT, Log
 from mqtrail.wire import (
     RETRY_PREFIX,
     SUBSCRIBE_ALL,

@@ -11,8 +11,9 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Final
 
-from mqtrail.client.config import InstanceConfig, parse_namesrv
+from mqtrail.client.config import InstanceConfig
 from mqtrail.client.errors import NoNameServer
+from mqtrail.net import parse_namesrv
 
 ANSWER_SIZE_MAX: Final = 64 * 1024  # bytes
 FETCH_TIMEOUT_MS: Final = 3_000

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from mqtrail.client.config import InstanceConfig, parse_namesrv
+from mqtrail.client.config import InstanceConfig
 from mqtrail.client.endpoint import endpoint_url
 from mqtrail.client.errors import BrokerUnknown, ClientClosed, ClientError, RouteNotFound
 from mqtrail.client.identity import new_client_id
@@ -18,7 +18,7 @@ from mqtrail.client.nameservers import NameServers
 from mqtrail.client.namespaces import EXT_NAMESPACE, EXT_NAMESPACED
 from mqtrail.client.replies import ReplyWaiters
 from mqtrail.client.routes import TopicRoute
-from mqtrail.net import Connection, ConnectionPool, Log
+from mqtrail.net import Connection, ConnectionPool, Log, parse_namesrv
 from mqtrail.wire import (
     MASTER_ID,
     PROPERTY_PGROUP,

@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from mqtrail.client.allocate import Allocation, Averagely
-from mqtrail.client.config import NAMESRV_DEFAULT
 from mqtrail.client.consumer_config import LitePullConfig
 from mqtrail.client.errors import ClientClosed, ClientError, OffsetUnavailable, RouteNotFound
 from mqtrail.client.handlers import Handlers
@@ -31,7 +30,7 @@ from mqtrail.client.routes import queue_name
 from mqtrail.client.start_offset import StartOffsets
 from mqtrail.client.subscriptions import Expression, Subscriptions
 from mqtrail.client.trace.text import detail
-from mqtrail.net import Log
+from mqtrail.net import NAMESRV_DEFAULT, Log
 from mqtrail.wire import (
     SUBSCRIBE_ALL,
     ConsumerData,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from mqtrail.client.accumulator import Accumulator
 from mqtrail.client.composer import Composer
-from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
+from mqtrail.client.config import ProducerConfig
 from mqtrail.client.detector import Detector
 from mqtrail.client.errors import BrokerUnknown, ClientClosed, ClientError, InvalidMessage, NoReply, SendFailed
 from mqtrail.client.hooks import SendHook
@@ -29,6 +29,7 @@ from mqtrail.client.selectors import Selector, queue_of_hash
 from mqtrail.client.sending import RETRY_CODES, Sender
 from mqtrail.client.splitting import BatchOutcome, split_batches
 from mqtrail.client.trace import ClientTracer
+from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import (
     EXT_MSG_REGION,
     PROPERTY_CORRELATION_ID,

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mqtrail.client.blocking import BlockingConnection
-from mqtrail.client.config import NAMESRV_DEFAULT, InstanceConfig, parse_namesrv
+from mqtrail.client.config import InstanceConfig
 from mqtrail.client.endpoint import ask_addresses, endpoint_url
 from mqtrail.client.errors import BrokerUnknown, NoNameServer, ReadFailed, RouteNotFound
 from mqtrail.client.nameservers import read_body
 from mqtrail.client.pull import PullResult, PullStatus, read_pull_reply
 from mqtrail.client.routes import TopicRoute
-from mqtrail.net import NetError, TlsClientConfig
+from mqtrail.net import NAMESRV_DEFAULT, NetError, TlsClientConfig, parse_namesrv
 from mqtrail.wire import (
     TOOLS_CONSUMER_GROUP,
     Credentials,

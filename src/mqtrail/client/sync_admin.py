@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Self
 
 from mqtrail.client.admin import Admin
-from mqtrail.client.config import NAMESRV_DEFAULT, InstanceConfig
+from mqtrail.client.config import InstanceConfig
 from mqtrail.client.sync import Facade, iterating, waiting
+from mqtrail.net import NAMESRV_DEFAULT
 
 
 class SyncAdmin(Facade[Admin]):

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar, overload
 
 from mqtrail.client.allocate import Allocation
 from mqtrail.client.batch import Batch
-from mqtrail.client.config import NAMESRV_DEFAULT
 from mqtrail.client.consumer import Consumer
 from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig
 from mqtrail.client.delivery import Delivery
@@ -23,6 +22,7 @@ from mqtrail.client.listening import RebalanceListener
 from mqtrail.client.lite_pull import LitePullConsumer
 from mqtrail.client.subscriptions import Expression
 from mqtrail.client.sync import Facade, background
+from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import SUBSCRIBE_ALL, MessageExt, MessageQueue
 
 D = TypeVar("D", bound=Delivery | Batch)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
+from mqtrail.client.config import ProducerConfig
 from mqtrail.client.errors import ClientError
 from mqtrail.client.outgoing import SendResult
 from mqtrail.client.producer import Producer
@@ -15,6 +15,7 @@ from mqtrail.client.transactions import (
     TransactionResult,
     TransactionState,
 )
+from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import Message
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from mqtrail.client.config import NAMESRV_DEFAULT, ProducerConfig
+from mqtrail.client.config import ProducerConfig
 from mqtrail.client.errors import ClientError
 from mqtrail.client.hooks import SendHook
 from mqtrail.client.identity import now_ms
@@ -26,7 +26,7 @@ from mqtrail.client.instance import ClientInstance, TransactionChecker
 from mqtrail.client.namespaces import with_namespace, without_namespace
 from mqtrail.client.outgoing import REGION_DEFAULT, SendResult
 from mqtrail.client.producer import Producer
-from mqtrail.net import Log
+from mqtrail.net import NAMESRV_DEFAULT, Log
 from mqtrail.wire import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,

@@ -4,7 +4,7 @@
 and back; what a command means is decided elsewhere. Errors say whether the request can have reached the peer.
 """
 
-from mqtrail.net.address import join_address, split_address
+from mqtrail.net.address import NAMESRV_DEFAULT, join_address, parse_namesrv, split_address
 from mqtrail.net.client import Connection
 from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
 from mqtrail.net.log import Log, log_processors
@@ -26,6 +26,7 @@ from mqtrail.net.tls import (
 from mqtrail.net.tls_session import tls_failure
 
 __all__ = [
+    "NAMESRV_DEFAULT",
     "Application",
     "BindError",
     "ClientAuth",
@@ -48,6 +49,7 @@ __all__ = [
     "log_processors",
     "mode_open_to_others",
     "next_command",
+    "parse_namesrv",
     "read_tls_properties",
     "split_address",
     "tls_failure",

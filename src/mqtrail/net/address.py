@@ -1,5 +1,9 @@
 """Addresses as RocketMQ writes them: `ip:port`, the port after the last colon, IPv6 with or without brackets."""
 
+from collections.abc import Sequence
+
+NAMESRV_DEFAULT = "127.0.0.1:9876"
+
 
 def split_address(address: str) -> tuple[str, int]:
     """Return (host, port) of `host:port`, `[v6]:port` or `v6:port`; ValueError names what was found."""
@@ -14,3 +18,23 @@ def split_address(address: str) -> tuple[str, int]:
 def join_address(host: str, port: int) -> str:
     """Return `host:port`, an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_namesrv(text: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the addresses of "host:port;host:port" (or of a sequence), in order and without repeats.
+
+    Raises ValueError that names the part that is not host:port, or that there is none.
+    """
+    parts = text.split(";") if isinstance(text, str) else list(text)
+    addresses: dict[str, None] = {}
+    for part in (part.strip().removeprefix("http://") for part in parts if part.strip()):
+        try:
+            split_address(part)
+        except ValueError:
+            raise ValueError(
+                f"name server address: found {part!r}, expected host:port, as in {NAMESRV_DEFAULT}"
+            ) from None
+        addresses[part] = None
+    if not addresses:
+        raise ValueError(f"found no name server address in {text!r}, expected host:port;host:port")
+    return tuple(addresses)

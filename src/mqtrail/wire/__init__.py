@@ -665,10 +665,10 @@ __all__ = [
     "frame_end", "group_of", "index_key_hash", "is_pop_retry_v2", "is_signed_with", "is_system_group",
     "is_system_topic", "iter_trace", "java_string_hash", "layout_for", "loads", "loads_file", "marker_of", "message_of",
     "offset_msg_id", "open_record", "open_records", "parse_delay_levels", "parse_offset_msg_id", "pop_retry_topic",
-    "pop_topic_of", "properties_of", "properties_text", "queue_key", "queue_members", "queue_of", "queue_of_key", "queue_table",
-    "read_properties", "read_queue_table", "read_records", "refusal_for", "retry_topic", "revive_topic", "sent_topic", "sign",
-    "signature_of", "signed_content", "split_records", "tags_code", "topic_length", "topic_of_marker", "trace_keys",
-    "validate_group", "validate_topic", "version_of", "version_text", "visible",
-    "visible_json", "visible_lines",
+    "pop_topic_of", "properties_of", "properties_text", "queue_key", "queue_members", "queue_of", "queue_of_key",
+    "queue_table", "read_properties", "read_queue_table", "read_records", "refusal_for", "retry_topic", "revive_topic",
+    "sent_topic", "sign", "signature_of", "signed_content", "split_records", "tags_code", "topic_length",
+    "topic_of_marker", "trace_keys",
+    "validate_group", "validate_topic", "version_of", "version_text", "visible", "visible_json", "visible_lines",
 ]
 # fmt: on

@@ -102,9 +102,7 @@ class LanePulls:
         stats = broker.stats
         if stats is not None:
             counter = stats.get_counter(topic, queue_id, name)
-            counter.count += len(found.records)
-            counter.size += size
-            counter.times += 1
+            counter.add(len(found.records), size)
             stats.pull_hits += 1
         if broker.trace is not None:
             broker.trace.delivered(peer, _header_of(ext), found, now_ms)

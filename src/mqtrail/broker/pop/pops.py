@@ -233,9 +233,7 @@ class PopMessages:
         self._stats.pull_hits += 1
         for queue in taking.queues:
             counter = self._stats.get_counter(queue.topic, queue.queue_id, header.consumer_group)
-            counter.count += len(queue.queue_offsets)
-            counter.size += queue.size
-            counter.times += 1
+            counter.add(len(queue.queue_offsets), queue.size)
             if not header.order:
                 self._stats.check_point(header.topic, header.consumer_group)
 
