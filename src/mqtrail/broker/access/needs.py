@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mqtrail.wire import (
+    HALF_TOPIC,
     RETRY_PREFIX,
     BatchAckBody,
     BodyError,
@@ -191,6 +192,13 @@ def _send(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
         yield Need(Resource("Topic", topic), ("Pub",))
 
 
+def _transaction(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+    """The topic that a field names. A client that was asked (39) names the half topic: it repeats what it was told."""
+    name = command.ext.get("topic", "")
+    if name and name != HALF_TOPIC:
+        yield Need(topic_resource(name), ("Pub",))
+
+
 def _heartbeat(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """Consumers need Sub; producers nothing here: whom a half message is shown to is asked when it is."""
     if len(command.body) > HEARTBEAT_SIZE_MAX:
@@ -313,7 +321,7 @@ TABLE: Final[Mapping[int, Row]] = {
     Code.SEND_REPLY_MESSAGE: _row(_send, opened=_BOTH),
     Code.SEND_REPLY_MESSAGE_V2: _row(_send, opened=_BOTH),
     Code.RECALL_MESSAGE: _row(_topic("Pub")),
-    Code.END_TRANSACTION: _row(_topic("Pub", optional=True), _ended),
+    Code.END_TRANSACTION: _row(_transaction, _ended),
     Code.RESUME_CHECK_HALF_MESSAGE: _row(_topic("Update", optional=True), _resumed),
     Code.CONSUMER_SEND_MSG_BACK: _row(_group("Sub", field="group"), _sent_back, _NONE),
     # Messages out.
