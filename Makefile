@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: help demo test check format interop sim crash fuzz browser bench lock clean bootstrap
+.PHONY: help demo test check format interop sim crash fuzz bench lock clean bootstrap
 .DEFAULT_GOAL := help
 # RERUN=FILE runs failed tests once more, alone, and lists those that then pass in FILE. .ci/run sets it.
 PYTEST := $(VENV)/python -m $(if $(RERUN),tests.rerun --flaky $(RERUN),pytest)

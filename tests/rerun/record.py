@@ -45,6 +45,12 @@ class Recorder:
         self._path, self._only = path, only
         self._record = Record()
 
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        """Import no other file for a single test: all of them take half a minute."""
+        if self._only is None or collection_path.is_dir():
+            return None
+        return True if collection_path != config.rootpath / self._only.partition("::")[0] else None
+
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if self._only is None:
             return
