@@ -46,7 +46,6 @@ STORE = CommitLogConfig(
     index_entries=200,
     message_size_max=16 * 1024,
     timer_log_file_size=52 * 64 + 16,
-    delete_hours=(),
     message_delay_level=DELAY_LEVELS,
 )
 FLUSH_MS, QUEUES_MS, INDEX_MS, REGISTER_MS, EXPIRE_MS, TABLES_MS = 500.0, 1_000.0, 200.0, 5_000.0, 2_000.0, 1_000.0
