@@ -38,8 +38,8 @@ sim: bootstrap  ## Simulate clusters that crash, for a minute (SEEDS=N: N seeds 
 crash: bootstrap  ## Kill real brokers under load, then fill a disk (ROUNDS=N: N kills in each flush mode)
 	@$(VENV)/python -m tests.crash $(if $(ROUNDS),--rounds $(ROUNDS))
 
-fuzz: bootstrap  ## Send random and mutated frames to every server, for 45 s (FRAMES=N: N frames)
-	@$(VENV)/python -m tests.fuzz $(if $(FRAMES),--count $(FRAMES))
+fuzz: bootstrap  ## Fuzz servers, clients' readers and filters for a minute (SECONDS=N, FRAMES=N, SEED=N)
+	@$(VENV)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FRAMES),--count $(FRAMES)) $(if $(SEED),--seed $(SEED))
 
 bench: bootstrap  ## The figures, beside a real Apache RocketMQ broker (needs cc, JDK 17 and mvn)
 	@$(VENV)/python -m bench

@@ -1,6 +1,6 @@
 """`python -m tests.fuzz`: frames at each target in turn, until the time is up; the first bug ends it.
 
-python -m tests.fuzz --seconds 45            a seed from the time of day
+python -m tests.fuzz --seconds 60            a seed from the time of day, so that each run draws other frames
 python -m tests.fuzz --count 10000000        so many frames, however long it takes
 python -m tests.fuzz --seed 7 --target BrokerCore
 """
@@ -11,6 +11,7 @@ import ctypes
 import gc
 import logging
 import random
+import resource
 import sys
 import time
 from pathlib import Path
@@ -19,10 +20,11 @@ import structlog
 
 from .targets import TARGETS, Bug, Target
 
-STROKE = 1_000  # frames between two looks at the clock
-RENEW = 20  # strokes between two new lives of a target, whose store is in memory
+STROKE = 200  # frames between two looks at the clock
+RENEW = 10  # strokes between two new lives of a target, whose store is in memory
 WARM = 3  # lives after which memory must not grow any more
 GROWTH_MAX = 96 << 20  # bytes
+ADDRESS_SIZE_MAX = 6 << 30  # bytes that this process may map
 
 
 def resident() -> int:
@@ -61,11 +63,12 @@ async def fuzz(kinds: list[type[Target]], seed: int, seconds: float, count: int 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=45.0, help="how long [45]")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long [60]")
     parser.add_argument("--count", type=int, help="how many frames, instead of a time")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="[from the time of day]")
     parser.add_argument("--target", choices=[kind.__name__ for kind in TARGETS], help="[each in turn]")
     given = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SIZE_MAX, ADDRESS_SIZE_MAX))
     quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)  # refusals of every kind are what this is about
     structlog.configure(wrapper_class=quiet)
     kinds = [kind for kind in TARGETS if given.target in (None, kind.__name__)]

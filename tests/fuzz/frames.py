@@ -2,15 +2,19 @@
 
 A mutation keeps most of a frame right, else every one would end at the first check: a field's value becomes another
 field's, the edge of a number, too long, not a number, JSON; a code becomes another; a body loses its end, or some of
-its bytes change; now and then the frame's own bytes do, or all of it is noise.
+its bytes change; now and then the frame's own bytes do, or all of it is noise. Others are made by grammar: any request
+code with fields and a body of any kind (grammar.py), as JSON, as fastjson's dialect or binary.
 """
 
+import contextlib
 import json
 import random
 from pathlib import Path
 from typing import Any
 
-from mqtrail.wire import RequestCode
+from mqtrail.wire import RemotingCommand, RemotingError, RequestCode, SerializeType, encode_command
+
+from .grammar import Grammar
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "frames.jsonl"
 EDGES = (
@@ -38,8 +42,9 @@ class FrameMaker:
     """Makes frames for one kind of server."""
 
     def __init__(self, chance: random.Random, to: str) -> None:
-        """to: "broker" or "namesrv"."""
+        """to: "broker" or "namesrv", or "client" for replies made by grammar alone."""
         self._chance = chance
+        self._grammar = Grammar(chance)
         self._json: list[tuple[dict[str, Any], bytes]] = []
         self._binary: list[tuple[bytes, bytes]] = []
         for line in GOLDEN.read_text().splitlines():
@@ -62,13 +67,35 @@ class FrameMaker:
             return chance.randbytes(chance.randrange(64))
         if drawn < 0.04:
             return _frame(chance.randbytes(chance.randrange(64)), b"", chance.choice((0, 0, 1, 2, 255)))
-        if drawn < 0.25 and self._binary:
+        if drawn < 0.30:
+            return self.made(chance.choice(CODES))
+        if drawn < 0.45 and self._binary:
             header, body = chance.choice(self._binary)
             frame = _frame(self._bytes(header) if chance.random() < 0.5 else header, self._body(body), 1)
         else:
             header_json, body = chance.choice(self._json)
             frame = _frame(self._header(header_json), self._body(body), 0)
         return self._bytes(frame) if chance.random() < 0.03 else frame
+
+    def made(self, code: int, flag: int = 0) -> bytes:
+        """Return a frame made by grammar."""
+        chance, grammar = self._chance, self._grammar
+        ext = grammar.ext()
+        body = grammar.any_body() if chance.random() < 0.7 else b""
+        drawn = chance.random()
+        if drawn < 0.4 and code <= 32_767:
+            command = RemotingCommand(code, ext, body, flag=flag, serialize=SerializeType.ROCKETMQ)
+            with contextlib.suppress(RemotingError, UnicodeEncodeError):
+                return encode_command(command)
+        if drawn < 0.7:
+            members = ",".join(f"{json.dumps(name)}:{grammar.json(3)}" for name in ext)
+            header = f'{{"code":{code},"flag":{flag},"extFields":{{{members}}},"opaque":{grammar.json(5)}}}'
+        else:
+            header = json.dumps({"code": code, "flag": flag, "extFields": ext, "opaque": 1, "version": 479})
+        data = header.encode("utf-8", "surrogatepass")
+        if chance.random() < 0.02:
+            data = grammar.pumped(data)
+        return _frame(data, body, 0)
 
     def _header(self, header: dict[str, Any]) -> bytes:
         chance = self._chance

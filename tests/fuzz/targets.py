@@ -4,24 +4,62 @@ A core may answer anything, and must not raise; the net layer may close the conn
 """
 
 import asyncio
+import contextlib
 import random
-import time
+import signal
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 from mqtrail.broker import Broker, BrokerConfig
+from mqtrail.broker.filter import compile_sql
+from mqtrail.client.outgoing import Outgoing, send_result
+from mqtrail.client.routes import TopicRoute
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.net import Server
 from mqtrail.net.server_connection import PieceConnection
 from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.store import CommitLogConfig, MemoryStore
-from mqtrail.wire import Host, Peer, PeerId, RemotingError, Send, cut_frame, decode_command, encode_command, frame_end
+from mqtrail.trail import TracePlace, trace_rows
+from mqtrail.wire import (
+    FLAG_RESPONSE,
+    FrameDecoder,
+    Host,
+    MessageExt,
+    MessageQueue,
+    MQError,
+    Peer,
+    PeerId,
+    PopHandle,
+    RegisterBrokerBody,
+    RemotingCommand,
+    RemotingError,
+    Send,
+    TopicRouteData,
+    cut_frame,
+    decode_command,
+    decode_message_offsets,
+    decode_order_counts,
+    decode_properties,
+    decode_records,
+    decode_start_offsets,
+    encode_command,
+    encode_properties,
+    frame_end,
+    refusal_for,
+)
 
 from .frames import FrameMaker
+from .grammar import BODIES, HEADERS, Grammar
 
 START_MS = 1_700_000_000_000
 PEER = Peer(PeerId(7), Host("10.0.0.7", 40_007))
-SLOW_S = 5.0  # of the processor, for one frame; anything near it hangs a broker
+SLOW_S = 2.0  # of the processor, for one frame, with what each of its bytes may cost; more hangs a broker
+SLOW_S_PER_BYTE = 20e-6
+PEAK_SIZE = 24 << 20  # bytes of memory, for one frame, with what each of its bytes may cost
+PEAK_PER_BYTE = 400
+TOLD_SIZE_MAX = 2_000  # bytes of a frame that are printed
+MEASURED = 0.03  # of the frames: whose memory is looked at, since that makes them slow
 STORE = CommitLogConfig(
     segment_size=1 << 22,
     queue_entries=1_000,
@@ -58,19 +96,52 @@ class Target:
     def run(self, count: int) -> None:
         """Take so many frames. Bug: one of them was too much; the frame is told."""
         for _ in range(count):
-            frame = self._frames.next()
-            began_s = time.process_time()
-            try:
-                self.take(frame)
-            except Exception as error:
-                raise Bug(f"{type(self).__name__}: {type(error).__name__}: {error}\nframe: {frame.hex()}") from error
-            if (took_s := time.process_time() - began_s) > SLOW_S:
-                raise Bug(f"{type(self).__name__}: {took_s:.1f} s for one frame\nframe: {frame.hex()}")
+            self._one(self._frames.next())
+
+    def _one(self, frame: bytes) -> None:
+        """Take one frame. A timer of the processor's time ends what does not come back by itself."""
+        is_measured = self._chance.random() < MEASURED
+        allowed_s = SLOW_S + SLOW_S_PER_BYTE * len(frame)
+        if is_measured:
+            tracemalloc.start()
+            allowed_s *= 10
+        signal.setitimer(signal.ITIMER_VIRTUAL, allowed_s)
+        try:
+            self.take(frame)
+            peak = tracemalloc.get_traced_memory()[1] if is_measured else 0
+        except TooSlow:
+            raise Bug(f"{type(self).__name__}: more than {allowed_s:.1f} s for a frame\n{_told(frame)}") from None
+        except Exception as error:
+            raise Bug(f"{type(self).__name__}: {type(error).__name__}: {error}\n{_told(frame)}") from error
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            tracemalloc.stop()
+        allowed = PEAK_SIZE + PEAK_PER_BYTE * len(frame)
+        if peak > allowed:
+            raise Bug(f"{type(self).__name__}: {peak:,} bytes for a frame, expected {allowed:,}\n{_told(frame)}")
+
+
+class TooSlow(BaseException):
+    """A frame took more of the processor than it may; no core can catch it."""
+
+
+def _too_slow(*_: object) -> None:
+    raise TooSlow
+
+
+signal.signal(signal.SIGVTALRM, _too_slow)
+
+
+def _told(frame: bytes) -> str:
+    """Return the frame as text; of a long one its ends, for the seed makes it again."""
+    if len(frame) <= TOLD_SIZE_MAX:
+        return f"frame: {frame.hex()}"
+    return f"frame of {len(frame)} bytes: {frame[:TOLD_SIZE_MAX].hex()} … {frame[-100:].hex()}"
 
 
 def new_broker(now_ms: int) -> Broker:
     numbers = iter(range(1 << 60))
-    config = BrokerConfig(message_size_max=1 << 20, topics_max=2_000, groups_max=2_000)
+    config = BrokerConfig(message_size_max=1 << 20, topics_max=2_000, groups_max=2_000, property_filter=True)
     return Broker(config, MemoryStore(STORE), unique_id=lambda: f"{next(numbers):032X}", now_ms=now_ms)
 
 
@@ -196,4 +267,83 @@ class BrokerBehindNet(Target):
         self._shell.stop()  # or its timer would keep it, and the broker with all that it has stored
 
 
-TARGETS: tuple[type[Target], ...] = (BrokerCore, NameServerCore, BrokerBehindNet)
+class LyingServer(Target):
+    """Every reader that a client, a look-up or the pipeline has for a reply and for stored messages."""
+
+    to = "client"
+
+    def renew(self) -> None:
+        """Readers keep nothing."""
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            frame = self._frames.made(self._chance.choice((0, 0, 0, 1, 17, 19, 40, 220, 307, 326)), FLAG_RESPONSE)
+            self._one(frame)
+
+    def take(self, frame: bytes) -> None:
+        decoder = FrameDecoder()
+        decoder.feed(frame)
+        try:
+            while (cut := decoder.next_frame()) is not None:
+                self._read(decode_command(cut))
+        except RemotingError:
+            return
+
+    def _read(self, command: RemotingCommand) -> None:
+        chance, ext, body = self._chance, command.ext, command.body
+        refusal_for(command.code, command.remark)
+        out = Outgoing("T", b"body", "", "ID")
+        send_result(out, MessageQueue("T", "broker-a", 0), command)
+        for kind in chance.sample(HEADERS, 4):
+            with contextlib.suppress(MQError):
+                kind.from_ext(ext).to_ext()
+        for read in (PopHandle.decode, decode_start_offsets, decode_message_offsets, decode_order_counts):
+            for value in list(ext.values())[:8]:
+                with contextlib.suppress(MQError):
+                    read(value)
+        for one in chance.sample(BODIES, 6):
+            with contextlib.suppress(MQError):
+                one.decode(body).encode(strict=chance.random() < 0.5)
+        with contextlib.suppress(MQError):
+            RegisterBrokerBody.decode_compressed(body)
+        for message in self._messages(body):
+            properties = decode_properties(encode_properties(message.properties))
+            assert properties == dict(message.properties)
+        place = TracePlace("c", "b", "T", 0, 0, 0, 0, "h:1")
+        for _, row in trace_rows(place, body):
+            assert row["record_no"] >= 0
+        TopicRoute.build("T", _route_of(body))
+
+    def _messages(self, body: bytes) -> list[MessageExt]:
+        with contextlib.suppress(MQError):
+            return decode_records(body, "broker-a")
+        return []
+
+
+def _route_of(body: bytes) -> TopicRouteData:
+    try:
+        return TopicRouteData.decode(body)
+    except MQError:
+        return TopicRouteData()
+
+
+class Expressions(Target):
+    """SQL92 expressions, compiled and asked about properties."""
+
+    def renew(self) -> None:
+        self._grammar = Grammar(self._chance)
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            text = self._grammar.sql()
+            data = text.encode("utf-8", "replace")
+            self._one(self._grammar.pumped(data, 16_000) if self._chance.random() < 0.05 else data)
+
+    def take(self, frame: bytes) -> None:
+        with contextlib.suppress(MQError):
+            expression = compile_sql(frame.decode("utf-8", "replace"))
+            for _ in range(3):
+                expression.matches(self._grammar.properties().encode())
+
+
+TARGETS: tuple[type[Target], ...] = (BrokerCore, NameServerCore, BrokerBehindNet, LyingServer, Expressions)
