@@ -137,7 +137,7 @@ def test_what_a_broker_starts_with_hinders_no_later_change() -> None:
         ("maxMessageSize=999999999", 29, "which this broker was started with"),
         ("maxMessageSize=0", 29, "found message_size_max 0"),
         ("deleteWhen=25", 29, "found delete_hours (25,) (deleteWhen), expected hours, 0 to 23"),
-        ("deleteWhen=", 29, "found delete_hours () (deleteWhen)"),
+        ("deleteWhen=", 29, "found deleteWhen=''"),
         ("diskMaxUsedSpaceRatio=101", 29, "found expire_ratio 1.01 (diskMaxUsedSpaceRatio)"),
         ("diskSpaceWarningLevelRatio=0", 29, "found full_ratio 0 (diskSpaceWarningLevelRatio)"),
         ("fileReservedTime=-1", 29, "(fileReservedTime), expected 0 or more"),

@@ -43,6 +43,7 @@ class _Checker:
         yield from self._all_handled()
         yield from self._offsets_behind()
         yield from self._never_early()
+        yield from self._history.forgotten
 
     # The promises.
 

@@ -25,6 +25,7 @@ from .consumers import Consumer, Member
 from .engine import Engine
 from .history import History
 from .network import Network, NetworkRates
+from .operators import Operator
 from .ordered import OrderedConsumer
 from .pop import OrderedPopConsumer, PopConsumer
 from .producers import Producer
@@ -89,6 +90,7 @@ class Cluster:
             refused=chance.choice((0, 0.05)),
         )
         self.producers = [self._producer(number) for number in range(2)]
+        self.operators = [Operator(engine, self.network, self.history, broker) for broker in self.brokers]
         self._members = 0
         self.consumers = [self._consumer(group) for group in self.groups for _ in range(chance.choice((1, 2)))]
         mode = "SYNC" if self.history.sync_flush else "ASYNC"
@@ -173,6 +175,8 @@ class Cluster:
             broker.settle()
         for producer in self.producers:
             producer.stopped = True
+        for operator in self.operators:
+            operator.stopped = True
 
     def _audit(self, broker: SimBroker) -> None:
         """Read every queue of the topics that users see."""

@@ -204,3 +204,5 @@ class History:
     begun: list[Begun] = field(default_factory=list)
     broadcasts: dict[str, str] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)  # damage that was told of
+    made: dict[str, dict[str, None]] = field(default_factory=dict)  # topics that a broker acknowledged, by its name
+    forgotten: list[str] = field(default_factory=list)  # in words: those that it did not know after a start

@@ -11,7 +11,7 @@ from mqtrail.broker import Broker
 from mqtrail.broker.locks import LockTable
 from mqtrail.broker.pop.orders import PoppedQueue
 from mqtrail.store import CommitLogStore
-from mqtrail.wire import MessageExt, MessageQueue, RemotingCommand
+from mqtrail.wire import MessageExt, MessageQueue, RemotingCommand, Send
 
 from .broadcast import BroadcastConsumer
 from .cluster import CONCURRENT, Cluster
@@ -47,6 +47,13 @@ class HastyBroker(Broker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.delays.delays_ms = [delay_ms // 2 for delay_ms in self.delays.delays_ms]
+
+
+class HastyTables(Broker):
+    """Answers before what was made is on the disk."""
+
+    def _after_tables(self, sends: list[Send]) -> list[Send]:
+        return sends
 
 
 class CarelessBroker(Broker):
@@ -191,6 +198,10 @@ class OpenMachine(SimBroker):
     CORE = OpenBroker
 
 
+class UnsavedMachine(SimBroker):
+    CORE = HastyTables
+
+
 class Unsynced(Cluster):
     BROKER = UnsyncedMachine
 
@@ -201,6 +212,10 @@ class Forgetful(Cluster):
 
 class HastyDelays(Cluster):
     BROKER = HastyMachine
+
+
+class Unsaved(Cluster):
+    BROKER = UnsavedMachine
 
 
 class Careless(Cluster):
@@ -261,6 +276,7 @@ class Planted:
 PLANTED = (
     Planted("skip the sync", Unsynced, "is lost"),
     Planted("wrong recovery point", Forgetful, "is lost"),
+    Planted("answer before the table is saved", Unsaved, "and forgot it"),
     Planted("lost op message", Careless, "was committed"),
     Planted("offset before processing", HastyOffsets, "was not done with"),
     Planted("lock for two", SharedQueues, "were at work on"),

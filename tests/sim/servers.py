@@ -210,6 +210,10 @@ class SimBroker:
             self._ended(f"start failed: {error}", power=False)
         else:
             self.engine.tell(f"{self.name}: started, {self.life.store.recovery}")
+            topics = self.life.core.topics.all()
+            for topic in sorted(self.history.made.get(self.name, ())):
+                if topic not in topics:
+                    self.history.forgotten.append(f"{self.name} acknowledged topic {topic} and forgot it")
 
     def kill(self, *, power: bool) -> None:
         """End now, whatever the process does."""

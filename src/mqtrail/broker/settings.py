@@ -93,7 +93,10 @@ def _percent(field: str) -> ConfKey:
 
 
 def _hours(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.replace(";", ",").split(",") if part.strip())
+    hours = tuple(int(part) for part in text.replace(";", ",").split(",") if part.strip())
+    if not hours:
+        raise ValueError(text)
+    return hours
 
 
 RETENTION_CONF: Final[Mapping[str, ConfKey]] = {

@@ -134,7 +134,7 @@ class Retention:
         """Refuse what means nothing. InvalidParameter names the field, and RocketMQ's key."""
         if self.retention_ms < 0:
             raise InvalidParameter(f"found retention_ms {self.retention_ms} (fileReservedTime), expected 0 or more")
-        if not self.delete_hours or not all(0 <= hour <= 23 for hour in self.delete_hours):
+        if not all(0 <= hour <= 23 for hour in self.delete_hours):  # none: files go for want of room alone
             raise InvalidParameter(f"found delete_hours {self.delete_hours} (deleteWhen), expected hours, 0 to 23")
         for name, key in (
             ("expire_ratio", "diskMaxUsedSpaceRatio"),
