@@ -162,11 +162,21 @@ class Cluster:
                 self.consumers[place].kill()
                 self.consumers[place] = self._consumer(self.consumers[place].group, self.consumers[place])
             case "jump":
-                broker.jump(chance.choice((-5_000, -500, 500, 5_000)))
+                self._jump(broker)
             case "namesrv":
                 if NAMESRV in self.network.listeners:
                     self.namesrv.kill()
         engine.after(engine.between(200, 4_000), self._trouble)
+
+    def _jump(self, broker: SimBroker) -> None:
+        """Set a machine's clock; where the broker's is steady, by as much as it likes, for a while."""
+        engine = self.engine
+        if broker.is_steady and engine.chance.random() < 0.7:
+            by_ms = engine.chance.choice((-3_600_000, -60_000, 60_000, 3_600_000))
+            broker.jump(by_ms)
+            engine.after(engine.between(100, 8_000), lambda: broker.jump(-by_ms))
+        else:
+            broker.jump(engine.chance.choice((-5_000, -500, 500, 5_000)))
 
     def _calm(self) -> None:
         self.engine.tell("calm")

@@ -13,6 +13,7 @@ from typing import Any
 
 from mqtrail.broker import Broker, BrokerConfig, Lane
 from mqtrail.namesrv import NameServer, NameServerConfig
+from mqtrail.node.clock import SteadyClock
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, StoreBroken, StoreError
 from mqtrail.store.commitlog.mark import DurableMark
 from mqtrail.wire import (
@@ -153,6 +154,8 @@ class SimBroker:
             lock_ttl_ms=LOCK_TTL_MS,
         )
         self.skew_ms = 0
+        self.is_steady = engine.chance.random() < 0.5  # as a node's clock is; the core has to bear the other too
+        self._steady = SteadyClock(name, wall=self.machine_ms, elapsed=lambda: int(engine.now_ms))
         self.life: Life | None = None
         self.calm = False  # the end: nothing goes wrong any more
         self._ids = 0
@@ -161,6 +164,10 @@ class SimBroker:
         engine.after(0, self.start)
 
     def clock_ms(self) -> int:
+        return self._steady() if self.is_steady else self.machine_ms()
+
+    def machine_ms(self) -> int:
+        """What the machine's clock says."""
         return START_MS + int(self.engine.now_ms) + self.skew_ms
 
     def unique_id(self) -> str:
@@ -169,8 +176,11 @@ class SimBroker:
 
     def jump(self, by_ms: int) -> None:
         """Set the clock."""
+        before_ms = self.clock_ms()
         self.skew_ms += by_ms
-        self.history.jumps.append(Jump(self.engine.now_ms, self.name, by_ms))
+        followed_ms = self.clock_ms() - before_ms
+        if followed_ms:
+            self.history.jumps.append(Jump(self.engine.now_ms, self.name, followed_ms))
         self.engine.tell(f"{self.name}: clock set by {by_ms} ms")
 
     def begin(self, topic: str) -> None:
