@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mqtrail import trail
 from mqtrail.lake import TABLES
+from mqtrail.wire import INNER_TOPICS, SYSTEM_GROUPS
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design"
 VERDICTS = (DESIGN / "verdicts.md").read_text()
@@ -30,8 +31,7 @@ def test_every_reason_is_explained() -> None:
     speaking = ("losses", "messages", "group_states", "group_verdicts", "trajectories")
     texts = " ".join(stage.sql for stage in trail.judge(0, trail.DUCKDB) if stage.name in speaking)
     told = set(re.findall(r"'(?:UNKNOWN:|WAITING:)?([A-Z]+(?:_[A-Z0-9]+)+)'", texts))
-    known = {*trail.CODES, "ATTEMPTS_EXHAUSTED", "BY_HANDLER", "ORDERED_GIVE_UP", "SCHEDULE_TOPIC_XXXX"}
-    known |= {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
+    known = {*trail.CODES, "ATTEMPTS_EXHAUSTED", "BY_HANDLER", "ORDERED_GIVE_UP"} | INNER_TOPICS | SYSTEM_GROUPS
     reasons = {name for name in told - known if not name.endswith("_")}
     assert len(reasons) > 20
     assert [name for name in sorted(reasons) if not re.search(rf"\b{name}\b", VERDICTS)] == []

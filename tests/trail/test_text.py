@@ -9,6 +9,8 @@ import pytest
 
 from mqtrail import trail
 from mqtrail.lake import arrow_rows, connect
+from mqtrail.trail.kinds import business_group, business_topic, is_business_group, is_business_topic
+from mqtrail.wire import SYSTEM_GROUPS, SYSTEM_TOPICS
 
 HOUR_MS = 3_600_000
 
@@ -125,3 +127,19 @@ def test_lag_counts_what_is_still_kept() -> None:
         connection.register(relation.name, arrow_rows(relation, rows))
     found = connection.sql(f"SELECT group_name, lag_count, lag_ms FROM ({trail.lag_sql()}) ORDER BY ALL").fetchall()
     assert found == [("a", 4, 600), ("b", 0, 0), ("c", 6, None)]
+
+
+def test_what_is_an_application_s_own() -> None:
+    """The broker's list of system topics and groups is the one that verdicts go by: none of them is judged."""
+    duck = connect()
+    for names, at_hand, sql in (
+        (
+            SYSTEM_TOPICS | {"DefaultHeartBeatSyncerTopic", "%RETRY%g", "rmq_sys_x", ""},
+            is_business_topic,
+            business_topic,
+        ),
+        (SYSTEM_GROUPS | {"TOOLS_X", "%RETRY%g", "CID_RMQ_SYS_x"}, is_business_group, business_group),
+    ):
+        for name in (*names, "", "orders"):
+            [(told,)] = duck.execute(f"SELECT {sql('name')} FROM (SELECT ? AS name)", [name]).fetchall()
+            assert told is at_hand(name) is (name == "orders"), name

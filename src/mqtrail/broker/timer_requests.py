@@ -17,6 +17,7 @@ from mqtrail.wire import (
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
+    RECALL_TAG,
     IllegalOperation,
     InvalidParameter,
     MQError,
@@ -43,7 +44,6 @@ from .timers import Timers
 from .topics import TopicTable
 from .writer import MessageWriter
 
-RECALL_TAG: Final = "_RECALL_TAG_"
 _BODY: Final = b"0"
 
 

@@ -18,8 +18,9 @@ from collections.abc import Mapping
 
 from mqtrail.trail.columns import Column
 from mqtrail.trail.hours import publish_hour_select
-from mqtrail.trail.kinds import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, quoted, retry_group
+from mqtrail.trail.kinds import quoted, retry_group
 from mqtrail.trail.results import ATTEMPTS
+from mqtrail.wire import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 _COMMON = {
     "keys": "keys",

@@ -29,6 +29,7 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+HEARTBEAT_SYNC_TOPIC: Final = "DefaultHeartBeatSyncerTopic"  # of 5.x proxies
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"  # and the cluster's name
 
@@ -46,6 +47,9 @@ SYSTEM_TOPICS: Final = frozenset(
         CHECKPOINT_TOPIC,
     }
 )
+# Topics that no application has, for whoever judges applications' messages: broader than what a broker protects.
+INNER_TOPICS: Final = SYSTEM_TOPICS | {HEARTBEAT_SYNC_TOPIC, TIMER_TOPIC}
+INNER_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX, "%SYS%")
 # A client may not send to these (code 16). The trace topic is not among them.
 UNSENDABLE_TOPICS: Final = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
@@ -74,6 +78,20 @@ SYSTEM_GROUPS: Final = frozenset(
         TRANSACTION_GROUP,
     }
 )
+
+# Groups of tools, traces and the system, for whoever judges applications' groups.
+INNER_GROUP_PREFIXES: Final = (
+    RETRY_PREFIX,
+    DLQ_PREFIX,
+    "TOOLS_",
+    SYSTEM_GROUP_PREFIX,
+    "CID_ONSAPI_",
+    "_INNER_TRACE",
+    "SELF_TEST_",
+    "FILTERSRV_",
+    "MONITOR_CONSUMER",
+)
+RECALL_TAG: Final = "_RECALL_TAG_"  # of the timer's notes that delete a message
 
 DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
