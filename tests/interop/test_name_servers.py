@@ -124,15 +124,15 @@ def test_apaches_broker_signs_towards_our_name_server(tmp_path: Path) -> None:
             stack.callback(found.kill)
             found.launch()
 
-        launch("unsigned")
-        launch("wrong", innerClientAuthenticationCredentials=wrong)
         launch("signed", innerClientAuthenticationCredentials=inner)
         cluster = partial(request, server.namesrv_address, CLUSTER)
         wait_until(lambda: b'"signed"' in cluster()[1], "the registration", 90)
+        launch("unsigned")
+        launch("wrong", innerClientAuthenticationCredentials=wrong)
         for name, words in (("unsigned", "needs a signature"), ("wrong", "check signature failed")):
             # The answer is in the broker's log, so that its absence from the cluster is a refusal.
             log = tmp_path / name / "broker.log"
-            wait_until(lambda log=log, words=words: words in read_log(log), f"a refusal of {name}", 60)  # type: ignore[misc]
+            wait_until(lambda log=log, words=words: words in read_log(log), f"a refusal of {name}", 90)  # type: ignore[misc]
         assert b'"broker-a"' in cluster()[1]
         assert b'"unsigned"' not in cluster()[1]
         assert b'"wrong"' not in cluster()[1]
