@@ -13,6 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from mqtrail.broker.lane import Lane
+from mqtrail.store import StoreError
 from mqtrail.wire import (
     HEADER_SIZE_MAX,
     BatchItem,
@@ -473,6 +474,33 @@ def test_a_refused_append_answers_each_request() -> None:
     twins.check()
     codes = [decode_command(cut_frame(frame, 0, len(frame))).code for _, frame, _ in twins.written[0]]
     assert sorted(codes) == [0, 0, 0, 0, 13]
+
+
+def test_a_damaged_record_answers_its_pull_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code 1 with the reason, as the general road says it; the sends around it are stored and answered."""
+    twins = Twins()
+    twins.feed(sends(4))
+    store = type(twins.fast.store)
+    read = store.read
+
+    def damaged(self: Any, topic: str, queue_id: int, *arguments: Any, **options: Any) -> Any:
+        if queue_id == 1:
+            raise StoreError("found damage in the CommitLog")
+        return read(self, topic, queue_id, *arguments, **options)
+
+    monkeypatch.setattr(store, "read", damaged)
+    pulls = [
+        encode_command(RemotingCommand(11, twins.fast.pull_ext("orders", 0, queue_id=queue_id), opaque=90 + queue_id))
+        for queue_id in (0, 1, 2)
+    ]
+    twins.feed(sends(3) + b"".join(pulls) + sends(2))
+    monkeypatch.undo()
+    twins.check()
+    replies = [decode_command(cut_frame(frame, 0, len(frame))) for _, frame, _ in twins.written[0]]
+    assert len(replies) == 12
+    assert [(one.opaque, one.code, one.remark) for one in replies if one.code] == [
+        (91, 1, "found damage in the CommitLog")
+    ]
 
 
 def test_topics_that_change_are_looked_at_again() -> None:

@@ -83,16 +83,19 @@ class LanePulls:
                 wanted = kept.filter
         if wanted is not None and wanted.accepts is not None and (not config.property_filter or config.filter_retry):
             return None
-        found = broker.store.read(
-            topic,
-            queue_id,
-            queue_offset,
-            max(1, min(count_max, config.pull_count_max)),
-            max(1, min(config.pull_size_max, size_max or config.pull_size_max)),
-            None if wanted is None else wanted.tags_codes,
-            accepts=None if wanted is None else wanted.accepts,
-            scan_max=None if wanted is None else wanted.scan_max,
-        )
+        try:
+            found = broker.store.read(
+                topic,
+                queue_id,
+                queue_offset,
+                max(1, min(count_max, config.pull_count_max)),
+                max(1, min(config.pull_size_max, size_max or config.pull_size_max)),
+                None if wanted is None else wanted.tags_codes,
+                accepts=None if wanted is None else wanted.accepts,
+                scan_max=None if wanted is None else wanted.scan_max,
+            )
+        except Exception:  # a damaged record, most of all: the general road reads again, and says what it is
+            return None
         if not found.records:
             return None
         if sys_flag & PullSysFlag.COMMIT_OFFSET:
