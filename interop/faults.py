@@ -69,7 +69,7 @@ def prepare(java: JavaClient, broker_address: str, *, timeout_s: float = 60.0) -
     _send(java, faults, "traced", {FIRST: {"tags": "TagA"}})
     java.consumer("down", group=DOWN, topics={TOPIC: "*"}, trace=True)
     _wait_for(java, {(DOWN, FIRST): 1}, timeout_s)
-    wait_until(lambda: _committed(broker_address, DOWN), "the offset of the group that goes down", 40)
+    wait_until(lambda: _committed(broker_address, DOWN), "the offset of the group that goes down", 120)
     java.call("closeConsumer", name="down")
     # one thread: what its handler hangs on holds up all that follows
     java.consumer("hanging", group=HANGING, topics={TOPIC: "Hang"}, trace=True, threads=1)

@@ -51,7 +51,9 @@ OURS: Mapping[str, Any] = {
     "transaction_op_delay_ms": 100,
     "property_filter": True,
 }
-WAIT_S = 90.0
+# The account that mqadmin signs with where a stage has accounts; they must include it.
+OPERATOR = "accessKey: operator\nsecretKey: operator1\n"
+WAIT_S = 180.0
 
 
 class Server(Protocol):
@@ -223,7 +225,11 @@ class Stage:
             stack.enter_context(apache)
             self.servers = {"mqtrail": ours, "apache": _ApacheServer(apache)}
             for kind, server in self.servers.items():
-                tool = MqAdmin(self.tool, self.folder / f"mqadmin-{kind}", server.namesrv_address)
+                folder = self.folder / f"mqadmin-{kind}"
+                if self.acl:  # our name server lets nobody change anything unsigned
+                    (folder / "conf").mkdir(parents=True)
+                    (folder / "conf" / "tools.yml").write_text(OPERATOR)
+                tool = MqAdmin(self.tool, folder, server.namesrv_address)
                 self._mqadmin[kind] = stack.enter_context(tool)
             self._stack = stack.pop_all()
         return self

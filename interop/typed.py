@@ -45,8 +45,8 @@ def prepare(part: Part) -> dict[str, str]:
     topics = [{"topicName": f"CommandListed{i}", "readQueueNums": 2, "writeQueueNums": 2} for i in range(2)]
     (folder / "topics.json").write_text(json.dumps(topics))
     (folder / "groups.json").write_text(json.dumps([{"groupName": f"CommandListedGroup{i}"} for i in range(2)]))
-    wait_for(lambda: _committed(part) == SENT, f"offsets on {part.kind}", 40, 0.5)
-    wait_for(lambda: bool(part.query("p", TRACE_TOPIC, traced["msgId"])), f"the trace on {part.kind}", 40, 0.5)
+    wait_for(lambda: _committed(part) == SENT, f"offsets on {part.kind}", 120, 0.5)
+    wait_for(lambda: bool(part.query("p", TRACE_TOPIC, traced["msgId"])), f"the trace on {part.kind}", 120, 0.5)
     return {
         "broker": part.server.broker_address,
         "folder": str(folder),
@@ -70,7 +70,7 @@ def _type(part: Part, command: Command, places: dict[str, str]) -> str:
         printed.append(part.mq(*arguments))
         return re.search(command.shows, printed[-1]) is not None
 
-    wait_for(shown, f"{command.line} shows {command.shows} on {part.kind}", 40)
+    wait_for(shown, f"{command.line} shows {command.shows} on {part.kind}", 120)
     return printed[-1]
 
 

@@ -38,7 +38,7 @@ def test_apache_serves_what_kills_left(sync_flush: bool, tmp_path: Path) -> None
     try:
         broker.start()
         with QueueReader(namesrv.address) as reader:
-            wait_until(lambda: len(reader.queues(TOPIC)) == QUEUES, "the route", 30)
+            wait_until(lambda: len(reader.queues(TOPIC)) == QUEUES, "the route", 120)
             found = {
                 (message.queue_id, message.queue_offset): number_of(message.body)
                 for queue in reader.queues(TOPIC)

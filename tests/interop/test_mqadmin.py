@@ -53,7 +53,7 @@ def seen(request, server, mqadmin, stack, tmp_path_factory) -> Seen:  # type: ig
     mqadmin(running)
     # a client commits its offsets after ten seconds for the first time, and Apache lists the group only then
     committed = partial(_consumer_groups, running.broker_address)
-    wait_until(lambda: GROUP in committed(), "offsets committed", 40, 0.5)
+    wait_until(lambda: GROUP in committed(), "offsets committed", 120, 0.5)
     return Seen(running.broker_address, mqadmin(running), java, first)
 
 
@@ -127,7 +127,7 @@ def test_consumer_progress(seen: Seen) -> None:
     def progress() -> list[list[str]]:
         return [row for row in seen.rows("consumerProgress", "-g", GROUP) if row[0] == TOPIC]
 
-    wait_until(lambda: sum(int(row[4]) for row in progress()) == 2, "the consumer's first commit", 60, 0.5)
+    wait_until(lambda: sum(int(row[4]) for row in progress()) == 2, "the consumer's first commit", 120, 0.5)
     rows = progress()
     assert [row[2] for row in rows] == ["0", "1", "2", "3"]
     assert sum(int(row[3]) for row in rows) == sum(int(row[4]) for row in rows) == 2
@@ -151,7 +151,7 @@ def test_producer_connection(seen: Seen) -> None:
     def listed() -> bool:
         return "V5_3_3" in seen.mqadmin.run("producerConnection", "-g", PRODUCER, "-t", TOPIC)
 
-    wait_until(listed, "the producer's heartbeat", 60, 0.5)
+    wait_until(listed, "the producer's heartbeat", 120, 0.5)
 
 
 def test_query_by_offset_id(seen: Seen) -> None:
@@ -186,7 +186,7 @@ def test_query_trace(seen: Seen) -> None:
             re.search(rf"Pub\s+{PRODUCER}\s.*success", output) and re.search(rf"Sub\s+{GROUP}\s.*success", output)
         )
 
-    wait_until(both, "the trace", 30, 0.5)
+    wait_until(both, "the trace", 120, 0.5)
 
 
 def test_print_messages(seen: Seen) -> None:

@@ -78,10 +78,10 @@ def test_our_broker_under_apaches_name_server(tmp_path: Path, version: str) -> N
     with running(ApacheNameServer(version, tmp_path / "namesrv")) as namesrv:
         with our_broker(tmp_path / "ours", namesrv.address) as broker:
             make_topic(broker)
-            wait_until(lambda: request(namesrv.address, ROUTE, {"topic": TOPIC})[0]["code"] == 0, "the route", 10)
+            wait_until(lambda: request(namesrv.address, ROUTE, {"topic": TOPIC})[0]["code"] == 0, "the route", 120)
             with JavaClient("5.3.3", tmp_path / "java", namesrv.address) as java:
                 send_and_consume(java, {"ours"})
-        wait_until(lambda: request(namesrv.address, ROUTE, {"topic": TOPIC})[0]["code"] == 17, "no route", 10)
+        wait_until(lambda: request(namesrv.address, ROUTE, {"topic": TOPIC})[0]["code"] == 17, "no route", 60)
 
 
 def test_apaches_broker_under_our_name_server(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_apaches_broker_under_our_name_server(tmp_path: Path) -> None:
             with JavaClient("5.3.3", tmp_path / "java", server.namesrv_address) as java:
                 send_and_consume(java, {"broker-a", "theirs"})
         wait_until(
-            lambda: b"theirs" not in request(server.namesrv_address, ROUTE, {"topic": TOPIC})[1], "only ours left", 20
+            lambda: b"theirs" not in request(server.namesrv_address, ROUTE, {"topic": TOPIC})[1], "only ours left", 60
         )
 
 
@@ -157,7 +157,7 @@ def test_one_broker_under_both_makes(tmp_path: Path) -> None:
     ):
         make_topic(broker)
         for address in (theirs.address, other.namesrv_address):
-            wait_until(lambda at=address: request(at, ROUTE, {"topic": TOPIC})[0]["code"] == 0, "the route", 10)  # type: ignore[misc]
+            wait_until(lambda at=address: request(at, ROUTE, {"topic": TOPIC})[0]["code"] == 0, "the route", 120)  # type: ignore[misc]
             _, body = request(address, NAMESRV_CONFIG)
             assert f"listenPort={address.rpartition(':')[2]}\n".encode() in body
         with JavaClient("4.9.8", tmp_path / "java", f"{theirs.address};{other.namesrv_address}") as java:

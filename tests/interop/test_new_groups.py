@@ -28,7 +28,7 @@ INSTANCE = InstanceConfig(request_timeout_ms=8_000)
 async def queues_of(admin: Admin, topic: str) -> list[MessageQueue]:
     """Make a topic; return its queues."""
     await admin.create_topic(TopicConfig(topic, QUEUES, QUEUES))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while topic not in await admin.topics():
             await asyncio.sleep(0.05)
     return list(await admin.queues(topic))
@@ -95,7 +95,7 @@ def test_our_client(tmp_path: Path, version: str) -> None:
                 async with Consumer(group, namesrv, {topic: "*"}, config=config) as consumer:
                     running = asyncio.create_task(consumer.run(handler))
                     await filling
-                    async with asyncio.timeout(60):
+                    async with asyncio.timeout(120):
                         while len(got) < QUEUES:
                             await asyncio.sleep(0.05)
                 await running

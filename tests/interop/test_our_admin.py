@@ -51,7 +51,7 @@ def apache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
                 producer.send(Message("orders", b"%d" % number, keys=f"k{number}", tags="A"))
         with SyncConsumer("CG", namesrv, {"orders": "*"}, config=QUICK) as consumer:
             for _ in range(6):
-                delivery = consumer.receive(30_000)
+                delivery = consumer.receive(120_000)
                 assert delivery is not None
                 delivery.ack()
         yield cluster
@@ -111,7 +111,7 @@ def test_groups_and_members(apache: ApacheCluster, admin: SyncAdmin) -> None:
                 seen.append(delivery)
 
             running = asyncio.create_task(consumer.run(handle))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while len(seen) < 6:
                     await asyncio.sleep(0.05)
             await asyncio.to_thread(look, consumer.client_id)
@@ -190,14 +190,14 @@ def test_dead_letters_go_back(apache: ApacheCluster, admin: SyncAdmin) -> None:
         SyncConsumer("Dead", namesrv, {"letters": "*"}, config=QUICK) as consumer,
     ):
         sent = producer.send(Message("letters", b"letter"))
-        delivery = consumer.receive(30_000)
+        delivery = consumer.receive(120_000)
         assert delivery is not None
         delivery.retry(-1)
         until(lambda: dlq_topic("Dead") in admin.topics())
         until(lambda: list(admin.messages(dlq_topic("Dead"))))
         (resent,) = admin.resend_dead_letters("Dead")
         assert resent.error is None
-        delivery = consumer.receive(30_000)
+        delivery = consumer.receive(120_000)
         assert delivery is not None
         assert (delivery.topic, delivery.msg_id) == ("letters", sent.msg_id)
         delivery.ack()
@@ -255,6 +255,6 @@ async def test_who_sends(apache: ApacheCluster, admin: SyncAdmin) -> None:
     """Live producers by group."""
     async with Producer("Senders", apache.namesrv_address, config=PATIENT) as producer:
         await producer.send(Message("orders", b"x"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while "Senders" not in (await asyncio.to_thread(admin.producers)).found["broker-a"].data:
                 await asyncio.sleep(0.05)

@@ -60,7 +60,7 @@ def apache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield cluster
 
 
-async def until(condition: Callable[[], object], within_s: float = 60.0) -> None:
+async def until(condition: Callable[[], object], within_s: float = 120.0) -> None:
     async with asyncio.timeout(within_s):
         while not condition():
             await asyncio.sleep(0.02)
@@ -71,7 +71,7 @@ async def topic_of(namesrv: str, topic: str, queues: int = 4) -> AsyncIterator[P
     """A producer, once the topic is there."""
     async with Admin(namesrv, config=INSTANCE) as admin:
         await admin.create_topic(TopicConfig(topic, queues, queues))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while topic not in await admin.topics():
                 await asyncio.sleep(0.1)
     async with Producer(f"P{topic}", namesrv, config=SENDING) as producer:
@@ -148,13 +148,13 @@ async def test_broadcasting(apache: ApacheCluster, tmp_path: Path) -> None:
             async with Consumer("GBroad", namesrv, {"Broad": "*"}, config=config) as consumer:
                 if again:
                     await producer.send(Message("Broad", b"new"))
-                    m = await asyncio.wait_for(anext(consumer), 30)
+                    m = await asyncio.wait_for(anext(consumer), 120)
                     await m.ack()
                     assert m.body == b"new"
                     continue
                 bodies: set[bytes] = set()
                 while len(bodies) < 10:
-                    m = await asyncio.wait_for(anext(consumer), 30)
+                    m = await asyncio.wait_for(anext(consumer), 120)
                     await m.ack()
                     bodies.add(m.body)
             (tmp_path / "seen" / name).mkdir(parents=True)
@@ -208,7 +208,7 @@ async def test_sql(apache: ApacheCluster) -> None:
             "GSql", namesrv, {"Sql": Sql("amount > 5 AND amount < 8 OR amount = 9")}, config=QUICK
         ) as c:
             while len(bodies) < 2:
-                m = await asyncio.wait_for(anext(c), 30)
+                m = await asyncio.wait_for(anext(c), 120)
                 await m.ack()
                 bodies.add(m.body)
         assert bodies == {b"7", b"9"}
@@ -230,7 +230,7 @@ async def test_lite_pull(apache: ApacheCluster) -> None:
             await until(
                 lambda: sorted(queue.queue_id for member in members for queue in member.assignment) == [0, 1, 2, 3]
             )
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while len(seen) < 40:
                     for member in members:
                         seen.update(one.body for one in await member.poll(timeout_ms=100))

@@ -55,7 +55,7 @@ async def make(namesrv: str, topic: str, queues: int = 2) -> None:
     """Create a topic and wait for its route."""
     async with Admin(namesrv) as admin:
         assert (await admin.create_topic(TopicConfig(topic, queues, queues))).complete
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while topic not in await admin.topics():
                 await asyncio.sleep(0.1)
 
@@ -63,7 +63,7 @@ async def make(namesrv: str, topic: str, queues: int = 2) -> None:
 async def receive(consumer: Consumer, count: int) -> list[Delivery]:
     """The next deliveries, settled."""
     found = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(found) < count:
             delivery = await anext(consumer)
             await delivery.ack()
@@ -73,7 +73,7 @@ async def receive(consumer: Consumer, count: int) -> list[Delivery]:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for a condition."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.05)
 

@@ -28,7 +28,7 @@ def test_kill_while_the_official_client_sends(sync_flush: bool, tmp_path: Path) 
         sending = java.begin(
             "send", name="p", mode="sync", messages=[{"topic": TOPIC, "body": f"{n}"} for n in range(COUNT)]
         )
-        wait_until(lambda: stored(server.broker_address) > KILLED_AFTER, "the first sends", 30, 0.02)
+        wait_until(lambda: stored(server.broker_address) > KILLED_AFTER, "the first sends", 120, 0.02)
         server.kill()
         server.start()
         results = java.end(sending, timeout_s=120)["results"]
@@ -39,7 +39,7 @@ def test_kill_while_the_official_client_sends(sync_flush: bool, tmp_path: Path) 
         def consumed(events: list[dict[str, object]]) -> bool:
             return acknowledged <= {str(event["body"]) for event in events if event["event"] == "ended"}
 
-        java.wait(consumed, "every acknowledged message", 60)
+        java.wait(consumed, "every acknowledged message", 120)
 
 
 def stored(broker_address: str) -> int:

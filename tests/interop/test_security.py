@@ -237,9 +237,9 @@ def test_the_smallest_grants_are_enough_for_the_official_client(tmp_path: Path, 
 
             send("again", behave="fail:1")
             send("asked", "transaction", local="unknown", check="commit")
-            java.wait(lambda events: handled("c", "again") == [0, 1], "a retry", 60)
-            java.wait(lambda events: handled("c", "asked") != [], "a commit after a question", 60)
-            java.wait(lambda events: handled("o", "asked") != [], "in order", 60)
+            java.wait(lambda events: handled("c", "again") == [0, 1], "a retry", 120)
+            java.wait(lambda events: handled("c", "asked") != [], "a commit after a question", 120)
+            java.wait(lambda events: handled("o", "asked") != [], "in order", 120)
             message = {"topic": "orders", "body": "hi", "properties": {"behave": "reply", "label": "hi"}}
             deadline = time.monotonic() + 60
             answer: dict[str, object] = {}

@@ -77,10 +77,10 @@ def test_apache_writes_ours_reads(version: str, stop: str, namesrv: ApacheNameSe
     try:
         with SyncAdmin(namesrv.address) as admin:
             admin.create_topic(TopicConfig(TOPIC, QUEUE_COUNT, QUEUE_COUNT), broker=broker.address)
-            wait_until(lambda: _has_queues(namesrv.address, broker.name), "the route", 30)
+            wait_until(lambda: _has_queues(namesrv.address, broker.name), "the route", 120)
         _send_with_java(namesrv.address, tmp_path / "java")
         wanted = _all_records(namesrv.address, broker.name)
-        wait_until(lambda: _indexed(broker.address, wanted[0][-1]), "the index", 10)
+        wait_until(lambda: _indexed(broker.address, wanted[0][-1]), "the index", 120)
     finally:
         if stop == "clean":
             broker.stop()
@@ -126,13 +126,13 @@ def test_ours_writes_apache_reads(version: str, stop: str, namesrv: ApacheNameSe
     try:
         with SyncAdmin(namesrv.address) as admin:
             admin.create_topic(TopicConfig(TOPIC, QUEUE_COUNT, QUEUE_COUNT), broker=broker.address)
-            wait_until(lambda: _has_queues(namesrv.address, broker.name), "the route", 30)
+            wait_until(lambda: _has_queues(namesrv.address, broker.name), "the route", 120)
             assert _all_records(namesrv.address, broker.name) == wanted
             [message] = decode_records(wanted[2][7])
             assert [m.keys for m in admin.query(TOPIC, f"key-{7 * QUEUE_COUNT + 2}").messages] == [message.keys]
         with JavaClient("5.3.3", tmp_path / "java", namesrv.address) as java:
             java.consumer("c", group=f"Group{stop}{version.replace('.', '')}", topics={TOPIC: "*"})
-            java.wait(lambda events: sum(e["event"] == "ended" for e in events) >= COUNT, "all consumed", 60)
+            java.wait(lambda events: sum(e["event"] == "ended" for e in events) >= COUNT, "all consumed", 120)
             bodies = {event["bodyCRC"] for event in java.events("ended")}
             assert bodies == {body_crc(_body(n)) for n in range(COUNT)}
             java.producer("p", group="P")

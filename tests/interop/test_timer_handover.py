@@ -113,7 +113,7 @@ def test_there_and_back(tmp_path: Path, kill: bool) -> None:
     store = OurServer(folder).store
     with ours_on(folder, kill=kill) as address:
         send(address, "past", TIMER_DELAY_SEC="1")
-        wait_for(address, {"past"}, 10)
+        wait_for(address, {"past"}, 120)
         send(address, "ours for apache", TIMER_DELAY_SEC="12")
         handle = send(address, "recalled at ours", TIMER_DELAY_SEC="14")["recallHandle"]
         ask(address, RequestCode.RECALL_MESSAGE, {"topic": TOPIC, "recallHandle": handle, "producerGroup": "pg"})
@@ -122,19 +122,19 @@ def test_there_and_back(tmp_path: Path, kill: bool) -> None:
         half = send(address, "committed at apache", TRAN_MSG="true", PGROUP="pg")
         done = send(address, "committed at ours", TRAN_MSG="true", PGROUP="pg")
         end(address, done, MessageSysFlag.TRANSACTION_COMMIT)
-        wait_until(lambda: taken_in(store) >= TIMERS and ended(address) >= 1, "a save, and an op record", 30)
+        wait_until(lambda: taken_in(store) >= TIMERS and ended(address) >= 1, "a save, and an op record", 120)
     with apache_on(store, tmp_path / "apache") as address:
         end(address, half, MessageSysFlag.TRANSACTION_COMMIT)
         send(address, "apache for ours", TIMER_DELAY_SEC="50")
         rolled_back = send(address, "rolled back at ours", TRAN_MSG="true", PGROUP="pg")
         ask(address, RequestCode.RECALL_MESSAGE, {"topic": TOPIC, "recallHandle": later, "producerGroup": "pg"})
-        wait_for(address, {"ours for apache", "committed at apache"}, 60)
-        wait_until(lambda: ended(address) >= 2, "the op record of what was committed", 30)
+        wait_for(address, {"ours for apache", "committed at apache"}, 120)
+        wait_until(lambda: ended(address) >= 2, "the op record of what was committed", 120)
     with ours_on(folder) as address:
         end(address, rolled_back, MessageSysFlag.TRANSACTION_ROLLBACK)
         wait_for(address, {"ours for ours", "apache for ours"}, 120)
         send(address, "the last", TIMER_DELAY_SEC="7")  # due behind what was recalled
-        wait_for(address, {"the last"}, 30)
+        wait_for(address, {"the last"}, 120)
         found = delivered(address)
     expected = {
         "past",

@@ -80,7 +80,7 @@ def set_back(part: Part) -> Json:
         try:
             part.consumer(name, group=group, topics={topic: "*"})
             part.wait_handled(SEVERAL, name)
-            wait_for(partial(part.has_offsets, topic, group), f"offsets of {group} on {part.kind}", 40, 0.5)
+            wait_for(partial(part.has_offsets, topic, group), f"offsets of {group} on {part.kind}", 120, 0.5)
             output = part.mq("resetOffsetByTime", "-g", group, "-t", topic, "-s", "1000")
             part.wait_handled(2 * SEVERAL, name)
         finally:
