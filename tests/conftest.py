@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     return True
 
 
+SERVER_KIND = re.compile(r"\[(mqtrail|apache-[\d.]+)[-\]]")
 # In the folder of the shared stage, but with servers of another version.
 OWN_STAGE = ("tests/interop/features/test_mqadmin_4_9_commands.py",)
 
@@ -61,7 +63,8 @@ OWN_STAGE = ("tests/interop/features/test_mqadmin_4_9_commands.py",)
 class SharedServers(LoadGroupScheduling):
     """Hands each test to whichever process is free, but to one process all that share what is slow to start.
 
-    That is Spark, for the pipeline, which also goes first; and for the real peers the servers of a file or of a folder.
+    That is Spark, for the pipeline, which also goes first; and for the real peers the servers of a folder, or those of
+    a file, each kind of server for itself where the tests are parametrized with it.
 
     xdist's own groups (loadgroup) are not heard by this pytest: it no longer reads the name that they are put in.
     """
@@ -72,7 +75,10 @@ class SharedServers(LoadGroupScheduling):
             return "spark"
         if file.startswith("tests/interop/features/") and file not in OWN_STAGE:
             return "stage"
-        return file if file.startswith("tests/interop/") else nodeid
+        if not file.startswith("tests/interop/"):
+            return nodeid
+        kind = SERVER_KIND.search(nodeid)
+        return file + kind[1] if kind else file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,7 +9,7 @@ from interop.driver import JavaClient
 from interop.ours import OurServer
 from interop.probe import request, wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC, COUNT, KILLED_AFTER = "RestartTopic", 6000, 800
 GET_MAX_OFFSET = 30
@@ -31,7 +31,7 @@ def test_kill_while_the_official_client_sends(sync_flush: bool, tmp_path: Path) 
         wait_until(lambda: stored(server.broker_address) > KILLED_AFTER, "the first sends", 120, 0.02)
         server.kill()
         server.start()
-        results = java.end(sending, timeout_s=120)["results"]
+        results = java.end(sending, timeout_s=300)["results"]
         acknowledged = {f"{n}" for n, result in enumerate(results) if result.get("status") == "SEND_OK"}
         assert KILLED_AFTER < len(acknowledged) <= COUNT
         assert results[-1].get("status") == "SEND_OK", "the client did not find the broker again"

@@ -37,6 +37,8 @@ def in_order(part: Part) -> Json:
     part.consumer("a", **options)
     dead_letters = f"%DLQ%{group}"
     wait_for(lambda: bool(part.query("p", dead_letters, "key-green-1")), f"the dead letter on {part.kind}")
+    last = {f"{key}-3" for key in KEYS}
+    wait_for(lambda: last <= {event["body"] for event in part.handled("a")}, f"the first part on {part.kind}")
     first = list(part.handled("a"))
     part.consumer("b", **options)
     wait_for(lambda: _newcomer_has_queues(part, topic), f"locks of the newcomer on {part.kind}", interval_s=1.0)
