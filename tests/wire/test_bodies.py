@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mqtrail import wire
 from mqtrail.wire import (
+    BODY_SIZE_MAX,
     Body,
     BodyError,
     BrokerData,
@@ -33,6 +34,7 @@ from mqtrail.wire import (
     loads,
     tags_code,
 )
+from mqtrail.wire.json_body import DIALECT_NODES_MAX, NODES_MAX
 
 from .conftest import RecordedFrame
 
@@ -269,7 +271,7 @@ def compressed_registration(*topics: str, servers: str = "[]") -> bytes:
 def test_compressed_registrations() -> None:
     """The line form of 4.9 (five parts) and of 5.x (attributes behind)."""
     body = RegisterBrokerBody.decode_compressed(
-        compressed_registration("T 4 8 6 SINGLE_TAG", 'U 1 2 2 MULTI_TAG {"message.type":"FIFO"}', servers='["s:1"]')
+        compressed_registration("T 4 8 6 SINGLE_TAG", 'U 1 2 2 MULTI_TAG {"message.type":"FIFO"}', servers='["s:1"]'), 2
     )
     table = body.topic_config_serialize_wrapper
     assert table.topic_config_table == {
@@ -280,12 +282,28 @@ def test_compressed_registrations() -> None:
     assert body.filter_server_list == ("s:1",)
 
 
+def test_a_compressed_registration_is_bounded() -> None:
+    """Topics are counted before a line of them is read; a stream that stands for too much is not read to its end."""
+    with pytest.raises(BodyError, match="found 2 topics"):
+        RegisterBrokerBody.decode_compressed(compressed_registration("T 4 8 6 SINGLE_TAG", "no topic"), 1)
+    with pytest.raises(BodyError, match="decompresses to more than"):
+        RegisterBrokerBody.decode_compressed(zlib.compress(bytes(BODY_SIZE_MAX + 1)), 1)
+
+
+@pytest.mark.parametrize(("kind", "count"), [(HeartbeatData, DIALECT_NODES_MAX), (ConsumeStats, NODES_MAX)])
+def test_the_dialect_has_a_bound_for_each_body(kind: type[Body], count: int) -> None:
+    """The lenient reader is slow: requests are small, a table by queues may be large, and strict JSON may be."""
+    with pytest.raises(BodyError, match=f"at most {count}"):
+        kind.decode(b"{'x':[%b]}" % b",".join([b"1"] * (count + 1)))
+    kind.decode(b'{"clientID":"c","x":[%b]}' % b",".join([b"1"] * (DIALECT_NODES_MAX + 1)))
+
+
 @given(st.integers(0, 200))
 def test_registrations_cut_short_are_refused(size: int) -> None:
     plain = zlib.decompress(compressed_registration("T 4 8 6 SINGLE_TAG"))
     if size < len(plain) - 4:
         with pytest.raises(BodyError):
-            RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]))
+            RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]), 100)
 
 
 @pytest.mark.parametrize(
@@ -293,4 +311,4 @@ def test_registrations_cut_short_are_refused(size: int) -> None:
 )
 def test_registrations_that_are_none(data: bytes) -> None:
     with pytest.raises(BodyError):
-        RegisterBrokerBody.decode_compressed(data)
+        RegisterBrokerBody.decode_compressed(data, 100)

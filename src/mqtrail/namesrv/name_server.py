@@ -175,7 +175,7 @@ class NameServer:
         if header.body_crc32 and header.body_crc32 != found:
             raise SystemError_(f"crc32 not match: found {found}, expected {header.body_crc32} (bodyCrc32)")
         if header.compressed:
-            body = RegisterBrokerBody.decode_compressed(request.body)
+            body = RegisterBrokerBody.decode_compressed(request.body, self.config.broker_topics_max)
         else:
             body = RegisterBrokerBody.decode(request.body or b"{}")
         if len(body.filter_server_list) > FILTER_SERVERS_MAX:

@@ -6,15 +6,15 @@ Source: the classes of remoting/protocol/body, apache/rocketmq.
 import struct
 import zlib
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
 from .body import Body, Long, convert, queue_members, queue_of
-from .compression import EXPANDED_SIZE_MAX
+from .compression import BODY_SIZE_MAX
 from .configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 from .errors import BodyError
-from .json_body import loads
+from .json_body import NODES_MAX, loads
 from .values import MessageQueue
 
 _I32 = struct.Struct(">i")
@@ -38,21 +38,29 @@ class RegisterBrokerBody(Body, frozen=True):
     filter_server_list: tuple[str, ...] = ()
 
     @classmethod
-    def decode_compressed(cls, data: bytes) -> Self:
-        """Return the body of a request whose header says compressed.
+    def decode_compressed(cls, data: bytes, topics_max: int) -> Self:
+        """Return the body of a request whose header says compressed, with topics_max topics at most.
 
         It is a zlib stream of length-prefixed texts: the DataVersion's JSON, the count of topics and a line for each,
         the filter servers' JSON; what 5.x adds behind them (static topics) is not read. BodyError: it is not that.
         """
         try:
             reader = zlib.decompressobj()
-            plain = reader.decompress(data, EXPANDED_SIZE_MAX)
+            plain = reader.decompress(data, BODY_SIZE_MAX)
         except zlib.error as error:
             raise BodyError(f"found a compressed registration that is no zlib stream: {error}") from error
+        if reader.unconsumed_tail:
+            raise BodyError(f"found a registration that decompresses to more than {BODY_SIZE_MAX} bytes: delete topics")
         texts = _Texts(plain)
         version = DataVersion.decode(texts.next())
         topics = {}
-        for _ in range(texts.count()):
+        count = texts.count()
+        if count > topics_max:
+            raise BodyError(
+                f"found {count} topics in a registration, expected at most {topics_max}: delete some, or raise "
+                "broker_topics_max"
+            )
+        for _ in range(count):
             topic = _topic_of_line(texts.next())
             topics[topic.topic] = topic
         servers = convert(loads(texts.next()) or [], tuple[str, ...])
@@ -188,6 +196,8 @@ def _queues(items: object) -> tuple[MessageQueue, ...]:
 
 class ConsumerOffsetTable(Body, frozen=True):
     """Reply to 43 and consumerOffset.json: "topic@group" to queue id to the offset consumed next."""
+
+    dialect_nodes_max: ClassVar[int] = NODES_MAX
 
     offset_table: dict[str, dict[Long, Long]] = msgspec.field(default_factory=dict)
     data_version: DataVersion | None = None

@@ -7,12 +7,12 @@ Source: RemotingSerializable and its subclasses, apache/rocketmq remoting/; json
 """
 
 from collections.abc import Generator, Iterable, Mapping
-from typing import Annotated, Any, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
 import msgspec
 
 from .errors import BodyError
-from .json_body import ObjectKey, dumps, dumps_fastjson, loads
+from .json_body import DIALECT_NODES_MAX, ObjectKey, dumps, dumps_fastjson, loads
 from .values import MessageQueue
 
 Long = Annotated[int, msgspec.Meta(ge=-0x8000000000000000, le=0x7FFFFFFFFFFFFFFF)]
@@ -22,7 +22,12 @@ Value = TypeVar("Value")
 
 
 class Body(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all body classes. A subclass that is not one JSON object as it stands overrides members and read."""
+    """Base of all body classes. A subclass that is not one JSON object as it stands overrides members and read.
+
+    dialect_nodes_max: values and names that a text in fastjson's dialect may have.
+    """
+
+    dialect_nodes_max: ClassVar[int] = DIALECT_NODES_MAX
 
     def encode(self, *, strict: bool = True) -> bytes:
         """Return the JSON: real JSON, or with bare integer and object names, which old peers may rely on."""
@@ -37,7 +42,7 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview | str) -> Self:
         """Return the body. BodyError: not JSON, or a member is of another type."""
-        value = loads(data)
+        value = loads(data, dialect_nodes_max=cls.dialect_nodes_max)
         if not isinstance(value, Mapping):
             raise BodyError(f"found a {type(value).__name__} as the body, expected the object of {cls.__name__}")
         return cls.read(value)

@@ -6,12 +6,13 @@ Source: the classes of remoting/protocol/admin and remoting/protocol/body, apach
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
 from .body import Body, Long, convert, queue_table, read_queue_table
 from .heartbeat import SubscriptionData
+from .json_body import NODES_MAX
 from .values import MessageQueue
 
 
@@ -25,6 +26,8 @@ class TopicOffset(Body, frozen=True):
 
 class TopicStatsTable(Body, frozen=True):
     """Reply to 202."""
+
+    dialect_nodes_max: ClassVar[int] = NODES_MAX
 
     offset_table: dict[MessageQueue, TopicOffset] = msgspec.field(default_factory=dict)
     topic_put_tps: float = 0.0
@@ -51,6 +54,8 @@ class OffsetWrapper(Body, frozen=True):
 class ConsumeStats(Body, frozen=True):
     """Reply to 208."""
 
+    dialect_nodes_max: ClassVar[int] = NODES_MAX
+
     offset_table: dict[MessageQueue, OffsetWrapper] = msgspec.field(default_factory=dict)
     consume_tps: float = 0.0
 
@@ -66,6 +71,8 @@ class ConsumeStats(Body, frozen=True):
 
 class BrokerConsumeStats(Body, frozen=True):
     """Reply to 317: for each group, in the broker's order, its statistics topic by topic."""
+
+    dialect_nodes_max: ClassVar[int] = NODES_MAX
 
     consume_stats: dict[str, tuple[ConsumeStats, ...]] = msgspec.field(default_factory=dict)
     broker_addr: str = ""
@@ -96,6 +103,8 @@ class BrokerConsumeStats(Body, frozen=True):
 
 class QueueOffsets(Body, frozen=True):
     """Reply to 222 and the body of 220: an offset for each queue."""
+
+    dialect_nodes_max: ClassVar[int] = NODES_MAX
 
     offset_table: dict[MessageQueue, Long] = msgspec.field(default_factory=dict)
 
@@ -133,6 +142,8 @@ class _QueueOffsetList(Body, frozen=True):
 
 class ConsumerStatus(Body, frozen=True):
     """Reply to 221 (a client's own offsets) and 223 (those of each client of the group)."""
+
+    dialect_nodes_max: ClassVar[int] = NODES_MAX
 
     message_queue_table: dict[MessageQueue, Long] = msgspec.field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, Long]] = msgspec.field(default_factory=dict)
@@ -242,6 +253,8 @@ PROP_CONSUMER_START_TIMESTAMP: Final = "PROP_CONSUMER_START_TIMESTAMP"
 
 class ConsumerRunningInfo(Body, frozen=True):
     """Reply to 307: a consumer client about itself. Admin tools need the properties named in PROP_…."""
+
+    dialect_nodes_max: ClassVar[int] = NODES_MAX
 
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     subscription_set: tuple[SubscriptionData, ...] = ()

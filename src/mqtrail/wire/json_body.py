@@ -14,6 +14,7 @@ form, bare integer and object names (dumps_fastjson).
 A text comes from a peer that may be hostile, so reading it is bounded:
 
     NODES_MAX              values and names of one text, references followed: what its readers walk over
+    DIALECT_NODES_MAX      the same for a text that is no strict JSON, which is read a hundred times as slowly
     nodes_of_references    the same for texts with references: the larger the text, the more they may bring in
     DEPTH_MAX              nested values
     REFERENCE_SIZE_MAX     characters of one reference
@@ -37,6 +38,9 @@ from .errors import BodyError
 DEPTH_MAX: Final = 64  # nested values; deeper is nobody's body and would exhaust the stack
 NODES_MAX: Final = 1_000_000
 """Values and names of one text that a peer sent: a registration of 50 000 topics has half as many."""
+DIALECT_NODES_MAX: Final = 50_000
+"""Values and names of a text that only the lenient reader takes, about 2 µs each. Requests in the dialect are small;
+a reply with a table by queues may have more, and its body class says so."""
 NODES_PER_BYTE: Final = 4
 """Values that references may bring in for each byte of a text, beside NODES_FREE. The shortest reference has 17 bytes;
 RocketMQ's longer ones, of 40 and more, stand for a SubscriptionData or TopicConfig of about ten values."""
@@ -133,12 +137,17 @@ def nodes_of_references(size: int, nodes_max: int = NODES_MAX) -> int:
 
 
 def loads(
-    data: bytes | bytearray | memoryview | str, *, nodes_max: int = NODES_MAX, with_references: bool = True
+    data: bytes | bytearray | memoryview | str,
+    *,
+    nodes_max: int = NODES_MAX,
+    dialect_nodes_max: int | None = None,
+    with_references: bool = True,
 ) -> Any:
     """Return the value of a JSON text, read as leniently as the module says. BodyError: it cannot be read.
 
     Bytes that are no UTF-8 become U+FFFD. Blanks and a newline after the value are ignored, other text is not.
-    nodes_max: the values and names it may have. with_references: false leaves {"$ref": …} as the object it is.
+    nodes_max: the values and names it may have. dialect_nodes_max: those it may have if it is no strict JSON; None: as
+    nodes_max. with_references: false leaves {"$ref": …} as the object it is.
     """
     if isinstance(data, str):
         text = data
@@ -153,7 +162,7 @@ def loads(
             else:
                 return _resolved(value, len(data), nodes_max) if with_references and b"$ref" in data else value
         text = str(data, "utf-8", "replace")
-    value = _Reader(text, nodes_max).read()
+    value = _Reader(text, nodes_max if dialect_nodes_max is None else min(nodes_max, dialect_nodes_max)).read()
     return _resolved(value, len(text), nodes_max) if with_references and "$ref" in text else value
 
 
