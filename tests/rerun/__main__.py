@@ -72,7 +72,8 @@ def run(arguments: Sequence[str], ledger: Path | None) -> int:
 
 def _passes_alone(test: str, arguments: Sequence[str]) -> bool:
     _tell(f"once more, alone: {test}")
-    record, status = run_pytest([*arguments, "-n", "0"], only=test)
+    measures = any(argument.startswith("--cov") for argument in arguments)  # one test alone covers too little
+    record, status = run_pytest([*arguments, "-n", "0", *(["--no-cov"] if measures else [])], only=test)
     return record is not None and fault_of(record, status) is None and record.passed == [test]
 
 
