@@ -138,7 +138,7 @@ def _serve(settings: dict[str, Any]) -> int:
         from mqtrail.broker import BrokerConfig
         from mqtrail.cli.config import Config
         from mqtrail.net import ServerConfig
-        from mqtrail.node import Node, NodeConfig, run_up
+        from mqtrail.node import AnyNode, NodeConfig, run_up
         from mqtrail.store import CommitLogConfig
 
     folder = settings["folder"]
@@ -151,7 +151,7 @@ def _serve(settings: dict[str, Any]) -> int:
         server=ServerConfig(tls=Config({"tls_server": settings["tls"]}).tls("server")),
     )
 
-    def ready(node: Node) -> None:
+    def ready(node: AnyNode) -> None:
         print(json.dumps({"namesrv": node.namesrv_address, "brokers": list(node.broker_addresses)}), flush=True)
 
     return run_up(config, on_ready=ready, use_uvloop=settings["loop"] == "uvloop")

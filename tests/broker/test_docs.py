@@ -52,7 +52,7 @@ def test_settings_are_listed(config: BrokerConfig | NameServerConfig, title: str
     assert rows.keys() == {field.name for field in fields(config)}
     for name, shown in rows.items():
         value = getattr(config, name)
-        text = str(value).lower() if isinstance(value, bool) else str(value) or "empty"
+        text = str(value).lower() if isinstance(value, bool | None) else str(value) or "empty"
         assert shown == f"`{text}`" or name == "message_delay_level"
 
 
