@@ -11,11 +11,14 @@ import uvloop
 from mqtrail.net import Server, ServerConfig, ServerConnection, next_command
 from mqtrail.wire import RemotingCommand, encode_command
 
-ECHO, SILENT, BIG, ASK_BACK = 1001, 1002, 1003, 1004
+ECHO, SILENT, BIG, ASK_BACK, BATCH = 1001, 1002, 1003, 1004, 1005
 
 
 class Answering:
-    """ECHO returns the request's body; SILENT nothing; BIG as many bytes as ext asks; ASK_BACK asks the client (40)."""
+    """ECHO returns the request's body; SILENT nothing; BIG as many bytes as ext asks; ASK_BACK asks the client (40).
+
+    BATCH returns as many message ids as ext asks, with a header of the request's kind.
+    """
 
     def __init__(self, piece_size_max: int = 1 << 30) -> None:
         self.connections: list[ServerConnection] = []
@@ -45,7 +48,11 @@ class Answering:
         if command.code == ASK_BACK:
             connection.write(encode_command(RemotingCommand(40, {"consumerGroup": "g"}, opaque=command.opaque)))
         body = bytes(int(command.ext["size"])) if command.code == BIG else command.body
-        reply = encode_command(RemotingCommand.reply_to(command, 0, body=body))
+        answer = RemotingCommand.reply_to(command, 0, body=body)
+        if command.code == BATCH:
+            answer.ext["msgId"] = ",".join(["7F000001000077350000000000000000"] * int(command.ext["count"]))
+            answer.serialize = command.serialize
+        reply = encode_command(answer)
         connection.write(reply)
         return len(reply)
 

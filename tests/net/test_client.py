@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+from mqtrail.client.blocking import BlockingConnection
 from mqtrail.net import ConnectError, Connection, ConnectionClosed, ConnectionPool, RequestTimeout
-from mqtrail.wire import RemotingCommand
+from mqtrail.wire import RemotingCommand, SerializeType
 
-from .conftest import ASK_BACK, ECHO, SILENT, serving, until
+from .conftest import ASK_BACK, BATCH, ECHO, SILENT, serving, until
 
 
 async def test_replies_find_their_requests() -> None:
@@ -21,6 +22,22 @@ async def test_replies_find_their_requests() -> None:
         assert [reply.body for reply in replies] == bodies
         assert len(application.connections) == 1
         await pool.close()
+
+
+@pytest.mark.parametrize("serialize", SerializeType)
+async def test_long_replies_are_read(serialize: SerializeType) -> None:
+    """Apache's broker answers a batch of 100 000 messages with an id for each of them."""
+    async with serving() as (server, _):
+        connection = await Connection.open(server.address)
+        command = RemotingCommand(BATCH, {"count": "100000"}, serialize=serialize)
+        reply = await connection.request(command, 60_000)
+        assert reply.ext["msgId"].count(",") == 99_999
+        assert (await connection.request(RemotingCommand(ECHO, body=b"x"), 60_000)).body == b"x"
+        connection.close()
+        blocking = BlockingConnection(server.address)
+        reply = await asyncio.to_thread(blocking.request, command, 60_000)
+        assert reply.ext["msgId"].count(",") == 99_999
+        blocking.close()
 
 
 async def test_oneway_is_flagged_and_not_answered() -> None:

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtrail.wire import FRAME_SIZE_MAX, HEADER_SIZE_MAX, Frame, FrameDecoder, RemotingError, encode_frame, frame_end
+from mqtrail.wire import (
+    FRAME_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    REPLY_HEADER_SIZE_MAX,
+    Frame,
+    FrameDecoder,
+    RemotingError,
+    encode_frame,
+    frame_end,
+)
 
 frames = st.builds(Frame, st.sampled_from([0, 1]), st.binary(max_size=40), st.binary(max_size=80))
 
@@ -94,6 +103,20 @@ def test_largest_header_passes_and_a_byte_more_does_not() -> None:
     assert decode_all([encode_frame(largest)]) == [largest]
     with pytest.raises(RemotingError, match="too long to send"):
         encode_frame(Frame(0, bytes(HEADER_SIZE_MAX + 1), b"body"))
+
+
+def test_clients_read_longer_headers() -> None:
+    """A client asks one server that it chose; what it reads has a bound of its own."""
+    largest = Frame(0, bytes(REPLY_HEADER_SIZE_MAX), b"body")
+    wire = encode_frame(largest, REPLY_HEADER_SIZE_MAX)
+    decoder = FrameDecoder(REPLY_HEADER_SIZE_MAX)
+    decoder.feed(wire)
+    assert decoder.next_frame() == largest
+    decoder.feed(struct.pack(">II", 8 << 20, REPLY_HEADER_SIZE_MAX + 1))
+    with pytest.raises(RemotingError, match="header of 4194305 bytes"):
+        decoder.next_frame()
+    with pytest.raises(RemotingError, match="header of 4194304, expected"):
+        encode_frame(largest)
 
 
 def test_frame_end_looks_at_no_more_than_its_range() -> None:

@@ -8,7 +8,15 @@ import ssl
 import time
 
 from mqtrail.net import ConnectError, ConnectionClosed, RequestTimeout, tls_failure
-from mqtrail.wire import Credentials, FrameDecoder, RemotingCommand, decode_command, encode_command, sign
+from mqtrail.wire import (
+    REPLY_HEADER_SIZE_MAX,
+    Credentials,
+    FrameDecoder,
+    RemotingCommand,
+    decode_command,
+    encode_command,
+    sign,
+)
 
 RECEIVE_SIZE = 256 * 1024
 
@@ -33,7 +41,7 @@ class BlockingConnection:
         self._tls = tls
         self._connect_timeout_ms = connect_timeout_ms
         self._socket: socket.socket | None = None
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(REPLY_HEADER_SIZE_MAX)
         self._opaque = 0
 
     def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
@@ -83,7 +91,7 @@ class BlockingConnection:
         except (OSError, ValueError) as error:
             self.close()
             raise ConnectError(f"cannot connect to {self.address}: {error}; is a server listening there?") from error
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(REPLY_HEADER_SIZE_MAX)
 
     def _receive(self, opaque: int, end: float) -> RemotingCommand:
         assert self._socket is not None

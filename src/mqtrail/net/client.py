@@ -20,7 +20,14 @@ from mqtrail.net.errors import ConnectError, ConnectionClosed, RequestTimeout
 from mqtrail.net.log import Log
 from mqtrail.net.tls import TlsError
 from mqtrail.net.tls_session import TlsSession, TlsTransport
-from mqtrail.wire import FrameDecoder, RemotingCommand, RemotingError, decode_command, encode_command
+from mqtrail.wire import (
+    REPLY_HEADER_SIZE_MAX,
+    FrameDecoder,
+    RemotingCommand,
+    RemotingError,
+    decode_command,
+    encode_command,
+)
 
 CONNECT_TIMEOUT_MS = 3_000  # connectTimeoutMillis
 CLOSE_WAIT_MS = 1_000
@@ -60,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._secured: asyncio.Future[None] | None = None if tls is None else self._loop.create_future()
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(REPLY_HEADER_SIZE_MAX)
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = 0
         self._transport: asyncio.Transport | None = None

@@ -6,7 +6,15 @@ bytes (a pull that hands out the message) goes on waiting, for nobody may consum
 Source: GroupCommitService, SendMessageProcessor.handlePutMessageResult, apache/rocketmq store/ and broker/.
 """
 
-from mqtrail.wire import RemotingCommand, ResponseCode, cut_frame, decode_command, encode_command, frame_end
+from mqtrail.wire import (
+    REPLY_HEADER_SIZE_MAX,
+    RemotingCommand,
+    ResponseCode,
+    cut_frame,
+    decode_command,
+    encode_command,
+    frame_end,
+)
 
 
 def late_replies(data: bytes) -> tuple[bytes, bytes]:
@@ -15,7 +23,7 @@ def late_replies(data: bytes) -> tuple[bytes, bytes]:
     waiting: list[bytes] = []
     start = 0
     while start < len(data):
-        end = frame_end(data, start, len(data))
+        end = frame_end(data, start, len(data), REPLY_HEADER_SIZE_MAX)
         command = decode_command(cut_frame(data, start, end))
         if _stored(command):
             command.code = ResponseCode.FLUSH_DISK_TIMEOUT

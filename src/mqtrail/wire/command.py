@@ -13,7 +13,8 @@ ROCKETMQ header: fixed fields, then the remark and the ext fields, each behind i
 We write strictly and read as leniently as Java does: missing members, numbers and booleans where strings belong,
 strings where numbers belong, bare member names, unknown members, a language by number or unknown.
 
-Headers are read before a peer is authenticated, so they are small (HEADER_SIZE_MAX, EXT_FIELDS_MAX, HEADER_NODES_MAX).
+Headers are read before a peer is authenticated, so they are small (HEADER_SIZE_MAX, EXT_FIELDS_MAX, HEADER_NODES_MAX);
+those of replies may be longer (REPLY_HEADER_SIZE_MAX).
 fastjson's references ({"$ref": …}) mean nothing in them.
 
 Source: RemotingCommand, RocketMQSerializable, RemotingSerializable, apache/rocketmq remoting/.
@@ -28,7 +29,7 @@ import msgspec
 
 from .codes import FLAG_ONEWAY, FLAG_RESPONSE, MQ_VERSION, LanguageCode, SerializeType
 from .errors import BodyError, RemotingError
-from .frame import Frame, encode_frame
+from .frame import HEADER_SIZE_MAX, REPLY_HEADER_SIZE_MAX, Frame, encode_frame
 from .json_body import ObjectKey, dumps_fastjson, loads
 
 LANGUAGE: Final = "PYTHON"
@@ -139,7 +140,8 @@ def encode_command(command: RemotingCommand) -> bytes:
         header = _encode_json(command)
     else:
         header = _encode_binary(command)
-    return encode_frame(Frame(command.serialize, header, command.body))
+    size_max = REPLY_HEADER_SIZE_MAX if command.is_response else HEADER_SIZE_MAX
+    return encode_frame(Frame(command.serialize, header, command.body), size_max)
 
 
 def decode_command(frame: Frame) -> RemotingCommand:

@@ -6,9 +6,9 @@
             +--------+------+-------------+----------+------------+
 
 L counts what follows it (4 + H + body size). type: 0 JSON, 1 ROCKETMQ. A frame has at most 16 MiB, its length field
-included, and a header at most 256 KiB (HEADER_SIZE_MAX). A longer frame or header, a header longer than its frame or an
-unknown type ends the connection (RemotingError), as soon as the first 8 bytes say so: without the header nothing tells
-which request an answer would belong to.
+included. A header has at most 256 KiB (HEADER_SIZE_MAX); in what a client reads, 4 MiB (REPLY_HEADER_SIZE_MAX). A
+longer frame or header, a header longer than its frame or an unknown type ends the connection (RemotingError), as soon
+as the first 8 bytes say so: without the header nothing tells which request an answer would belong to.
 
 Source: RemotingCommand.encode and decode, NettyDecoder, apache/rocketmq remoting/.
 """
@@ -22,6 +22,9 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes, with the length field; com.ro
 HEADER_SIZE_MAX: Final = 256 * 1024
 """Bytes of a header. Properties have 32 767 bytes, which JSON writes as up to six each (\\u0001): 192 KiB. That leaves
 64 KiB for all other fields, of which Apache's largest (subscriptions, lists of permissions) take a few."""
+REPLY_HEADER_SIZE_MAX: Final = 4 * 1024 * 1024
+"""Bytes of a header that a client reads. Apache's broker answers a batch with the id of each message, 33 bytes with the
+comma: 4 MiB are 127 000 messages, more than a batch of 4 MiB has whose messages have as much as a unique key."""
 
 FRAME_HEAD: Final = struct.Struct(
     ">I"  # L: bytes after this field
@@ -41,20 +44,22 @@ class Frame(NamedTuple):
     body: bytes
 
 
-def encode_frame(frame: Frame) -> bytes:
+def encode_frame(frame: Frame, header_size_max: int = HEADER_SIZE_MAX) -> bytes:
     """Return the frame's bytes. RemotingError: it is longer than a peer would accept."""
     serialize_type, header, body = frame
     header_size = len(header)
     size = 4 + header_size + len(body)
-    if size + 4 > FRAME_SIZE_MAX or header_size > HEADER_SIZE_MAX:
+    if size + 4 > FRAME_SIZE_MAX or header_size > header_size_max:
         raise RemotingError(
             f"frame too long to send: found {size + 4} bytes with a header of {header_size}, "
-            f"expected at most {FRAME_SIZE_MAX} and {HEADER_SIZE_MAX}"
+            f"expected at most {FRAME_SIZE_MAX} and {header_size_max}"
         )
     return b"".join((FRAME_HEAD.pack(size, serialize_type << 24 | header_size), header, body))
 
 
-def frame_end(buffer: bytes | bytearray | memoryview, start: int, end: int) -> int:
+def frame_end(
+    buffer: bytes | bytearray | memoryview, start: int, end: int, header_size_max: int = HEADER_SIZE_MAX
+) -> int:
     """Return where the frame at start ends, or 0 when [start, end) does not hold all of it yet.
 
     It judges as soon as the first 8 bytes are there, so that nobody waits for 2 GiB of nonsense. RemotingError: no
@@ -69,8 +74,8 @@ def frame_end(buffer: bytes | bytearray | memoryview, start: int, end: int) -> i
     size, mark = _unpack_head(buffer, start)
     if not 4 <= size <= FRAME_SIZE_MAX - 4:
         raise _bad_size(size)
-    if mark & 0xFFFFFF > HEADER_SIZE_MAX:
-        raise RemotingError(f"found a header of {mark & 0xFFFFFF} bytes, expected at most {HEADER_SIZE_MAX}")
+    if mark & 0xFFFFFF > header_size_max:
+        raise RemotingError(f"found a header of {mark & 0xFFFFFF} bytes, expected at most {header_size_max}")
     if mark & 0xFFFFFF > size - 4:
         raise RemotingError(f"found a header of {mark & 0xFFFFFF} bytes in a frame with room for {size - 4}")
     if mark >> 24 > 1:
@@ -89,12 +94,14 @@ def cut_frame(buffer: bytes | bytearray | memoryview, start: int, end: int) -> F
 class FrameDecoder:
     """Cuts a stream of bytes into frames: feed what arrived, then take frames until there is none.
 
-    After a RemotingError the stream cannot be followed any more; the same error comes again.
+    After a RemotingError the stream cannot be followed any more; the same error comes again. A client gives
+    REPLY_HEADER_SIZE_MAX.
     """
 
-    __slots__ = ("_buffer", "_position")
+    __slots__ = ("_buffer", "_header_size_max", "_position")
 
-    def __init__(self) -> None:
+    def __init__(self, header_size_max: int = HEADER_SIZE_MAX) -> None:
+        self._header_size_max = header_size_max
         self._buffer = bytearray()
         self._position = 0
 
@@ -113,7 +120,7 @@ class FrameDecoder:
     def next_frame(self) -> Frame | None:
         """Return the oldest whole frame, or None: feed more first. RemotingError: drop the connection."""
         buffer, start = self._buffer, self._position
-        end = frame_end(buffer, start, len(buffer))
+        end = frame_end(buffer, start, len(buffer), self._header_size_max)
         if not end:
             return None
         self._position = end
