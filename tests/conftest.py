@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
 
 from .loops import run
 from .shaking import shake
+
+# How long an example takes says how busy the machine is, not what is wrong. pytest's own limits find what hangs.
+settings.register_profile("mqtrail", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mqtrail")
 
 
 @pytest.fixture(autouse=True)

@@ -317,7 +317,7 @@ def frames(draw: st.DrawFn) -> bytes:
     return encode_frame(Frame(0, header, body))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.lists(frames(), min_size=1, max_size=6), st.sampled_from([PEER, OTHER])), max_size=5))
 def test_any_traffic_is_served_alike(pieces: list[tuple[list[bytes], Peer]]) -> None:
     """Pieces of good, odd and bad requests leave both brokers in the same state, with the same replies."""
@@ -331,7 +331,7 @@ def test_any_traffic_is_served_alike(pieces: list[tuple[list[bytes], Peer]]) -> 
     twins.check()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(frames(), st.integers(8, 400), st.integers(0, 255))
 def test_damaged_headers_are_read_alike(frame: bytes, place: int, value: int) -> None:
     """One wrong byte in a header: both roads refuse it, or both understand the same."""
@@ -366,7 +366,7 @@ def _header_of(command: RemotingCommand) -> bytes:
     return _encode_json(command) if command.serialize == SerializeType.JSON else _encode_binary(command)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(frames(), min_size=1, max_size=6), st.lists(st.integers(1, 3000), max_size=6))
 def test_any_split_is_served_alike(pieces: list[bytes], cuts: list[int]) -> None:
     """Where reads end makes no difference: the lane stops before a frame that is not whole."""

@@ -172,7 +172,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(STEP, min_size=2, max_size=8), st.booleans())
 def test_any_transactions_are_served_alike(steps: list[tuple[str, Any, Peer]], traced: bool) -> None:
     """Half messages and ends, good and odd, of both headers, with time between: one log, one memory, equal answers."""

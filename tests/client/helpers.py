@@ -4,15 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, settings
-
 from mqtrail.client.trace.dispatcher import TraceRefused
 from mqtrail.client.trace.spool import SpooledMessage
 from mqtrail.net import ConnectError
 from mqtrail.wire import decode_trace
-
-# Eight test runs may share this machine's two cores: slowness is no fault.
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 async def until(condition: Callable[[], object], within_s: float = 60.0) -> None:

@@ -16,8 +16,6 @@ from mqtrail.client import (
 )
 from mqtrail.wire import MessageQueue
 
-from .helpers import patient
-
 MEMBERS = ["10.0.0.1@1#11", "10.0.0.2@7#22", "10.0.0.3@9#33"]
 QUEUES = [MessageQueue("orders", broker, number) for broker in ("hz@b1", "hz@b2", "sh@b1") for number in range(5)]
 
@@ -78,7 +76,6 @@ def test_the_ring_is_javas() -> None:
     assert ConsistentHash(virtual_nodes=0)(members[0], queues, members) == []
 
 
-@patient
 @given(st.integers(0, 40), st.integers(1, 12))
 def test_every_queue_has_exactly_one_member(queue_count: int, member_count: int) -> None:
     """Whatever the strategy, no queue is left out and none is read twice."""

@@ -17,7 +17,7 @@ from mqtrail.client.trace.spool import SpooledMessage
 from mqtrail.client.trace.text import pub
 
 from ..loops import run
-from .helpers import TraceSink, patient, until
+from .helpers import TraceSink, until
 
 Scenario = Callable[[Dispatcher, TraceSink], Awaitable[None]]
 
@@ -297,7 +297,7 @@ steps = st.lists(
 )
 
 
-@settings(patient, max_examples=40)
+@settings(max_examples=40)
 @given(steps, st.sampled_from([3_000, 20_000]), st.sampled_from([0, 2_000, 100_000]))
 def test_every_context_is_accounted_for(
     tmp_path_factory: Any, script: list[str], memory_size_max: int, spool_size_max: int

@@ -36,7 +36,7 @@ from mqtrail.wire import (
 )
 
 from .fake_cluster import fake_cluster, on_code, refuse
-from .helpers import patient, until
+from .helpers import until
 from .test_consumer import committed, put
 from .test_parts import message
 from .test_sync import cluster_in_a_thread
@@ -405,7 +405,6 @@ async def test_the_trace_tells_what_was_polled(tmp_path: Path) -> None:
         assert any(type(one).__name__ == "OffsetCommit" and one.consumer_offset == 2 for one in records)
 
 
-@patient
 @given(st.lists(st.tuples(st.sampled_from("pppptttts"), st.integers(0, 4)), max_size=40))
 def test_settled_never_runs_ahead(steps: list[tuple[str, int]]) -> None:
     """Whatever comes: settled <= position <= pull_offset, and settled is behind what was taken before the last call."""

@@ -25,8 +25,6 @@ from mqtrail.wire import (
     encode_trace,
 )
 
-from .helpers import patient
-
 
 def queues(count: int, *brokers: str) -> list[MessageQueue]:
     return [MessageQueue("orders", broker, number) for broker in brokers or ("broker-a",) for number in range(count)]
@@ -76,7 +74,6 @@ def message(offset: int, body: bytes = b"12345") -> MessageExt:
     return MessageExt("orders", body, 0, {}, 0, offset, offset, 0, 0, host, 0, host, 0, 0, 0, 0)
 
 
-@patient
 @given(st.lists(st.integers(0, 30), unique=True, max_size=20).map(sorted), st.randoms(use_true_random=False))
 def test_the_commit_offset_is_the_lowest_unsettled(offsets: list[int], random: object) -> None:
     """In whatever order messages are settled, exactly those below the commit offset are done."""

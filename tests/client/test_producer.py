@@ -37,7 +37,7 @@ from mqtrail.wire import (
 )
 
 from .fake_cluster import HANG_UP, SILENT, FakeBroker, fake_cluster, on_code, refuse
-from .helpers import patient, until
+from .helpers import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -347,7 +347,6 @@ def test_a_batch_that_cannot_be_sent_says_why() -> None:
             composer.batch(messages)
 
 
-@patient
 @given(
     st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20),
     st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=20),

@@ -36,7 +36,7 @@ from mqtrail.wire import CompressionType, Message, MessageQueue, RequestCode, en
 
 from ..loops import run
 from .fake_cluster import SILENT, fake_cluster, on_code, refuse
-from .helpers import patient, until
+from .helpers import until
 from .test_sync import cluster_in_a_thread
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -182,7 +182,6 @@ async def test_many_messages_travel_in_few_batches() -> None:
             await producer.send_all([Message("orders", b"x" * 101)], size_max=100)
 
 
-@patient
 @given(
     st.lists(
         st.builds(Message, st.sampled_from("AB"), st.binary(min_size=1, max_size=60), tags=st.text("ab", max_size=3)),
@@ -261,7 +260,6 @@ async def test_back_pressure_by_size() -> None:
         await producer.send(Message("orders", b"x" * 1000))
 
 
-@patient
 @given(st.lists(st.tuples(st.integers(1, 8), st.booleans()), max_size=30))
 def test_permits_are_never_lost(takers: list[tuple[int, bool]]) -> None:
     """Whoever gives up, in whatever order, the bounds hold and all permits come home."""

@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 from mqtrail.client.config import TraceConfig
 from mqtrail.client.trace.segments import HEAD_SIZE, Closed, Segments, utf8_size
 
-from .helpers import patient
-
 CONFIG = TraceConfig(batch_count_max=7, body_size_max=HEAD_SIZE + 300, keys_size_max=80)
 
 Context = tuple[str, str, str, str]  # topic, text, message id, keys
@@ -30,7 +28,6 @@ def fill(segments: Segments, given_contexts: list[Context]) -> list[Closed]:
     return closed
 
 
-@patient
 @given(contexts)
 def test_nothing_is_lost_doubled_or_reordered(given_contexts: list[Context]) -> None:
     """Topic by topic, the messages hold the contexts in their order, and the counts agree at any time."""
@@ -44,7 +41,6 @@ def test_nothing_is_lost_doubled_or_reordered(given_contexts: list[Context]) -> 
         assert sent == "".join(context[1] for context in given_contexts if context[0] == topic)
 
 
-@patient
 @given(contexts)
 def test_every_message_fits(given_contexts: list[Context]) -> None:
     """Body and KEYS stay within their bounds in UTF-8 bytes, save a context that alone is larger: it travels alone."""
@@ -55,7 +51,6 @@ def test_every_message_fits(given_contexts: list[Context]) -> None:
         assert 1 <= one.count <= CONFIG.batch_count_max
 
 
-@patient
 @given(contexts)
 def test_keys_are_those_of_the_contexts(given_contexts: list[Context]) -> None:
     """A message carries the id and each key of its contexts once; only a context with too many goes without some."""

@@ -18,7 +18,6 @@ from mqtrail.client.settling import Settling
 from mqtrail.wire import MessageExt, MessageQueue
 
 from ..loops import run
-from .helpers import patient
 from .test_parts import message
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -80,7 +79,7 @@ class Bench:
         self.check()
 
 
-@settings(patient, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 1 << 30), st.sampled_from(["concurrent", "ordered", "batches", "ordered batches"]))
 def test_offsets_never_run_ahead(seed: int, mode: str) -> None:
     """Successes, failures, cancellations, refused returns: in the end all is done and the offset is behind the last."""

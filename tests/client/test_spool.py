@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from mqtrail.client.trace.shared_spool import SharedSpool
 from mqtrail.client.trace.spool import MAGIC, Spool, SpooledMessage, SpoolError, SpoolFull, orphans, read_entries
 
-from .helpers import patient
-
 MESSAGE = SpooledMessage("RMQ_SYS_TRACE_TOPIC", "id-1 key-1", b"Pub\x01...\x02", 3, "start", "orders")
 
 NAMESRV = ("127.0.0.1:9876",)
@@ -62,7 +60,6 @@ def test_close_keeps_what_was_not_taken(tmp_path: Path) -> None:
     assert taken(again) == [numbered(number) for number in range(2, 5)]
 
 
-@patient
 @given(cut=st.integers(min_value=0, max_value=400), garbage=st.binary(max_size=40))
 def test_a_torn_tail_costs_only_itself(tmp_path_factory: pytest.TempPathFactory, cut: int, garbage: bytes) -> None:
     """However many bytes of the end are missing or nonsense: the whole entries before them are read, and no others."""
@@ -88,7 +85,6 @@ def test_a_torn_tail_costs_only_itself(tmp_path_factory: pytest.TempPathFactory,
     again.close()
 
 
-@patient
 @given(position=st.integers(min_value=len(MAGIC), max_value=200), value=st.integers(min_value=0, max_value=255))
 def test_a_changed_byte_is_never_read_as_a_message(
     tmp_path_factory: pytest.TempPathFactory, position: int, value: int

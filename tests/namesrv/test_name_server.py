@@ -547,7 +547,7 @@ def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, A
     assert bool(found.body) == bool(body)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.sampled_from([int(code) for code in RequestCode]),
     st.dictionaries(

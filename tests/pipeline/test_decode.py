@@ -185,7 +185,7 @@ TOKENS = [
 ]
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_text(spark: SparkSession, data: st.DataObject) -> None:
     """Texts put together from what records are made of decode alike, many in one job."""

@@ -44,7 +44,7 @@ def index_bytes(disk: MemoryDisk) -> dict[str, bytes]:
     return {path: bytes(file.data) for path, file in disk.files.items() if path.startswith("index/")}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(topic=st.text(min_size=1, max_size=20), key=st.text(min_size=1, max_size=50))
 def test_the_quick_hash_is_the_hash(topic: str, key: str) -> None:
     """Hashing the end of a key onto its cached beginning gives Java's hash, for any text."""

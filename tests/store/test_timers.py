@@ -297,7 +297,7 @@ def test_a_file_that_holds_nothing_is_refused() -> None:
         TimerFiles(MemoryDisk(), 60)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     puts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=60),
     saves=st.sets(st.integers(0, 60)),
@@ -325,7 +325,7 @@ def test_any_life_is_found_again(puts: list[tuple[int, int]], saves: set[int], e
     assert UNIT.size == 52
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     steps=st.lists(st.tuples(st.sampled_from(["put", "clear", "ask"]), st.integers(0, 8 * 86_400)), max_size=30),
     spread=st.sampled_from([1, 60, 3_600]),

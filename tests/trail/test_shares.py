@@ -31,7 +31,7 @@ def test_rounds_hold_every_stage_once() -> None:
                 assert set(trail.relations_read(stage.sql)) <= whole | set(trail.INPUTS), stage.name
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 2)), min_size=1, max_size=300))
 def test_a_percentile_of_counted_times(spans: list[tuple[int, int]]) -> None:
     """hung_limits of times that shares counted is thrice what percentile_cont says of the times themselves."""
