@@ -1,11 +1,14 @@
 # Two targets are all a newcomer needs: `make demo` and `make test`. Both make .venv first.
 PYTHON ?= python3
 VENV := .venv/bin
+CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test check format interop sim crash fuzz bench lock clean bootstrap
+.PHONY: help demo test check format interop sim crash fuzz bench release lock clean bootstrap
 .DEFAULT_GOAL := help
 # RERUN=FILE runs failed tests once more, alone, and lists those that then pass in FILE. .ci/run sets it.
 PYTEST := $(VENV)/python -m $(if $(RERUN),tests.rerun --flaky $(RERUN),pytest)
+COMPILE = $(VENV)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
+	--no-annotate --no-header
 
 help:  ## Say what each target does
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,14 +23,14 @@ test: bootstrap  ## The fast suite, under five minutes on two cores
 	@$(PYTEST) tests -n 2
 
 check: bootstrap  ## Lint, types, import rules
-	@$(VENV)/ruff format --check src tests bench interop examples
-	@$(VENV)/ruff check src tests bench interop examples
+	@$(VENV)/ruff format --check $(CODE)
+	@$(VENV)/ruff check $(CODE)
 	@$(VENV)/mypy
 	@$(VENV)/lint-imports
 
 format: bootstrap  ## Format and mend what the linter can
-	@$(VENV)/ruff format src tests bench interop examples
-	@$(VENV)/ruff check --fix src tests bench interop examples
+	@$(VENV)/ruff format $(CODE)
+	@$(VENV)/ruff check --fix $(CODE)
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder
@@ -44,10 +47,14 @@ fuzz: bootstrap  ## Fuzz servers, clients' readers and filters for a minute (SEC
 bench: bootstrap  ## The figures, beside a real Apache RocketMQ broker (needs cc, JDK 17 and mvn)
 	@$(VENV)/python -m bench
 
-lock: bootstrap  ## Renew the locked versions and hashes
+release: bootstrap  ## Build wheel and sdist in dist/, install the wheel in an empty environment and try it (no upload)
+	@sh scripts/release.sh
+
+lock: bootstrap  ## Renew the locked versions and hashes from pyproject.toml
 	@$(VENV)/python -m pip --disable-pip-version-check --quiet install uv
-	@$(VENV)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-annotate --no-header requirements/build.in -o requirements/build.lock
-	@$(VENV)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-emit-index-url --no-annotate --no-header requirements/all.in -o requirements/all.lock
+	@$(COMPILE) --group build -o requirements/build.lock
+	@$(COMPILE) pyproject.toml --extra tls --extra pipeline --group dev -o requirements/all.lock
+	@$(COMPILE) --group docs -o requirements/docs.lock
 
 clean:  ## Remove what the targets made
-	rm -rf .venv .build mqtrail-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .build mqtrail-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site .coverage
