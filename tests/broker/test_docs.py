@@ -33,12 +33,12 @@ def test_every_request_code_has_its_row() -> None:
 
 @pytest.mark.parametrize("server", ["broker", "name server"])
 def test_rows_say_who_serves(server: str) -> None:
-    """The table is that of the code, both ways; what is refused in words counts as served by nobody."""
+    """The table is that of the code, both ways; what is refused with a text counts as not served."""
     handlers = Bench().broker._handlers if server == "broker" else NameServer(NameServerConfig())._handlers
-    refused = {code for code, (_, served, what) in request_rows().items() if what.startswith("refused in words")}
+    refused = {code for code, (_, served, what) in request_rows().items() if what.startswith("refused with code 3")}
     assert {code for code, (_, served, _) in request_rows().items() if server in served} == set(handlers) - refused
     for code in refused & set(handlers):
-        assert request_rows()[code][1] == {"nobody"}
+        assert request_rows()[code][1] == {"none"}
         assert Bench().ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
