@@ -51,4 +51,4 @@ def test_no_cluster() -> None:
     """A name server that is down is no empty cluster."""
     found = look("127.0.0.1:1")
     assert found.brokers == ()
-    assert "could not be asked" in found.why
+    assert "could not be queried" in found.why

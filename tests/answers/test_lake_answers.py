@@ -66,11 +66,11 @@ def test_not_found_and_cannot_look_are_not_the_same(answers: Answers, tmp_path: 
 
 
 def test_a_cluster_that_is_down_leaves_the_lakes_answer(lake_path: Path) -> None:
-    """What the lake knows is given; that the cluster could not be asked is said."""
+    """What the lake knows is given; that the cluster could not be queried is said."""
     answers = Answers(lake_path, "127.0.0.1:1")
     answer = answers.trace(id_of("send ok"), NOW_MS)
     assert answer.status is Status.FOUND
-    assert any("could not be asked" in omission for omission in answer.scope.omissions)
+    assert any("could not be queried" in omission for omission in answer.scope.omissions)
     assert answers.trace("7F" * 16, NOW_MS).status is Status.CANNOT_LOOK
 
 

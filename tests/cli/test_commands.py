@@ -120,7 +120,7 @@ def test_doctor(mqtrail: Command, shop: Shop) -> None:
         assert text in said.out
     assert mqtrail("doctor", "--namesrv", shop.namesrv, "--json").json["brokers"][0]["version"] == "V5_3_3"
     down = mqtrail("doctor", "--namesrv", DOWN)
-    assert (down.code, "could not be asked" in down.err) == (3, True)
+    assert (down.code, "could not be queried" in down.err) == (3, True)
 
 
 def test_topics(mqtrail: Command, shop: Shop) -> None:

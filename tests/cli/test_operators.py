@@ -115,7 +115,7 @@ def test_an_operator_may_say_no(mqtrail: Command, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     said = mqtrail("topic", "delete", "orders")
-    assert (said.code, "Go on?" in said.err) == (130, True)
+    assert (said.code, "Continue?" in said.err) == (130, True)
     assert "orders" in mqtrail("topic", "list").out.split()
 
 

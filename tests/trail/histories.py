@@ -115,7 +115,7 @@ HISTORIES = (
             group_reasons=("OFFSETS_NOT_SAMPLED",)),
     History("clients never sampled").pub().stored().scanned().offset(7, -60).offset(7)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("CLIENTS_NOT_SAMPLED",)),
-    History("broker of the group could not be asked").pub().stored().scanned().offset(7, -60).offset(7)
+    History("broker of the group could not be queried").pub().stored().scanned().offset(7, -60).offset(7)
     .sampled("clients", AS_OF - 1, group_name=GROUP, status="ERROR")
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("CLIENTS_NOT_SAMPLED",)),
     History("samples are old").pub().stored().scanned().group(CLIENT, offset=7, time=120)

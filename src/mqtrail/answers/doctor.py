@@ -37,7 +37,7 @@ GROUPS_MAX = 500  # groups whose members are asked for
 
 @dataclass(frozen=True, slots=True)
 class BrokerHealth:
-    """One master broker. None or '': it did not say. why: what could not be asked."""
+    """One master broker. None or '': it did not say. why: what could not be queried."""
 
     cluster: str
     name: str
@@ -120,7 +120,7 @@ def examine(
         with SyncAdmin(namesrv, config=instance) as admin:
             return _examine(admin, namesrv, now_ms, trace_topic, sample_count)
     except (MQError, OSError) as error:
-        why = f"cluster {namesrv} could not be asked: {error}"
+        why = f"cluster {namesrv} could not be queried: {error}"
         return Diagnosis(Scope(now_ms, (), omissions=(why,)), why=why)
 
 
@@ -181,7 +181,7 @@ def _trace_topic(admin: SyncAdmin, name: str, sample_count: int, omissions: list
     except RouteNotFound:
         return TraceTopicHealth(name, exists=False)
     except MQError as error:
-        omissions.append(f"the trace topic could not be asked: {error}")
+        omissions.append(f"the trace topic could not be queried: {error}")
         return TraceTopicHealth(name, exists=False)
     sample = _Sample()
     message_count = 0
@@ -267,7 +267,7 @@ def _groups(
                 group for group in admin.groups(address).subscription_group_table if trail.is_business_group(group)
             }
         except MQError as error:
-            omissions.append(f"groups of {name} could not be asked: {error}")
+            omissions.append(f"groups of {name} could not be queried: {error}")
     if len(names) > GROUPS_MAX:
         omissions.append(f"only the first {GROUPS_MAX} of {len(names)} groups were asked for their clients")
     found = []
@@ -279,7 +279,7 @@ def _groups(
             except Refusal:
                 continue  # nobody of it is connected there
             except MQError as error:
-                omissions.append(f"clients of {group!r} could not be asked: {error}")
+                omissions.append(f"clients of {group!r} could not be queried: {error}")
         found.append(GroupTrace(group, len(clients), group in traced))
     return tuple(found)
 

@@ -88,7 +88,7 @@ def gather(
 ) -> LiveEvidence:
     """Ask a cluster what it knows of an id or key. topic: the business topic where known; the trace names it else.
 
-    Raises nothing that a cluster may cause: what could not be asked is an omission.
+    Raises nothing that a cluster may cause: what could not be queried is an omission.
     """
     live = LiveEvidence()
     topics = {topic} if topic else set()
@@ -129,7 +129,7 @@ def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trac
         return set()
     except MQError as error:
         live.is_reachable = False
-        live.omissions.append(f"the trace topic could not be asked: {error}")
+        live.omissions.append(f"the trace topic could not be queried: {error}")
         return set()
     live.sources.append(f"trace topic {trace_topic} of {cluster}")
     _note_query(live, f"trace of {asked!r}", found.failures, found.cut_off)
@@ -165,7 +165,7 @@ def _business_topics(admin: SyncAdmin, live: LiveEvidence) -> set[str]:
         names = [name for name in admin.topics() if not is_system_topic(name) and group_of(name) is None]
     except MQError as error:
         live.is_reachable = False
-        live.omissions.append(f"the cluster's topics could not be asked: {error}")
+        live.omissions.append(f"the cluster's topics could not be queried: {error}")
         return set()
     names = [name for name in names if name not in own]
     if len(names) > TOPICS_MAX:
@@ -180,7 +180,7 @@ def _business_topics(admin: SyncAdmin, live: LiveEvidence) -> set[str]:
 def _note_query(live: LiveEvidence, what: str, failures: Any, cut_off: bool) -> None:
     for broker, error in failures.items():
         live.is_reachable = False
-        live.omissions.append(f"{what}: broker {broker} could not be asked: {error}")
+        live.omissions.append(f"{what}: broker {broker} could not be queried: {error}")
     if cut_off:
         live.omissions.append(f"{what}: a broker gave its newest 64 messages, there may be more")
 
@@ -228,7 +228,7 @@ class _Seeker:
                 return is_found
             except MQError as error:
                 self._live.is_reachable = False
-                self._live.omissions.append(f"topic {topic!r} could not be asked: {error}")
+                self._live.omissions.append(f"topic {topic!r} could not be queried: {error}")
                 return is_found
             _note_query(self._live, f"messages of {topic!r}", result.failures, result.cut_off)
             for message in result.messages:
@@ -254,7 +254,7 @@ class _Seeker:
                 address = self._admin.masters().get(broker_name, "")
                 text = self._admin.broker_config(address).get("messageDelayLevel", text)
             except MQError as error:
-                self._live.omissions.append(f"the delay levels could not be asked, the defaults are taken: {error}")
+                self._live.omissions.append(f"the delay levels could not be queried, the defaults are taken: {error}")
             self._delays_ms = parse_delay_levels(text)
         return self._delays_ms
 
@@ -263,10 +263,10 @@ class _Seeker:
         try:
             gathered = self._admin.groups_of_topic(topic)
         except MQError as error:
-            self._live.omissions.append(f"who reads {topic!r} could not be asked: {error}")
+            self._live.omissions.append(f"who reads {topic!r} could not be queried: {error}")
             return set()
         for name, failure in gathered.failures.items():
-            self._live.omissions.append(f"who reads {topic!r} on {name} could not be asked: {failure}")
+            self._live.omissions.append(f"who reads {topic!r} on {name} could not be queried: {failure}")
         return {group for names in gathered.values() for group in names.group_list if trail.is_business_group(group)}
 
 
@@ -350,7 +350,7 @@ def _sample_group(admin: SyncAdmin, live: LiveEvidence, group: str, addresses: l
             continue  # not online on this broker
         except MQError as error:
             status = "ERROR" if status == "OFFLINE" else status
-            live.omissions.append(f"clients of {group!r} could not be asked: {error}")
+            live.omissions.append(f"clients of {group!r} could not be queried: {error}")
             continue
         for client in connections.connection_set:
             status = "OK"

@@ -118,7 +118,7 @@ class Answers:
                     name = _only_cluster(self._lake_path) or name
                 return gather(admin, asked, found[0].topic if found else "", name, now_ms, self._trace_topic), ""
         except (MQError, OSError) as error:
-            return None, f"cluster {self._namesrv} could not be asked: {error}"
+            return None, f"cluster {self._namesrv} could not be queried: {error}"
 
     def _judge(
         self, view: LakeView | None, known: Sequence[Trajectory], live: LiveEvidence, now_ms: int

@@ -17,7 +17,7 @@ class Status(StrEnum):
 
     FOUND = "FOUND"
     NOT_FOUND = "NOT_FOUND"  # everything in the scope was searched
-    CANNOT_LOOK = "CANNOT_LOOK"  # a source that may hold it could not be asked
+    CANNOT_LOOK = "CANNOT_LOOK"  # a source that may hold it could not be queried
     NOT_TRACED = "NOT_TRACED"  # the message is stored, no trace of it is to be had
 
 

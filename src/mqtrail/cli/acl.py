@@ -17,20 +17,22 @@ PASSWORD_VARIABLE = "MQTRAIL_PASSWORD"
 ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")
 
 User = Annotated[str, typer.Argument(help="User name.")]
-Subject = Annotated[str, typer.Argument(help="A user's name, or User:name.")]
+Subject = Annotated[str, typer.Argument(help="User name, or User:name.")]
 PasswordFile = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input. [else MQTRAIL_PASSWORD]")
+    bool,
+    typer.Option("--password-stdin", help="Read the password from stdin. [default: MQTRAIL_PASSWORD, or a prompt]"),
 ]
 Resource = Annotated[
-    list[str], typer.Option("--resource", help="Topic:name, Group:name or Cluster:name, * at its end; repeatable.")
+    list[str],
+    typer.Option("--resource", help="Topic:name, Group:name or Cluster:name; a final * matches any rest; repeatable."),
 ]
 Action = Annotated[
-    list[str], typer.Option("--action", help="Pub, Sub, Create, Update, Delete, Get, List, All; repeatable.")
+    list[str], typer.Option("--action", help="Action: Pub, Sub, Create, Update, Delete, Get, List or All; repeatable.")
 ]
 
 
 def _password(from_stdin: bool) -> str:
-    """A password that stands in no command line: of standard input, the environment, or asked for."""
+    """Read a password from standard input, the environment or a prompt; never from the command line."""
     if from_stdin:
         text = sys.stdin.readline().rstrip("\n")
     else:
@@ -38,18 +40,18 @@ def _password(from_stdin: bool) -> str:
         if not text and sys.stdin.isatty():
             text = str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
     if not text:
-        raise UsageError(f"found no password: expected it in {PASSWORD_VARIABLE}, or --password-stdin")
+        raise UsageError(f"found no password, expected it in {PASSWORD_VARIABLE} or on stdin with --password-stdin")
     return text
 
 
 def user_list(
-    part: Annotated[str | None, typer.Argument(help="Part of the names.")] = None,
+    part: Annotated[str | None, typer.Argument(help="Show only users whose name contains this text.")] = None,
     broker: Broker = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """List the users that brokers have."""
+    """List the users of each broker."""
     with admin_of(load(config), namesrv) as admin:
         found = admin.users(part, broker=broker)
     rows = [
@@ -64,7 +66,7 @@ def user_list(
 
 def user_create(
     user: User,
-    superuser: Annotated[bool, typer.Option("--super", help="It may do everything.")] = False,
+    superuser: Annotated[bool, typer.Option("--super", help="Allow every action.")] = False,
     password_stdin: PasswordFile = False,
     cluster: Cluster = None,
     broker: Broker = None,
@@ -83,25 +85,25 @@ def user_create(
 def user_update(
     user: User,
     password: Annotated[
-        bool, typer.Option("--password", help="Another password, from MQTRAIL_PASSWORD or asked for.")
+        bool, typer.Option("--password", help="Change the password; it is read from MQTRAIL_PASSWORD or prompted for.")
     ] = False,
     password_stdin: PasswordFile = False,
-    status: Annotated[str | None, typer.Option(help="enable or disable.")] = None,
-    kind: Annotated[str | None, typer.Option("--type", help="Normal or Super.")] = None,
+    status: Annotated[str | None, typer.Option(help="New status: enable or disable.")] = None,
+    kind: Annotated[str | None, typer.Option("--type", help="New type: Normal or Super.")] = None,
     cluster: Cluster = None,
     broker: Broker = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Change a user's password, type or status on every broker."""
+    """Change the password, type or status of a user on every broker."""
     if status not in (None, "enable", "disable"):
         raise UsageError(f"--status: found {status!r}, expected enable or disable")
     if kind not in (None, "Normal", "Super"):
         raise UsageError(f"--type: found {kind!r}, expected Normal or Super")
     secret = _password(password_stdin) if password or password_stdin else None
     if secret is None and status is None and kind is None:
-        raise UsageError("found nothing to change: expected --password, --status or --type")
+        raise UsageError("found nothing to change, expected --password, --status or --type")
     with admin_of(load(config), namesrv) as admin:
         done = admin.update_user(
             user, password=secret, user_type=kind, user_status=status, cluster=cluster, broker=broker
@@ -122,18 +124,20 @@ def user_delete(
     ask_before(f"delete user {user!r}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_user(user, cluster=cluster, broker=broker)
-    return told(done, f"{user} is gone", f"did not delete {user!r}", json, user=user)
+    return told(done, f"deleted {user}", f"did not delete {user!r}", json, user=user)
 
 
 def policy_list(
-    subject: Annotated[str | None, typer.Argument(help="Part of the subjects' names.")] = None,
-    resource: Annotated[str | None, typer.Option("--resource", help="Part of the resources' names.")] = None,
+    subject: Annotated[str | None, typer.Argument(help="Show only subjects whose name contains this text.")] = None,
+    resource: Annotated[
+        str | None, typer.Option("--resource", help="Show only resources whose name contains this text.")
+    ] = None,
     broker: Broker = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """List the policies that brokers have: who may do what with which topics, groups and clusters."""
+    """List the policies of each broker: the actions that subjects may perform on resources."""
     with admin_of(load(config), namesrv) as admin:
         found = admin.acls(subject, resource, broker=broker)
     rows: list[dict[str, Any]] = [
@@ -161,9 +165,10 @@ def policy_set(
     subject: Subject,
     resource: Resource,
     action: Action,
-    deny: Annotated[bool, typer.Option("--deny", help="They are denied, not allowed.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny the actions instead of allowing them.")] = False,
     source: Annotated[
-        list[str] | None, typer.Option("--from", help="Only from this address or net; repeatable.")
+        list[str] | None,
+        typer.Option("--from", help="Apply only to connections from this address or network; repeatable."),
     ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
@@ -171,7 +176,7 @@ def policy_set(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Allow a user actions on resources, or deny them; entries of the same resources are replaced."""
+    """Allow or deny a user actions on resources. Replaces the entries of the same resources."""
     from mqtrail.client import Gathered
 
     actions = [_action(text) for text in action]
@@ -192,7 +197,7 @@ def policy_set(
             for error in done.failures.values():
                 failures[name] = error
     said = f"{who} {'must not' if deny else 'may'} {', '.join(actions)} {', '.join(resource)}"
-    return told(Gathered(found, failures), said, "did not change it", json, subject=who)
+    return told(Gathered(found, failures), said, "did not change the policy", json, subject=who)
 
 
 def _action(text: str) -> str:
@@ -208,7 +213,7 @@ def _subject(text: str) -> str:
 
 def policy_delete(
     subject: Subject,
-    resource: Annotated[str | None, typer.Option("--resource", help="This resource's entry alone.")] = None,
+    resource: Annotated[str | None, typer.Option("--resource", help="Delete only the entry of this resource.")] = None,
     cluster: Cluster = None,
     broker: Broker = None,
     yes: Yes = False,
@@ -216,22 +221,26 @@ def policy_delete(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Delete a user's policies, or the entry of one resource."""
+    """Delete all policies of a user, or the entry of one resource."""
     who = _subject(subject)
     ask_before(f"delete {f'the entry of {resource}' if resource else 'all policies'} of {who}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_acl(who, resource=resource, cluster=cluster, broker=broker)
-    return told(done, f"deleted of {who}", f"did not delete of {who}", json, subject=who)
+    return told(done, f"deleted policies of {who}", f"did not delete policies of {who}", json, subject=who)
 
 
 def account_set(
-    access_key: Annotated[str, typer.Argument(metavar="KEY", help="Access key, 7 characters and more.")],
-    admin_account: Annotated[bool, typer.Option("--admin", help="It may do everything.")] = False,
-    topics: Annotated[str | None, typer.Option(help="As orders=PUB|SUB,bills=DENY.")] = None,
-    groups: Annotated[str | None, typer.Option(help="As billing=SUB.")] = None,
-    topic_default: Annotated[str | None, typer.Option(help="For other topics: DENY, PUB, SUB or PUB|SUB.")] = None,
-    group_default: Annotated[str | None, typer.Option(help="For other groups: DENY or SUB.")] = None,
-    white: Annotated[str | None, typer.Option(help="Addresses that need no signature, as 10.0.0.*.")] = None,
+    access_key: Annotated[str, typer.Argument(metavar="KEY", help="Access key, at least 7 characters.")],
+    admin_account: Annotated[bool, typer.Option("--admin", help="Allow every action.")] = False,
+    topics: Annotated[
+        str | None, typer.Option(help="Permissions per topic, for example orders=PUB|SUB,bills=DENY.")
+    ] = None,
+    groups: Annotated[str | None, typer.Option(help="Permissions per group, for example billing=SUB.")] = None,
+    topic_default: Annotated[
+        str | None, typer.Option(help="Permission for other topics: DENY, PUB, SUB or PUB|SUB.")
+    ] = None,
+    group_default: Annotated[str | None, typer.Option(help="Permission for other groups: DENY or SUB.")] = None,
+    white: Annotated[str | None, typer.Option(help="Addresses that need no signature, for example 10.0.0.*")] = None,
     password_stdin: PasswordFile = False,
     cluster: Cluster = None,
     broker: Broker = None,
@@ -239,7 +248,7 @@ def account_set(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Create or change an account of 4.9's ACL files; its secret key is asked for as passwords are."""
+    """Create or change an account in the ACL files of 4.9. The password is its secret key."""
     from mqtrail.wire import AclAccountHeader
 
     account = AclAccountHeader(
@@ -259,15 +268,15 @@ def account_delete(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Delete an account of 4.9's ACL files."""
+    """Delete an account from the ACL files of 4.9."""
     ask_before(f"delete account {access_key!r}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_acl_account(access_key, cluster=cluster, broker=broker)
-    return told(done, f"{access_key} is gone", f"did not delete {access_key!r}", json, account=access_key)
+    return told(done, f"deleted {access_key}", f"did not delete {access_key!r}", json, account=access_key)
 
 
 def account_white(
-    addresses: Annotated[list[str], typer.Argument(help="As 10.0.0.* or 192.168.1.10-20.")],
+    addresses: Annotated[list[str], typer.Argument(help="Addresses, for example 10.0.0.* or 192.168.1.10-20.")],
     cluster: Cluster = None,
     broker: Broker = None,
     yes: Yes = False,
@@ -275,11 +284,17 @@ def account_white(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Set the addresses that need no signature at all (4.9's ACL files)."""
-    ask_before(f"let {', '.join(addresses)} in without a signature, and no others", yes)
+    """Set the addresses that need no signature (ACL files of 4.9). Replaces the list."""
+    ask_before(f"accept unsigned requests from {', '.join(addresses)}, and from no other address", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.set_white_addresses(addresses, cluster=cluster, broker=broker)
-    return told(done, f"lets {', '.join(addresses)} in", "did not change it", json, addresses=addresses)
+    return told(
+        done,
+        f"accepts unsigned requests from {', '.join(addresses)}",
+        "did not change the addresses",
+        json,
+        addresses=addresses,
+    )
 
 
 def account_version(
@@ -289,7 +304,7 @@ def account_version(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show which state of its ACL files each broker has."""
+    """Show the version of the ACL files on each broker."""
     with admin_of(load(config), namesrv) as admin:
         found = admin.acl_versions(cluster=cluster, broker=broker)
     rows = [{"broker": name, "versions": one.versions} for name, one in sorted(found.found.items())]

@@ -21,16 +21,16 @@ _UsageProblem = typer.BadParameter.__mro__[2]
 assert _UsageProblem.__name__ == "ClickException"
 
 ROOMS = {
-    "topic": "Topics: list, show, create, change, delete.",
-    "group": "Consumer groups: how far they are, who is in them, how they are set up.",
-    "offset": "Offsets: where a group stands, and moving it.",
-    "cluster": "Brokers and name servers: settings, counters, upkeep.",
-    "message": "Messages: find, print, consume by hand, put dead letters back.",
-    "acl": "Access control: users and policies (5.x), accounts (4.9).",
-    "acl user": "Users of 5.x brokers.",
-    "acl policy": "Policies of 5.x brokers: who may do what.",
-    "acl account": "Accounts of 4.9's ACL files.",
-    "pipeline": "Turn a cluster's trace into trajectories and verdicts (PySpark).",
+    "topic": "List, show, create, change and delete topics.",
+    "group": "List, show, create, change and delete consumer groups.",
+    "offset": "Show and change the consumer offsets of a group.",
+    "cluster": "Inspect, configure and maintain brokers and name servers.",
+    "message": "Find and print messages, consume one again, resend dead letters.",
+    "acl": "Manage access control: users and policies (5.x), accounts (4.9).",
+    "acl user": "Manage users (brokers 5.x).",
+    "acl policy": "Manage policies: the actions that each user may perform (brokers 5.x).",
+    "acl account": "Manage accounts in the ACL files of 4.9.",
+    "pipeline": "Compute trajectories and verdicts from a cluster's trace (PySpark).",
 }
 COMMANDS = {
     "up": "up:up",
@@ -104,7 +104,7 @@ def build(first: str | None = None) -> typer.Typer:
     """Return the program with all commands, or only with those that begin with a word: no other is imported then."""
     app = typer.Typer(
         name="mqtrail",
-        help="A RocketMQ-compatible message queue that knows where every message went.",
+        help="A RocketMQ-compatible message queue with a complete trace of every message.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -145,7 +145,7 @@ def _root(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Options before the command."""
+    """Options of the program itself."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -16,13 +16,13 @@ SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentia
 SECRET_PARTS = ("password", "secret")
 HIDDEN = "(hidden)"
 
-BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="The broker's name.")]
+BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Broker name.")]
 
 
 def cluster_list(
     cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False
 ) -> int:
-    """List clusters and brokers, with versions and rates. Exit code 3 when one did not answer."""
+    """List clusters and brokers with versions and message rates."""
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         found = admin.brokers(cluster)
     rows = [
@@ -55,12 +55,12 @@ def _rate(runtime: dict[str, str] | object, key: str) -> float | None:
 
 
 def cluster_show(
-    broker: Annotated[str, typer.Argument(help="A broker's name, or host:port.")],
+    broker: Annotated[str, typer.Argument(help="Broker name, or host:port.")],
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show a broker's counters: rates, files, queues of its threads, what it is behind with."""
+    """Show the runtime counters of a broker: rates, files, thread queues, lag."""
     with admin_of(load(config), namesrv) as admin:
         (address,) = admin.targets(None, broker).values()
         runtime = admin.runtime_info(address)
@@ -73,7 +73,7 @@ def cluster_show(
 
 def cluster_config(
     setting: Annotated[
-        list[str] | None, typer.Argument(help="NAME… to show, or NAME=VALUE… to set. None: all are shown.")
+        list[str] | None, typer.Argument(help="NAME… to show, or NAME=VALUE… to set; omitted: show all.")
     ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
@@ -82,7 +82,7 @@ def cluster_config(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show brokers' settings, or change them while they run."""
+    """Show or change the settings of running brokers."""
     names, values = _parted(setting or [])
     with admin_of(load(config), namesrv) as admin:
         if values:
@@ -115,23 +115,25 @@ def _parted(texts: list[str]) -> tuple[list[str], dict[str, str]]:
     names = [one for one in texts if "=" not in one]
     for name in filter(_is_secret, values):
         raise UsageError(
-            f"{name}: found a secret on the command line, where other users of this machine see it; set it in the "
-            "broker's own file and restart the broker"
+            f"{name}: found a secret on the command line, which other users of this machine can read; set it in the "
+            "configuration file of the broker and restart the broker"
         )
     if names and values:
-        raise UsageError(f"found {names[0]!r} to show beside values to set: expected NAME… or NAME=VALUE…")
+        raise UsageError(f"found {names[0]!r} together with NAME=VALUE, expected either NAME… or NAME=VALUE…")
     return names, values
 
 
 def cluster_stats(
-    broker: Annotated[str, typer.Argument(help="A broker's name, or host:port.")],
-    name: Annotated[str, typer.Argument(help="As TOPIC_PUT_NUMS, GROUP_GET_NUMS, SNDBCK_PUT_NUMS.")],
-    key: Annotated[str, typer.Argument(help="A topic, or TOPIC@GROUP.")],
+    broker: Annotated[str, typer.Argument(help="Broker name, or host:port.")],
+    name: Annotated[
+        str, typer.Argument(help="Statistic, for example TOPIC_PUT_NUMS, GROUP_GET_NUMS or SNDBCK_PUT_NUMS.")
+    ],
+    key: Annotated[str, typer.Argument(help="Topic, or TOPIC@GROUP.")],
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show one of a broker's statistics: of the last minute, hour and day."""
+    """Show a statistic of a broker for the last minute, hour and day."""
     with admin_of(load(config), namesrv) as admin:
         (address,) = admin.targets(None, broker).values()
         found = admin.broker_stats(address, name, key)
@@ -140,7 +142,7 @@ def cluster_stats(
         show_json({span: item.members() for span, item in spans.items()})
     else:
         table(
-            ("last", "sum", "a second", "average"),
+            ("last", "sum", "per second", "average"),
             [(span, item.sum, round(item.tps, 2), round(item.avgpt, 2)) for span, item in spans.items()],
             f"{name} {key}",
         )
@@ -150,7 +152,7 @@ def cluster_stats(
 def cluster_export(
     cluster: Cluster = None, broker: Broker = None, namesrv: Namesrv = None, config: ConfigFile = None
 ) -> int:
-    """Print what brokers are set up with, as JSON: topics, groups, settings. Exit code 3 when one did not answer."""
+    """Print the topics, groups and settings of brokers as JSON."""
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers"):
         found = admin.export(cluster=cluster, broker=broker)
     value = {
@@ -165,14 +167,16 @@ def cluster_export(
 
 
 def cluster_ping(
-    count: Annotated[int, typer.Option("--count", min=1, max=1_000, help="Messages to each broker.")] = 3,
-    size: Annotated[int, typer.Option("--size", min=1, max=1_048_576, help="Bytes of each.")] = 128,
+    count: Annotated[
+        int, typer.Option("--count", min=1, max=1_000, help="Number of messages to send to each broker.")
+    ] = 3,
+    size: Annotated[int, typer.Option("--size", min=1, max=1_048_576, help="Size of each message in bytes.")] = 128,
     cluster: Cluster = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Send messages to each broker, to its own topic, and tell how long it took. Exit code 1 when one failed."""
+    """Send test messages to each broker, to the topic of its name, and show the latency."""
     import time
 
     from mqtrail.client import SyncProducer
@@ -216,24 +220,34 @@ def cluster_ping(
 def cluster_wipe(
     broker: BrokerName, yes: Yes = False, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False
 ) -> int:
-    """Take a broker out of the routes of senders, on every name server, so that it can be stopped."""
-    ask_before(f"have nobody send to broker {broker!r} any more", yes)
+    """Remove the write permission of a broker on every name server, before it is stopped."""
+    ask_before(f"remove broker {broker!r} from the routes of all producers", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.wipe_write_perm(broker)
     counts = sum(done.values())
-    return told(done, f"{counts} topics can no longer be written on {broker}", "did not change it", json, broker=broker)
+    return told(
+        done,
+        f"{counts} topics are no longer writable on {broker}",
+        "did not change the write permission",
+        json,
+        broker=broker,
+    )
 
 
 def cluster_unwipe(broker: BrokerName, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Take a broker back into the routes of senders."""
+    """Restore the write permission of a broker after `cluster wipe`."""
     with admin_of(load(config), namesrv) as admin:
         done = admin.add_write_perm(broker)
     counts = sum(done.values())
-    return told(done, f"{counts} topics can be written on {broker}", "did not change it", json, broker=broker)
+    return told(
+        done, f"{counts} topics are writable on {broker}", "did not change the write permission", json, broker=broker
+    )
 
 
 def cluster_clean(
-    what: Annotated[str, typer.Argument(help="queues: ConsumeQueue files without messages; logs: expired CommitLogs.")],
+    what: Annotated[
+        str, typer.Argument(help="queues: ConsumeQueue files without messages; logs: expired CommitLog files.")
+    ],
     cluster: Cluster = None,
     broker: Broker = None,
     yes: Yes = False,
@@ -241,7 +255,7 @@ def cluster_clean(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Have brokers delete files that are due, now."""
+    """Delete expired files on brokers now."""
     if what not in ("queues", "logs"):
         raise UsageError(f"found {what!r}, expected queues or logs")
     ask_before(f"delete the expired {what} of brokers", yes)
@@ -253,14 +267,14 @@ def cluster_clean(
 
 def cluster_namesrv(
     setting: Annotated[
-        list[str] | None, typer.Argument(help="NAME… to show, or NAME=VALUE… to set. None: all are shown.")
+        list[str] | None, typer.Argument(help="NAME… to show, or NAME=VALUE… to set; omitted: show all.")
     ] = None,
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show name servers' settings, or change them while they run."""
+    """Show or change the settings of running name servers."""
     names, values = _parted(setting or [])
     with admin_of(load(config), namesrv) as admin:
         if values:
@@ -279,25 +293,26 @@ def cluster_namesrv(
 
 
 def cluster_kv(
-    namespace: Annotated[str, typer.Argument(help="As ORDER_TOPIC_CONFIG.")],
+    namespace: Annotated[str, typer.Argument(help="Namespace, for example ORDER_TOPIC_CONFIG.")],
     setting: Annotated[
-        list[str] | None, typer.Argument(help="KEY… to show, or KEY=VALUE… to set. None: all are shown.")
+        list[str] | None, typer.Argument(help="KEY… to show or delete, or KEY=VALUE… to set; omitted: show all.")
     ] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete these keys.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the given keys.")] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show, set or delete values that the name servers keep. Exit code 1 when a key is not there."""
+    """Show, set or delete entries of the name servers' key-value store."""
     keys, values = _parted(setting or [])
     if delete and (values or not keys):
-        raise UsageError("--delete: found no key alone, expected KEY…")
+        raise UsageError("--delete: expected KEY…, without =VALUE")
     with admin_of(load(config), namesrv) as admin:
         if delete or values:
             ask_before(f"{'delete' if delete else 'set'} {', '.join(keys or values)} in {namespace!r}", yes)
             codes = [
-                told(admin.kv_delete(namespace, key), f"{key} is gone", f"kept {key}", json, key=key) for key in keys
+                told(admin.kv_delete(namespace, key), f"deleted {key}", f"did not delete {key}", json, key=key)
+                for key in keys
             ] + [
                 told(admin.kv_put(namespace, key, value), f"{key}={value}", f"did not set {key}", json, key=key)
                 for key, value in values.items()

@@ -13,15 +13,16 @@ from mqtrail.cli.options import Json
 
 def demo(
     orders: Annotated[
-        int | None, typer.Option(min=500, help="Orders of the shop, three messages each. [default: 6700]")
+        int | None, typer.Option(min=500, help="Number of orders, three messages each. [default: 6700]")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where its brokers, lake and truth go. [default: a new temporary folder]")
+        Path | None,
+        typer.Option(help="Folder for brokers, lake and injected faults. [default: a new temporary folder]"),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Leave the folder there, for look-ups.")] = True,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep the folder, for look-ups afterwards.")] = True,
     json: Json = False,
 ) -> int:
-    """Run a small shop with faults injected on purpose, and show what Spark found of them."""
+    """Run a small shop with injected faults, and compare them with what the pipeline found."""
     from mqtrail.cli import draw
     from mqtrail.demo.run import ORDERS_DEFAULT, DemoOptions, Draw, run
 

@@ -20,7 +20,7 @@ class Exit(IntEnum):
     FAILED = 1  # could not be done; look-ups: not found in what was searched
     USAGE = 2  # a wrong option, a wrong setting
     CANNOT_LOOK = (
-        3  # a source that may hold the answer could not be asked, or not all of it; a lake that cannot be used
+        3  # a source that may hold the answer could not be queried, or not all of it; a lake that cannot be used
     )
     NOT_TRACED = 4  # the message is stored, no trace of it is to be had
     INTERRUPTED = 130  # SIGINT, as shells count it
@@ -31,7 +31,7 @@ class UsageError(MQError):
 
 
 class CannotLook(MQError):
-    """A question that could not be asked."""
+    """A question that could not be queried."""
 
 
 @contextmanager

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
     from mqtrail.wire import OffsetWrapper
 
-Group = Annotated[str, typer.Argument(help="Its name.")]
+Group = Annotated[str, typer.Argument(help="Group name.")]
 
 
 def group_list(
-    everything: Annotated[bool, typer.Option("--all", help="RocketMQ's own groups too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include RocketMQ's internal groups.")] = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """List the consumer groups that brokers know, with their backlog and live members."""
+    """List the consumer groups of all brokers with their backlog and online members."""
     from mqtrail.wire import MQError, is_system_group
 
     rows: list[dict[str, Any]] = []
@@ -58,12 +58,12 @@ def _behind(reach: OffsetWrapper) -> int:
 
 def group_show(
     group: Group,
-    topic: Annotated[str | None, typer.Option(help="Of this topic alone.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Show only this topic.")] = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show how far a group is on each queue, and who is in it. Exit code 1 when it has consumed nothing."""
+    """Show the progress of a group on each queue, and its online members."""
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         stats = admin.consume_stats(group, topic)
         members = admin.group_connections(group)
@@ -106,21 +106,25 @@ def _draw_progress(group: str, rows: list[dict[str, Any]]) -> None:
 
 
 def group_create(
-    group: Annotated[str, typer.Argument(help="Its name: letters, digits, % | - _ and at most 120 of them.")],
+    group: Annotated[str, typer.Argument(help="Group name: at most 120 letters, digits and % | - _")],
     attempts: Annotated[
-        int, typer.Option("--attempts", min=0, help="Deliveries after the first, before it is a dead letter.")
+        int, typer.Option("--attempts", min=0, help="Retries of a message before it becomes a dead letter.")
     ] = 16,
-    retry_queues: Annotated[int, typer.Option("--retry-queues", min=0, help="Queues of its retry topic.")] = 1,
-    enabled: Annotated[bool, typer.Option("--enable/--disable", help="Whether it may consume.")] = True,
-    broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="Whether it may broadcast.")] = True,
-    ordered: Annotated[bool, typer.Option("--ordered", help="It consumes in order.")] = False,
+    retry_queues: Annotated[
+        int, typer.Option("--retry-queues", min=0, help="Number of queues of its retry topic.")
+    ] = 1,
+    enabled: Annotated[bool, typer.Option("--enable/--disable", help="Allow or forbid the group to consume.")] = True,
+    broadcast: Annotated[
+        bool, typer.Option("--broadcast/--no-broadcast", help="Allow or forbid broadcast consumption.")
+    ] = True,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Mark the group as one that consumes in order.")] = False,
     cluster: Cluster = None,
     broker: Broker = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Create a consumer group on every broker, or change it."""
+    """Create or change a consumer group on every broker."""
     from mqtrail.wire import SubscriptionGroupConfig, validate_group
 
     validate_group(group)
@@ -138,7 +142,7 @@ def group_create(
 
 
 def group_config(group: Group, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Show how each broker has a group set up. Exit code 1 when none knows it."""
+    """Show the configuration of a group on each broker."""
     with admin_of(load(config), namesrv) as admin:
         found = admin.group_config(group)
     known = {name: one.members() for name, one in sorted(found.found.items()) if one is not None}
@@ -151,8 +155,8 @@ def group_config(group: Group, namesrv: Namesrv = None, config: ConfigFile = Non
 
 def group_delete(
     group: Group,
-    offsets: Annotated[bool, typer.Option("--offsets", help="Its offsets too.")] = False,
-    topics: Annotated[bool, typer.Option("--topics", help="Its retry and dead-letter topics too.")] = False,
+    offsets: Annotated[bool, typer.Option("--offsets", help="Delete its offsets too.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Delete its retry and dead-letter topics too.")] = False,
     cluster: Cluster = None,
     broker: Broker = None,
     yes: Yes = False,
@@ -160,8 +164,8 @@ def group_delete(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Delete a consumer group; with its offsets, its retry topic and its dead letters if told."""
-    too = [text for text, told_so in (("its offsets", offsets), ("the messages of its retries", topics)) if told_so]
+    """Delete a consumer group; optionally its offsets, retry topic and dead letters too."""
+    too = [text for text, on in (("its offsets", offsets), ("its retry and dead-letter topics", topics)) if on]
     ask_before(f"delete group {group!r}{' with ' + ' and '.join(too) if too else ''}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_group(group, cluster=cluster, broker=broker, clean_offsets=offsets)
@@ -171,10 +175,10 @@ def group_delete(
         show_json({"group": group, "done": sorted(done.found), "topics": sorted(gone), "failures": failures})
     else:
         for name in sorted(done.found):
-            say(f"{name}: {group} is gone")
+            say(f"{name}: deleted {group}")
         for topic, texts in gone.items():
             if not texts:
-                say(f"{topic}: is gone")
+                say(f"{topic}: deleted")
     warn_of(failures, f"did not delete {group!r}")
     return Exit.OK if not failures else Exit.FAILED
 
@@ -187,12 +191,12 @@ def _delete_topics(admin: SyncAdmin, group: str, cluster: str | None) -> dict[st
 
 def group_members(
     group: Group,
-    stacks: Annotated[bool, typer.Option("--stacks", help="With the stacks of their threads (Java clients).")] = False,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Include the thread stacks of Java clients.")] = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show what a group's live members say of themselves: subscriptions, queues, what waits in them."""
+    """Show what the online members of a group report: subscriptions, queues, cached messages."""
     with admin_of(load(config), namesrv) as admin, progress("asking the members", enabled=not json):
         found = admin.members(group, jstack=stacks)
     failures = failures_of(found)
@@ -251,35 +255,35 @@ def _draw_member(row: dict[str, Any]) -> None:
         for queue, held in running["mqTable"].items()
     ]
     if cells:
-        table(("  queue", "commits", "waiting", "locked"), [("  " + cell[0], *cell[1:]) for cell in cells])
+        table(("  queue", "committed", "cached", "locked"), [("  " + cell[0], *cell[1:]) for cell in cells])
     if running.get("jstack"):
         say_lines(running["jstack"])
 
 
 def group_mode(
     group: Group,
-    topic: Annotated[str, typer.Argument(help="Topic.")],
-    mode: Annotated[str, typer.Argument(help="PULL or POP.")],
-    share: Annotated[int, typer.Option("--share", min=0, help="Queues that each member pops; 0: all of them.")] = 0,
+    topic: Annotated[str, typer.Argument(help="Topic name.")],
+    mode: Annotated[str, typer.Argument(help="Consume mode: PULL or POP.")],
+    share: Annotated[int, typer.Option("--share", min=0, help="Number of queues that each member pops; 0: all.")] = 0,
     cluster: Cluster = None,
     broker: Broker = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Have a group take a topic's messages by PULL or by POP (brokers of 5.x)."""
+    """Set whether a group consumes a topic by PULL or by POP (brokers 5.x)."""
     if mode.upper() not in ("PULL", "POP"):
         raise UsageError(f"mode: found {mode!r}, expected PULL or POP")
     with admin_of(load(config), namesrv) as admin:
         done = admin.set_consume_mode(
             group, topic, mode.upper(), pop_share_queue_num=share, cluster=cluster, broker=broker
         )
-    said = f"{group} takes {topic} by {mode.upper()}"
-    return told(done, said, "did not change it", json, group=group, topic=topic, mode=mode.upper())
+    said = f"{group} consumes {topic} by {mode.upper()}"
+    return told(done, said, "did not change the consume mode", json, group=group, topic=topic, mode=mode.upper())
 
 
 def producer_list(namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
-    """List the live producers by group."""
+    """List the online producers of each group."""
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         found = admin.producers()
     rows = {

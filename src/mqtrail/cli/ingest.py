@@ -25,21 +25,25 @@ Topics = Annotated[
     typer.Option(
         "--topic",
         help="Business topic whose messages are read as evidence, '*' for all; repeatable. "
-        "[default: all of mqtrail's own brokers, none of others']",
+        "[default: all topics of mqtrail brokers, none of Apache brokers]",
     ),
 ]
-NoTopics = Annotated[bool, typer.Option("--no-topics", help="Read the trace alone, no business topic.")]
-Cluster = Annotated[str | None, typer.Option(help="Its name in the lake. [default: the name server's]")]
-TraceTopic = Annotated[str | None, typer.Option("--trace-topic", help="Topic that clients trace to.")]
-ReadRateMax = Annotated[int | None, typer.Option(min=0, help="Read at most so many messages a second; 0: no limit.")]
+NoTopics = Annotated[bool, typer.Option("--no-topics", help="Read the trace topic only, no business topics.")]
+Cluster = Annotated[
+    str | None, typer.Option(help="Cluster name to store in the lake. [default: as registered with the name server]")
+]
+TraceTopic = Annotated[str | None, typer.Option("--trace-topic", help="Trace topic of the clients.")]
+ReadRateMax = Annotated[
+    int | None, typer.Option(min=0, help="Maximum number of messages to read per second; 0: no limit.")
+]
 Thresholds = Annotated[
-    list[str] | None, typer.Option("--threshold", metavar="FIELD=VALUE", help="A setting of the judgement; repeatable.")
+    list[str] | None, typer.Option("--threshold", metavar="FIELD=VALUE", help="Threshold of the judgement; repeatable.")
 ]
 Master = Annotated[str | None, typer.Option(help="Spark master. [default: local[*]]")]
 SparkConf = Annotated[
-    list[str] | None, typer.Option("--spark-conf", metavar="KEY=VALUE", help="A setting of Spark; repeatable.")
+    list[str] | None, typer.Option("--spark-conf", metavar="KEY=VALUE", help="Spark setting; repeatable.")
 ]
-Retention = Annotated[str | None, typer.Option(help="How long the lake keeps what it has, as in 90d.")]
+Retention = Annotated[str | None, typer.Option(help="Time that the lake keeps its data, for example 90d.")]
 
 
 def once(
@@ -54,7 +58,7 @@ def once(
         bool | None,
         typer.Option(
             "--fail-on-data-loss/--no-fail-on-data-loss",
-            help="End when the cluster no longer has what is due, or record a gap and go on. [default: end]",
+            help="When unread messages are gone from the cluster: fail, or record a gap and continue. [default: fail]",
         ),
     ] = None,
     threshold: Thresholds = None,
@@ -63,7 +67,7 @@ def once(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Ingest what a cluster has now, judge it, end."""
+    """Ingest and judge the current messages of a cluster once."""
     job_config = _job_config(
         config,
         namesrv,
@@ -95,7 +99,7 @@ def run(
     cluster: Cluster = None,
     trace_topic: TraceTopic = None,
     read_rate_max: ReadRateMax = None,
-    interval: Annotated[str, typer.Option(help="From the start of one cycle to the next, as in 30s.")] = "30s",
+    interval: Annotated[str, typer.Option(help="Time between the starts of two cycles, for example 30s.")] = "30s",
     retention: Retention = None,
     threshold: Thresholds = None,
     master: Master = None,
@@ -103,7 +107,7 @@ def run(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Ingest and judge in a loop until SIGINT or SIGTERM. What the cluster no longer has becomes a gap."""
+    """Ingest and judge in a loop until SIGINT or SIGTERM. Unread messages that are gone become gaps."""
     interval_ms = duration_ms(interval, "--interval")
     job_config = _job_config(
         config,
@@ -132,7 +136,7 @@ def run(
 
 def _topics(topics: list[str] | None, no_topics: bool) -> list[str] | None:
     if topics and no_topics:
-        raise UsageError("found --topic and --no-topics, expected one of them")
+        raise UsageError("found --topic and --no-topics, expected at most one")
     return [] if no_topics else topics or None
 
 
@@ -148,7 +152,7 @@ def _job_config(
     settings = load(config)
     folder = settings.lake(lake)
     if folder is None:
-        raise UsageError("found no --lake: name the folder that the tables go to")
+        raise UsageError("found no --lake: pass the folder to write the tables to")
     conf = {name: str(value) for name, value in assignments(spark_conf or [], "--spark-conf").items()}
     started: JobConfig = settings.room(
         "pipeline",

@@ -19,7 +19,7 @@ from mqtrail.wire import MQError
 if TYPE_CHECKING:
     from mqtrail.answers import Answers, Scope
 
-TraceTopic = Annotated[str, typer.Option("--trace-topic", help="Topic that clients trace to.")]
+TraceTopic = Annotated[str, typer.Option("--trace-topic", help="Trace topic of the clients.")]
 TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
 
 
@@ -34,7 +34,7 @@ def _looking(what: str, json: bool) -> Iterator[None]:
     except MQError as error:
         raise CannotLook(str(error)) from error
     except OSError as error:
-        raise CannotLook(f"what was asked could not be read: {error}") from error
+        raise CannotLook(f"cannot read the answer: {error}") from error
 
 
 def now_ms() -> int:
@@ -50,7 +50,9 @@ def _answers(
     folder = settings.lake(lake)
     servers = settings.namesrv(namesrv, is_default_used=False)
     if folder is None and not servers:
-        raise UsageError("found neither --lake nor --namesrv: name the lake's folder, the cluster, or both")
+        raise UsageError(
+            "found neither --lake nor --namesrv, expected one or both: pass the folder of the lake, the name servers"
+        )
     return Answers(
         folder,
         servers,
@@ -65,13 +67,13 @@ def _lake_of(settings: Config, lake: Path | None) -> Answers:
 
     folder = settings.lake(lake)
     if folder is None:
-        raise UsageError("found no --lake: name the folder that `mqtrail pipeline` filled")
+        raise UsageError("found no --lake: pass the folder that `mqtrail pipeline` writes")
     return Answers(folder, settings=settings.room("judge"))
 
 
 def trace(
     asked: Annotated[
-        str, typer.Argument(metavar="ID", help="A message's id (the client's or the broker's), or a key.")
+        str, typer.Argument(metavar="ID", help="Message id (of the client or of the broker) or message key.")
     ],
     lake: LakeFolder = None,
     namesrv: Namesrv = None,
@@ -79,7 +81,7 @@ def trace(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show where a message went: its timeline, its verdicts, and why."""
+    """Show the trajectory of a message: its timeline, its verdicts and their reasons."""
     from mqtrail.answers import Status, as_json
 
     if not asked.strip():
@@ -101,15 +103,15 @@ def trace(
 
 
 def search(
-    key: Annotated[str, typer.Option(help="A token of KEYS, exactly.")] = "",
-    topic: Annotated[str, typer.Option(help="Topic.")] = "",
+    key: Annotated[str, typer.Option(help="Exact message key.")] = "",
+    topic: Annotated[str, typer.Option(help="Topic of the message.")] = "",
     group: Annotated[str, typer.Option(help="Consumer or producer group.")] = "",
     status: Annotated[
-        list[str] | None, typer.Option(help="A verdict code, as DEAD_LETTERED; repeatable: any of them.")
+        list[str] | None, typer.Option(help="Verdict code, for example DEAD_LETTERED; repeatable, any of them matches.")
     ] = None,
-    since: Annotated[str, typer.Option("--from", help="Published from: a moment (UTC), or an age as in 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Published before.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, the latest first.")] = 50,
+    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number of messages, newest first.")] = 50,
     lake: LakeFolder = None,
     config: ConfigFile = None,
     json: Json = False,
@@ -142,7 +144,7 @@ def _exit_of(scope: Scope, exit_code: Exit) -> Exit:
     """The exit code of an answer: an answer of a part of the lake is not all of it, found or not."""
     if not scope.is_damaged:
         return exit_code
-    warn("parts of the lake could not be read: the answer is of the others, and names them below it")
+    warn("parts of the lake could not be read: the answer is incomplete and lists them at its end")
     return Exit.CANNOT_LOOK
 
 
@@ -154,20 +156,20 @@ def _code(text: str) -> str:
         raise UsageError(f"--status: found {text!r}, expected one of {', '.join(CODES)}")
     if name in NOT_YET_JUDGED:
         raise UsageError(
-            f"--status: {name} is not judged by this version, so none would be found; see `mqtrail report`"
+            f"--status: {name} is not judged by this version, so no message has it; see `mqtrail report` for the codes"
         )
     return name
 
 
 def report(
     lake: LakeFolder = None,
-    since: Annotated[str, typer.Option("--from", help="Published from: a moment (UTC), or an age as in 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Published before.")] = "",
-    worst: Annotated[int, typer.Option(min=0, max=100, help="How many of the worst trajectories are drawn.")] = 3,
+    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
+    worst: Annotated[int, typer.Option(min=0, max=100, help="Number of worst trajectories to show.")] = 3,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show a lake's whole picture: verdicts, latency, lag, the worst messages."""
+    """Summarize a lake: verdicts, latency, lag and the worst messages."""
     from mqtrail.answers import as_json
 
     now = now_ms()
@@ -186,12 +188,12 @@ def report(
 
 def export(
     lake: LakeFolder = None,
-    since: Annotated[str, typer.Option("--from", help="Published from: a moment (UTC), or an age as in 2h.")] = "",
-    until: Annotated[str, typer.Option("--to", help="Published before.")] = "",
+    since: Annotated[str, typer.Option("--from", help="Earliest send time: a time (UTC), or an age such as 2h.")] = "",
+    until: Annotated[str, typer.Option("--to", help="Latest send time (exclusive).")] = "",
     config: ConfigFile = None,
-    json: Annotated[bool, typer.Option("--json", help="Always so: one JSON line a message.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON.")] = True,
 ) -> int:
-    """Print every message's verdicts, one JSON line a message."""
+    """Print the verdicts of every message, one JSON line per message."""
     now = now_ms()
     first_ms = moment_ms(since, now, "--from") if since else None
     end_ms = moment_ms(until, now, "--to") if until else None
@@ -203,14 +205,12 @@ def export(
 
 def doctor(
     namesrv: Namesrv = None,
-    sample: Annotated[
-        int, typer.Option(min=0, max=100_000, help="How many of the latest trace messages are read.")
-    ] = 1_000,
+    sample: Annotated[int, typer.Option(min=0, max=100_000, help="Number of latest trace messages to read.")] = 1_000,
     trace_topic: TraceTopic = TRACE_TOPIC_DEFAULT,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Say what can be traced on a cluster, what not, and why. It only reads."""
+    """Report what can and cannot be traced on a cluster, and why. Read-only."""
     from mqtrail.answers import as_json, examine
 
     settings = load(config)

@@ -18,24 +18,28 @@ if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
     from mqtrail.wire import MessageExt
 
-Topic = Annotated[str, typer.Argument(help="Topic.")]
-TopicOfId = Annotated[str | None, typer.Option("--topic", help="Its topic: needed for a client's id.")]
-Body = Annotated[bool, typer.Option("--body/--no-body", help="With its body.")]
-Begin = Annotated[str | None, typer.Option("--from", help="Stored from: a moment (UTC), or an age as in 2h.")]
-End = Annotated[str | None, typer.Option("--to", help="Stored before.")]
+Topic = Annotated[str, typer.Argument(help="Topic name.")]
+TopicOfId = Annotated[str | None, typer.Option("--topic", help="Topic of the message; required with a client's id.")]
+Body = Annotated[bool, typer.Option("--body/--no-body", help="Print the body.")]
+Begin = Annotated[str | None, typer.Option("--from", help="Earliest store time: a time (UTC), or an age such as 2h.")]
+End = Annotated[str | None, typer.Option("--to", help="Latest store time (exclusive).")]
 
 TEXT_WIDTH = 200  # characters of a body that is drawn
 
 
 def message_show(
-    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The broker's id, or with --topic the client's.")],
+    msg_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Message id: the broker's, or with --topic the client's.")
+    ],
     topic: TopicOfId = None,
-    tracks: Annotated[bool, typer.Option("--groups", help="With what became of it at each group.")] = False,
+    tracks: Annotated[
+        bool, typer.Option("--groups", help="Show for each group whether it consumed the message.")
+    ] = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show a message as it is stored: its place, its times, its properties, its body."""
+    """Show a stored message: position, times, properties and body."""
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         found, failures = _by_id(admin, msg_id, topic)
         groups = {one.msg_id + one.offset_msg_id: admin.message_tracks(one) for one in found} if tracks else {}
@@ -56,18 +60,18 @@ def message_show(
 
 
 def _by_id(admin: SyncAdmin, msg_id: str, topic: str | None) -> tuple[tuple[MessageExt, ...], dict[str, str]]:
-    """Messages of an id, and the brokers that could not be asked: first as the broker's own, then by the index."""
+    """Messages of an id, and the brokers that could not be queried: first as the broker's own, then by the index."""
     from mqtrail.wire import IdError, MQError
 
     try:
         return (admin.message_at(msg_id),), {}
     except IdError as error:
         if topic is None:
-            raise UsageError(f"{error}: is it a client's id? Then --topic is needed") from error
+            raise UsageError(f"{error}. For a client's id, pass --topic") from error
     except MQError as error:
         if topic is None:
             raise UsageError(
-                f"the broker's id {msg_id} was not found ({error}): is it a client's id? Then --topic is needed"
+                f"no message has the broker's id {msg_id} ({error}). For a client's id, pass --topic"
             ) from error
     assert topic is not None
     result = admin.message_by_id(topic, msg_id)
@@ -76,16 +80,16 @@ def _by_id(admin: SyncAdmin, msg_id: str, topic: str | None) -> tuple[tuple[Mess
 
 def message_find(
     topic: Topic,
-    key: Annotated[str, typer.Argument(help="A token of KEYS.")],
+    key: Annotated[str, typer.Argument(help="Message key.")],
     begin: Begin = None,
     end: End = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=64, help="At most so many of each broker.")] = 64,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=64, help="Maximum number of messages per broker.")] = 64,
     body: Body = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Find the messages of a topic by a key, through the brokers' index. Exit code 1 when there is none."""
+    """Find messages of a topic by key, with the index of the brokers."""
     begin_ms, end_ms = _range(begin, end)
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         result = admin.query(topic, key, begin_ms, end_ms, count_max=limit)
@@ -93,7 +97,7 @@ def message_find(
     if not json:
         _list(rows)
     if result.cut_off:
-        warn(f"there may be more: brokers give at most {limit} each, the newest; narrow --from and --to")
+        warn(f"there may be more: each broker returns the newest {limit} at most; narrow --from and --to")
     failures = {name: str(error) for name, error in result.failures.items()}
     code = asked({"messages": rows, "cut_off": result.cut_off}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
@@ -104,23 +108,25 @@ def message_print(
     begin: Begin = None,
     end: End = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", metavar="BROKER/QUEUE", help="This queue alone, as broker-a/0.")
+        str | None, typer.Option("--queue", metavar="BROKER/QUEUE", help="Only this queue, for example broker-a/0.")
     ] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="The one at this offset of --queue.")] = None,
-    tags: Annotated[str | None, typer.Option(help="Only these tags, as in 'PAID || REFUNDED'.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0: no bound.")] = 100,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="Only the message at this offset of --queue.")
+    ] = None,
+    tags: Annotated[str | None, typer.Option(help="Tag filter, for example 'PAID || REFUNDED'.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number of messages; 0: no limit.")] = 100,
     body: Body = True,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Print the messages of a topic, queue by queue; no group's offset moves. Exit code 1 when there is none."""
+    """Print the messages of a topic, queue by queue. No offset is committed."""
     from mqtrail.wire import SubscriptionData
 
     begin_ms, end_ms = _range(begin, end)
     place = queue_of(topic, queue)
     if offset is not None and place is None:
-        raise UsageError("found --offset without --queue: expected --queue BROKER/QUEUE beside it")
+        raise UsageError("found --offset without --queue, expected both")
     wanted = SubscriptionData.build(topic, tags)
     count = 0
     with admin_of(load(config), namesrv) as admin:
@@ -133,21 +139,21 @@ def message_print(
             _print(_row(message, body=body), json)
             count += 1
     if limit and count == limit:
-        warn(f"ended after {limit} messages: --limit 0 prints all")
+        warn(f"stopped after {limit} messages; pass --limit 0 to print all")
     return Exit.OK if count else Exit.FAILED
 
 
 def message_index(
     topic: Topic,
-    queue: Annotated[str, typer.Argument(help="BROKER/QUEUE, as broker-a/0.")],
-    first: Annotated[int, typer.Argument(help="Queue offset to begin at.")] = 0,
-    count: Annotated[int, typer.Option("--count", min=1, max=1_024, help="Entries.")] = 16,
-    group: Annotated[str | None, typer.Option(help="With whether this group's filter takes each.")] = None,
+    queue: Annotated[str, typer.Argument(help="BROKER/QUEUE, for example broker-a/0.")],
+    first: Annotated[int, typer.Argument(help="First queue offset to show.")] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, max=1_024, help="Number of entries.")] = 16,
+    group: Annotated[str | None, typer.Option(help="Show whether the filter of this group matches each entry.")] = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show entries of a queue's index: where in the log each message is, its size, its tag's hash."""
+    """Show ConsumeQueue entries: CommitLog offset, size and tag hash of each message."""
     place = queue_of(topic, queue)
     assert place is not None
     with admin_of(load(config), namesrv) as admin:
@@ -165,27 +171,29 @@ def message_index(
     if json:
         show_json({"first": found.min_queue_index, "next": found.max_queue_index, "entries": rows})
     else:
-        table(("offset", "in the log at", "bytes", "tag hash", "taken"), [list(row.values()) for row in rows])
+        table(("offset", "CommitLog offset", "bytes", "tag hash", "matches"), [list(row.values()) for row in rows])
         say(f"the queue holds [{found.min_queue_index}, {found.max_queue_index})")
     return Exit.OK if rows else Exit.FAILED
 
 
 def message_consume(
-    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The broker's id, or with --topic the client's.")],
+    msg_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Message id: the broker's, or with --topic the client's.")
+    ],
     group: Annotated[str, typer.Argument(help="Consumer group.")],
-    client: Annotated[str | None, typer.Option(help="This member alone, by its client id.")] = None,
+    client: Annotated[str | None, typer.Option(help="Only the member with this client id.")] = None,
     topic: TopicOfId = None,
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Have a group's live members consume a stored message now; no offset moves. Exit code 1 when one failed."""
+    """Make the online members of a group consume a stored message now. No offset is committed."""
     with admin_of(load(config), namesrv) as admin:
         found, failures = _by_id(admin, msg_id, topic)
         if len(found) != 1:
-            raise UsageError(f"found {len(found)} messages with id {msg_id}, expected one: name it by the broker's id")
-        ask_before(f"have {client or f'each member of {group}'} consume message {msg_id} once more", yes)
+            raise UsageError(f"found {len(found)} messages with id {msg_id}, expected one: pass the broker's id")
+        ask_before(f"make {client or f'each member of {group}'} consume message {msg_id} again", yes)
         with progress("waiting for the consumers", enabled=not json):
             done = admin.consume_directly(found[0], group, client_id=client)
     failures |= {name: str(error) for name, error in done.failures.items()}
@@ -203,12 +211,12 @@ def message_consume(
 
 def message_recall(
     topic: Topic,
-    handle: Annotated[str, typer.Argument(help="The recall handle of its send (send --json).")],
+    handle: Annotated[str, typer.Argument(help="Recall handle, as printed by `send --json`.")],
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Call a delayed message back before it is delivered (brokers of 5.3.2 and later)."""
+    """Recall a delayed message before it is delivered (brokers 5.3.2 and later)."""
     from mqtrail.client import SyncProducer
 
     settings = load(config)
@@ -217,27 +225,30 @@ def message_recall(
     if json:
         show_json({"msg_id": msg_id})
     else:
-        say(f"{msg_id} is called back")
+        say(f"recalled {msg_id}")
     return Exit.OK
 
 
 def message_resend(
-    group: Annotated[str, typer.Argument(help="The group whose dead letters are put back.")],
+    group: Annotated[str, typer.Argument(help="Group whose dead letters are resent.")],
     msg_id: Annotated[
-        list[str] | None, typer.Option("--id", help="This one alone, by the client's id; repeatable.")
+        list[str] | None, typer.Option("--id", help="Resend only the dead letter with this client's id; repeatable.")
     ] = None,
     to_topic: Annotated[
-        bool, typer.Option("--to-topic", help="To the topic they came from, for all of its groups.")
+        bool,
+        typer.Option(
+            "--to-topic", help="Resend to the original topic, so that all of its groups receive the messages."
+        ),
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0: all.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number of messages; 0: all.")] = 0,
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Put dead letters back under their ids, for their group alone unless told; the letters themselves stay."""
+    """Resend dead letters with their ids, by default to their group only. The dead letters are kept."""
     which = f"{len(msg_id)} dead letters" if msg_id else "the dead letters"
-    ask_before(f"send {which} of group {group!r} {'to their topics' if to_topic else 'to it'} again", yes)
+    ask_before(f"resend {which} of group {group!r} {'to their topics' if to_topic else 'to the group'}", yes)
     wanted = frozenset(msg_id) if msg_id else None
     count = failed = 0
     with admin_of(load(config), namesrv) as admin, progress("sending dead letters", enabled=not json) as shown:
@@ -273,7 +284,7 @@ def _range(begin: str | None, end: str | None) -> tuple[int, int]:
     begin_ms = moment_ms(begin, now, "--from") if begin else 0
     end_ms = moment_ms(end, now, "--to") if end else END_MS_MAX
     if begin_ms >= end_ms:
-        raise UsageError("found --from at or after --to: expected a moment before it")
+        raise UsageError("found --from at or after --to, expected --from to be earlier")
     return begin_ms, end_ms
 
 
@@ -328,8 +339,8 @@ def _draw(row: dict[str, Any]) -> None:
         "born_ms": day_clock(row["born_ms"]),
         "store_ms": day_clock(row["store_ms"]),
     }
-    table(("what", "value"), list(shown.items()), row["msg_id"])
+    table(("field", "value"), list(shown.items()), row["msg_id"])
     table(("property", "value"), sorted(row["properties"].items()))
     if row.get("groups"):
-        table(("group", "by its offset"), sorted(row["groups"].items()))
+        table(("group", "status by its offset"), sorted(row["groups"].items()))
     say_lines(row["body"] if "body" in row else f"base64 {row['body_base64']}")

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from mqtrail.wire import MessageQueue
 
 Group = Annotated[str, typer.Argument(help="Consumer group.")]
-Topic = Annotated[str, typer.Argument(help="Topic.")]
+Topic = Annotated[str, typer.Argument(help="Topic name.")]
 
 
 def offset_show(
     group: Group, topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False
 ) -> int:
-    """Show what a group committed on each queue of a topic; '-' where it committed nothing."""
+    """Show the committed offset of a group on each queue of a topic; '-': none."""
     from mqtrail.wire import MQError
 
     rows: list[dict[str, Any]] = []
@@ -50,21 +50,25 @@ def _place(queue: MessageQueue) -> dict[str, Any]:
 def offset_reset(
     group: Group,
     topic: Topic,
-    to: Annotated[str, typer.Option("--to", help="first, end, a moment (UTC), or an age as in 2h.")],
-    keep: Annotated[bool, typer.Option("--no-skip", help="Never forwards, past messages it has not consumed.")] = False,
-    queue: Annotated[int | None, typer.Option("--queue", min=0, help="This queue of each broker alone (5.x).")] = None,
+    to: Annotated[str, typer.Option("--to", help="first, end, a time (UTC), or an age such as 2h.")],
+    keep: Annotated[
+        bool, typer.Option("--no-skip", help="Move backward only, so that no unconsumed message is skipped.")
+    ] = False,
+    queue: Annotated[
+        int | None, typer.Option("--queue", min=0, help="Only this queue id on each broker (brokers 5.x).")
+    ] = None,
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Move a group to the first message, to the end, or to what was stored from a moment on."""
+    """Move a group to the first message, to the end, or to the first message stored at or after a time."""
     from mqtrail.client.identity import now_ms
 
     at_ms = {"first": 0, "end": -1}.get(to)
     if at_ms is None:
         at_ms = moment_ms(to, now_ms(), "--to")
-    ask_before(f"move group {group!r} on topic {topic!r} to {to}: messages are skipped, or come again", yes)
+    ask_before(f"move group {group!r} on topic {topic!r} to {to}, which skips messages or delivers them again", yes)
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         done = admin.reset_offset(group, topic, at_ms, force=not keep, queue_id=queue)
     moved = {one: offset for found in done.values() for one, offset in found.offset_table.items()}
@@ -79,8 +83,8 @@ def offset_skip(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Move a group to the end of a topic: what waits is never consumed by it."""
-    ask_before(f"have group {group!r} skip all that waits in topic {topic!r}", yes)
+    """Move a group to the end of a topic. It never consumes the messages that it skips."""
+    ask_before(f"make group {group!r} skip its backlog in topic {topic!r}", yes)
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         done = admin.skip_backlog(group, topic)
     moved = {queue: offset for found in done.values() for queue, offset in found.offset_table.items()}
@@ -90,13 +94,13 @@ def offset_skip(
 def offset_set(
     group: Group,
     topic: Topic,
-    place: Annotated[list[str], typer.Argument(help="BROKER/QUEUE=OFFSET, as broker-a/0=42; several.")],
+    place: Annotated[list[str], typer.Argument(help="BROKER/QUEUE=OFFSET, for example broker-a/0=42; repeatable.")],
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Write a group's offsets queue by queue. Its live members write over it: stop them first."""
+    """Set the offsets of a group on single queues. Stop its members first: they overwrite them."""
     from mqtrail.wire import MessageQueue
 
     wanted: dict[MessageQueue, int] = {}
@@ -104,25 +108,25 @@ def offset_set(
         where, _, offset = text.partition("=")
         broker, _, number = where.rpartition("/")
         if not broker or not number.isdigit() or not offset.isdigit():
-            raise UsageError(f"found {text!r}, expected BROKER/QUEUE=OFFSET, as in broker-a/0=42")
+            raise UsageError(f"found {text!r}, expected BROKER/QUEUE=OFFSET, for example broker-a/0=42")
         wanted[MessageQueue(topic, broker, int(number))] = int(offset)
-    ask_before(f"write {len(wanted)} offsets of group {group!r} on topic {topic!r}", yes)
+    ask_before(f"set {len(wanted)} offsets of group {group!r} on topic {topic!r}", yes)
     with admin_of(load(config), namesrv) as admin:
         moved, failed = admin.set_offsets(group, wanted)
     return _moved(group, topic, moved, _texts(failed), json)
 
 
 def offset_clone(
-    source: Annotated[str, typer.Argument(help="The group whose offsets are taken.")],
-    target: Annotated[str, typer.Argument(help="The group that gets them.")],
+    source: Annotated[str, typer.Argument(help="Group to copy the offsets from.")],
+    target: Annotated[str, typer.Argument(help="Group to copy the offsets to.")],
     topic: Topic,
     yes: Yes = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Give a group the offsets that another has committed on a topic."""
-    ask_before(f"write the offsets of group {source!r} over those of {target!r} on topic {topic!r}", yes)
+    """Copy the committed offsets of one group on a topic to another group."""
+    ask_before(f"overwrite the offsets of group {target!r} on topic {topic!r} with those of {source!r}", yes)
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         moved, failed = admin.clone_offsets(source, target, topic)
     return _moved(target, topic, moved, _texts(failed), json)
@@ -137,7 +141,7 @@ def _moved(group: str, topic: str, moved: Mapping[MessageQueue, int], failures: 
     if json:
         show_json({"group": group, "topic": topic, "queues": rows, "failures": dict(failures)})
     else:
-        table(("broker", "queue", "now at"), [list(row.values()) for row in rows])
+        table(("broker", "queue", "new offset"), [list(row.values()) for row in rows])
         if not rows:
             say("no queue was moved")
     warn_of(failures, f"did not move {group!r}")

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mqtrail.cli.config import Config
     from mqtrail.client import Gathered, SyncAdmin
 
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Only the brokers of this cluster.")]
-Broker = Annotated[str | None, typer.Option("--broker", help="Only this broker: its name, or host:port.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask whether to do it.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Cluster whose brokers are meant. [default: all]")]
+Broker = Annotated[str | None, typer.Option("--broker", help="One broker only: its name, or host:port. [default: all]")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def admin_of(settings: Config, namesrv: str | None) -> SyncAdmin:
@@ -32,8 +32,8 @@ def ask_before(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"this would {what}: found nobody to ask, expected --yes")
-    confirm(f"This will {what}. Go on?")
+        raise UsageError(f"this command will {what}: found no terminal to ask for confirmation, expected --yes")
+    confirm(f"This will {what}. Continue?")
 
 
 def failures_of(*gathered: Gathered[Any]) -> dict[str, str]:
@@ -60,10 +60,10 @@ def told(done: Gathered[Any], said: str, failed: str, json: bool, **more: Any) -
 
 
 def asked(value: Mapping[str, Any], failures: Mapping[str, str], json: bool) -> int:
-    """End a question: its JSON if wanted, its failures; exit code 3 when some could not be asked."""
+    """End a question: its JSON if wanted, its failures; exit code 3 when some could not be queried."""
     if json:
         show_json({**value, "failures": dict(failures)})
-    warn_of(failures, "could not be asked")
+    warn_of(failures, "could not be queried")
     return Exit.OK if not failures else Exit.CANNOT_LOOK
 
 

@@ -12,12 +12,14 @@ from mqtrail.cli.exits import UsageError
 if TYPE_CHECKING:
     from mqtrail.wire import MessageQueue
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a drawing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Settings file. [default: ./mqtrail.toml where there is one]")
+    Path | None, typer.Option("--config", help="Settings file. [default: ./mqtrail.toml if it exists]")
 ]
-Namesrv = Annotated[str | None, typer.Option("--namesrv", metavar="HOST:PORT[;…]", help="Name servers. [NAMESRV_ADDR]")]
-LakeFolder = Annotated[Path | None, typer.Option("--lake", help="The lake's folder.")]
+Namesrv = Annotated[
+    str | None, typer.Option("--namesrv", metavar="HOST:PORT[;…]", help="Name server addresses. [env: NAMESRV_ADDR]")
+]
+LakeFolder = Annotated[Path | None, typer.Option("--lake", help="Folder of the lake.")]
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -30,7 +32,7 @@ def queue_of(topic: str, text: str | None) -> MessageQueue | None:
         return None
     broker, _, number = text.rpartition("/")
     if not broker or not number.isdigit():
-        raise UsageError(f"--queue: found {text!r}, expected BROKER/QUEUE, as in broker-a/0")
+        raise UsageError(f"--queue: found {text!r}, expected BROKER/QUEUE, for example broker-a/0")
     return MessageQueue(topic, broker, int(number))
 
 
@@ -38,7 +40,7 @@ def duration_ms(text: str, flag: str) -> int:
     """Return the ms of `90s`, `15m`, `2h`, `3d`. UsageError."""
     text = text.strip()
     if not text[:-1].isdigit() or text[-1:] not in _UNITS_MS:
-        raise UsageError(f"{flag}: found {text!r}, expected a duration as in 90s, 15m, 2h, 3d")
+        raise UsageError(f"{flag}: found {text!r}, expected a duration, for example 90s, 15m, 2h or 3d")
     return int(text[:-1]) * _UNITS_MS[text[-1]]
 
 
@@ -56,6 +58,6 @@ def moment_ms(text: str, now_ms: int, flag: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{flag}: found {text!r}, expected a moment as in 2026-11-21T10:00, epoch ms, or an age as in 15m, 2h, 3d"
+            f"{flag}: found {text!r}, expected a time such as 2026-11-21T10:00, epoch ms, or an age such as 15m, 2h, 3d"
         ) from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

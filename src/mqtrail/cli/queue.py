@@ -21,34 +21,41 @@ if TYPE_CHECKING:
 
 def send(
     topic: Annotated[str, typer.Argument(help="Topic to send to.")],
-    body: Annotated[str | None, typer.Argument(help="The message; '-' or none: standard input, one a line.")] = None,
-    tags: Annotated[str, typer.Option(help="Its tag.")] = "",
-    key: Annotated[list[str] | None, typer.Option(help="A key to find it by; repeatable.")] = None,
+    body: Annotated[
+        str | None, typer.Argument(help="Message body; '-' or omitted: read stdin, one message per line.")
+    ] = None,
+    tags: Annotated[str, typer.Option(help="Tag of the message.")] = "",
+    key: Annotated[list[str] | None, typer.Option(help="Key of the message, for look-ups; repeatable.")] = None,
     prop: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; repeatable.")
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="User property of the message; repeatable."),
     ] = None,
-    delay_level: Annotated[int, typer.Option(min=0, help="Deliver after this delay level of the broker.")] = 0,
-    delay: Annotated[str | None, typer.Option(help="Deliver after this time, as in 90s (brokers of 5.x).")] = None,
-    at: Annotated[str | None, typer.Option("--at", help="Deliver at this moment (UTC; brokers of 5.x).")] = None,
+    delay_level: Annotated[int, typer.Option(min=0, help="Delay level of the broker; 0: no delay.")] = 0,
+    delay: Annotated[str | None, typer.Option(help="Delay before delivery, for example 90s (brokers 5.x).")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Time of delivery in UTC, for example 2026-11-21T10:00 (brokers 5.x).")
+    ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", metavar="BROKER/QUEUE", help="To this queue, as broker-a/0.")
+        str | None, typer.Option("--queue", metavar="BROKER/QUEUE", help="Queue to send to, for example broker-a/0.")
     ] = None,
-    order_key: Annotated[str | None, typer.Option(help="Messages of one order key go to one queue.")] = None,
+    order_key: Annotated[
+        str | None, typer.Option(help="Send all messages with this order key to the same queue.")
+    ] = None,
     group: Annotated[str, typer.Option(help="Producer group.")] = "mqtrail-cli",
-    trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Trace it.")] = True,
+    trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Trace the send.")] = True,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Send messages and print their ids; with --json the handle too that calls a delayed one back."""
+    """Send messages and print their ids. --json adds the recall handle of a delayed message."""
     from mqtrail.client.identity import now_ms
     from mqtrail.wire import Message
 
     settings = load(config)
     if sum(map(bool, (delay_level, delay, at))) > 1:
-        raise UsageError("found more than one of --delay-level, --delay and --at: expected at most one")
+        raise UsageError("found more than one of --delay-level, --delay and --at, expected at most one")
     if queue and order_key:
-        raise UsageError("found --queue and --order-key: expected at most one")
+        raise UsageError("found --queue and --order-key, expected at most one")
     delay_ms = duration_ms(delay, "--delay") if delay else 0
     deliver_at_ms = moment_ms(at, now_ms(), "--at") if at else 0
     properties = {name: str(value) for name, value in assignments(prop or [], "--property").items()}
@@ -96,22 +103,22 @@ async def _send(
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="Topic to read.")],
-    group: Annotated[str, typer.Option(help="Consumer group; its offsets move.")] = "mqtrail-cli",
-    tags: Annotated[str, typer.Option(help="Tags to take, as in 'PAID || REFUNDED'.")] = "*",
-    count: Annotated[int, typer.Option(min=0, help="End after so many messages; 0: never.")] = 0,
+    topic: Annotated[str, typer.Argument(help="Topic to consume.")],
+    group: Annotated[str, typer.Option(help="Consumer group to join; its offsets are committed.")] = "mqtrail-cli",
+    tags: Annotated[str, typer.Option(help="Tag filter, for example 'PAID || REFUNDED'.")] = "*",
+    count: Annotated[int, typer.Option(min=0, help="Stop after this many messages; 0: no limit.")] = 0,
     first: Annotated[
-        bool, typer.Option("--from-first", help="A new group begins with the oldest message, not the next one.")
+        bool, typer.Option("--from-first", help="Start a new group at the oldest message instead of at the end.")
     ] = False,
     wait_s: Annotated[
-        float, typer.Option("--wait", min=0, help="End after so many seconds without one; 0: never.")
+        float, typer.Option("--wait", min=0, help="Stop after this many seconds without a message; 0: never.")
     ] = 0,
     trace: Annotated[bool, typer.Option("--trace/--no-trace", help="Trace the deliveries.")] = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Read messages as a member of a consumer group and print them."""
+    """Consume messages as a member of a consumer group, print and acknowledge them."""
     settings = load(config)
     layer = Layer("--from-first", {"consume_from": "CONSUME_FROM_FIRST_OFFSET"} if first else {})
     _quieten()
@@ -120,7 +127,7 @@ def consume(
 
 
 def _quieten() -> None:
-    """Of the client's log keep warnings: the command's words are the messages."""
+    """Log only warnings of the client: standard output is for messages."""
     import structlog
 
     from mqtrail.net import log_processors

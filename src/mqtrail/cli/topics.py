@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
 _LETTERS = {bits: letters for letters, bits in PERMISSIONS.items()}
 
-Topic = Annotated[str, typer.Argument(help="Its name.")]
+Topic = Annotated[str, typer.Argument(help="Topic name.")]
 
 
 def topic_list(
     namesrv: Namesrv = None,
-    everything: Annotated[bool, typer.Option("--all", help="System, retry and dead-letter topics too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include system, retry and dead-letter topics.")] = False,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
@@ -50,12 +50,13 @@ def topic_list(
 
 
 def topic_create(
-    topic: Annotated[str, typer.Argument(help="Its name: letters, digits, % | - _ and at most 127 of them.")],
-    queues: Annotated[int, typer.Option(min=1, max=16_384, help="Queues on each broker.")] = 8,
-    perm: Annotated[str, typer.Option(help="r, w or rw.")] = "rw",
-    ordered: Annotated[bool, typer.Option("--ordered", help="Mark it as ordered.")] = False,
+    topic: Annotated[str, typer.Argument(help="Topic name: at most 127 letters, digits and % | - _")],
+    queues: Annotated[int, typer.Option(min=1, max=16_384, help="Number of queues on each broker.")] = 8,
+    perm: Annotated[str, typer.Option(help="Permission: r, w or rw.")] = "rw",
+    ordered: Annotated[bool, typer.Option("--ordered", help="Mark the topic as ordered.")] = False,
     attribute: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An attribute, as message.type=FIFO; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Attribute, for example message.type=FIFO; repeatable."),
     ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
@@ -63,7 +64,7 @@ def topic_create(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Create a topic on every broker, or change it."""
+    """Create or change a topic on every broker."""
     from mqtrail.cli.config import assignments
     from mqtrail.wire import TopicConfig, validate_topic
 
@@ -89,7 +90,7 @@ def _bits(perm: str) -> int:
 
 
 def topic_show(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Show a topic's queues, their ranges, and the groups that read it."""
+    """Show the queues of a topic with their offsets, and the groups that consume it."""
     with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
         stats = admin.topic_stats(topic)
         groups = admin.groups_of_topic(topic)
@@ -124,11 +125,11 @@ def _draw_queues(topic: str, rows: list[dict[str, Any]], groups: list[str]) -> N
         for row in rows
     ]
     table(("broker", "queue", "first", "next", "last stored (UTC)"), cells, topic)
-    say(f"read by: {', '.join(groups) or 'no group'}")
+    say(f"consumer groups: {', '.join(groups) or 'none'}")
 
 
 def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
-    """Show where a topic is: its brokers, their addresses, its queues and permission on each."""
+    """Show the route of a topic: brokers, addresses, queues and permissions."""
     with admin_of(load(config), namesrv) as admin:
         route = admin.route(topic)
     addresses = {broker.broker_name: broker for broker in route.broker_datas}
@@ -169,12 +170,12 @@ def topic_route(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None
 
 
 def topic_stats(
-    topic: Annotated[list[str] | None, typer.Argument(help="Topics. None: all business topics.")] = None,
+    topic: Annotated[list[str] | None, typer.Argument(help="Topic names; omitted: all business topics.")] = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show how much topics take in and hand out, as their brokers counted it."""
+    """Show how many messages topics receive and deliver, as counted by their brokers."""
     from mqtrail.wire import group_of, is_system_topic
 
     rows: list[dict[str, Any]] = []
@@ -196,7 +197,7 @@ def topic_stats(
             for group in sorted({group for one in rates for group in one.consumed}):
                 rows.append(_rates(name, group, [one.consumed[group] for one in rates if group in one.consumed]))
     if not json:
-        table(("topic", "handed out to", "a second", "last hour", "last day"), [list(row.values()) for row in rows])
+        table(("topic", "delivered to", "per second", "last hour", "last day"), [list(row.values()) for row in rows])
     return asked({"topics": rows}, failures, json)
 
 
@@ -213,17 +214,17 @@ def _rates(topic: str, group: str | None, counted: Sequence[BrokerStatsData]) ->
 
 def topic_perm(
     topic: Topic,
-    perm: Annotated[str, typer.Argument(help="r, w or rw.")],
+    perm: Annotated[str, typer.Argument(help="Permission: r, w or rw.")],
     broker: Broker = None,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Set whether a topic can be read and written, on each of its brokers."""
+    """Set the read and write permission of a topic on each of its brokers."""
     bits = _bits(perm)
     with admin_of(load(config), namesrv) as admin:
         done = admin.set_topic_perm(topic, bits, broker=broker)
-    return told(done, f"{topic} is {perm} now", f"did not change {topic!r}", json, topic=topic, perm=perm)
+    return told(done, f"permission of {topic} is now {perm}", f"did not change {topic!r}", json, topic=topic, perm=perm)
 
 
 def topic_delete(
@@ -234,9 +235,9 @@ def topic_delete(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Delete a topic with its messages, on every broker and name server."""
+    """Delete a topic and its messages on every broker and name server."""
     where = f"of cluster {cluster}" if cluster else "of every cluster"
-    ask_before(f"delete topic {topic!r} with its messages on the brokers {where}", yes)
+    ask_before(f"delete topic {topic!r} and its messages on the brokers {where}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_topic(topic, cluster=cluster)
     failures = failures_of(done.brokers, done.name_servers)
@@ -245,22 +246,24 @@ def topic_delete(
         show_json({"topic": topic, "done": gone, "failures": failures})
     else:
         for name in gone:
-            say(f"{name}: {topic} is gone")
+            say(f"{name}: deleted {topic}")
     warn_of(failures, f"did not delete {topic!r}")
     return Exit.OK if done.complete else Exit.FAILED
 
 
 def topic_order(
     topic: Topic,
-    value: Annotated[str | None, typer.Argument(help="As broker-a:4;broker-b:4. None: show it.")] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Take it away.")] = False,
+    value: Annotated[
+        str | None, typer.Argument(help="Queues per broker, for example broker-a:4;broker-b:4; omitted: show them.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the configuration.")] = False,
     namesrv: Namesrv = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Show, set or delete an ordered topic's configuration: so many queues on these brokers, whatever is up."""
+    """Show, set or delete the fixed queues of an ordered topic, which stay while a broker is down."""
     if value and delete:
-        raise UsageError("found a value and --delete: expected one of them")
+        raise UsageError("found a value and --delete, expected one of them")
     with admin_of(load(config), namesrv) as admin:
         if delete:
             return told(admin.delete_order_config(topic), "deleted", "did not delete it", json, topic=topic)
@@ -290,8 +293,8 @@ def topic_clean(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Have brokers drop the queues of topics that they no longer know."""
-    ask_before("drop what is left of deleted topics", yes)
+    """Delete the queues that deleted topics left behind on brokers."""
+    ask_before("delete what deleted topics left behind", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.clean_unused_topics(cluster=cluster, broker=broker)
     return told(done, "cleaned", "did not clean", json)

@@ -32,60 +32,67 @@ if TYPE_CHECKING:
 
 TABLES = ("broker", "store", "node", "server", "tls_server", "namesrv_server")
 DURABILITY = {
-    False: "ASYNC_FLUSH: an acknowledged message survives kill -9, not a power cut (--flush sync: both)",
-    True: "SYNC_FLUSH: an acknowledged message survives kill -9 and a power cut",
+    False: "ASYNC_FLUSH: acknowledged messages survive kill -9 but not a power failure (--flush sync: both)",
+    True: "SYNC_FLUSH: acknowledged messages survive kill -9 and a power failure",
 }
 
 
 def up(
-    data: Annotated[Path | None, typer.Option(help="Data folder. [MQTRAIL_DATA, default: ./mqtrail-data]")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    data: Annotated[Path | None, typer.Option(help="Data folder. [env: MQTRAIL_DATA, default: ./mqtrail-data]")] = None,
+    host: Annotated[str | None, typer.Option(help="IP address to listen on. [default: 127.0.0.1]")] = None,
     advertise: Annotated[
-        str | None, typer.Option(help="IP that clients are told (brokerIP1). [default: the one listened on]")
+        str | None, typer.Option(help="IP address advertised to clients (brokerIP1). [default: --host]")
     ] = None,
     namesrv_port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port of the name server; 0: a free one. [default: 9876]")
+        int | None, typer.Option(min=0, max=65_535, help="Name server port; 0: any free port. [default: 9876]")
     ] = None,
     broker_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="Port of the first broker, the next 10 above; 0: free. [default: 10911]"),
+        typer.Option(
+            min=0, max=65_535, help="Port of the first broker, +10 for each next one; 0: any free. [default: 10911]"
+        ),
     ] = None,
-    brokers: Annotated[int, typer.Option(min=1, max=64, help="How many brokers run.")] = 1,
+    brokers: Annotated[int, typer.Option(min=1, max=64, help="Number of brokers to run.")] = 1,
     broker_name: Annotated[
         str | None,
-        typer.Option(help="The broker's name; of several NAME-1, NAME-2, … [default: broker-a, broker-b, …]"),
+        typer.Option(help="Broker name; several brokers are NAME-1, NAME-2, … [default: broker-a, broker-b, …]"),
     ] = None,
     join: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT[;…]", help="Run brokers alone and register them with these name servers."),
+        typer.Option(metavar="HOST:PORT[;…]", help="Run no name server; register the brokers with these ones."),
     ] = None,
     flush: Annotated[
-        str | None, typer.Option(metavar="async|sync", help="When a send is answered. [default: async]")
+        str | None,
+        typer.Option(
+            metavar="async|sync",
+            help="When to acknowledge a send: before (async) or after (sync) the flush. [default: async]",
+        ),
     ] = None,
     segment_size: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="Size of a CommitLog file, as in 64MiB. [default: 1GiB]")
+        str | None, typer.Option(metavar="BYTES", help="Size of one CommitLog file, for example 64MiB. [default: 1GiB]")
     ] = None,
     skip_damaged: Annotated[
         bool | None,
         typer.Option(
             "--skip-damaged",
-            help="Step over damage inside the CommitLog: the messages there are lost, what stands there is kept aside.",
+            help="Start despite damage inside the CommitLog. The damaged messages are lost; their bytes are kept.",
             show_default=False,
         ),
     ] = None,
     broker_trace: Annotated[
         bool | None,
         typer.Option(
-            "--broker-trace/--no-broker-trace", help="Trace what the broker stores and delivers. [default: off]"
+            "--broker-trace/--no-broker-trace",
+            help="Record what the broker stores and delivers in the trace. [default: off]",
         ),
     ] = None,
     trace_topic: Annotated[
-        bool | None, typer.Option("--trace-topic/--no-trace-topic", help="Make the trace topic. [default: on]")
+        bool | None, typer.Option("--trace-topic/--no-trace-topic", help="Create the trace topic. [default: on]")
     ] = None,
     assign: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="[TABLE.]FIELD=VALUE", help="Any setting, of the broker unless told; repeatable."
+            "--set", metavar="[TABLE.]FIELD=VALUE", help="Set any setting (table defaults to broker); repeatable."
         ),
     ] = None,
     assign_files: Annotated[
@@ -93,30 +100,31 @@ def up(
         typer.Option(
             "--set-file",
             metavar="[TABLE.]FIELD=FILE",
-            help="Set a setting to the content of a file, '-': of standard input. For secrets; repeatable.",
+            help="Read a setting, for example a secret, from a file ('-': stdin); repeatable.",
         ),
     ] = None,
     conf: Annotated[
         Path | None,
-        typer.Option("--broker-conf", "--conf", help="A RocketMQ broker.conf; what has no effect here is said."),
+        typer.Option("--broker-conf", "--conf", help="RocketMQ broker.conf to read; keys without effect are reported."),
     ] = None,
     tls_config: Annotated[
-        Path | None, typer.Option(help="A RocketMQ tls.properties. [MQTRAIL_TLS_CONFIG, default: no TLS]")
+        Path | None, typer.Option(help="RocketMQ tls.properties to read. [env: MQTRAIL_TLS_CONFIG, default: no TLS]")
     ] = None,
     tls: Annotated[
         str | None,
         typer.Option(
-            metavar="self-signed", help="Accept TLS with a certificate that the node makes. [default: no TLS]"
+            metavar="self-signed",
+            help="Accept TLS with a self-signed certificate that the node creates. [default: no TLS]",
         ),
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="Port that Prometheus asks; the next broker has the next one. 0: free."),
+        typer.Option(min=0, max=65_535, help="Port of the Prometheus metrics, +1 for each next broker; 0: any free."),
     ] = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Run a name server and brokers. SIGINT or SIGTERM ends them cleanly."""
+    """Run a name server and brokers until SIGINT or SIGTERM."""
     began_s = time.monotonic()
     with without_collections():
         from mqtrail.node import run_up
@@ -124,7 +132,7 @@ def up(
     if flush not in (None, "async", "sync"):
         raise UsageError(f"--flush: found {flush!r}, expected async or sync")
     if tls not in (None, "self-signed"):
-        raise UsageError(f"--tls: found {tls!r}, expected self-signed; for your own certificate set [tls_server]")
+        raise UsageError(f"--tls: found {tls!r}, expected self-signed; to use your own certificate, set [tls_server]")
     flags: dict[str, dict[str, object]] = {
         "broker": {
             "sync_flush": None if flush is None else flush == "sync",
@@ -192,8 +200,8 @@ def _set_layers(texts: Sequence[str]) -> list[dict[str, Layer]]:
         if field in secret_fields(config_class(table)):
             variable = SECRETS.get((table, field))
             raise UsageError(
-                f"--set {table}.{field}: found a secret on the command line, where other users of this machine see it; "
-                f"use --set-file {table}.{field}=FILE ('-' reads standard input), "
+                f"--set {table}.{field}: found a secret on the command line, which other users can read; "
+                f"pass --set-file {table}.{field}=FILE ('-' reads standard input), "
                 + (f"the environment variable {variable}, " if variable else "")
                 + f"or {field} in [{table}] of a settings file"
             )
@@ -294,7 +302,7 @@ def _ready_json(node: AnyNode) -> dict[str, object]:
 
 def _ready_text(node: AnyNode, took_s: float) -> None:
     config = node.config
-    lines = [f"mqtrail is ready after {took_s:.2f} s; Ctrl-C ends it"]
+    lines = [f"mqtrail is ready after {took_s:.2f} s; press Ctrl-C to stop"]
     lines.append(f"  name server  {node.namesrv_address}{' (joined)' if config.namesrv_port is None else ''}")
     for name, report in node.reports.items():
         lines.append(f"  broker       {report.address}  {name}")
@@ -304,7 +312,7 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
             lines.append(f"               metrics at {report.metrics}")
     lines.append(f"  data         {config.data}")
     lines.append(f"  flush        {DURABILITY[config.broker.sync_flush]}")
-    trace = f"topic {config.broker.trace_topic}" if config.broker.trace_topic_enable else "no topic is made for it"
+    trace = f"topic {config.broker.trace_topic}" if config.broker.trace_topic_enable else "no topic is created"
     lines.append(
         f"  trace        {trace}; the broker's own records are {'on' if config.broker.broker_trace else 'off'}"
     )
@@ -314,40 +322,44 @@ def _ready_text(node: AnyNode, took_s: float) -> None:
         say(f"  access       {text}")
     if config.server.tls.lets_plain_pass:
         warn(
-            "client certificates are required and plain connections are served without one: set mode = "
+            "client certificates are required, but connections without TLS need none. To refuse those, set mode = "
             '"ENFORCING" in [tls_server] (docs/how-to/tls.md)'
         )
     doors = node.open_doors
     if doors == ["name server"]:
         warn(
-            f"{config.host} is open to other machines and the name server checks nobody: whoever reaches it may "
-            "register brokers, and change or delete routes. Either listen on --host 127.0.0.1, or remove acl = false "
-            "from [namesrv_server] (docs/how-to/acl.md)"
+            f"{config.host} accepts connections from other machines, and the name server does not authenticate them: "
+            "anyone who reaches it can register brokers and change or delete routes. Listen on --host 127.0.0.1, or "
+            "remove acl = false from [namesrv_server] (docs/how-to/acl.md)"
         )
     elif doors:
         warn(
-            f"{config.host} is open to other machines and nobody is asked who they are: whoever reaches these ports "
-            "may read and write every message. Either listen on --host 127.0.0.1, or switch access control on: --set "
+            f"{config.host} accepts connections from other machines without authentication: anyone who reaches these "
+            "ports can read and write every message. Listen on --host 127.0.0.1, or enable access control: --set "
             "acl=true with accounts in conf/plain_acl.yml, or users (docs/how-to/acl.md)"
         )
 
 
 def _guards(node: AnyNode) -> list[str]:
-    """Return what keeps others out, in words."""
+    """Return a line for each active access control."""
     config = node.config
     broker, tls = config.broker, config.server.tls
     found = []
     if broker.acl:
-        found.append("accounts of ACL files")
+        found.append("accounts in ACL files")
     if broker.authentication or broker.authorization:
-        names = [name for name, on in (("who", broker.authentication), ("may they", broker.authorization)) if on]
+        names = [
+            name
+            for name, on in (("authentication", broker.authentication), ("authorization", broker.authorization))
+            if on
+        ]
         found.append(f"users and policies ({', '.join(names)})")
     if config.namesrv_port is not None and config.namesrv.acl:
         routes = "known accounts" if config.namesrv.protect_routes else "everyone"
-        found.append(f"name server: brokers and administrators sign their changes; {routes} may read routes")
+        found.append(f"name server: only signed changes by brokers and administrators; {routes} may read routes")
     if tls.on:
-        plain = "; plain connections pass without one" if tls.lets_plain_pass else ""
+        plain = "; connections without TLS need no certificate" if tls.lets_plain_pass else ""
         found.append(f"TLS, {tls.mode.name.lower()}, client certificates: {tls.client_auth.name.lower()}{plain}")
     if node.certificate is not None:
-        found.append(f"self-signed certificate for clients to trust: {node.certificate}")
+        found.append(f"self-signed certificate, to be trusted by clients: {node.certificate}")
     return found

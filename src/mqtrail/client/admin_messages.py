@@ -56,7 +56,7 @@ END_MS_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Messages that an index knew, oldest first; brokers that could not be asked; whether a bound cut some off."""
+    """Messages that an index knew, oldest first; brokers that could not be queried; whether a bound cut some off."""
 
     messages: tuple[MessageExt, ...]
     failures: Mapping[str, Exception]

@@ -91,7 +91,7 @@ class Job:
     # -- what a user calls -----------------------------------------------------------------------------------------
 
     def sample(self) -> list[str]:
-        """Sample who reads what and how far, now; return what could not be asked. MQError: the cluster is not there."""
+        """Sample who reads what and how far, now; return what could not be queried. MQError: no cluster."""
         with self.lake.writing():
             with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
                 found, _ = self._look(admin)

@@ -84,7 +84,7 @@ GROUP BY cluster, group_name"""
 
 
 def _group_clients() -> str:
-    """How many clients a group has in its latest sample; NULL when it could not be asked."""
+    """How many clients a group has in its latest sample; NULL when it could not be queried."""
     return """
 SELECT c.cluster AS cluster, c.group_name AS group_name, max(s.clients_sampled_ms) AS clients_sampled_ms,
     CASE WHEN max(CASE WHEN c.status = 'ERROR' THEN 1 ELSE 0 END) = 1 THEN cast(NULL AS bigint)
