@@ -170,3 +170,46 @@ def test_locks_of_many_groups_are_counted_not_summed() -> None:
     assert locks.lock("i", "c", queues[1:2], NOW_MS) == queues[1:2]
     assert locks.lock("i", "c", queues[2:], NOW_MS + 3_000) == queues[2:]
     assert not locks.is_any_held("h", NOW_MS + 3_000)
+
+
+def test_names_in_locks_are_bounded() -> None:
+    """A lock is kept for as long as it is renewed: its queue's names are as short as elsewhere."""
+    bench = Bench()
+    for queue in (MessageQueue("t" * 256, "b", 0), MessageQueue("t", "b" * 256, 0)):
+        reply = bench.ask(RequestCode.LOCK_BATCH_MQ, body=LockBatchBody("g", "c", (queue,)).encode())
+        assert reply.code == ResponseCode.INVALID_PARAMETER
+        assert "of 256 characters" in (reply.remark or "")
+
+
+def test_retry_queues_of_a_group_are_bounded() -> None:
+    """A group's retry topic has no more queues than a topic, whatever the group or groups.json says."""
+    bench = Bench()
+    for code, body in (
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig("g", retry_queue_nums=65_537)),
+        (
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+            SubscriptionGroupList((SubscriptionGroupConfig("g", retry_queue_nums=1 << 31),)),
+        ),
+    ):
+        reply = bench.ask(code, body=body.encode())
+        assert reply.code == ResponseCode.INVALID_PARAMETER
+        assert "expected at most 65536" in (reply.remark or "")
+    assert bench.broker.topics.create_own("%RETRY%g", 1 << 31, 6, NOW_MS).read_queue_nums == 65_536
+
+
+def test_a_connection_has_one_producer_id() -> None:
+    """An id that a connection no longer has is free, and takes no room: with the next heartbeat, and when it closes."""
+    bench = Bench()
+    clients = bench.broker.clients
+    for number in range(5):
+        data = heartbeat(producers=(f"p{number}",), client_id=f"c{number}")
+        assert bench.ask(RequestCode.HEART_BEAT, body=data.encode()).code == ResponseCode.SUCCESS
+    assert [clients.producer(f"c{number}") is not None for number in range(5)] == [False] * 4 + [True]
+    data = heartbeat(producers=("p",), client_id="c4")
+    assert bench.ask(RequestCode.HEART_BEAT, body=data.encode(), peer=OTHER).code == ResponseCode.SUCCESS
+    bench.broker.disconnected(PEER.id)
+    taken_over = clients.producer("c4")
+    assert taken_over is not None
+    assert taken_over.peer == OTHER
+    bench.broker.disconnected(OTHER.id)
+    assert clients.producer("c4") is None

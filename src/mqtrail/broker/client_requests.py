@@ -275,4 +275,7 @@ def _lock_body(request: RemotingCommand) -> LockBatchBody:
     check_count("queues", body.mq_set, LOCK_QUEUES_MAX)
     check_length("a consumer group", body.consumer_group, GROUP_NAME_LENGTH_MAX)
     check_length("a clientID", body.client_id, CLIENT_ID_LENGTH_MAX)
+    for queue in body.mq_set:
+        check_length("a topic", queue.topic, GROUP_NAME_LENGTH_MAX)
+        check_length("a broker's name", queue.broker_name, GROUP_NAME_LENGTH_MAX)
     return body

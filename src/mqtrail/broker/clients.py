@@ -77,6 +77,7 @@ class ClientTable:
         self._producers: dict[str, dict[PeerId, Client]] = {}
         self._groups_of: dict[PeerId, tuple[set[str], set[str]]] = {}
         self._producer_ids: dict[str, Client] = {}
+        self._id_of: dict[PeerId, str] = {}  # of a producer's connection: the one id it has in _producer_ids
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         return self._consumers.get(group)
@@ -113,6 +114,9 @@ class ClientTable:
             self._of(client.peer.id)[1].add(group)
         else:
             known.renew(client)
+        if self._id_of.get(client.peer.id) != client.client_id:
+            self._forget_producer_id(client.peer.id)
+            self._id_of[client.peer.id] = client.client_id
         self._producer_ids[client.client_id] = client
 
     def register_consumer(self, data: ConsumerData, client: Client, *, subscriptions_known: bool = False) -> bool:
@@ -147,11 +151,17 @@ class ClientTable:
         if member is not None:
             producing = self._groups_of[peer][1]
             producing.discard(group)
-            known = self._producer_ids.get(member.client_id)
-            if not producing and known is not None and known.peer.id == peer:
-                del self._producer_ids[member.client_id]
+            if not producing:
+                self._forget_producer_id(peer)
         if not members:
             self._producers.pop(group, None)
+
+    def _forget_producer_id(self, peer: PeerId) -> None:
+        """Forget the client id of a connection that has another one now, or is no producer any more."""
+        client_id = self._id_of.pop(peer, "")
+        known = self._producer_ids.get(client_id)
+        if known is not None and known.peer.id == peer:
+            del self._producer_ids[client_id]
 
     def unregister_consumer(self, group_name: str, peer: PeerId) -> bool:
         """Forget one member; return whether it was one."""

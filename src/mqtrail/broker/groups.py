@@ -11,6 +11,7 @@ from mqtrail.store import ConfigFileStore
 from mqtrail.wire import (
     TOOLS_CONSUMER_GROUP,
     DataVersion,
+    InvalidParameter,
     Perm,
     SubscriptionGroupConfig,
     SubscriptionGroupNotExist,
@@ -21,6 +22,7 @@ from mqtrail.wire import (
     validate_group,
 )
 
+from .bounds import QUEUES_MAX
 from .config import BrokerConfig
 from .files import GROUPS_FILE, EncodedEntries, Unsaved, load_table, next_version
 
@@ -91,8 +93,13 @@ class GroupTable:
         return found
 
     def update(self, group: SubscriptionGroupConfig, now_ms: int) -> None:
-        """Make or replace a group. InvalidParameter: its name is not allowed."""
+        """Make or replace a group. InvalidParameter: its name or its number of retry queues is not allowed."""
         validate_group(group.group_name)
+        if group.retry_queue_nums > QUEUES_MAX:
+            raise InvalidParameter(
+                f"found retryQueueNums {group.retry_queue_nums} of group {group.group_name}, expected at most "
+                f"{QUEUES_MAX}"
+            )
         if self.get(group.group_name) != group:
             self._change(group.group_name, group, self._forbidden.get(group.group_name), now_ms)
 

@@ -25,12 +25,13 @@ from mqtrail.wire import (
     encode_in_slices,
 )
 
+from .bounds import QUEUES_MAX
 from .config import BrokerConfig
 from .delays import DelayedMessages
 from .groups import GroupTable
 from .jobs import ENTRIES_A_SLICE, Work
 from .offsets import OffsetTable
-from .topics import QUEUES_MAX, TopicTable
+from .topics import TopicTable
 
 BOUNDARY_UPPER = "UPPER"
 

@@ -34,10 +34,9 @@ from mqtrail.wire import (
     validate_topic,
 )
 
+from .bounds import QUEUES_MAX
 from .config import BrokerConfig
 from .files import TOPICS_FILE, EncodedEntries, Unsaved, load_table, next_version
-
-QUEUES_MAX = 65_536  # of one topic; Java has no bound and lets a typing error fill the disk with queue files
 
 
 class TopicTable:
@@ -114,6 +113,7 @@ class TopicTable:
         known = self.get(topic)
         if known is not None:
             return known
+        queue_nums = min(queue_nums, QUEUES_MAX)  # groups.json may say anything
         made = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag)
         self._put(made, now_ms)
         return made

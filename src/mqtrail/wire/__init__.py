@@ -260,6 +260,7 @@ from .headers import (
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
+    sent_properties,
     sent_topic,
 )
 from .heartbeat import (
@@ -1080,6 +1081,7 @@ __all__ = [
     "refusal_for",
     "retry_topic",
     "revive_topic",
+    "sent_properties",
     "sent_topic",
     "sign",
     "signature_of",

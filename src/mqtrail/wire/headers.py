@@ -48,9 +48,12 @@ class SendMessageHeader(Header):
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
-        """Return the header, of either naming: a V1 header has a topic, a V2 header a "b". HeaderError as Header."""
+        """Return the header, of either naming: a V1 header has a topic, a V2 header a "b". HeaderError as Header.
+
+        Fields of the other naming are not read: what a check found under one name is not replaced under another.
+        """
         if "topic" not in ext:
-            ext = {_SEND_LONG_NAMES.get(name, name): value for name, value in ext.items()}
+            ext = {long: ext[short] for short, long in _SEND_LONG_NAMES.items() if short in ext}
         return super(SendMessageHeader, cls).from_ext(ext)
 
     def to_ext_v1(self) -> dict[str, str]:
@@ -66,6 +69,11 @@ class SendMessageHeader(Header):
 def sent_topic(ext: Mapping[str, str]) -> str:
     """Return the topic that SendMessageHeader.from_ext finds in the fields of a send; empty: none."""
     return ext["topic"] if "topic" in ext else ext.get("b", "")
+
+
+def sent_properties(ext: Mapping[str, str]) -> str:
+    """Return the properties that SendMessageHeader.from_ext finds in the fields of a send; empty: none."""
+    return ext.get("properties" if "topic" in ext else "i", "")
 
 
 _SEND_SHORT_NAMES = {

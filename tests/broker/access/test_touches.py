@@ -154,6 +154,18 @@ def test_a_recall_needs_the_topic_it_takes_from(two: Two) -> None:
     assert own.code == 0
 
 
+def test_a_recall_is_not_hidden_under_a_second_name(two: Two) -> None:
+    """A send of short names whose properties come once more under the long name is served as it was checked."""
+    due = str(NOW_MS + 20_000)
+    assert two.send("alicealice", "orders", b"kept", TIMER_DELIVER_MS=due, UNIQ_KEY="A1").code == 0
+    recall = encode_properties({"TIMER_DELIVER_MS": due, "UNIQ_KEY": "B1", "TIMER_DEL_UNIQKEY": "orders+A1"})
+    ext = {"a": "pg", "b": "stock", "e": "0", "g": str(NOW_MS), "i": "", "properties": recall}
+    two.ask("bobbybobby", 310, ext, b"x")
+    two.advance(30_000)
+    found = two.broker.store.read("orders", 0, 0, 10, 1 << 20).records
+    assert [message.body for message in decode_records(b"".join(found))] == [b"kept"]
+
+
 def test_what_properties_claim_of_a_destination_is_replaced(two: Two) -> None:
     """REAL_TOPIC in a sent message leads neither a delayed, a timed nor a half message to another topic."""
     claim = {"REAL_TOPIC": "orders", "REAL_QID": "0"}

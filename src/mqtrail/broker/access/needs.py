@@ -44,6 +44,7 @@ from mqtrail.wire import (
     decode_head,
     find_property,
     parse_offset_msg_id,
+    sent_properties,
     sent_topic,
     topic_of_marker,
 )
@@ -246,8 +247,7 @@ def _made_groups(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
 
 def _recalled(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """A message that recalls another one, of the topic that TIMER_DEL_UNIQKEY names (topic+id), needs Pub there."""
-    properties = command.ext.get("properties" if "topic" in command.ext else "i", "")
-    key = find_property(properties.encode("utf-8", "replace"), b"TIMER_DEL_UNIQKEY")
+    key = find_property(sent_properties(command.ext).encode("utf-8", "replace"), b"TIMER_DEL_UNIQKEY")
     if key is not None:
         yield Need(topic_resource(key.decode("utf-8", "replace").partition("+")[0]), ("Pub",))
 
