@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test check format interop sim crash fuzz bench release lock clean bootstrap
+.PHONY: help demo test check format interop sim crash fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # RERUN=FILE runs failed tests once more, alone, and lists those that then pass in FILE. .ci/run sets it.
 PYTEST := $(VENV)/python -m $(if $(RERUN),tests.rerun --flaky $(RERUN),pytest)
@@ -46,6 +46,9 @@ fuzz: bootstrap  ## Fuzz servers, clients' readers and filters for a minute (SEC
 
 bench: bootstrap  ## The figures, beside a real Apache RocketMQ broker (needs cc, JDK 17 and mvn)
 	@$(VENV)/python -m bench
+
+docs: bootstrap  ## Build the site in site/, with the Python API; a dead link fails it
+	@sh scripts/docs.sh
 
 release: bootstrap  ## Build wheel and sdist in dist/, install the wheel in an empty environment and try it (no upload)
 	@sh scripts/release.sh
