@@ -66,14 +66,14 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
     ("text", "told"),
     [
         ("[brokr]\n", "found 'brokr', expected namesrv, data, lake, tls_config, [broker]"),
-        ("[broker]\nlong_poling = true\n", "long_poling: found no such setting, expected long_polling"),
+        ("[broker]\nlong_poling = true\n", "long_poling: no such setting, expected long_polling"),
         ("[broker]\nlong_polling = 1\n", "found 1, expected true or false"),
-        ("[broker]\naddress = '1.2.3.4:1'\n", "found no such setting"),
+        ("[broker]\naddress = '1.2.3.4:1'\n", "no such setting"),
         ("[broker]\nmessage_size_max = 0\n", "found message_size_max 0, expected more than 0"),
         ("[store]\nsegment_size = 'big'\n", "found 'big', expected a whole number"),
         ("[consumer]\nmodel = 'X'\n", "expected one of BROADCASTING, CLUSTERING"),
         ("broker = 3\n", "found broker = 3, expected a table"),
-        ("namesrv = 3\n", "found namesrv = 3, expected a text"),
+        ("namesrv = 3\n", "found namesrv = 3, expected a string"),
         ("not toml\n", "is not TOML"),
     ],
 )
@@ -191,7 +191,7 @@ def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
         "tls.test.mode.enable=true",
     ]
     assert "--data" in told.notes[0]
-    assert "is listenPort meant?" in told.notes[2]
+    assert "did you mean listenPort?" in told.notes[2]
 
 
 def test_credentials_and_tls_of_clients(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_the_advertised_address() -> None:
     assert advertised_ip("0.0.0.0", None).count(".") == 3
     with pytest.raises(InvalidParameter, match="--advertise"):
         advertised_ip("127.0.0.1", "no such host.invalid")
-    with pytest.raises(InvalidParameter, match="expected the ip that clients reach"):
+    with pytest.raises(InvalidParameter, match="expected an IP address at which clients reach"):
         advertised_ip("127.0.0.1", "0.0.0.0")
 
 

@@ -72,7 +72,7 @@ def test_a_node_serves_tls_at_once(tmp_path: Path, mode: TlsMode, in_memory: boo
             trusting = TlsClientConfig(enable=True, verify_host=True, trust_path=node.certificate)
             await send(node, instance(None, trusting))
             await send(node, instance(None, TlsClientConfig(enable=True, verify=False)))
-            with pytest.raises(Exception, match="certificate is not taken"):
+            with pytest.raises(Exception, match="certificate of the peer is rejected"):
                 await send(node, instance(None, TlsClientConfig(enable=True)))
             kept = node.certificate
         assert kept.exists() is not in_memory

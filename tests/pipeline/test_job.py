@@ -138,4 +138,4 @@ def test_a_stop_takes_spark_along(job: Job, monkeypatch: pytest.MonkeyPatch) -> 
         running.run(1, stop)
     monkeypatch.setattr(running, "_cycle", lambda *_, **__: (stop.set(), cycle()))
     running.run(1, stop)
-    assert said == ["stopped within a cycle: what was committed stays, and the next run goes on from there"]
+    assert said == ["stopped within a cycle: committed data is kept, and the next run continues from there"]

@@ -131,7 +131,7 @@ def _examine(admin: SyncAdmin, namesrv: str, now_ms: int, trace_topic: str, samp
     masters = admin.masters()
     brokers = tuple(_broker(admin, known.broker_addr_table[name].cluster, name, masters[name]) for name in masters)
     if not brokers:
-        why = f"the name server {namesrv} knows no master broker: is one registered there?"
+        why = f"the name server {namesrv} knows no master broker; check that one is registered there"
         return Diagnosis(Scope(now_ms, (), omissions=(why,)), why=why)
     names = [name for name in admin.topics() if name not in own]
     topics = tuple(name for name in names if not is_system_topic(name) and group_of(name) is None)
@@ -269,7 +269,7 @@ def _groups(
         except MQError as error:
             omissions.append(f"groups of {name} could not be queried: {error}")
     if len(names) > GROUPS_MAX:
-        omissions.append(f"only the first {GROUPS_MAX} of {len(names)} groups were asked for their clients")
+        omissions.append(f"only the first {GROUPS_MAX} of {len(names)} groups were queried for their clients")
     found = []
     for group in sorted(names)[:GROUPS_MAX]:
         clients: set[str] = set()
@@ -289,14 +289,14 @@ def _available(brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topic
     types = {name.split("/")[0] for name in trace.records}
     no_trace = ""
     if not trace.exists:
-        no_trace = f"there is no topic {trace.name}: set traceTopicEnable=true on a broker, or create it"
+        no_trace = f"topic {trace.name} does not exist: set traceTopicEnable=true on a broker, or create it"
     elif not types & {"Pub", "SubBefore", "SubAfter"}:
         no_trace = (
-            f"no trace record among the newest {trace.sampled_count} messages of {trace.name}: turn trace on at clients"
+            f"no trace record in the newest {trace.sampled_count} messages of {trace.name}: enable trace in clients"
         )
     no_client = no_trace
     if not no_client and not types & {"PubAttempt", "SubResult", "TraceBatch"}:
-        no_client = "only mqtrail's client writes these records, and the sample has none"
+        no_client = "only the mqtrail client writes these records; the sample contains none"
     unreachable = [broker.name for broker in brokers if not broker.has_offsets]
     sampled = f"broker {', '.join(unreachable)} did not answer" if len(unreachable) == len(brokers) else ""
     no_messages = "" if topics else "there is no business topic yet"
@@ -314,7 +314,7 @@ def _available(brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topic
 
 def _code(code: trail.Code, available: Mapping[str, str]) -> CodeHealth:
     if not code.judged:
-        return CodeHealth(code.name, code.about, "not yet", "this version does not judge it")
+        return CodeHealth(code.name, code.about, "not yet", "not judged by this version")
     why = dict.fromkeys(available[need] for need in code.needs if available[need])
     return CodeHealth(code.name, code.about, "no" if why else "yes", "; ".join(why))
 
@@ -325,16 +325,16 @@ def _advice(
     told = []
     for broker in brokers:
         if broker.index is False:
-            told.append(f"{broker.name}: messageIndexEnable is false, so look-ups there find only what the lake has")
+            told.append(f"{broker.name}: messageIndexEnable is false, so look-ups find only messages in the lake")
     silent = [group.name for group in groups if group.client_count and not group.is_traced]
     if trace.sampled_count and silent:
         names = ", ".join(silent[:10]) + (f" and {len(silent) - 10} more" if len(silent) > 10 else "")
-        told.append(f"live groups without a record in the sample: {names}; is trace on at their consumers?")
+        told.append(f"online groups without a record in the sample: {names}; check that their consumers enable trace")
     if trace.records and not trace.numbered_clients:
-        told.append("no client numbers its trace messages here: what a client dropped cannot be seen in the data")
+        told.append("no client numbers its trace messages, so records that a client dropped cannot be detected")
     if trace.rejects:
         told.append(f"{trace.rejects} records did not decode: {'; '.join(trace.reject_reasons)}")
     told.append(
-        "the pipeline reads the trace topic and, of the topics given with --topic, the messages; it writes nothing here"
+        "the pipeline reads the trace topic and the topics given with --topic; it writes nothing to this cluster"
     )
     return tuple(told)

@@ -125,7 +125,7 @@ def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trac
     try:
         found = admin.query(trace_topic, asked)
     except RouteNotFound:
-        live.omissions.append(f"the cluster has no trace topic {trace_topic!r}: nothing is traced there")
+        live.omissions.append(f"the cluster has no trace topic {trace_topic!r}: nothing is traced")
         return set()
     except MQError as error:
         live.is_reachable = False
@@ -137,7 +137,7 @@ def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trac
     for message in found.messages:
         reasons: list[str] = []
         if message.undecodable is not None:
-            live.omissions.append(f"one trace message about it could not be read: {message.undecodable}")
+            live.omissions.append(f"one trace message about it could not be decoded: {message.undecodable}")
             continue
         for relation, row in trail.trace_rows(trace_place(message, cluster, trace_topic), message.body):
             if relation is trail.TRACE_REJECTS:
@@ -171,7 +171,7 @@ def _business_topics(admin: SyncAdmin, live: LiveEvidence) -> set[str]:
     if len(names) > TOPICS_MAX:
         live.is_reachable = False
         live.omissions.append(
-            f"no trace names its topic, and {len(names)} topics are more than the {TOPICS_MAX} that are asked in turn"
+            f"no trace names its topic, and only {TOPICS_MAX} topics are searched one by one, of {len(names)}"
         )
         return set()
     return set(names)
@@ -182,7 +182,7 @@ def _note_query(live: LiveEvidence, what: str, failures: Any, cut_off: bool) -> 
         live.is_reachable = False
         live.omissions.append(f"{what}: broker {broker} could not be queried: {error}")
     if cut_off:
-        live.omissions.append(f"{what}: a broker gave its newest 64 messages, there may be more")
+        live.omissions.append(f"{what}: a broker returned its newest 64 messages; there may be more")
 
 
 class _Seeker:
@@ -254,7 +254,7 @@ class _Seeker:
                 address = self._admin.masters().get(broker_name, "")
                 text = self._admin.broker_config(address).get("messageDelayLevel", text)
             except MQError as error:
-                self._live.omissions.append(f"the delay levels could not be queried, the defaults are taken: {error}")
+                self._live.omissions.append(f"the delay levels could not be queried, so the defaults are used: {error}")
             self._delays_ms = parse_delay_levels(text)
         return self._delays_ms
 
@@ -263,10 +263,10 @@ class _Seeker:
         try:
             gathered = self._admin.groups_of_topic(topic)
         except MQError as error:
-            self._live.omissions.append(f"who reads {topic!r} could not be queried: {error}")
+            self._live.omissions.append(f"consumer groups of {topic!r} could not be queried: {error}")
             return set()
         for name, failure in gathered.failures.items():
-            self._live.omissions.append(f"who reads {topic!r} on {name} could not be queried: {failure}")
+            self._live.omissions.append(f"consumer groups of {topic!r} on {name} could not be queried: {failure}")
         return {group for names in gathered.values() for group in names.group_list if trail.is_business_group(group)}
 
 

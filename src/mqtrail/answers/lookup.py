@@ -104,7 +104,7 @@ class Answers:
                     found = self._judge(None, found, live, now_ms)
                 judged_with = (JudgedWith(len(found), self._settings.changed()),)
         elif view is not None:
-            told = "the cluster itself was not asked for what came after the lake: name it with --namesrv"
+            told = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
             scope = replace(scope, omissions=(*scope.omissions, told))
         return replace(_conclude(asked, found, live, scope, is_whole), judged_with=judged_with if found else ())
 
@@ -158,7 +158,7 @@ def _from_lake(view: LakeView, asked: str, now_ms: int) -> tuple[list[Trajectory
         opened += by_key.opened
         ids = list(dict.fromkeys(row["msg_id"] for row in by_key.rows))
         if len(ids) > KEY_IDS_MAX:
-            extra.append(f"the key is on more than {KEY_IDS_MAX} messages, the latest {KEY_IDS_MAX} are shown")
+            extra.append(f"the key is on more than {KEY_IDS_MAX} messages, the newest {KEY_IDS_MAX} are shown")
     if not ids and _may_be_offset_id(asked):
         view.define_views()
         ids = [row["msg_id"] for row in fetch(view.connection, _BY_OFFSET_ID, [asked])]
@@ -234,17 +234,17 @@ def _conclude(
         if any(_is_traced(one) for one in found):
             return TraceAnswer(asked, Status.FOUND, scope, tuple(found))
         why = (
-            "The message is stored, and no trace of it is to be had: trace is off at its producer and consumers, or "
+            "The message is stored, but no trace of it is available: trace is off in its producer and consumers, or "
             "its records were lost or have expired."
         )
         return TraceAnswer(asked, Status.NOT_TRACED, scope, tuple(found), why)
     if live is not None and live.knows_message:
-        why = "The message is stored, and nothing of it is traced: is trace on at its producer and consumers?"
+        why = "The message is stored but not traced. Check that its producer and consumers enable trace."
         return TraceAnswer(asked, Status.NOT_TRACED, scope, (), why)
     if not is_whole or not scope.sources:
-        why = "Nothing was found, but not everything could be searched: this is no proof that the message is not there."
+        why = "Nothing was found, but not everything could be searched: the message may still exist."
         return TraceAnswer(asked, Status.CANNOT_LOOK, scope, (), why)
-    why = f"No message with the id or key {asked!r} in what was searched."
+    why = f"No message with the id or key {asked!r} was found in the sources searched."
     return TraceAnswer(asked, Status.NOT_FOUND, scope, (), why)
 
 

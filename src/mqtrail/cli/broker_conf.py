@@ -39,21 +39,21 @@ OTHERS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
 and secrets."""
 
 AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "brokerRole": (("ASYNC_MASTER",), "a broker is a master that waits for no slave: there are none yet"),
-    "fileReservedTimeUnit": (("hour",), "it is hours"),
-    "metricsExporterType": (("PROM", "DISABLE", "0", "3"), "metrics are for Prometheus to ask for"),
-    "storeType": (("default", "defaultRocksDB"), "the store is files"),
-    "timerWheelEnable": (("true",), "timer messages are always there"),
+    "brokerRole": (("ASYNC_MASTER",), "slaves are not supported yet, so every broker is an ASYNC_MASTER"),
+    "fileReservedTimeUnit": (("hour",), "the unit is always hours"),
+    "metricsExporterType": (("PROM", "DISABLE", "0", "3"), "metrics are exported to Prometheus only"),
+    "storeType": (("default", "defaultRocksDB"), "messages are always stored in files"),
+    "timerWheelEnable": (("true",), "timer messages are always enabled"),
 }
 """Key -> the values that are as things are here, and what is so; any other value has no effect, and that is said."""
 
 ELSEWHERE: Mapping[str, str] = {
-    "storePathRootDir": "the store is <data>/<brokerName>: name the data folder with --data",
-    "storePathCommitLog": "the CommitLog is <data>/<brokerName>/commitlog: name the data folder with --data",
-    "storePathConsumeQueue": "it lies in <data>/<brokerName>",
-    "storePathIndex": "it lies in <data>/<brokerName>",
-    "brokerIP2": "there are no slaves yet, nothing is copied",
-    "haListenPort": "there are no slaves yet, nothing is copied",
+    "storePathRootDir": "the store is <data>/<brokerName>: set the data folder with --data",
+    "storePathCommitLog": "the CommitLog is <data>/<brokerName>/commitlog: set the data folder with --data",
+    "storePathConsumeQueue": "the folder is in <data>/<brokerName>: set the data folder with --data",
+    "storePathIndex": "the folder is in <data>/<brokerName>: set the data folder with --data",
+    "brokerIP2": "slaves are not supported yet",
+    "haListenPort": "slaves are not supported yet",
 }
 """Key -> what to do instead."""
 
@@ -107,4 +107,4 @@ def _note(key: str, value: str) -> list[str]:
     if key in ELSEWHERE:
         return [f"{key} has no effect here: {ELSEWHERE[key]}"]
     near = difflib.get_close_matches(key, [*BROKER_CONF, *RETENTION_CONF, *OTHERS], n=1, cutoff=0.85)
-    return [f"{key} has no effect here" + (f"; is {near[0]} meant?" if near else "")]
+    return [f"{key} has no effect here" + (f"; did you mean {near[0]}?" if near else "")]

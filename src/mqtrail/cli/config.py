@@ -184,7 +184,7 @@ class Config:
             return variable
         value = self.values.get(key, "")
         if not isinstance(value, str):
-            raise UsageError(f"{self.path}: found {key} = {value!r}, expected a text")
+            raise UsageError(f"{self.path}: found {key} = {value!r}, expected a string")
         return value
 
 
@@ -263,7 +263,7 @@ def build(cls: type[T], told: Mapping[str, tuple[str, object]], fixed: Mapping[s
     values: dict[str, object] = dict(fixed or {})
     for name, (where, value) in told.items():
         if name not in names:
-            raise UsageError(f"{where}: found no such setting, expected {_nearest(name, names)}")
+            raise UsageError(f"{where}: no such setting, expected {_nearest(name, names)}")
         values[name] = convert(value, hints[name], where, is_secret=name in secret)
     try:
         return cls(**values)
@@ -334,10 +334,10 @@ def _expected(kind: Any) -> str:
     if kind is bool:
         return "true or false"
     if kind is int:
-        return "a whole number (KiB, MiB or GiB may follow it)"
+        return "a whole number, optionally with KiB, MiB or GiB"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "one of " + ", ".join(member.name for member in kind)
-    return {float: "a number", Host: "ip:port", Path: "a path"}.get(kind, "a text")
+    return {float: "a number", Host: "ip:port", Path: "a path"}.get(kind, "a string")
 
 
 def assignments(texts: Sequence[str], flag: str) -> dict[str, object]:

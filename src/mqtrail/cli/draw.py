@@ -171,7 +171,7 @@ def thresholds(judged_with: Sequence[JudgedWith]) -> list[RenderableType]:
     for one in judged_with:
         of = f" of {one.message_count} messages" if len(judged_with) > 1 else ""
         if one.changed is None:
-            told = "not known, the lake was not told what its verdicts were judged with"
+            told = "not known: the lake does not record them"
         else:
             told = ", ".join(f"{name}={value}" for name, value in one.changed.items()) or "the defaults"
         lines.append(Text(f"thresholds{of}: {told}", style="yellow"))
@@ -201,13 +201,13 @@ def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
 
 def search_answer(answer: SearchAnswer) -> RenderableType:
     """What a search found, how much of it is shown, and the bound on it."""
-    count = Text(f"{len(answer.trajectories)} of {answer.matched_count} messages, the latest first")
+    count = Text(f"{len(answer.trajectories)} of {answer.matched_count} messages, newest first")
     return Group(trajectory_table(answer.trajectories), count, scope_line(answer.scope))
 
 
 def latency_table(rows: Iterable[LatencyRow]) -> Table:
     """Percentiles per topic, group and segment."""
-    table = Table(title="Where the time went (ms)", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="Latency by segment (ms)", title_justify="left", box=None, pad_edge=False)
     for heading in ("topic", "group", "segment"):
         table.add_column(heading)
     for heading in ("messages", "p50 ≤", "p99 ≤", "max ≤"):
@@ -228,14 +228,14 @@ def latency_table(rows: Iterable[LatencyRow]) -> Table:
 def report(found: Report) -> RenderableType:
     """A report: codes with counts, latency, lag, the worst messages, and the bound on all of it."""
     codes = Table(title="Verdicts", title_justify="left", box=None, pad_edge=False)
-    for heading in ("code", "about", "messages", "meaning", "one of them"):
+    for heading in ("code", "about", "messages", "meaning", "example"):
         codes.add_column(heading, justify="right" if heading == "messages" else "left", overflow="fold")
     for row in found.codes:
         codes.add_row(
             Text(row.code, style=style_of(row.code)), row.about, f"{row.message_count}", row.explanation, row.example
         )
     lag = Table(title="Lag at the last sample", title_justify="left", box=None, pad_edge=False)
-    for heading in ("group", "topic", "queues", "behind", "oldest unread"):
+    for heading in ("group", "topic", "queues", "behind", "age of oldest unread"):
         lag.add_column(heading)
     for behind in found.lag:
         lag.add_row(

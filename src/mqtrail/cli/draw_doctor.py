@@ -34,26 +34,26 @@ def _table(title: str, *headings: str) -> Table:
 def _brokers(brokers: Iterable[BrokerHealth]) -> Table:
     table = _table("Brokers", "cluster", "name", "address", "version", "index", "flush", "delay levels")
     for one in brokers:
-        index = {True: "on", False: "off", None: "not told"}[one.index]
+        index = {True: "on", False: "off", None: "unknown"}[one.index]
         table.add_row(
             one.cluster,
             one.name,
             one.address,
-            one.version or "not told",
+            one.version or "unknown",
             index,
-            one.flush or "not told",
-            one.delay_levels or "not told",
+            one.flush or "unknown",
+            one.delay_levels or "unknown",
         )
     return table
 
 
 def _trace(trace: TraceTopicHealth) -> RenderableType:
     if not trace.exists:
-        return Text(f"Trace topic {trace.name}: there is none", style="bold red")
+        return Text(f"Trace topic {trace.name}: does not exist", style="bold red")
     head = Text(f"Trace topic {trace.name}: {trace.message_count} messages in {trace.queue_count} queues")
     if trace.first_ms is not None:
         sampled = f"\n{trace.sampled_count} read, stored {day_clock(trace.first_ms)} to {day_clock(trace.last_ms)} UTC"
-        head.append(f"{sampled}; {trace.numbered_clients} clients number theirs")
+        head.append(f"{sampled}; {trace.numbered_clients} clients number their trace messages")
     table = _table("", "record", "fields", "count")
     for name, count in trace.records.items():
         table.add_row(*name.split("/"), f"{count}")
@@ -63,14 +63,14 @@ def _trace(trace: TraceTopicHealth) -> RenderableType:
 
 
 def _groups(groups: Iterable[GroupTrace]) -> Table:
-    table = _table("Consumer groups", "group", "live clients", "trace in the sample")
+    table = _table("Consumer groups", "group", "live clients", "traced in the sample")
     for one in groups:
         table.add_row(one.name, f"{one.client_count}", Text("yes", style="green") if one.is_traced else Text("none"))
     return table
 
 
 def _codes(codes: Iterable[CodeHealth]) -> Table:
-    table = _table("Verdicts that can be had here", "code", "about", "", "why not")
+    table = _table("Verdicts available on this cluster", "code", "about", "available", "why not")
     for one in codes:
         table.add_row(one.code, one.about, Text(one.judged, style=_STYLES[one.judged]), one.why)
     return table

@@ -86,7 +86,7 @@ class AdminBase:
         if broker is None:
             if not masters:
                 where = f" in cluster {cluster!r}" if cluster else ""
-                raise ClientError(f"no master broker{where}: is one registered with the name server?")
+                raise ClientError(f"no master broker{where}; check that one is registered with the name server")
             return masters
         if broker not in masters:
             known = ", ".join(masters) or "none"

@@ -90,7 +90,9 @@ class BlockingConnection:
             raise ConnectError(f"cannot connect to {self.address}: {tls_failure(error)}") from error
         except (OSError, ValueError) as error:
             self.close()
-            raise ConnectError(f"cannot connect to {self.address}: {error}; is a server listening there?") from error
+            raise ConnectError(
+                f"cannot connect to {self.address}: {error}; check that a server is listening there"
+            ) from error
         self._decoder = FrameDecoder(REPLY_HEADER_SIZE_MAX)
 
     def _receive(self, opaque: int, end: float) -> RemotingCommand:

@@ -135,7 +135,12 @@ class Consumer(Member):
         await self._popped.stop()
         count = await self._hands.wait_idle(self.config.close_wait_ms)
         if count:
-            log.warning("consumer.closed_over_handlers", group=self.group, count=count, remedy="they come again")
+            log.warning(
+                "consumer.closed_over_handlers",
+                group=self.group,
+                count=count,
+                remedy="none needed: these messages are delivered again; raise close_wait_ms to wait longer",
+            )
         await self._queues.let_go()
 
     def suspend(self) -> None:

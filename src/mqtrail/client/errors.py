@@ -70,7 +70,7 @@ class SendFailed(ClientError):
         self.msg_id = msg_id
         self.attempts = tuple(attempts)
         self.maybe_stored = any(attempt.maybe_stored for attempt in self.attempts)
-        fate = "it may be stored nevertheless: look it up by its id" if self.maybe_stored else "it is not stored"
+        fate = "it may be stored: look it up by its id" if self.maybe_stored else "it is not stored"
         lines = "; ".join(str(attempt) for attempt in self.attempts) or "no attempt was made"
         why = f" ({reason})" if reason else ""
         super().__init__(

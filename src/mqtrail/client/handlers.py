@@ -89,7 +89,7 @@ class Handlers:
 
     def _check_kind(self, batches: bool) -> None:
         if self and batches is not self._batches:
-            raise ClientError("a consumer has either handlers of single messages or handlers of batches")
+            raise ClientError("found handlers of single messages and of batches, expected one kind for each consumer")
         self._batches = batches
 
     def find(self, delivery: Delivery) -> AnyHandler | None:

@@ -95,7 +95,7 @@ class ClientInstance:
     async def start(self) -> None:
         """Begin the periodic work. A second call does nothing."""
         if self._closed:
-            raise ClientClosed("this client was closed; make a new one")
+            raise ClientClosed("this client was closed; create a new one")
         if not self._started:
             self._started = True
             self.spawn(self.every(self.config.route_refresh_ms, self.refresh_routes))
@@ -154,7 +154,7 @@ class ClientInstance:
     async def fetch_route(self, topic: str, template: tuple[str, int] | None = None) -> TopicRoute:
         """Ask a name server for the topic's route now, and keep it."""
         if self._closed:
-            raise ClientClosed(f"this client was closed; the route of {topic!r} was not asked for")
+            raise ClientClosed(f"this client was closed; the route of {topic!r} was not requested")
         fetching = self._fetching.get(topic)
         if fetching is None:
             fetching = self._fetching[topic] = asyncio.get_running_loop().create_task(self._fetch(topic, template))
@@ -210,14 +210,18 @@ class ClientInstance:
         address = route.master(broker_name) if route is not None else None
         address = address or self.brokers().get(broker_name, {}).get(MASTER_ID)
         if address is None:
-            raise BrokerUnknown(f"no route names a master of broker {broker_name!r}; is it up and registered?")
+            raise BrokerUnknown(
+                f"no route names a master of broker {broker_name!r}; check that it is up and registered"
+            )
         return address
 
     def any_address(self, broker_name: str) -> str:
         """The master's address, else a slave's. Raises BrokerUnknown."""
         addresses = self.brokers().get(broker_name, {})
         if not addresses:
-            raise BrokerUnknown(f"no route names an address of broker {broker_name!r}; is it up and registered?")
+            raise BrokerUnknown(
+                f"no route names an address of broker {broker_name!r}; check that it is up and registered"
+            )
         return addresses.get(MASTER_ID) or next(iter(addresses.values()))
 
     # -- requests --------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class NameServers:
                     self._current = place
                 return value
         raise NoNameServer(
-            f"no name server answered request {code.name}; is the address right, and is a name server running there? "
+            f"no name server answered request {code.name}; check the address, and that a name server is running there. "
             + "; ".join(failures)
         )
 

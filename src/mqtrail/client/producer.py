@@ -255,7 +255,7 @@ class Producer:
             except TimeoutError:
                 raise NoReply(
                     f"request {sent.msg_id} to topic {message.topic!r} was stored and not replied to within "
-                    f"{timeout_ms} ms: is a consumer there that replies, and connected to broker "
+                    f"{timeout_ms} ms: check that a consumer replies and is connected to broker "
                     f"{sent.queue.broker_name}?"
                 ) from None
         finally:
@@ -277,7 +277,7 @@ class Producer:
                 async with asyncio.timeout_at(deadline):
                     await self._client.route(wire_topic, template)
             except TimeoutError:
-                raise SendFailed(topic, "", [], "the time-out ran out before the request was sent") from None
+                raise SendFailed(topic, "", [], "the timeout expired before the request was sent") from None
             # A broker that is down shall not keep the request from the others.
             await asyncio.wait([self._client.spawn(self._client.heartbeat())], timeout=GREETING_WAIT_MS / 1000)
 

@@ -299,5 +299,6 @@ class QueueReader:
         if self._url is not None:
             self._namesrv = ()  # they may have moved: the next try asks the end point again
         raise NoNameServer(
-            "no name server answered; is the address right, and is one running there? " + "; ".join(failures)
+            "no name server answered; check the address, and that a name server is running there. "
+            + "; ".join(failures)
         )

@@ -50,7 +50,7 @@ class ReplyWaiters:
         """Return a fresh correlation id and the future of its reply. ClientError: too many wait already."""
         if len(self._waiting) >= count_max:
             raise ClientError(
-                f"{count_max} requests wait for their reply already: wait for some, or raise requests_max"
+                f"{count_max} requests wait for their reply already: wait for one to end, or raise requests_max"
             )
         correlation_id = str(uuid.uuid4())
         reply = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()

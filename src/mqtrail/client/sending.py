@@ -101,7 +101,7 @@ class Sender:
             self._failed(out, failure, final=True)
             if isinstance(error, MQError):
                 raise
-            raise SendFailed(out.topic, out.msg_id, [failure], "the time-out ran out") from error
+            raise SendFailed(out.topic, out.msg_id, [failure], "the timeout expired") from error
 
     async def send(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> SendResult:
         """Send it within deadline (the loop's clock), to fixed alone where that is given. Raises as Producer.send."""
@@ -219,9 +219,9 @@ class Sender:
         except TimeoutError:
             cost_ms = int((loop.time() - begun) * 1000)
             text = (
-                f"found no permit within {cost_ms} ms: {self.permits.count} sends of {self.permits.size} bytes are on "
+                f"found no permit within {cost_ms} ms: {self.permits.count} sends of {self.permits.size} bytes are in "
             )
-            text += "their way; send slower, or raise in_flight_max (back_pressure_count, back_pressure_size)"
+            text += "flight; send more slowly, or raise in_flight_max (back_pressure_count, back_pressure_size)"
             failure = AttemptFailure("", "", "NOT_SENT", None, text, cost_ms)
             self._failed(out, failure, final=True)
             raise TooManyInFlight(out.topic, out.msg_id, [failure], "back-pressure") from None

@@ -116,7 +116,7 @@ class Facade(Generic[C]):
 
     def _get(self) -> C:
         if self._closed:
-            raise ClientClosed("this client was closed; make a new one")
+            raise ClientClosed("this client was closed; create a new one")
         if self._client is None or self._pid != os.getpid():
             if self._pid != os.getpid():
                 self._starting = threading.Lock()

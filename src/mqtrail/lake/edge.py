@@ -20,7 +20,7 @@ from mqtrail.lake.errors import LakeBusy, LakeDamaged, LakeError, LakeUnreadable
 
 OUR_MISTAKES = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.InternalException)
 """Errors of DuckDB that no file on disk causes."""
-RESTORE = "restore it from a copy, or let `mqtrail pipeline` fill a new --lake folder"
+RESTORE = "restore it from a copy, or run `mqtrail pipeline` with a new --lake folder"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 

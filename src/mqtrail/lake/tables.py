@@ -351,7 +351,7 @@ def local_folder(path: str | Path) -> Path:
     if "://" in text:
         raise LakeUnsupported(
             f"found {text!r}, expected a local or mounted path: an object store needs atomic renames for the Delta "
-            "log, credentials on every executor and range reads in DuckDB, none of which is proven here yet"
+            "log, credentials on every executor and range reads in DuckDB, none of which is supported yet"
         )
     return Path(text).expanduser().absolute()
 

@@ -32,7 +32,7 @@ def parse_namesrv(text: str | Sequence[str]) -> tuple[str, ...]:
             split_address(part)
         except ValueError:
             raise ValueError(
-                f"name server address: found {part!r}, expected host:port, as in {NAMESRV_DEFAULT}"
+                f"name server address: found {part!r}, expected host:port, for example {NAMESRV_DEFAULT}"
             ) from None
         addresses[part] = None
     if not addresses:

@@ -107,10 +107,12 @@ class Connection(asyncio.Protocol):
                 await connection._shake_hands()
         except TimeoutError as error:
             raise ConnectError(
-                f"no connection to {address} within {connect_timeout_ms} ms; is the address right and reachable?"
+                f"no connection to {address} within {connect_timeout_ms} ms; check that the address is reachable"
             ) from error
         except (OSError, ValueError) as error:
-            raise ConnectError(f"cannot connect to {address}: {error}; is a server listening there?") from error
+            raise ConnectError(
+                f"cannot connect to {address}: {error}; check that a server is listening there"
+            ) from error
         return connection
 
     @property
@@ -209,13 +211,13 @@ class Connection(asyncio.Protocol):
                 self._on_command(decode_command(frame))
         except RemotingError as error:
             log.warning("connection.bytes_refused", peer=self.address, error=str(error))
-            self._lost(f"{self.address} sent bytes that make no sense: {error}")
+            self._lost(f"{self.address} sent invalid bytes: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
         reason = f"{self.address} closed the connection"
         if self._secured is not None and not self._secured.done():
-            reason += " during the TLS handshake; does it take TLS on this port?"
+            reason += " during the TLS handshake; check that this port accepts TLS"
         self._lost(reason + (f": {exc}" if exc else ""))
 
     def pause_writing(self) -> None:
@@ -233,7 +235,7 @@ class Connection(asyncio.Protocol):
         try:
             await self._secured
         except BaseException:
-            self._lost("the TLS handshake did not end")
+            self._lost("the TLS handshake did not complete")
             raise
 
     def _decrypt(self, session: TlsSession, data: bytes) -> bytes:
@@ -282,11 +284,11 @@ class Connection(asyncio.Protocol):
                 await self._writable.wait()
         except TimeoutError:
             raise RequestTimeout(
-                f"{self.address} took nothing from its socket for {timeout_ms} ms; the request was not sent", sent=False
+                f"{self.address} read nothing from its socket for {timeout_ms} ms; the request was not sent", sent=False
             ) from None
         if len(self._pending) >= PENDING_MAX:
             raise RequestTimeout(
-                f"{PENDING_MAX} requests to {self.address} wait for replies already; this one was not sent", sent=False
+                f"{PENDING_MAX} requests to {self.address} already wait for a reply; this one was not sent", sent=False
             )
 
     def _check_open(self) -> None:
@@ -312,7 +314,7 @@ class Connection(asyncio.Protocol):
         if waiting is None or waiting.done():
             return
         waiting.set_exception(
-            RequestTimeout(f"no reply from {self.address} within {timeout_ms} ms; it may have served the request")
+            RequestTimeout(f"no reply from {self.address} within {timeout_ms} ms; the request may have been served")
         )
         if received == self._received and timeout_ms >= SILENCE_CLOSES_MS:
             self._lost(f"{self.address} was silent for {timeout_ms} ms")

@@ -8,11 +8,11 @@ _GREETINGS: tuple[tuple[bytes, str], ...] = (
     (
         b"PRI * HTTP/2",
         "an HTTP/2 preface (a gRPC client of RocketMQ 5?); this port speaks remoting: use a remoting client "
-        "(Java 4.x/5.x rocketmq-client, mqtrail), or put Apache's proxy in between",
+        "(Java 4.x/5.x rocketmq-client, mqtrail), or connect through Apache's proxy",
     ),
-    (b"\x16\x03", "a TLS hello; this port has no TLS: switch TLS off at the client (tls.enable=false)"),
-    (b"PROXY ", "a PROXY protocol v1 header; take send-proxy off the balancer in front"),
-    (b"\r\n\r\n\x00\r\nQUIT\n", "a PROXY protocol v2 header; take send-proxy-v2 off the balancer in front"),
+    (b"\x16\x03", "a TLS hello; this port has no TLS: disable TLS in the client (tls.enable=false)"),
+    (b"PROXY ", "a PROXY protocol v1 header; remove send-proxy from the load balancer"),
+    (b"\r\n\r\n\x00\r\nQUIT\n", "a PROXY protocol v2 header; remove send-proxy-v2 from the load balancer"),
     (b"GET ", "an HTTP request; this port speaks RocketMQ remoting"),
     (b"POST ", "an HTTP request; this port speaks RocketMQ remoting"),
     (b"HEAD ", "an HTTP request; this port speaks RocketMQ remoting"),

@@ -66,7 +66,7 @@ class ConnectionPool:
             async with asyncio.timeout(timeout_ms / 1000):
                 await connection.oneway(command)
         except TimeoutError:
-            raise RequestTimeout(f"{address} took nothing from its socket for {timeout_ms} ms", sent=False) from None
+            raise RequestTimeout(f"{address} read nothing from its socket for {timeout_ms} ms", sent=False) from None
 
     async def connect(self, address: str) -> Connection:
         """Return the open connection to address, made now if there is none. ConnectError."""

@@ -180,7 +180,10 @@ class Server:
                 log.info("server.tls_reloaded", port=self.port, cert_path=str(self.config.tls.cert_path))
         except TlsError as error:
             log.error(
-                "server.tls_not_reloaded", port=self.port, error=str(error), remedy="the certificate from before stays"
+                "server.tls_not_reloaded",
+                port=self.port,
+                error=str(error),
+                remedy="repair the certificate files; the previous certificate stays in use",
             )
 
     def _look_at_tls_later(self) -> None:
@@ -214,11 +217,9 @@ def _on_uvloop() -> bool:
 def _why_not_bound(host: str, port: int, error: OSError) -> str:
     address = join_address(host, port)
     if error.errno == errno.EADDRINUSE:
-        return (
-            f"cannot listen on {address}: the port is in use by another process; stop that one or choose another port"
-        )
+        return f"cannot listen on {address}: the port is in use by another process; stop it or choose another port"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"cannot listen on {address}: not permitted; choose a port above 1023"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"cannot listen on {address}: no interface of this machine has that address; see `ip address`"
+        return f"cannot listen on {address}: no interface of this machine has that address; check `ip address`"
     return f"cannot listen on {address}: {error}"

@@ -227,7 +227,7 @@ class ServerConnection(asyncio.BaseProtocol):
                 peer=str(self.host),
                 port=self._server.port,
                 found=foreign_greeting(data[:16]) or "a plain connection",
-                expected="TLS: switch it on at the client (tls.enable=true), or set tls.server.mode=permissive here",
+                expected="TLS: enable it in the client (tls.enable=true), or set tls.server.mode=permissive here",
             )
             self.close()
             return False
@@ -321,7 +321,7 @@ class ServerConnection(asyncio.BaseProtocol):
                 peer=str(self.host),
                 unread_size=size,
                 limit=self._server.config.write_size_max,
-                remedy="the peer does not read its replies; it was cut off",
+                remedy="check why the peer does not read its replies; its connection was closed",
             )
             self._transport.abort()
 

@@ -112,7 +112,7 @@ class TlsClientConfig:
         if (self.cert_path is None) != (self.key_path is None):
             raise TlsError("found one of cert_path and key_path (tls.client.certPath, keyPath), expected both or none")
         if self.verify_host and not self.verify:
-            raise TlsError("found verify_host without verify, expected both: a name that nobody vouches for is none")
+            raise TlsError("found verify_host without verify, expected both: an unverified name proves nothing")
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -184,7 +184,7 @@ def _load_chain(context: ssl.SSLContext, cert: Path, key: Path, password: str) -
     except ssl.SSLError as error:
         raise TlsError(
             f"{cert} and {key} cannot be used ({_reason(error)}): expected a PEM certificate, its unencrypted key or "
-            "one that key_password opens, and that the two belong together"
+            "one that key_password decrypts, and that the two match"
         ) from error
 
 
@@ -193,7 +193,9 @@ def _load_trust(context: ssl.SSLContext, path: Path) -> None:
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise TlsError(f"{path} holds no authority ({_reason(error)}): expected PEM certificates") from error
+        raise TlsError(
+            f"{path} holds no certificate authority ({_reason(error)}): expected PEM certificates"
+        ) from error
 
 
 def _readable(path: Path) -> None:
@@ -211,9 +213,9 @@ def _check_validity(path: Path) -> None:
         raise TlsError(f"{path} holds no certificate ({error}): expected a PEM file") from error
     now = datetime.now(UTC)
     if now > last:
-        raise TlsError(f"{path}: the certificate expired at {last:%Y-%m-%d %H:%M} UTC: expected one that is good now")
+        raise TlsError(f"{path}: the certificate expired at {last:%Y-%m-%d %H:%M} UTC: expected a valid one")
     if now < first:
-        raise TlsError(f"{path}: the certificate is good from {first:%Y-%m-%d %H:%M} UTC on: expected one that is now")
+        raise TlsError(f"{path}: the certificate is not valid before {first:%Y-%m-%d %H:%M} UTC: expected a valid one")
 
 
 def _reason(error: ssl.SSLError) -> str:
@@ -277,7 +279,7 @@ def tls_settings(told: Mapping[str, str]) -> TlsProperties:
             and value.lower() != "true"
             and told.get("tls.server.need.client.auth", "none") not in ("", "none")
         ):
-            notes.append(f"{key}=false: a client's certificate is always checked where one is asked for")
+            notes.append(f"{key}=false has no effect: a requested client certificate is always verified")
         elif key not in ("tls.test.mode.enable", "tls.server.authClient"):
             notes.append(f"{key} has no effect here")
     return TlsProperties(server, client, tuple(notes))

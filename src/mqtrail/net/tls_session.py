@@ -131,16 +131,16 @@ class TlsTransport:
 
 
 _REMEDIES: Final = {
-    "CERTIFICATE_REQUIRED": "the server wants a client certificate: give cert_path and key_path",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server wants a client certificate: give cert_path and key_path",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client showed no certificate: give it tls.client.certPath and keyPath",
-    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not know who signed our certificate: add that authority to its trust",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the peer says that our certificate expired",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not take our certificate",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not take our certificate: is its authority in the trust store?",
-    "WRONG_VERSION_NUMBER": "the peer speaks no TLS on this port",
+    "CERTIFICATE_REQUIRED": "the server requires a client certificate: set cert_path and key_path",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires a client certificate: set cert_path and key_path",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate: set tls.client.certPath and keyPath there",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust the authority of our certificate: add it to its trust store",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired: renew it",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer rejects our certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer rejects our certificate: add its authority to the peer's trust store",
+    "WRONG_VERSION_NUMBER": "the peer does not use TLS on this port",
     "UNSUPPORTED_PROTOCOL": "the peer's TLS is too old: expected TLS 1.2 or 1.3",
-    "NO_SHARED_CIPHER": "no cipher in common",
+    "NO_SHARED_CIPHER": "the two sides have no cipher in common",
 }
 
 
@@ -148,8 +148,8 @@ def tls_failure(error: ssl.SSLError) -> TlsError:
     """Return what a failure of the handshake, or behind it, means and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(
-            f"the peer's certificate is not taken: {error.verify_message}; expected one that is good now and signed by "
-            "an authority of the trust store (trust_path)"
+            f"the certificate of the peer is rejected: {error.verify_message}; expected a valid one signed by an "
+            "authority in the trust store (trust_path)"
         )
     reason = error.reason or str(error)
     remedy = _REMEDIES.get(reason)

@@ -65,8 +65,8 @@ class AclFolder:
                 raise InvalidParameter(f"{path}: cannot be read: {error}") from error
             if not text.strip():
                 raise InvalidParameter(
-                    f"{path}: found {len(text)} characters without content, expected accounts: restore it from a copy, "
-                    "or remove it"
+                    f"{path}: found {len(text)} blank characters, expected accounts: restore it from a copy, or "
+                    "remove it"
                 )
             texts[str(path)] = text
         return texts
@@ -126,7 +126,10 @@ class AclWatch:
             self.load()
         except InvalidParameter as error:
             log.error(
-                "acl.not_loaded", broker=self._broker, error=error.remark, remedy="the rules from before count on"
+                "acl.not_loaded",
+                broker=self._broker,
+                error=error.remark,
+                remedy="repair the file; previous rules stay in force",
             )
         else:
             log.info("acl.loaded", broker=self._broker, files=len(self._stamps))
@@ -136,4 +139,9 @@ class AclWatch:
         try:
             self.look()
         except OSError as error:
-            log.error("acl.not_loaded", broker=self._broker, error=str(error), remedy="the rules from before count on")
+            log.error(
+                "acl.not_loaded",
+                broker=self._broker,
+                error=str(error),
+                remedy="repair the file; previous rules stay in force",
+            )

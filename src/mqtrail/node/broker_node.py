@@ -111,7 +111,7 @@ class BrokerNode:
             "broker.no_fast_port",
             broker=self.name,
             found=str(error),
-            remedy="clients with vipChannelEnabled do not reach it: free the port, or set fast_port to false",
+            remedy="free the port for clients with vipChannelEnabled, or set fast_port to false",
         )
 
     def _open(self) -> None:

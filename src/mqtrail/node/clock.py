@@ -55,12 +55,12 @@ class SteadyClock:
             return now_ms
         if -JUMP_MS <= ahead_ms <= JUMP_MS:
             if self._ahead_ms:
-                self._jumped(-self._ahead_ms, "time went on as before: nothing to do")
+                self._jumped(-self._ahead_ms, "none needed: the clock is back in step")
             self._ahead_ms = 0
         elif abs(ahead_ms - self._ahead_ms) > JUMP_MS:
             self._jumped(
                 ahead_ms - self._ahead_ms,
-                f"see what sets the machine's clock; this broker follows if it stays so for {SETTLE_MS // 1000} s",
+                f"check what sets this machine's clock; the broker adopts the new time after {SETTLE_MS // 1000} s",
             )
             self._ahead_ms, self._since_ms = ahead_ms, elapsed_ms
             return now_ms

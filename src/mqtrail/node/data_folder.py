@@ -69,14 +69,16 @@ def _make(path: Path) -> None:
         path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     except FileExistsError:
         raise DataFolderError(
-            f"data folder {path} is a file; expected a directory: choose another with --data"
+            f"data folder {path} is a file, expected a directory: choose another with --data"
         ) from None
     except OSError as error:
         raise DataFolderError(
-            f"data folder {path} cannot be made: {error.strerror}; choose another with --data"
+            f"data folder {path} cannot be created: {error.strerror}; choose another with --data"
         ) from error
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise DataFolderError(f"data folder {path} is not ours to write; expected one owned by this user: see `ls -ld`")
+        raise DataFolderError(
+            f"data folder {path} is not writable by this user, expected a folder that it owns: check `ls -ld`"
+        )
 
 
 def _check_format(path: Path) -> None:

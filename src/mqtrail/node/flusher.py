@@ -125,7 +125,11 @@ class Flusher:
                 job()
             except BaseException as error:
                 if done is _nothing and self._store.fault is None:
-                    log.error("store.job_failed", error=str(error), remedy="it is tried again; nothing is lost")
+                    log.error(
+                        "store.job_failed",
+                        error=str(error),
+                        remedy="none needed: the job is retried and no message is lost",
+                    )
                     continue
                 self._loop.call_soon_threadsafe(self._fail, error)
                 return

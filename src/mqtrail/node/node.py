@@ -164,7 +164,7 @@ class Node:
         log.error(
             "store.flush_failed",
             error=str(error),
-            remedy="the disk failed to take what was written; the node stops, see the system's log for that disk",
+            remedy="check the disk and the kernel log, then restart; the node stops because it could not flush",
         )
         self.failure = error
         self.failed.set()
@@ -180,11 +180,13 @@ def advertised_ip(host: str, advertise: str | None) -> str:
         found = str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         option = "--advertise" if advertise else "--host"
-        raise InvalidParameter(f"found {option} {name!r} ({error}), expected an ip address of this machine") from error
+        raise InvalidParameter(f"found {option} {name!r} ({error}), expected an IP address of this machine") from error
     if not ipaddress.ip_address(found).is_unspecified:
         return found
     if advertise:
-        raise InvalidParameter(f"found --advertise {advertise}, expected the ip that clients reach this machine at")
+        raise InvalidParameter(
+            f"found --advertise {advertise}, expected an IP address at which clients reach this machine"
+        )
     family, probe = (socket.AF_INET6, "2001:db8::1") if ":" in found else (socket.AF_INET, "192.0.2.1")
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:

@@ -146,7 +146,9 @@ class ProcessNode:
             line = await process.stdout.readline()
         except ConnectionError:
             line = b""
-        told: dict[str, Any] = json.loads(line) if line else {"error": f"its process ended with {await process.wait()}"}
+        told: dict[str, Any] = (
+            json.loads(line) if line else {"error": f"its process exited with code {await process.wait()}"}
+        )
         if told.get("event") != "ready":
             raise BrokerEnded(f"broker {name}: {told['error']}")
         return BrokerReport(told["address"], told["recovery"], told["figures"], told["metrics"])
@@ -156,13 +158,13 @@ class ProcessNode:
         code = await process.wait()
         if self._stopping:
             return
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
         self.failure = BrokerEnded(f"broker {name} {how}")
         log.error(
             "broker.ended",
             broker=name,
             found=how,
-            remedy="the others go on; see what it wrote before, and start this node again to have it back",
+            remedy="read the log of this broker, then restart the node; the other brokers continue",
         )
         del self._processes[name]
         if not self._processes:
@@ -194,11 +196,11 @@ class ProcessNode:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 code = await process.wait()
         except TimeoutError:
-            log.error("broker.killed", broker=name, found=f"it did not end within {STOP_TIMEOUT_S:g} s")
+            log.error("broker.killed", broker=name, found=f"it did not stop within {STOP_TIMEOUT_S:g} s")
             process.kill()
             code = await process.wait()
         if code != 0 and self.failure is None and name in self.reports:
-            self.failure = BrokerEnded(f"broker {name} ended with {code}")
+            self.failure = BrokerEnded(f"broker {name} exited with code {code}")
 
     def _namesrvs(self) -> tuple[str, ...]:
         own = () if self._namesrv is None else (join_address(self._advertised, self._namesrv.port),)

@@ -102,7 +102,7 @@ class Registrar:
             if held and held != own_address and await self._lives(held, self._tls.get(namesrv)):
                 raise InvalidParameter(
                     f"found broker name {self._broker_name!r} in use by {held} at name server {namesrv}, expected "
-                    "one of its own: choose another (--broker-name, brokerName), or stop that broker"
+                    "a unique name: choose another (--broker-name, brokerName), or stop that broker"
                 )
 
     async def _holder(self, namesrv: str, pool: ConnectionPool) -> str:
@@ -286,11 +286,11 @@ class _Keeper:
         return True
 
     async def _register(self) -> None:
-        remedy = "start it or correct the address"
+        remedy = "start that name server or correct its address"
         try:
             reply = await self._pool.request(self._address, self._registration(), self._timeout_ms)
             if reply.code == ResponseCode.NO_PERMISSION:
-                remedy = "set inner_credentials here to an account of that name server"
+                remedy = "set inner_credentials of this broker to an account of that name server"
             trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
             self._takes_single = reply.version >= SINGLE_TOPICS_VERSION
             if trouble is None and self._on_registered is not None:
@@ -303,7 +303,7 @@ class _Keeper:
                 broker=self._broker_name,
                 namesrv=self._address,
                 found=trouble,
-                remedy=f"clients do not find this broker: {remedy}; tried every {RETRY_S:g} s",
+                remedy=f"{remedy}; until then clients do not find this broker; retried every {RETRY_S:g} s",
             )
         elif trouble is None and self.is_down:
             log.info("broker.registered_again", broker=self._broker_name, namesrv=self._address)

@@ -66,13 +66,11 @@ class SelfSigned:
             self.renew(datetime.now(UTC))
         except ModuleNotFoundError as error:
             raise TlsError(
-                f"found no {error.name!r}, which a self-signed certificate needs: install it with "
+                f"found no {error.name!r}, which a self-signed certificate requires: install it with "
                 "`pip install 'mqtrail[tls]'`, or set cert_path and key_path"
             ) from error
         except OSError as error:
-            raise TlsError(
-                f"{error.filename}: cannot keep a self-signed certificate there: {error.strerror}"
-            ) from error
+            raise TlsError(f"{error.filename}: cannot write the self-signed certificate: {error.strerror}") from error
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
         return replace(config, self_signed=False, cert_path=self.server_path, key_path=self.server_path)
 
@@ -113,7 +111,9 @@ class SelfSigned:
                 log.info("tls.certificate_renewed", path=str(self.certificate_path))
         except OSError as error:
             log.error(
-                "tls.certificate_not_renewed", error=str(error), remedy="make room on that disk or correct its owner"
+                "tls.certificate_not_renewed",
+                error=str(error),
+                remedy="free space on that disk, or correct the owner of the folder",
             )
 
 

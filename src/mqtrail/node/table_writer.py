@@ -51,7 +51,9 @@ class TableWriter:
         if number <= self._files.settled:
             release()
         elif len(self._waiting) >= WAITING_MAX:
-            refuse(f"found {len(self._waiting)} replies that wait for tables to be saved, expected fewer: try again")
+            refuse(
+                f"found {len(self._waiting)} replies waiting for tables to be saved, expected fewer: try again later"
+            )
         else:
             self._waiting.append(_Waiting(number, release, refuse))
             self.look()
@@ -106,11 +108,11 @@ class TableWriter:
                 "tables.not_saved",
                 owner=self._owner,
                 error=str(error),
-                remedy=f"what changed is undone and refused: free space on that disk; tried again every {RETRY_S:g} s",
+                remedy=f"free space on that disk; until then changes are rejected; retried every {RETRY_S:g} s",
             )
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
-            one.refuse(f"the change is undone, as it could not be saved: {error}: free space on that disk, try again")
+            one.refuse(f"the change could not be saved and was undone: {error}: free space on that disk and try again")
         self._retry = self._loop.call_later(RETRY_S, self._try_again)
 
     def _try_again(self) -> None:

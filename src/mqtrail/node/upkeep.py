@@ -119,7 +119,12 @@ class Upkeep:
         except (OSError, StoreFull, StoreError) as error:
             if name not in self._failing:
                 self._failing.add(name)
-                log.error("store.job_failed", job=name, error=str(error), remedy="it is tried again; nothing is lost")
+                log.error(
+                    "store.job_failed",
+                    job=name,
+                    error=str(error),
+                    remedy="none needed: the job is retried and no message is lost",
+                )
             return False
         except Exception:
             log.exception("store.job_failed", job=name)

@@ -120,7 +120,7 @@ class Ingest:
                     raise JobFailed(
                         f"found no Python worker of Spark that started within Spark's 10 s, in {attempt} attempts: the "
                         "machine is too busy. Run it again when there is less to do, or with fewer cores "
-                        "(--master 'local[1,4]'): what was committed stays"
+                        "(--master 'local[1,4]'): committed data is kept"
                     ) from error
                 self._say(f"Python workers did not start in time: attempt {attempt} of {WORKER_STARTS_MAX}")
         return counts

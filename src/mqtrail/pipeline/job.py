@@ -65,7 +65,7 @@ class Job:
         committer = Committer(self._lake)
         judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json", self._lake[trail.ATTEMPTS.name].hours)
         if judged.is_rebuilt:
-            self._say("the list of hours to judge was damaged: every hour of the lake is judged again")
+            self._say("the list of hours to judge is damaged: every hour of the lake is judged again")
         self._ingest = Ingest(spark, committer, judged, self.config, self.source, self._say)
         self._judge = Judge(spark, self._lake, committer, judged, self.config.settings, self.config.task_memory)
         return self
@@ -124,7 +124,7 @@ class Job:
                 if not stop.is_set():
                     raise
                 # Who stops a group of processes (a service manager does) has ended Spark's JVM as well.
-                self._say("stopped within a cycle: what was committed stays, and the next run goes on from there")
+                self._say("stopped within a cycle: committed data is kept, and the next run continues from there")
             stop.wait(max(0, interval_ms - (now_ms() - begun_ms)) / 1000)
 
     # -- one cycle -------------------------------------------------------------------------------------------------
@@ -132,13 +132,13 @@ class Job:
     def _cycle(self, as_of_ms: int | None, *, fail_on_data_loss: bool) -> JobReport:
         begun = time.monotonic()
         self.lake.check()
-        self._say("asking the cluster who reads what, and how far")
+        self._say("sampling consumer groups, offsets and clients")
         with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
             found, topology = self._look(admin)
         found.problems += topology.problems
         if not topology.trace_topics:
-            found.problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced there")
-        self._say("reading trace and messages")
+            found.problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced")
+        self._say("reading trace records and messages")
         counts = self._ingest.run(
             self.config.cluster or topology.cluster,
             topology.trace_topics,

@@ -110,12 +110,12 @@ def _next_offset(pulled: Pulled, at: int, *, patient: bool) -> int:
 
 def _loss_text(lost: Lost) -> str:
     start, end = lost.range.start, lost.range.end
-    found = f"{lost.range.queue}: messages [{start}, {end}) are due, and the broker "
+    found = f"{lost.range.queue}: messages [{start}, {end}) are missing: the broker "
     match lost.reason:
         case "EXPIRED":
             found += "no longer has them: its retention removed them before they were read"
         case "RECREATED":
-            found += "ends below them: the topic was deleted and made again, or the broker lost its last messages"
+            found += "ends below them: the topic was deleted and created again, or the broker lost its last messages"
         case "UNREADABLE":
-            found += "sent bytes that are no record"
-    return f"{found}. Set failOnDataLoss to false to go on without them"
+            found += "sent bytes that are not a record"
+    return f"{found}. Set failOnDataLoss to false to continue without them"

@@ -34,8 +34,8 @@ Row = dict[str, Any]
 
 ALL_TOPICS = "*"
 NOT_OPTED_IN = (
-    "business topics are not read: these brokers are not mqtrail's; name some with --topic, or all with --topic '*', "
-    "and limit the rate with --read-rate-max. Until then verdicts that need stored copies are UNKNOWN"
+    "business topics are not read because these are not mqtrail brokers; name some with --topic, or all with --topic "
+    "'*', and limit the rate with --read-rate-max. Until then verdicts that need stored copies are UNKNOWN"
 )
 
 

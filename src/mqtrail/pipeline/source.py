@@ -111,7 +111,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, source: RocketMQDataSource, options: SourceOptions, schema: StructType) -> None:
         columns_for(schema)
         if options.ending_offsets != LATEST:
-            raise SourceOptionError("option endingOffsets is for a batch read, and this is a stream: leave it out")
+            raise SourceOptionError("option endingOffsets applies to batch reads only, and this is a stream: remove it")
         self._source = source
         self._options = options
         self._schema = schema
@@ -182,13 +182,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone and not self._options.hold_unreachable:
             raise BrokerUnreachable(
                 f"{len(gone)} queues that were read before have no route any more, the first is {gone[0]}: "
-                "is its broker down? Set onUnreachable to hold to go on with the others"
+                "check its broker, or set onUnreachable to hold to continue with the others"
             )
         for queue in sorted(set(at) & set(bounds)):
             if bounds[queue][1] < at[queue] and self._options.fail_on_data_loss:
                 raise DataLoss(
                     f"{queue} ends at {bounds[queue][1]} and was read up to {at[queue]}: the topic was deleted "
-                    "and made again, or the broker lost messages. Start with a new checkpoint, or set failOnDataLoss "
+                    "and created again, or the broker lost messages. Use a new checkpoint, or set failOnDataLoss "
                     "to false"
                 )
 
@@ -221,7 +221,7 @@ def _require(bounds: Bounds, options: SourceOptions) -> Bounds:
     if not bounds and not options.hold_unreachable:
         raise SourceOptionError(
             f"no queue found for topic {', '.join(options.topics)} at {options.name_server}: "
-            "does the topic exist, and is a broker of it up?"
+            "check that the topic exists and that a broker of it is up"
         )
     return bounds
 

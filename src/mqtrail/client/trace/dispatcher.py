@@ -321,7 +321,12 @@ class Dispatcher:
 
     async def _pause(self, error: Exception) -> None:
         if not self._outage_ms:
-            log.warning("trace.unsent", topic=self._config.topic, error=str(error), remedy="kept and sent again")
+            log.warning(
+                "trace.unsent",
+                topic=self._config.topic,
+                error=str(error),
+                remedy="check the brokers of the trace topic; the records are kept and retried",
+            )
         first, most = self._config.retry_ms, self._config.retry_max_ms
         self._outage_ms = min(self._outage_ms * 2, most) if self._outage_ms else first
         if not self._closed:
