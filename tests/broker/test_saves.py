@@ -6,7 +6,17 @@ import pytest
 
 from mqtrail.broker import Broker, Lane
 from mqtrail.store import ConfigFileStore, StoreFull
-from mqtrail.wire import CreateTopicHeader, Perm, RemotingCommand, RequestCode, Send, TopicConfig, encode_command
+from mqtrail.wire import (
+    CreateTopicHeader,
+    Perm,
+    PopHeader,
+    RemotingCommand,
+    RequestCode,
+    Send,
+    TopicConfig,
+    dumps_fastjson,
+    encode_command,
+)
 from tests.store.hard_disk import HardDisk, PowerCut
 
 from .helpers import NOW_MS, PEER, Bench
@@ -171,3 +181,91 @@ def test_the_file_is_what_it_would_be_if_written_whole() -> None:
         assert document is not None
         whole.save(name, document)
         assert one.disk.read(f"config/{name}") == written
+
+
+def test_offsets_are_saved_off_the_loop() -> None:
+    """The clock only notes them: no reply waits, and nothing is written inside the loop. Entries are encoded once."""
+    bench = Gathering()
+    bench.create("orders")
+    bench.save()
+    offsets = bench.broker.offsets
+    for number in range(300):
+        offsets.commit(f"g{number:03}", "orders", number % 3, number)
+    sends = bench.broker.tick(NOW_MS + 5_000)
+    assert [send.after_tables for send in sends if send.after_tables] == []
+    assert bench.files.load("consumerOffset.json") is None
+    offsets.commit("g000", "orders", 0, 77)  # after it was noted
+    bench.save()
+    document = bench.files.load("consumerOffset.json")
+    assert document is not None
+    assert len(document["offsetTable"]) == 300
+    assert document["offsetTable"]["orders@g000"] == {0: 0}
+    bench.broker.tick(NOW_MS + 10_000)
+    bench.save()
+    assert bench.disk.read("config/consumerOffset.json") == dumps_fastjson(offsets.table().members())
+
+
+def test_a_failed_save_of_offsets_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is undone, as nobody was promised anything; the newest offsets are saved once the disk works."""
+    bench = Gathering()
+    offsets = bench.broker.offsets
+    offsets.commit("g", "orders", 0, 5)
+    offsets.commit("h", "orders", 0, 6)
+    bench.broker.tick(NOW_MS + 5_000)
+
+    def full(path: str, data: bytes) -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(bench.disk, "replace", full)
+    job = bench.files.begin_save()
+    assert job is not None
+    with pytest.raises(StoreFull):
+        job()
+    offsets.commit("g", "orders", 0, 9)
+    bench.broker.tick(NOW_MS + 10_000)
+    bench.files.end_save(failed=True)
+    monkeypatch.undo()
+    assert offsets.get("g", "orders", 0) == 9
+    bench.save()
+    document = bench.files.load("consumerOffset.json")
+    assert document is not None
+    assert document["offsetTable"] == {"orders@g": {0: 9}, "orders@h": {0: 6}}
+    assert bench.files.begin_save() is None
+
+
+def test_offsets_that_went_are_saved_as_gone() -> None:
+    """A deleted topic takes its entries along; what is left is encoded as before."""
+    bench = Gathering()
+    offsets = bench.broker.offsets
+    offsets.commit("g", "orders", 0, 5)
+    offsets.commit("g", "bills", 1, 6)
+    bench.broker.tick(NOW_MS + 5_000)
+    bench.save()
+    offsets.forget_topic("orders")
+    bench.broker.tick(NOW_MS + 10_000)
+    bench.save()
+    document = bench.files.load("consumerOffset.json")
+    assert document is not None
+    assert document["offsetTable"] == {"bills@g": {1: 6}}
+
+
+def test_the_first_pops_wait_for_what_a_start_needs() -> None:
+    """Where the logs begin is durable before the first pop is answered, and before any other one is meanwhile."""
+    bench = Gathering()
+    bench.create("orders", 1)
+    bench.heartbeat(group="g")
+    bench.save()
+    bench.send()
+    bench.send()
+
+    def popped() -> Send:
+        header = PopHeader("g", "orders", 0, 1, 60_000, 0, NOW_MS, 0)
+        (send,) = [send for send in bench.tell(RequestCode.POP_MESSAGE, header.to_ext()) if send.command.is_response]
+        assert send.command.code == 0
+        return send
+
+    first, second = popped(), popped()
+    assert first.after_tables == second.after_tables > bench.files.settled
+    bench.save()
+    bench.send()
+    assert popped().after_tables == 0

@@ -105,6 +105,7 @@ class Broker:
         self.offsets = OffsetTable(files, now_ms)
         if self.offsets.cut(store.max_offset):
             self.offsets.save(now_ms, store.end_offset, store.flushed_offset)
+            files.finish()
         self.clients = ClientTable()
         self.filters = FilterTable(files, now_ms)
         self.locks = LockTable(config.lock_ttl_ms, config.locks_max)

@@ -1,6 +1,7 @@
 """Consumer offsets: how far each group has consumed each queue, and resets that wait for their consumer.
 
-Saved every offsets_save_ms when something changed, in Apache's shape: {"topic@group": {queue_id: offset}}. An offset
+Saved every offsets_save_ms when something changed, in Apache's shape: {"topic@group": {queue_id: offset}}. The loop
+copies what changed; whoever saves tables makes JSON of it, of each entry once. An offset
 that the broker itself moved because of a record that it appended, as POP does, is saved once that record is durable.
 Saved sooner, it would outlive the record when the power goes, and what the record stands for would be passed by.
 
@@ -9,15 +10,38 @@ Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import ConsumerOffsetTable, DataVersion
+from mqtrail.wire import ConsumerOffsetTable, DataVersion, dumps, dumps_fastjson
 
 from .files import OFFSETS_FILE, load_table, next_version
 
 GroupTopic = tuple[str, str]  # group, topic
 _Key = tuple[GroupTopic, int]  # and queue id
 WAITING_MAX = 16  # states of the table that wait for a flush
+
+
+class _Saver:
+    """Makes the file's content of entries as they are to be saved. It knows the JSON of those it has met."""
+
+    def __init__(self) -> None:
+        self._known: dict[GroupTopic, tuple[dict[int, int], str, bytes]] = {}
+
+    def content(self, entries: dict[GroupTopic, dict[int, int]], version: DataVersion) -> bytes:
+        """Return the file. Called by one thread at a time; the entries do not change any more."""
+        known, self._known = self._known, {}
+        members: dict[str, bytes] = {}
+        for entry, queues in entries.items():
+            found = known.get(entry)
+            if found is None or found[0] is not queues:
+                name = f"{entry[1]}@{entry[0]}"
+                pairs = ",".join([f"{queue_id}:{queues[queue_id]}" for queue_id in sorted(queues)])
+                found = (queues, name, b"%b:{%b}" % (dumps(name), pairs.encode()))
+            self._known[entry] = found
+            members[found[1]] = found[2]
+        table = b",".join([members[name] for name in sorted(members)])
+        return b'{"dataVersion":%b,"offsetTable":{%b}}' % (dumps_fastjson(version.members()), table)
 
 
 class OffsetTable:
@@ -34,7 +58,10 @@ class OffsetTable:
                 self._offsets[group, topic] = dict(queues)
         self._pulled: dict[GroupTopic, dict[int, int]] = {}
         self._resets: dict[GroupTopic, dict[int, int]] = {}
-        self._dirty = False
+        self._changed: set[GroupTopic] = set()  # entries that are not noted as they are to be saved
+        self._noted = {entry: dict(queues) for entry, queues in self._offsets.items()}
+        self._saver = _Saver()
+        self._content: Callable[[], bytes] = bytes  # the file as it was noted last
         self._kept: dict[_Key, int | None] = {}  # what is saved instead of what follows from records not yet durable
         self._moved: set[_Key] = set()  # such offsets, since the last save
         self._waiting: deque[tuple[int, dict[_Key, int]]] = (
@@ -49,11 +76,12 @@ class OffsetTable:
         nobody could tell any more.
         """
         changed = False
-        for (_, topic), queues in self._offsets.items():
+        for (group, topic), queues in self._offsets.items():
             for queue_id, consumer_offset in queues.items():
                 if consumer_offset > (end := max_offset(topic, queue_id)):
                     queues[queue_id] = end
-                    changed = self._dirty = True
+                    self._changed.add((group, topic))
+                    changed = True
         return changed
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -67,11 +95,12 @@ class OffsetTable:
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset, also backwards: the client decides."""
-        self._offsets.setdefault((group, topic), {})[queue_id] = consumer_offset
+        entry = (group, topic)
+        self._offsets.setdefault(entry, {})[queue_id] = consumer_offset
         if self._kept:
-            self._kept.pop(((group, topic), queue_id), None)
-            self._moved.discard(((group, topic), queue_id))
-        self._dirty = True
+            self._kept.pop((entry, queue_id), None)
+            self._moved.discard((entry, queue_id))
+        self._changed.add(entry)
 
     def move(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset that follows from what was just appended; it is saved when that is durable."""
@@ -139,7 +168,7 @@ class OffsetTable:
         for key in keys:
             for table in (self._offsets, self._pulled, self._resets):
                 table.pop(key, None)
-            self._dirty = True
+            self._changed.add(key)
         for kept in [kept for kept in self._kept if kept[0] in keys]:
             del self._kept[kept]
             self._moved.discard(kept)
@@ -164,29 +193,50 @@ class OffsetTable:
         return found
 
     def table(self) -> ConsumerOffsetTable:
-        """Return all offsets as one body: what is saved, and what request 43 answers."""
+        """Return all offsets as one body, as request 43 answers."""
         offsets = {
             f"{topic}@{group}": dict(sorted(queues.items())) for (group, topic), queues in sorted(self._offsets.items())
         }
         return ConsumerOffsetTable(offsets, self._version)
 
-    def save(self, now_ms: int, end_offset: int, flushed_offset: int) -> None:
-        """Write what changed of the table since it was last written, as far as the log is durable that it follows from.
+    def save(self, now_ms: int, end_offset: int, flushed_offset: int, undo: Callable[[], None] | None = None) -> None:
+        """Have saved what changed since it last was, as far as the log is durable that it follows from.
 
-        end_offset, flushed_offset: of the log.
+        end_offset, flushed_offset: of the log. undo: the answer under way waits for it; called when it cannot be saved.
         """
         self._note_moved(end_offset)
         while self._waiting and self._waiting[0][0] <= flushed_offset:
             for key, consumer_offset in self._waiting.popleft()[1].items():
                 if key in self._kept:
                     self._kept[key] = consumer_offset
-                    self._dirty = True
+                    self._changed.add(key[0])
         if not self._waiting:
             self._kept.clear()
-        if self._dirty:
+        if self._changed:
             self._version = next_version(self._version, now_ms)
-            self._files.save(OFFSETS_FILE, self._durable().members())
-            self._dirty = False
+            self._note_entries()
+            if undo is None:
+                self._files.note(OFFSETS_FILE, lambda: self._content)
+            else:
+                self._files.change(OFFSETS_FILE, lambda: self._content, undo)
+            self._changed.clear()
+
+    def _note_entries(self) -> None:
+        """Copy what changed, as it is to be saved: without what follows from records that are not durable."""
+        for entry in self._changed:
+            queues = self._offsets.get(entry)
+            if queues is None:
+                self._noted.pop(entry, None)
+            else:
+                self._noted[entry] = queues.copy()
+        for (entry, queue_id), consumer_offset in self._kept.items():
+            if entry not in self._changed:
+                continue
+            if consumer_offset is None:
+                self._noted[entry].pop(queue_id, None)
+            else:
+                self._noted[entry][queue_id] = consumer_offset
+        self._content = partial(self._saver.content, self._noted.copy(), self._version)
 
     def _note_moved(self, end_offset: int) -> None:
         if not self._moved:
@@ -196,14 +246,3 @@ class OffsetTable:
         if len(self._waiting) >= WAITING_MAX:
             moved = self._waiting.pop()[1] | moved
         self._waiting.append((end_offset, moved))
-
-    def _durable(self) -> ConsumerOffsetTable:
-        """Return the table without what follows from records that are not durable."""
-        table = self.table()
-        for ((group, topic), queue_id), consumer_offset in self._kept.items():
-            queues = table.offset_table[f"{topic}@{group}"]
-            if consumer_offset is None:
-                del queues[queue_id]
-            else:
-                queues[queue_id] = consumer_offset
-        return table

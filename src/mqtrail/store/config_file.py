@@ -1,9 +1,10 @@
 """The broker's tables on disk: `config/<name>` as JSON, the one before it as `config/<name>.bak`.
 
-A table is saved in one of two ways:
+A table is saved in one of three ways:
 
     save(name, value)           at once: it is durable when the call returns
     change(name, …, undo)       gathered: the change has a number, and is durable when `settled` has reached it
+    note(name, …)               gathered too, and tried again until it works: no reply waits for it
 
 Gathered changes cost one save however many there are. Whoever drives the I/O takes `begin_save`, runs what it returns
 in any thread, and calls `end_save`; until then a reply that follows from a change waits (`Send.after_tables`). A store
@@ -42,6 +43,7 @@ class ConfigFileStore:
         self._undos: list[tuple[int, str, Document, Callable[[], None]]] = []
         self._number = 0  # of the last change
         self._saving = 0  # up to which change the save under way goes
+        self._under_way: dict[str, Document] = {}  # what it writes
         self.settled = 0
         self.looked = 0
         self.report: list[str] = []  # what was found damaged and taken from its .bak, for the operator
@@ -118,6 +120,17 @@ class ConfigFileStore:
             self.end_save()
         return self._number
 
+    def note(self, name: str, document: Document) -> None:
+        """Have a table saved that changed and that no answer follows from: files are written in the order of notes.
+
+        Where nothing gathers, it is durable when this returns.
+        """
+        if not self._gathers:
+            self._write(name, document()())
+            return
+        self._changed.pop(name, None)
+        self._changed[name] = document
+
     def look(self, number: int) -> None:
         """Note that the answer under way follows from a change."""
         if number > self.settled:
@@ -131,7 +144,8 @@ class ConfigFileStore:
         if not self._changed:
             return None
         documents = {name: document() for name, document in self._changed.items()}
-        self._changed.clear()
+        self._under_way = self._changed
+        self._changed = {}
         self._saving = self._number
 
         def write() -> None:
@@ -150,12 +164,14 @@ class ConfigFileStore:
     def end_save(self, *, failed: bool = False) -> None:
         """Take note of how the save ended. failed: every change that is not durable is undone, the last one first.
 
-        What was undone is saved again at the next occasion: some of it may have reached the disk.
+        What was undone is saved again at the next occasion: some of it may have reached the disk. So is what was noted.
         """
+        under_way, self._under_way = self._under_way, {}
         if not failed:
             self.settled = max(self.settled, self._saving)
             self._undos = [entry for entry in self._undos if entry[0] > self.settled]
             return
+        self._changed = under_way | self._changed
         undos, self._undos = self._undos, []
         for _, name, document, undo in reversed(undos):
             undo()

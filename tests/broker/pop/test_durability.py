@@ -93,7 +93,7 @@ def test_kill_between_copy_and_save(bench: Bench, monkeypatch: pytest.MonkeyPatc
     send(bench, "again")
     pop(bench)
     bench.advance(INVISIBLE_MS - 1_000)
-    monkeypatch.setattr(bench.files, "save", lambda name, value: None)
+    monkeypatch.setattr(bench.files, "note", lambda name, document: None)
     bench.advance(1_000 + SETTLED_MS)
     monkeypatch.undo()
     kill(bench)
@@ -167,14 +167,14 @@ def test_first_save_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first pop ever is refused until what a start needs is saved."""
     bench = Bench(offsets_save_ms=3_600_000)
     send(bench, "done")
-    save = bench.files.save
+    replace = bench.disk.replace
 
-    def save_others(name: str, value: Any) -> None:
-        if name == "consumerOffset.json":
+    def replace_others(path: str, data: bytes) -> None:
+        if path == "config/consumerOffset.json":
             raise OSError("the disk fails")
-        save(name, value)
+        replace(path, data)
 
-    monkeypatch.setattr(bench.files, "save", save_others)
+    monkeypatch.setattr(bench.disk, "replace", replace_others)
     with pytest.raises(OSError, match="the disk fails"):
         pop(bench)
     monkeypatch.undo()

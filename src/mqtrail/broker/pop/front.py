@@ -60,6 +60,8 @@ class Pop:
         self._writer = writer
         self._serve = serve
         self._opened: list[WaitKey] = []
+        self._files = files
+        self._first_save = 0  # the change of tables that every pop waits for
         self.orders = OrderTable(files)
         self.positions = Positions(config, store, offsets, self.orders)
         self.recovered_count = self.positions.recover()
@@ -82,7 +84,7 @@ class Pop:
             self._pops,
             stats,
             trace,
-            self._save_now,
+            self._save_first,
         )
         self._acks = PopAcks(config, offsets, self.orders, log, checks, stats, self._opened.append)
         self._notice = PopNotices(config, store, topics, self.positions, self.orders, checks, self._pops, self._notices)
@@ -174,6 +176,17 @@ class Pop:
         """Write the orders; note how far the logs reach, just before the offsets are written."""
         self.orders.save(self._topics, self._groups, now_ms)
         self.positions.note()
+
+    def _save_first(self, now_ms: int) -> None:
+        """Have it saved how far the logs reach, before any pop is answered: a start could not read them otherwise."""
+        if self.positions.start():
+            self.save(now_ms)
+            self._offsets.save(
+                now_ms, self._store.end_offset, self._store.flushed_offset, undo=self.positions.start_failed
+            )
+            self._first_save = self._files.looked
+            self.positions.started()
+        self._files.look(self._first_save)
 
     def _save_now(self, now_ms: int) -> None:
         self.save(now_ms)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import OrderInfoTable, QueueOrderInfo
+from mqtrail.wire import OrderInfoTable, QueueOrderInfo, dumps_fastjson
 
 from ..files import load_table
 from ..groups import GroupTable
@@ -65,8 +65,8 @@ class Order:
             self.pop_time_ms,
             self.invisible_ms,
             (first, *(offset - first for offset in others)),
-            self.visible_ms or None,
-            self.counts or None,
+            dict(self.visible_ms) or None,
+            dict(self.counts) or None,
             self.consumed_ms,
             bits,
             self.attempt_id,
@@ -219,4 +219,5 @@ class OrderTable:
                 del self._orders[queue]
             else:
                 table.setdefault(f"{topic}@{group}", {})[queue_id] = order.info()
-        self._files.save(ORDERS_FILE, OrderInfoTable(table).members())
+        content = OrderInfoTable(table)
+        self._files.note(ORDERS_FILE, lambda: lambda: dumps_fastjson(content.members()))

@@ -77,9 +77,9 @@ class PopMessages:
         held: HeldPops,
         stats: Statistics | None,
         trace: BrokerTrace | None,
-        save: Callable[[int], None],
+        save_first: Callable[[int], None],
     ) -> None:
-        """save: writes the offsets, before the first pop that a broker ever serves."""
+        """save_first: has the offsets saved before the first pop that a broker ever serves is answered."""
         self._config = config
         self._store = store
         self._topics = topics
@@ -93,7 +93,7 @@ class PopMessages:
         self._held = held
         self._stats = stats
         self._trace = trace
-        self._save = save
+        self._save_first = save_first
         self._turn = 0
         self.left_over: list[WaitKey] = []
         """Where answered pops have left messages: the next one may be woken."""
@@ -113,9 +113,7 @@ class PopMessages:
         if not taking.queues:
             return self._wait(peer, request, header, wanted, taking, now_ms)
         after_offset = taking.end_offset
-        if self._positions.start():
-            self._save(now_ms)
-            self._positions.started()
+        self._save_first(now_ms)
         if not header.order:
             records = [
                 self._log.check_point(point, self._revive_queue_id(header), now_ms, next_offset)

@@ -96,8 +96,12 @@ class Positions:
         return True
 
     def started(self) -> None:
-        """Learn that what `start` noted is saved."""
+        """Learn that what `start` noted is saved, or that answers wait for it."""
         self._is_saved = True
+
+    def start_failed(self) -> None:
+        """Learn that it could not be saved: the next pop starts again."""
+        self._is_saved = False
 
     def note(self) -> None:
         """Note how far the logs reach: call before the offsets are saved."""
