@@ -21,11 +21,11 @@ from .test_node import running
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
-def read(node: Node) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+async def read(node: Node) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """Return sample name -> labels -> value."""
     assert node._metrics is not None
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    for family in text_string_to_metric_families(node._metrics.text().decode()):
+    for family in text_string_to_metric_families((await node._metrics.text()).decode()):
         for sample in family.samples:
             found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
     return found
@@ -53,7 +53,7 @@ async def test_counts_are_what_happened() -> None:
         assert len(await read_all(pool, broker, "orders", [0])) == 5
         commit = {"consumerGroup": "reader", "topic": "orders", "queueId": "0", "commitOffset": "3"}
         await pool.request(broker, RemotingCommand(15, commit), 30_000)
-        found = read(node)
+        found = await read(node)
         assert set(found) <= set(METRICS)
         assert found["rocketmq_messages_in_total"][labels(topic="orders", is_system="false")] == 5
         size = found["rocketmq_throughput_in_total"][labels(topic="orders", is_system="false")]
@@ -98,10 +98,13 @@ async def test_every_metric_can_be_seen() -> None:
         core = node.brokers["broker-a"].core
         assert core is not None
         core.stats.put_counter("%DLQ%reader", 0).count += 1  # type: ignore[union-attr]
-        seen = read(node).keys()
+        core.stalls["tick"] = [1, 60]
+        seen = (await read(node)).keys()
         assert seen >= {name for name in METRICS if not name.startswith(WAITING)}
         assert node._metrics is not None
-        kinds = {family.name: family.type for family in text_string_to_metric_families(node._metrics.text().decode())}
+        kinds = {
+            family.name: family.type for family in text_string_to_metric_families((await node._metrics.text()).decode())
+        }
         for name in seen:
             metric = METRICS[name]
             assert kinds[name.removesuffix("_total") if metric.kind == "counter" else name] == metric.kind
@@ -162,3 +165,26 @@ def test_each_of_apaches_is_served_or_not() -> None:
     for name, metric in served.items():
         assert metric.kind == apache[name].kind, name
         assert set(metric.labels) <= apache[name].labels, name
+
+
+async def test_an_answer_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between samples, and while they become text, the loop serves others, who may change what is read."""
+    monkeypatch.setattr("mqtrail.node.metrics_door.SLICE_S", 0.0)
+    async with running(metrics_port=0) as (node, pool):
+        await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 30_000)
+        core, door = node.brokers["broker-a"].core, node._metrics
+        assert core is not None
+        assert door is not None
+        for number in range(300):
+            core.offsets.commit(f"g{number}", "orders", 0, 0)
+        answers = [asyncio.ensure_future(door.text()) for _ in range(2)]
+        turns = 0
+        while not answers[0].done():
+            core.offsets.commit(f"late{turns}", "orders", 0, 0)
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 300
+        assert await answers[0] is await answers[1], "one answer for all who ask meanwhile"
+        text = (await door.text()).decode()
+        assert 'consumer_group="g299"' in text
+        assert 'consumer_group="late0"' in text

@@ -11,6 +11,7 @@ Source: BrokerMetricsManager, ConsumerLagCalculator, DefaultStoreMetricsManager,
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mqtrail.store import CommitLogStore, StoreError
@@ -31,6 +32,7 @@ from .metrics_waiting import waiting_samples
 from .pop import REVIVE_GROUP
 
 LAGS_MAX: Final = 50_000  # pairs of group and topic that are looked at in one answer
+QUEUES_A_PAUSE: Final = 500  # looked at
 
 
 class Sample(NamedTuple):
@@ -44,14 +46,17 @@ class Sample(NamedTuple):
 _STORAGE: Final = ("local", "disk")
 
 
-def samples(broker: Broker, now_ms: int) -> Iterator[Sample]:
-    """Yield every sample as of now."""
+def samples(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
+    """Yield every sample as of now; None: here it has worked for a while without finding one.
+
+    The broker may go on between two of them: then each tells of the moment in which it is asked for.
+    """
     yield Sample("rocketmq_broker_permission", (), broker.config.permission)
     yield Sample("rocketmq_topic_number", (), len(broker.topics))
     yield Sample("rocketmq_consumer_group_number", (), len(broker.groups.all()))
     yield Sample("mqtrail_held_pulls", (), len(broker.held))
     yield Sample("mqtrail_access_refused_total", (), broker.access.refused)
-    for work, (times, took_ms) in broker.stalls.items():
+    for work, (times, took_ms) in list(broker.stalls.items()):
         yield Sample("mqtrail_loop_stalls_total", (work,), times)
         yield Sample("mqtrail_loop_stalled_milliseconds_total", (work,), took_ms)
     for direction, count in broker.clock_jumps.items():
@@ -87,7 +92,7 @@ def _connections(broker: Broker) -> Iterator[Sample]:
     producers = Counter(_kind(client) for group in broker.clients.producer_groups().values() for client in group)
     for (language, version), count in producers.items():
         yield Sample("rocketmq_producer_connections", (language, version, "remoting"), count)
-    for group in broker.clients.consumer_groups():
+    for group in list(broker.clients.consumer_groups()):
         mode = group.consume_type.removeprefix("CONSUME_").lower()
         for (language, version), count in Counter(map(_kind, group.members.values())).items():
             labels = (group.name, language, version, mode, "remoting", _text(is_system_group(group.name)))
@@ -98,18 +103,19 @@ def _kind(client: Client) -> tuple[str, str]:
     return client.language.lower(), version_text(client.version).lower()
 
 
-def _lags(broker: Broker, now_ms: int) -> Iterator[Sample]:
+def _lags(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
     """How far each group is behind, per topic. Topics that nobody may read are left out."""
-    store = broker.store
-    for seen, (group, topic) in enumerate(broker.offsets):
-        if seen >= LAGS_MAX:
-            return
+    store, looked = broker.store, 0
+    for group, topic in list(islice(broker.offsets, LAGS_MAX)):
         config = broker.topics.get(topic)
         if config is None or not config.perm & Perm.READ or group == REVIVE_GROUP:
             continue  # the revive log's offsets are the last ones done: rocketmq_pop_revive_lag tells
         lag = ready = in_flight = 0
         oldest_ms = oldest_ready_ms = 0
         for queue_id in range(config.read_queue_nums):
+            looked += 1
+            if looked % QUEUES_A_PAUSE == 0:
+                yield None
             end = store.max_offset(topic, queue_id)
             committed = broker.offsets.get(group, topic, queue_id)
             if committed is None or committed > end:

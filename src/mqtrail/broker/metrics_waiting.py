@@ -34,30 +34,30 @@ def _timers(broker: Broker, now_ms: int) -> Iterator[_Sample]:
     for bound_s, count in zip(SNAPSHOT_BOUNDS_S, lag.ahead, strict=True):
         yield "rocketmq_timer_message_snapshot", (str(bound_s), *STORAGE), count
     counts = broker.timers.counts
-    for topic, count in counts.waiting().items():
+    for topic, count in list(counts.waiting().items()):
         yield "rocketmq_timing_messages", (topic, *STORAGE), count
-    for topic, count in counts.taken_in.items():
+    for topic, count in list(counts.taken_in.items()):
         yield "rocketmq_timer_enqueue_total", (topic, *STORAGE), count
-    for topic, count in counts.handed_out.items():
+    for topic, count in list(counts.handed_out.items()):
         yield "rocketmq_timer_dequeue_total", (topic, *STORAGE), count
-    for topic, delays_s in counts.delays_s.items():
+    for topic, delays_s in list(counts.delays_s.items()):
         yield "rocketmq_delay_message_latency_seconds", (topic, *STORAGE), delays_s
 
 
 def _pop(broker: Broker, now_ms: int) -> Iterator[_Sample]:
     log, revive, store = broker.pop.revive_log, broker.pop.revive, broker.store
-    for (group, topic, kind), count in log.put_counts.items():
+    for (group, topic, kind), count in list(log.put_counts.items()):
         yield "rocketmq_pop_revive_in_message_total", (group, topic, kind, PUT_OK), count
     for queue in revive.queues:
         queue_id = str(queue.queue_id)
-        for (group, topic, kind), count in queue.got_counts.items():
+        for (group, topic, kind), count in list(queue.got_counts.items()):
             yield "rocketmq_pop_revive_out_message_total", (group, topic, queue_id, kind), count
         first, count = queue.first_open()
         yield "rocketmq_pop_revive_lag_milliseconds", (queue_id,), count
         stored_ms = store.store_time(log.topic, queue.queue_id, first) if count else now_ms
         if stored_ms > 0:
             yield "rocketmq_pop_revive_latency_milliseconds", (queue_id,), max(0, now_ms - stored_ms)
-    for (group, topic), count in revive.copied_counts.items():
+    for (group, topic), count in list(revive.copied_counts.items()):
         yield "rocketmq_pop_revive_retry_messages_total", (group, topic, PUT_OK), count
 
 
@@ -66,9 +66,9 @@ def _transactions(broker: Broker) -> Iterator[_Sample]:
     for topic, count in () if open_halves is None else open_halves.items():
         yield "rocketmq_half_messages", (topic,), count
     counts = broker.transactions.counts
-    for topic, count in counts.commits.items():
+    for topic, count in list(counts.commits.items()):
         yield "rocketmq_commit_messages_total", (topic,), count
-    for topic, count in counts.rollbacks.items():
+    for topic, count in list(counts.rollbacks.items()):
         yield "rocketmq_rollback_messages_total", (topic,), count
-    for topic, latencies_s in counts.latencies_s.items():
+    for topic, latencies_s in list(counts.latencies_s.items()):
         yield "rocketmq_finish_message_latency_milliseconds", (topic,), latencies_s
