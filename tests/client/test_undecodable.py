@@ -270,6 +270,26 @@ def test_printing_goes_past_poison() -> None:
     run(main())
 
 
+def test_a_record_with_a_place_behind_its_pull() -> None:
+    """No CRC covers a record's head: a queue offset that cannot be moves no queue on, and loses no message."""
+
+    async def main() -> None:
+        async with fake_cluster({"orders": 1}) as cluster:
+            (broker,) = cluster.brokers
+            for body in (b"0", b"1", b"2"):
+                put(broker, "orders", body)
+            records = broker.queues["orders", 0].records
+            records[1] = records[1][:20] + b"\x10" + records[1][21:]
+            for ordered in (False, True):
+                group = f"CG{ordered}"
+                config = replace(QUICK, ordered=ordered)
+                async with Consumer(group, cluster.namesrv, {"orders": "*"}, config=config) as consumer:
+                    assert await consume(consumer, 3) == [b"0", b"1", b"2"]
+                    await until(lambda group=group: broker.offsets.get((group, "orders", 0)) == 3)
+
+    run(main())
+
+
 def test_handles_of_popped_damage_and_of_forgers() -> None:
     """A damaged record has the place that no other has; a handle that a sender made up does not count."""
     forged = "0 1 1 1 0 broker-z 9 9"

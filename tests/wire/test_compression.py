@@ -44,6 +44,15 @@ def test_zstd_streams_as_java_writes_them() -> None:
         decompress(data[:-2], 0x201)
 
 
+@pytest.mark.parametrize("frame", [zstandard.compress(b""), b"\x50\x2a\x4d\x18" + bytes(4)])
+def test_a_body_of_countless_frames_is_refused(frame: bytes) -> None:
+    """Each costs a reader of its own, and gives nothing."""
+    start = zstandard.compress(b"!")
+    assert decompress(start + frame * 63, 0x201) == b"!"
+    with pytest.raises(CompressionError, match="more than 64 zstd frames"):
+        decompress(start + frame * 100_000, 0x201)
+
+
 def test_lz4_with_content_size_and_checksum() -> None:
     assert decompress(lz4.frame.compress(BODY, content_checksum=True, store_size=True), 0x101) == BODY
 

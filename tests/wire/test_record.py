@@ -1,8 +1,10 @@
 """Message records: the reference's vector, recorded records, round trips, damage."""
 
 import contextlib
+import struct
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from mqtrail.wire import (
     CompressionType,
     Host,
     RecordError,
+    RecordHead,
     body_crc,
     check_record,
     compress,
@@ -30,6 +33,7 @@ from mqtrail.wire import (
     read_records,
     split_records,
 )
+from mqtrail.wire.record import RESYNCS_MAX
 
 from .conftest import RecordedFrame
 
@@ -280,6 +284,22 @@ def test_cutting_many_damaged_pieces_is_linear() -> None:
     begun = time.process_time()
     assert len(cut_records(data)) == 40_000
     assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize("almost", [b"\xda\xa3\x20\xa7", struct.pack(">iI", 100, 0xDAA320A7)])
+def test_what_looks_like_records_all_over_is_not_tried_all_over(almost: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body made of it, behind damage, costs a bounded number of looks; what stands before the damage is found."""
+    looks = 0
+
+    def counted(*arguments: Any) -> RecordHead:
+        nonlocal looks
+        looks += 1
+        return decode_head(*arguments)
+
+    monkeypatch.setattr("mqtrail.wire.record.decode_head", counted)
+    data = b"\xff" * 4 + almost * 100_000
+    assert cut_records(record() + data) == [record(), data]
+    assert looks <= RESYNCS_MAX
 
 
 def test_what_cannot_be_written() -> None:

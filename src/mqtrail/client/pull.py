@@ -75,12 +75,15 @@ class PullResult:
     ) -> Iterator[MessageExt]:
         """Yield the messages, decoded one at a time, as open_records does; damaged ones have the queue's names.
 
-        asked_offset: of the pull, for a damaged record stands between its neighbours.
+        asked_offset: of the pull. A record that is damaged, or has an impossible offset, stands between its neighbours.
         """
         last = asked_offset - 1
         bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
         for message in open_records(self.records, queue.broker_name, **bounds):
-            if not message.topic:
+            if message.topic and message.queue_offset >= self.next_offset:
+                # No CRC covers a record's head. Taken as it is, it would have the queue go on behind its own end.
+                message = replace(message, queue_offset=last + 1)
+            elif not message.topic:
                 offset = message.queue_offset if last < message.queue_offset < self.next_offset else last + 1
                 message = replace(message, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset)
             last = message.queue_offset

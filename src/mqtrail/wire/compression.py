@@ -28,6 +28,7 @@ _LZ4_PIECE_SIZE = 256 * 1024  # bytes asked for at first: the library sets aside
 _LZ4_RATIO_USUAL = 16  # of usual bodies at most; the format reaches 255
 _ZSTD_BLOCK_SIZE_MAX = 128 * 1024  # bytes that one block expands to; it takes 4 bytes or more (RFC 8878, 3.1.1.2)
 _ZSTD_BLOCK_SIZE_MIN = 4
+_ZSTD_FRAMES_MAX = 64  # of one body: writers make one, and 4 MiB of empty frames take seconds
 
 
 class CompressionType(IntEnum):
@@ -111,6 +112,7 @@ def _unzstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
     """
     decompressor = zstandard.ZstdDecompressor()
     reader = None
+    frame_count = 0
     parts = []
     size = position = 0
     while position < len(body) and size < size_max:
@@ -118,6 +120,9 @@ def _unzstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
         piece = body[position : position + _ZSTD_BLOCK_SIZE_MIN * blocks]
         position += len(piece)
         if reader is None:
+            frame_count += 1
+            if frame_count > _ZSTD_FRAMES_MAX:
+                raise CompressionError(f"found more than {_ZSTD_FRAMES_MAX} zstd frames in one body, expected one")
             reader = decompressor.decompressobj()
         part = reader.decompress(piece)
         parts.append(part)

@@ -24,6 +24,7 @@ A list of records is records back to back. MAGIC_BLANK marks the padding at a Co
 Source: MessageExtEncoder, CommitLog, MessageDecoder.decode, MessageVersion, apache/rocketmq store/ and common/.
 """
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -77,7 +78,8 @@ SYS_FLAG_AT: Final = 36
 STORE_TIMESTAMP_AT_V4: Final = 56  # 12 more where the born host is IPv6
 
 _V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
-_MAGIC_START: Final = b"\xda\xa3\x20"  # of V1 and V2
+_MAGIC: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")  # V1, V2
+RESYNCS_MAX: Final = 1_024  # places of one reply that are tried behind damage: bytes can be made that look so all over
 _NO_HOST: Final = Host("0.0.0.0", 0)
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -454,27 +456,34 @@ def split_records(data: Buffer) -> list[bytes]:
 def cut_records(data: Buffer) -> list[bytes]:
     """Return the bytes of each record. Never fails: bytes that are no record come as a piece of their own.
 
-    Behind a size that cannot be, it goes on at the next bytes that are a whole record.
+    Behind a size that cannot be, it goes on at the next bytes that are a whole record, unless RESYNCS_MAX places of
+    data that looked so were none: the rest is then one piece.
     """
     data = bytes(data)
     records = []
+    tries = RESYNCS_MAX
     position, end = 0, len(data)
     while position < end:
         size = _I32.unpack_from(data, position)[0] if end - position >= 4 else 0
         if not RECORD_SIZE_MIN <= size <= end - position:
-            size = _next_record(data, position + 1) - position
+            found, tries = _next_record(data, position + 1, tries)
+            size = found - position
         records.append(data[position : position + size])
         position += size
     return records
 
 
-def _next_record(data: bytes, position: int) -> int:
-    """Return where the next whole record begins, at position or behind it; the end of data without one."""
-    at = data.find(_MAGIC_START, position + 4)
-    while at >= 0:
+def _next_record(data: bytes, position: int, tries: int) -> tuple[int, int]:
+    """Return where the next whole record begins, at position or behind it, and how many tries are left.
+
+    That is the end of data without one, or after so many tries that failed.
+    """
+    for match in _MAGIC.finditer(data, position + 4):
+        if not tries:
+            break
         try:
-            decode_head(data, at - 4)
-            return at - 4
+            decode_head(data, match.start() - 4)
+            return match.start() - 4, tries
         except RecordError:
-            at = data.find(_MAGIC_START, at + 1)
-    return len(data)
+            tries -= 1
+    return len(data), tries
