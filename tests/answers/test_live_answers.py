@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mqtrail.answers import Answers, Status, TraceAnswer
+import pytest
+
+from mqtrail.answers import Answers, Status, TraceAnswer, live, moment_text
 from mqtrail.client import SyncAdmin, SyncProducer
-from mqtrail.wire import Message
+from mqtrail.wire import Message, decode_record, encode_record
 from tests.answers.conftest import Shop
 from tests.answers.lakes import id_of
 
@@ -91,6 +93,32 @@ def test_trace_records_that_nobody_should_write(shop: Shop) -> None:
     answer = until(found)
     assert [one.msg_id for one in answer.trajectories] == [shop.traced]
     assert any("timeStamp: found 'now'" in omission for omission in answer.scope.omissions)
+
+
+@pytest.mark.parametrize("level", ["²", "9" * 5_000, "-1", "0", "x", "9999999999"])
+def test_properties_that_nobody_should_write(level: str) -> None:
+    """DELAY is text of the sender's; what is no level is none."""
+    message = decode_record(
+        encode_record(
+            "orders",
+            b"",
+            f"DELAY\x01{level}\x02UNIQ_KEY\x01k".encode(),
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            born_timestamp_ms=(1 << 63) - 1,
+            born_host=bytes(8),
+            store_timestamp_ms=1,
+            store_host=bytes(8),
+        )
+    )[0]
+    assert live._meta(message, "orders", "c", 2)["delay_level"] is None
+
+
+@pytest.mark.parametrize("at_ms", [1 << 62, -(1 << 63), -62_135_596_800_001, 253_402_300_800_000])
+def test_moments_that_no_calendar_has(at_ms: int) -> None:
+    """They are shown as their number."""
+    assert moment_text(at_ms, "%H:%M:%S.%f", cut=3) == f"{at_ms} ms"
 
 
 def test_lake_and_cluster_together(shop: Shop, lake_path: Path) -> None:

@@ -34,11 +34,14 @@ KIND_TEXTS = {
     FieldKind.TEXT: ["text", "null", "", "ü 例", " padded "],
     FieldKind.INT: ["7", "0", "-1", "2147483647", "+5", "007"],
     FieldKind.LONG: ["1700000000123", "0", "-9223372036854775808", "9223372036854775807"],
+    FieldKind.TIME: ["1700000000123", "0", "+5", "007", "99999999999999", "000000000000000007"],
+    FieldKind.COUNT: ["7", "0", "999999999999999", "-0"],
     FieldKind.BOOL: ["true", "false", "TRUE", "null", "", "maybe"],
     FieldKind.MSG_TYPE: ["0", "4", "+3"],
     FieldKind.TRANSACTION_STATE: ["COMMIT_MESSAGE", "UNKNOW"],
 }
 WRONG = ["", "null", " 12", "12 ", "1.5", "x", "9" * 20, "2147483648", "-2147483649", "9223372036854775808", "5", "\t1"]
+WRONG += ["-1", "100000000000000", "1000000000000000", "9223372036854775807", "-9223372036854775808"]
 
 
 def body_text(body: bytes) -> str:

@@ -219,7 +219,7 @@ def test_rejects_and_bodies(reader: Reader, cluster: Any) -> None:
     assert (counts.of(trail.TRACE_EVENTS), counts.of(trail.TRACE_REJECTS)) == (6, 3)
     reasons = reader.rows(trail.TRACE_REJECTS, "queue_offset, record_no, reason")
     assert [row[:2] for row in reasons] == [(0, 3), (0, 4), (1, -1)]
-    assert reasons[0][2] == "timeStamp: found 'x', expected a decimal int64"
+    assert reasons[0][2] == "timeStamp: found 'x', expected epoch ms of 0 to 99999999999999"
     assert "not of type 3" in reasons[2][2]
 
 

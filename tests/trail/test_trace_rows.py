@@ -1,6 +1,12 @@
 """Trace messages as rows: whole rows, several items, rejects, and offsets that are none."""
 
+from dataclasses import replace
+
+import pytest
+
 from mqtrail import trail
+from mqtrail.lake import judge_rows
+from mqtrail.wire import KIND_RANGE, TIME_MS_MAX, TRACE_LAYOUTS, FieldKind, TraceField
 
 PLACE = trail.TracePlace("c", "broker-a", "TRACE", 3, 7, 50, 60, "10.0.0.9:5")
 BATCH = "Pub\x01170\x01R\x01PG\x01T\x01id1,null,id3\x01null\x01k\x01h:1\x0111\x017\x010\x01o1,o2\x01true\x02"
@@ -41,3 +47,37 @@ def test_rejects_have_a_reason() -> None:
     assert tuple(sorted(row)) == tuple(sorted(trail.TRACE_REJECTS.names))
     assert row["reason"] == "record type: found 'Nobody', expected one that is known"
     assert len(row["record_text"]) == trail.RECORD_TEXT_LENGTH_MAX
+
+
+EXTREMES = (-(1 << 63), -(1 << 53), -1, 0, TIME_MS_MAX, TIME_MS_MAX + 1, 1 << 62, (1 << 63) - 1)
+
+
+@pytest.mark.parametrize("extreme", EXTREMES)
+def test_no_number_stops_a_judgement(extreme: int) -> None:
+    """Whoever may send writes any number into trace records and messages: rejected or unknown, never an error."""
+    now_ms = 1_790_000_000_000
+    body = "".join(
+        "\x01".join((name, *(_text(field, extreme) for field in layouts[-1].fields))) + "\x02"
+        for name, layouts in TRACE_LAYOUTS.items()
+    )
+    place = replace(PLACE, trace_born_ms=extreme, trace_store_ms=now_ms)
+    rows = list(trail.trace_rows(place, body))
+    events = [row for relation, row in rows if relation is trail.TRACE_EVENTS]
+    meta = dict.fromkeys(("born_ms", "due_ms", "store_ms", "delay_level", "sys_flag", "store_size"), extreme)
+    copy = {"cluster": "c", "topic": "T", "broker_name": "b", "own_unique_key": "other", "stored_kind": "DELAY_WAIT"}
+    judged = judge_rows({trail.TRACE_EVENTS.name: events, trail.MESSAGE_META.name: [copy | meta]}, now_ms)
+    found = judged.execute("SELECT send_start_ms, publish_hour FROM trajectories").fetchall()
+    assert found
+    for start_ms, hour in found:
+        assert -(1 << 32) < (start_ms or 0) < TIME_MS_MAX + (1 << 32)
+        assert hour < TIME_MS_MAX // 3_600_000 + 10_000
+    assert len(rows) >= len(TRACE_LAYOUTS)
+
+
+def _text(field: TraceField, extreme: int) -> str:
+    if field.kind in (FieldKind.INT, FieldKind.MSG_TYPE):
+        least, greatest = KIND_RANGE[field.kind]
+        return str(max(least, min(extreme, greatest)))
+    if field.kind in KIND_RANGE:
+        return str(extreme)
+    return {"msg_id": "7F" * 16, "offsets": str(extreme), "transaction_state": "UNKNOW"}.get(field.attribute, "g")

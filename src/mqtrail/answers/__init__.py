@@ -22,6 +22,7 @@ from mqtrail.answers.model import (
     Trajectory,
     as_json,
     export_line,
+    moment_text,
 )
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "as_json",
     "examine",
     "export_line",
+    "moment_text",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +10,7 @@ import duckdb
 
 from mqtrail import trail
 from mqtrail.answers.live import Row
-from mqtrail.answers.model import JudgedWith, Scope, Trajectory, trajectory_of
+from mqtrail.answers.model import JudgedWith, Scope, Trajectory, moment_text, trajectory_of
 from mqtrail.lake import TABLES, Lake, LakeDamaged, LookUp, lake_errors, relation_of, settings_at
 from mqtrail.trail import UNKNOWN_HOUR
 
@@ -133,7 +132,7 @@ class LakeView:
 
 
 def _day(at_ms: int | None) -> str:
-    return "?" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return moment_text(at_ms, "%Y-%m-%d %H:%M:%S")
 
 
 def fetch(duck: duckdb.DuckDBPyConnection, text: str, values: Sequence[Any] = ()) -> list[Row]:

@@ -7,6 +7,7 @@ records are left out: their numbers show holes where a query simply did not give
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from mqtrail import trail
 from mqtrail.client import RouteNotFound, SyncAdmin
 from mqtrail.wire import (
     DELAY_LEVELS_DEFAULT,
+    DELAY_LEVELS_MS,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
     IdError,
@@ -31,6 +33,7 @@ from mqtrail.wire import (
 
 Row = dict[str, Any]
 
+_LEVEL = re.compile(r"0{0,8}[1-9][0-9]{0,8}", re.ASCII)  # DELAY is a property: a sender may write anything there
 IDS_MAX = 20  # ids of one key that are followed
 TOPICS_MAX = 64  # topics asked one after the other for a message of which no trace names the topic
 
@@ -249,13 +252,13 @@ class _Seeker:
 
     def _delays(self, broker_name: str) -> tuple[int, ...]:
         if self._delays_ms is None:
-            text = DELAY_LEVELS_DEFAULT
+            self._delays_ms = DELAY_LEVELS_MS
             try:
                 address = self._admin.masters().get(broker_name, "")
-                text = self._admin.broker_config(address).get("messageDelayLevel", text)
+                text = self._admin.broker_config(address).get("messageDelayLevel", DELAY_LEVELS_DEFAULT)
+                self._delays_ms = parse_delay_levels(text)
             except MQError as error:
                 self._live.omissions.append(f"the delay levels could not be queried, so the defaults are used: {error}")
-            self._delays_ms = parse_delay_levels(text)
         return self._delays_ms
 
     def _groups(self, topic: str) -> set[str]:
@@ -294,7 +297,7 @@ def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:
         "body_crc": message.body_crc,
         "sys_flag": message.sys_flag,
         "reconsume_times": message.reconsume_times,
-        "delay_level": int(level) if level.isdigit() and int(level) > 0 else None,
+        "delay_level": int(level) if _LEVEL.fullmatch(level) else None,
         "real_topic": real_topic,
         "retry_topic": properties.get("RETRY_TOPIC", ""),
         "group_name": group_of(real_topic or topic) or "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -270,3 +271,17 @@ class Report:
     worst: tuple[Trajectory, ...]
     rejects: int  # trace records that did not decode
     gaps: tuple[str, ...] = field(default=())
+
+
+def moment_text(at_ms: int | None, form: str, *, cut: int = 0) -> str:
+    """A moment (UTC) as strftime's form says, without its last `cut` characters; '?' when unknown.
+
+    Senders claim any int64 as a time: what no calendar has is shown as its number.
+    """
+    if at_ms is None:
+        return "?"
+    try:
+        text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+    return text[: len(text) - cut]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -20,6 +19,7 @@ from mqtrail.answers import (
     SearchAnswer,
     TraceAnswer,
     Trajectory,
+    moment_text,
 )
 
 GOOD = frozenset({"SEND_OK", "CONSUMED", "COMPLETE", "FILTERED", "TX_COMMITTED", "OK", "SUCCESS"})
@@ -40,12 +40,12 @@ def codes_text(codes: Iterable[str]) -> Text:
 
 def clock(at_ms: int | None) -> str:
     """A time of day with ms (UTC), '?' when unknown."""
-    return "?" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+    return moment_text(at_ms, "%H:%M:%S.%f", cut=3)
 
 
 def day_clock(at_ms: int | None) -> str:
     """A date and time of day (UTC), '?' when unknown."""
-    return "?" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return moment_text(at_ms, "%Y-%m-%d %H:%M:%S")
 
 
 def span(ms: float | None) -> str:

@@ -20,13 +20,15 @@ from mqtrail.pipeline.sqltext import literal, one_of, relation_columns, select, 
 from mqtrail.wire import (
     ABSENT,
     APACHE_TYPES,
+    COUNT_MAX,
     FIELD_SEPARATOR,
     FOUND_LENGTH_MAX,
     INTEGER_PATTERN,
-    KIND_BITS,
+    KIND_RANGE,
     MSG_TYPE_MAX,
     NULL_TEXT,
     RECORD_SEPARATOR,
+    TIME_MS_MAX,
     TRACE_LAYOUTS,
     TRANSACTION_STATES,
     UNTERMINATED_PATTERN,
@@ -48,6 +50,13 @@ _TYPES = {name: number for number, name in enumerate(TRACE_LAYOUTS)}
 _BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId may be several
 _BATCH_NUMBERS = [_TYPES[name] for name in _BATCH_TYPES]
 _DELIVERED = _TYPES["Delivered"]
+# SQL: a cheap sign that an integer's text is in its kind's range; what lacks it is looked at closely.
+_SHORT = {
+    FieldKind.INT: "length({0}) < 10 AND ",
+    FieldKind.TIME: f"length({{0}}) <= {len(str(TIME_MS_MAX))} AND {{0}} >= '0' AND ",
+    FieldKind.COUNT: f"length({{0}}) <= {len(str(COUNT_MAX))} AND {{0}} >= '0' AND ",
+}
+assert set(str(TIME_MS_MAX)) == set(str(COUNT_MAX)) == {"9"}
 _INTEGER = literal(rf"\A{INTEGER_PATTERN}\z")
 _NULL_TEXTS = f"({literal(NULL_TEXT)}, '')"
 
@@ -231,7 +240,7 @@ def _checked(record_type: str) -> Iterator[tuple[TraceField, int, Layout | None]
     all have it."""
     layouts = TRACE_LAYOUTS[record_type]
     for place, field in enumerate(layouts[-1].fields, start=1):
-        if field.kind in KIND_BITS or field.kind is FieldKind.TRANSACTION_STATE:
+        if field.kind in KIND_RANGE or field.kind is FieldKind.TRANSACTION_STATE:
             having = [layout for layout in layouts if field in layout.fields]
             yield field, place, None if len(having) == len(layouts) else having[0]
 
@@ -243,7 +252,7 @@ def _plain(field: TraceField, place: int) -> str:
         return f"{text} IN ({', '.join(map(literal, TRANSACTION_STATES))})"
     if field.kind is FieldKind.MSG_TYPE:
         return f"{text} IN ({', '.join(literal(str(number)) for number in range(MSG_TYPE_MAX + 1))})"
-    short = f"length({text}) < 10 AND " if KIND_BITS[field.kind] == 32 else ""
+    short = _SHORT.get(field.kind, "").format(text)
     plain = f"{short}CAST(try_cast({text} AS bigint) AS string) = {text}"
     return f"({plain} OR {text} = {literal(NULL_TEXT)})" if field.nullable else plain
 
@@ -253,8 +262,7 @@ def _wrong(field: TraceField, place: int) -> str:
     text = f"get(f, {place})"
     if field.kind is FieldKind.TRANSACTION_STATE:
         return f"{text} NOT IN ({', '.join(map(literal, TRANSACTION_STATES))})"
-    limit = 1 << KIND_BITS[field.kind] - 1
-    low, high = (0, MSG_TYPE_MAX) if field.kind is FieldKind.MSG_TYPE else (-limit, limit - 1)
+    low, high = KIND_RANGE[field.kind]
     value = f"try_cast({text} AS bigint)"
     # Any bigint is within 64 bits, and the lower bound is no literal.
     bounds = (
@@ -318,7 +326,7 @@ def _value(attribute: str, kind: FieldKind) -> str:
     """SQL: the value of an attribute."""
     if _is_text(kind):
         return _text(f"s_{attribute}")
-    if kind in KIND_BITS:
+    if kind in KIND_RANGE:
         return f"try_cast({_text_of(attribute)} AS bigint)"
     # Booleans are few, each of few types: an arm a type and layout.
     arms = []

@@ -20,7 +20,13 @@ from mqtrail.trail.columns import Column
 from mqtrail.trail.hours import publish_hour_select
 from mqtrail.trail.kinds import quoted, retry_group
 from mqtrail.trail.results import ATTEMPTS
-from mqtrail.wire import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from mqtrail.wire import HALF_TOPIC, SCHEDULE_TOPIC, TIME_MS_MAX, TIMER_TOPIC
+
+
+def _time(text: str) -> str:
+    """SQL: a time that somebody claims; unknown where no clock can show it, for later stages add to it."""
+    return f"CASE WHEN {text} BETWEEN 0 AND {TIME_MS_MAX} THEN {text} END"
+
 
 _COMMON = {
     "keys": "keys",
@@ -139,7 +145,7 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
             WHEN stored_kind = 'BATCH' THEN 'BATCH' WHEN stored_kind = 'DELAY' THEN 'DELAYED' ELSE 'NORMAL' END""",
         "physical_offset": "physical_offset",
         "store_host": "store_host",
-        "born_ms": "born_ms",
+        "born_ms": _time("born_ms"),
     },
     "SentBack": {
         **_COMMON,
@@ -201,8 +207,8 @@ META_FILLS: Mapping[str, str] = {
     "stored_topic": "topic",
     "keys": "keys",
     "tags": "tags",
-    "start_ms": "store_ms",
-    "end_ms": "store_ms",
+    "start_ms": _time("store_ms"),
+    "end_ms": _time("store_ms"),
     "retry_times": "reconsume_times",
     "batch_id": "CASE WHEN own_unique_key <> '' AND own_unique_key <> last_unique_key THEN last_unique_key ELSE '' END",
     "stored_kind": "stored_kind",
@@ -216,8 +222,8 @@ META_FILLS: Mapping[str, str] = {
     "real_topic": "real_topic",
     "body_size": "body_size",
     "body_crc": "body_crc",
-    "born_ms": "born_ms",
-    "due_ms": "due_ms",
+    "born_ms": _time("born_ms"),
+    "due_ms": _time("due_ms"),
     "delay_level": "delay_level",
     "delay_ms": "delay_ms",
     "trace_on": "trace_on",
@@ -239,10 +245,11 @@ def attempts_sql(trace_events: str = "trace_events", message_meta: str = "messag
     from_meta = ", ".join(f"{_typed(column, META_FILLS.get(column.name))} AS {column.name}" for column in _FILLED)
     meta_id = "CASE WHEN own_unique_key <> '' THEN own_unique_key WHEN last_unique_key <> '' THEN last_unique_key" \
         " ELSE offset_msg_id END"  # fmt: skip
-    rows = f"""(SELECT cluster, msg_id, coalesce(event_ms, trace_born_ms) AS event_of_id_ms, {from_trace}
+    rows = f"""(SELECT cluster, msg_id, coalesce(event_ms, {_time("trace_born_ms")}) AS event_of_id_ms, {from_trace}
   FROM {trace_events} WHERE record_type IN ({records}) AND msg_id <> ''
 UNION ALL
-SELECT cluster, {meta_id} AS msg_id, store_ms AS event_of_id_ms, {from_meta} FROM {message_meta}) AS partial_rows"""
+SELECT cluster, {meta_id} AS msg_id, {_time("store_ms")} AS event_of_id_ms, {from_meta}
+  FROM {message_meta}) AS partial_rows"""
     names = [name for name in ATTEMPTS.names if name != "publish_hour"]
     return f"SELECT {columns} FROM ({publish_hour_select(rows, 'msg_id', 'event_of_id_ms', ', '.join(names))}) AS hours"
 

@@ -21,8 +21,7 @@ from .trace_layouts import (
     FIELD_SEPARATOR,
     FOUND_LENGTH_MAX,
     INTEGER_PATTERN,
-    KIND_BITS,
-    MSG_TYPE_MAX,
+    KIND_RANGE,
     NULL_TEXT,
     RECORD_CLASSES,
     RECORD_SEPARATOR,
@@ -167,8 +166,8 @@ def _value_of(field: TraceField, text: str) -> str | int | bool | None:
     if not _is_integer(text):
         raise ValueError(text)
     value = int(text)
-    limit = 1 << KIND_BITS[kind] - 1
-    if not -limit <= value < limit or (kind is FieldKind.MSG_TYPE and not 0 <= value <= MSG_TYPE_MAX):
+    least, greatest = KIND_RANGE[kind]
+    if not least <= value <= greatest:
         raise ValueError(text)
     return value
 
