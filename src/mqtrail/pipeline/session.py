@@ -28,7 +28,7 @@ from mqtrail.pipeline.java import find_java, wrap_java
 from mqtrail.pipeline.python import wrap_python
 from mqtrail.wire import MQError
 
-# One retry a task: a killed Python worker must not end the job, which plain local[n] would let it do.
+# Up to three retries of a task: a killed Python worker must not end the job, which plain local[n] would let it do.
 LOCAL_MASTER = "local[*,4]"
 
 # What one cycle over some hundred thousand records takes is mostly the compiling of code that runs for a second: the
