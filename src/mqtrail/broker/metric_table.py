@@ -26,80 +26,86 @@ _STORAGE: Final = ("storage_type", "storage_medium")
 
 METRICS: Final[Mapping[str, Metric]] = {
     "rocketmq_broker_permission": Metric("gauge", (), "bits: 4 read, 2 write"),
-    "rocketmq_topic_number": Metric("gauge", (), "topics there are"),
-    "rocketmq_consumer_group_number": Metric("gauge", (), "consumer groups there are"),
+    "rocketmq_topic_number": Metric("gauge", (), "number of topics"),
+    "rocketmq_consumer_group_number": Metric("gauge", (), "number of consumer groups"),
     "rocketmq_messages_in_total": Metric("counter", ("topic", "is_system"), "messages stored since the start"),
-    "rocketmq_throughput_in_total": Metric("counter", ("topic", "is_system"), "bytes of these messages' records"),
+    "rocketmq_throughput_in_total": Metric("counter", ("topic", "is_system"), "bytes of the records of these messages"),
     "rocketmq_messages_out_total": Metric(
-        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "messages handed to consumers since the start"
+        "counter",
+        ("topic", "consumer_group", "is_retry", "is_system"),
+        "messages delivered to consumers since the start",
     ),
     "rocketmq_throughput_out_total": Metric(
-        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "bytes of these messages' records"
+        "counter", ("topic", "consumer_group", "is_retry", "is_system"), "bytes of the records of these messages"
     ),
     "rocketmq_send_to_dlq_messages_total": Metric(
         "counter", ("consumer_group",), "messages that became dead letters since the start"
     ),
     "rocketmq_producer_connections": Metric(
-        "gauge", ("language", "version", "protocol_type"), "producers connected now, once for each of their groups"
+        "gauge", ("language", "version", "protocol_type"), "connected producers, counted once per group"
     ),
     "rocketmq_consumer_connections": Metric(
         "gauge",
         ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
-        "consumers connected now",
+        "connected consumers",
     ),
-    "rocketmq_consumer_lag_messages": Metric("gauge", _LAG, "messages that the group has not confirmed yet"),
+    "rocketmq_consumer_lag_messages": Metric("gauge", _LAG, "messages that the group has not acknowledged"),
     "rocketmq_consumer_lag_latency_milliseconds": Metric("gauge", _LAG, "ms since the oldest of them was stored"),
-    "rocketmq_consumer_inflight_messages": Metric("gauge", _LAG, "messages handed to the group and not confirmed yet"),
+    "rocketmq_consumer_inflight_messages": Metric(
+        "gauge", _LAG, "messages delivered to the group and not acknowledged"
+    ),
     "rocketmq_consumer_queueing_latency_milliseconds": Metric(
-        "gauge", _LAG, "ms since the oldest message was stored that was not handed to the group yet"
+        "gauge", _LAG, "ms since the oldest undelivered message was stored"
     ),
-    "rocketmq_consumer_ready_messages": Metric("gauge", _LAG, "messages that the group could have now"),
+    "rocketmq_consumer_ready_messages": Metric("gauge", _LAG, "messages ready for delivery to the group"),
     "rocketmq_storage_size_bytes": Metric(
-        "gauge", _STORAGE, "bytes between the first and the last message of the CommitLog"
+        "gauge", _STORAGE, "bytes from the first to the last message of the CommitLog"
     ),
-    "rocketmq_storage_flush_behind_bytes": Metric("gauge", _STORAGE, "bytes stored and not yet on the disk for sure"),
-    "rocketmq_storage_dispatch_behind_bytes": Metric("gauge", _STORAGE, "bytes stored and not yet in the index"),
+    "rocketmq_storage_flush_behind_bytes": Metric("gauge", _STORAGE, "bytes stored and not flushed"),
+    "rocketmq_storage_dispatch_behind_bytes": Metric("gauge", _STORAGE, "bytes stored and not indexed"),
     "rocketmq_storage_message_reserve_time_milliseconds": Metric(
         "gauge", _STORAGE, "ms since the oldest message was stored"
     ),
-    "rocketmq_timer_enqueue_lag": Metric("gauge", _STORAGE, "timed messages that are not in the wheel yet"),
+    "rocketmq_timer_enqueue_lag": Metric("gauge", _STORAGE, "timer messages not yet in the timer wheel"),
     "rocketmq_timer_enqueue_latency_milliseconds": Metric(
-        "gauge", _STORAGE, "ms since the oldest of them was stored; 0 where there is none"
+        "gauge", _STORAGE, "ms since the oldest of them was stored; 0 if there is none"
     ),
-    "rocketmq_timer_dequeue_lag": Metric("gauge", _STORAGE, "timed messages in the wheel, less recalls of them"),
+    "rocketmq_timer_dequeue_lag": Metric("gauge", _STORAGE, "timer messages in the timer wheel, without recalled ones"),
     "rocketmq_timer_dequeue_latency_milliseconds": Metric(
-        "gauge", _STORAGE, "whole seconds, whatever its name: since the second passed that is handed out next"
+        "gauge", _STORAGE, "whole seconds, despite the name: delay of the next second to deliver"
     ),
     "rocketmq_timing_messages": Metric(
-        "gauge", ("topic", *_STORAGE), "timed messages that wait for their topic; after a crash it may be off"
+        "gauge", ("topic", *_STORAGE), "timer messages waiting for delivery; approximate after a crash"
     ),
     "rocketmq_timer_enqueue_total": Metric(
         "counter",
         ("topic", *_STORAGE),
-        "timed messages and recalls put into the wheel since the start; once more every two days that they wait",
+        "timer messages and recalls put into the timer wheel since the start; counted again every two days of waiting",
     ),
     "rocketmq_timer_dequeue_total": Metric(
-        "counter", ("topic", *_STORAGE), "timed messages that left the wheel since the start, recalled ones not"
+        "counter",
+        ("topic", *_STORAGE),
+        "timer messages that left the timer wheel since the start, without recalled ones",
     ),
     "rocketmq_timer_message_snapshot": Metric(
         "gauge",
         ("timer_bound_s", *_STORAGE),
-        "timed messages due within so many seconds and not within the bound before: 5 s to 24 h",
+        "timer messages due within this bound but not within the previous one: 5 s to 24 h",
     ),
     "rocketmq_delay_message_latency_seconds": Metric(
         "histogram",
         ("topic", *_STORAGE),
-        "whole seconds from a timed message's birth to its time, as it is put into the wheel",
+        "whole seconds from the birth of a timer message to its due time",
     ),
     "rocketmq_half_messages": Metric(
         "gauge",
         ("topic",),
-        "half messages without an end; none told from a start that found some until they were asked about",
+        "open half messages; no sample after a start with open ones until they have been checked",
     ),
     "rocketmq_commit_messages_total": Metric("counter", ("topic",), "half messages committed since the start"),
     "rocketmq_rollback_messages_total": Metric("counter", ("topic",), "half messages rolled back since the start"),
     "rocketmq_finish_message_latency_milliseconds": Metric(
-        "histogram", ("topic",), "whole seconds, whatever its name: from a half message's birth to its commit"
+        "histogram", ("topic",), "whole seconds, despite the name: from the birth of a half message to its commit"
     ),
     "rocketmq_pop_revive_in_message_total": Metric(
         "counter",
@@ -109,49 +115,53 @@ METRICS: Final[Mapping[str, Metric]] = {
     "rocketmq_pop_revive_out_message_total": Metric(
         "counter",
         ("consumer_group", "topic", "queue_id", "revive_message_type"),
-        "those of them read again from the revive log since the start",
+        "check points and acks read from the revive log since the start",
     ),
     "rocketmq_pop_revive_retry_messages_total": Metric(
         "counter",
         ("consumer_group", "topic", "put_status"),
-        "popped messages without an ack that went to a retry topic since the start",
+        "unacknowledged popped messages moved to a retry topic since the start",
     ),
     "rocketmq_pop_revive_lag_milliseconds": Metric(
-        "gauge", ("queue_id",), "records, whatever its name: those of the revive log that are not dealt with"
+        "gauge", ("queue_id",), "number of records, despite the name: unprocessed records of the revive log"
     ),
     "rocketmq_pop_revive_latency_milliseconds": Metric(
-        "gauge", ("queue_id",), "ms since the oldest of them came into the revive log; 0 where there is none"
+        "gauge",
+        ("queue_id",),
+        "ms since the oldest unprocessed record was written to the revive log; 0 if there is none",
     ),
-    "mqtrail_held_pulls": Metric("gauge", (), "pulls that wait for a message"),
+    "mqtrail_held_pulls": Metric("gauge", (), "held pulls"),
     "mqtrail_pull_hits_total": Metric("counter", (), "pulls that found messages"),
-    "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found none"),
-    "mqtrail_disk_ratio": Metric("gauge", (), "share of the disk that is in use, 0 to 1"),
+    "mqtrail_pull_misses_total": Metric("counter", (), "pulls that found no message"),
+    "mqtrail_disk_ratio": Metric("gauge", (), "used share of the disk, 0 to 1"),
     "mqtrail_loop_stalls_total": Metric(
         "counter",
         ("work",),
-        "times that work held up everything else for 50 ms or more; a request's code, tick or a job",
+        "times that work blocked the event loop for 50 ms or more; work: request code, tick or job",
     ),
-    "mqtrail_loop_stalled_milliseconds_total": Metric("counter", ("work",), "ms that these took together"),
+    "mqtrail_loop_stalled_milliseconds_total": Metric("counter", ("work",), "total ms of these"),
     "mqtrail_clock_jumps_total": Metric(
-        "counter", ("direction",), "times the machine's clock was set by more than a second; forward, back"
+        "counter",
+        ("direction",),
+        "number of times that the machine's clock was set by more than a second: forward, back",
     ),
-    "mqtrail_access_refused_total": Metric("counter", (), "requests that access control refused"),
+    "mqtrail_access_refused_total": Metric("counter", (), "requests rejected by access control"),
 }
 """Name -> what it is."""
 
-_NO_CLOCK: Final = "it is made within its request, by code that is told the time and has no clock to take it with"
-_NO_BUFFER: Final = "check points go into the revive log at once, none is buffered first"
-_NO_ROCKSDB: Final = "consume queues are files, there is no RocksDB"
-_NO_TIERS: Final = "there is no second storage behind the disk"
+_NO_CLOCK: Final = "not measured: the request creates it in code that has no clock"
+_NO_BUFFER: Final = "check points are written to the revive log at once, without a buffer"
+_NO_ROCKSDB: Final = "ConsumeQueues are files; there is no RocksDB"
+_NO_TIERS: Final = "there is no tiered storage"
 
 ABSENT: Final[Mapping[str, str]] = {
     "rocketmq_processor_watermark": "there are no queues between the socket and the handlers",
-    "rocketmq_message_size": "a histogram of every message costs the path more than it tells: throughput by messages",
-    "rocketmq_rpc_latency_milliseconds": "as rocketmq_message_size; clients' traces have it for each message",
+    "rocketmq_message_size": "a histogram of every message costs too much: divide throughput by messages",
+    "rocketmq_rpc_latency_milliseconds": "costs too much; the trace of clients has it for each message",
     "rocketmq_topic_create_execution_time_milliseconds": _NO_CLOCK,
     "rocketmq_consumer_group_create_execution_time_milliseconds": _NO_CLOCK,
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": _NO_BUFFER,
-    "rocketmq_pop_offset_buffer_size": "a pop moves its group's offset before it is answered, none waits",
+    "rocketmq_pop_offset_buffer_size": "a pop commits the offset of its group before the answer, without a buffer",
     "rocketmq_pop_checkpoint_buffer_size": _NO_BUFFER,
     "rocketmq_rocksdb_bytes_written": _NO_ROCKSDB,
     "rocketmq_rocksdb_bytes_read": _NO_ROCKSDB,
