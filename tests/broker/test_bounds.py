@@ -15,6 +15,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    SendMessageHeader,
     SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
@@ -213,3 +214,18 @@ def test_a_connection_has_one_producer_id() -> None:
     assert taken_over.peer == OTHER
     bench.broker.disconnected(OTHER.id)
     assert clients.producer("c4") is None
+
+
+def test_one_message_for_many_held_pulls_is_handed_out_in_slices() -> None:
+    """The send is answered at once, with few of them; ticks answer the others, each once."""
+    bench = Bench()
+    bench.send()
+    for _ in range(500):
+        assert bench.tell(RequestCode.PULL_MESSAGE, bench.pull_ext(queue_offset=1, hold_ms=60_000)) == []
+    before = bench.now_ms
+    header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=NOW_MS)
+    sends = bench.tell(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), b"hi", peer=OTHER)
+    assert 1 < len(sends) < 100
+    assert bench.broker.next_tick_ms() <= before
+    answered = [send.command.opaque for send in [*sends, *bench.advance(0)] if send.peer == PEER.id]
+    assert len(answered) == len(set(answered)) == 500

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.broker import BROKER_CONF, BrokerConfig, properties_text
+from mqtrail.broker.bounds import HELD_PEER_SHARE, HELD_SIZE_MAX
 from mqtrail.broker.clients import Client, ClientTable
 from mqtrail.broker.filter import TagFilter
-from mqtrail.broker.held import HeldPull, HeldPulls
+from mqtrail.broker.held import DUE_A_SLICE, Arrived, HeldPull, HeldPulls, QueueKey
 from mqtrail.broker.locks import LockTable
 from mqtrail.broker.message_properties import PropertyRules, with_real_queue
 from mqtrail.broker.stats import Statistics
@@ -39,6 +40,11 @@ def held(
     return HeldPull(peer, RemotingCommand(11), QUEUE, offset, None if codes is None else TagFilter(codes), deadline_ms)
 
 
+def woken(pulls: HeldPulls, queue: QueueKey, next_offset: int, arrived: Arrived | None) -> list[HeldPull]:
+    pulls.arrived(queue, next_offset, arrived)
+    return pulls.take_woken()
+
+
 def test_held_pulls_end_once() -> None:
     """A pull that was woken is not also ended by its deadline or its connection."""
     pulls = HeldPulls(10)
@@ -46,7 +52,7 @@ def test_held_pulls_end_once() -> None:
     pulls.hold(first)
     pulls.hold(second)
     assert pulls.next_deadline_ms() == 50
-    assert pulls.take_arrived(QUEUE, 1, None) == [first, second]
+    assert woken(pulls, QUEUE, 1, None) == [first, second]
     assert (len(pulls), pulls.next_deadline_ms(), pulls.take_due(1000), QUEUE in pulls) == (0, None, [], False)
     pulls.disconnect(PEER.id)
 
@@ -56,10 +62,10 @@ def test_held_pulls_wait_for_their_tags_and_offset() -> None:
     pulls = HeldPulls(10)
     pull = held(offset=5, codes=frozenset({7}))
     pulls.hold(pull)
-    assert pulls.take_arrived(QUEUE, 6, [(8, b"")]) == []
-    assert pulls.take_arrived(QUEUE, 5, [(7, b"")]) == []
-    assert pulls.take_arrived(("T", 1), 6, [(7, b"")]) == []
-    assert pulls.take_arrived(QUEUE, 6, [(8, b""), (7, b"")]) == [pull]
+    assert woken(pulls, QUEUE, 6, [(8, b"")]) == []
+    assert woken(pulls, QUEUE, 5, [(7, b"")]) == []
+    assert woken(pulls, ("T", 1), 6, [(7, b"")]) == []
+    assert woken(pulls, QUEUE, 6, [(8, b""), (7, b"")]) == [pull]
 
 
 def test_held_pulls_leave_no_litter() -> None:
@@ -67,7 +73,7 @@ def test_held_pulls_leave_no_litter() -> None:
     pulls = HeldPulls(10)
     for number in range(10_000):
         pulls.hold(held(deadline_ms=100_000 + number))
-        pulls.take_arrived(QUEUE, 1, None)
+        assert woken(pulls, QUEUE, 1, None)
     assert len(pulls._deadlines) < 200
 
 
@@ -77,6 +83,59 @@ def test_held_pulls_are_bounded() -> None:
     pulls.hold(held())
     with pytest.raises(SystemBusy, match="held_pulls_max"):
         pulls.hold(held())
+
+
+def test_held_pulls_of_one_connection_are_bounded() -> None:
+    """One peer does not take all the room there is: others still wait. The bound is in number and in size."""
+    pulls = HeldPulls(100_000)
+    for _ in range(10_000):
+        pulls.hold(held())
+    with pytest.raises(SystemBusy, match="of one connection"):
+        pulls.hold(held())
+    pulls.hold(held(OTHER))
+    pulls.disconnect(PEER.id)
+    large = HELD_SIZE_MAX // HELD_PEER_SHARE // 2
+    pulls.hold(HeldPull(PEER, RemotingCommand(11, {"subscription": "x" * large}), QUEUE, 0, None, 100))
+    with pytest.raises(SystemBusy, match="held requests of"):
+        pulls.hold(HeldPull(PEER, RemotingCommand(11, {"subscription": "x" * large}), QUEUE, 0, None, 100))
+    pulls.hold(held(OTHER))
+    pulls.disconnect(PEER.id)
+    pulls.hold(held())
+
+
+def test_bodies_of_held_requests_are_not_kept() -> None:
+    """A pull has no body; one of 16 MiB in each of 100 000 held pulls is no reason to keep it."""
+    pulls = HeldPulls(1)
+    pull = HeldPull(PEER, RemotingCommand(11, body=b"x" * 1000), QUEUE, 0, None, 100)
+    pulls.hold(pull)
+    assert pull.request.body == b""
+
+
+def test_many_held_pulls_are_woken_and_ended_a_few_at_a_time() -> None:
+    """Each is woken once; another queue's comes before the rest of them, and what arrives meanwhile counts too."""
+    pulls = HeldPulls(100_000)
+    many = [held() for _ in range(1_000)]
+    later = held(offset=1)
+    for pull in [*many, later]:
+        pulls.hold(pull)
+    other = HeldPull(PEER, RemotingCommand(11), ("T", 1), 0, None, 100)
+    pulls.hold(other)
+    taken = woken(pulls, QUEUE, 1, [(7, b"")])
+    assert len(taken) < 100
+    assert pulls.is_waking
+    assert not pulls.arrived(QUEUE, 2, [(7, b"")])
+    assert pulls.arrived(("T", 1), 1, [(7, b"")])
+    assert pulls.take_woken()[0] is other
+    while pulls.is_waking:
+        slice_ = pulls.take_woken()
+        assert len(slice_) < 100
+        taken += slice_
+    assert len(set(map(id, taken))) == len(taken)
+    assert len(pulls) == 0
+    for _ in many:
+        pulls.hold(held())
+    assert len(pulls.take_due(1_000)) == DUE_A_SLICE
+    assert pulls.next_deadline_ms() == 100
 
 
 def test_locks_are_bounded_and_lapsed_ones_make_room() -> None:

@@ -18,6 +18,9 @@ EXPRESSION_LENGTH_MAX: Final = 64 * 1024  # of one subscription
 LOCK_QUEUES_MAX: Final = 10_000  # of one lock or unlock request (41, 42)
 BATCH_ACKS_MAX: Final = 1_000  # groups of acks in one batch (200151), each of up to 32 messages
 QUEUES_MAX: Final = 65_536  # of one topic, and of a group's retry topic; Java lets a typing error fill the disk
+HELD_SIZE_MAX: Final = 256 * 1024 * 1024  # characters of the headers of held pulls; of held pops, of held notices
+HELD_PEER_SHARE: Final = 10  # one connection may hold a tenth of what all may, in number and size,
+HELD_PEER_MIN: Final = 1_000  # but so many in any case
 CONFIG_LIST_MAX: Final = 10_000  # topics (18) or groups (225) that one request makes
 REQUEST_MODES_MAX: Final = 100_000  # topics and groups with a mode of their own (401)
 

@@ -363,13 +363,20 @@ class Broker:
         """
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms)
-        sends: list[Send] = []
+        at_once = False
         for arrival in self.writer.take_arrivals():
-            for pull in self.held.take_arrived(arrival.queue, arrival.next_offset, arrival.arrived):
-                sends += self._serve_held(pull, now_ms)
+            at_once |= self.held.arrived(*arrival)
+        sends = self._serve_woken(now_ms) if at_once else []
         sends += self.pop.settle(now_ms)
         if self._next_sweep_ms is None and len(self.held):
             self._next_sweep_ms = now_ms + HELD_SWEEP_MS
+        return sends
+
+    def _serve_woken(self, now_ms: int) -> list[Send]:
+        """Serve some of the held pulls that something has arrived for; `tick` goes on with the others."""
+        sends: list[Send] = []
+        for pull in self.held.take_woken():
+            sends += self._serve_held(pull, now_ms)
         return sends
 
     def _serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
@@ -403,9 +410,8 @@ class Broker:
         if self._next_sweep_ms is not None and now_ms >= self._next_sweep_ms:
             self._next_sweep_ms = None  # `settle` sets it while pulls are held
             for queue in self.held.queues():
-                for pull in self.held.take_arrived(queue, self.store.max_offset(*queue), None):
-                    sends += self._serve_held(pull, now_ms)
-        return sends
+                self.held.arrived(queue, self.store.max_offset(*queue), None)
+        return sends + self._serve_woken(now_ms)
 
     # Name servers.
 
@@ -462,6 +468,7 @@ class Broker:
             self._slow_groups.next_tick_ms(),
             self._forwards.next_deadline_ms(),
             self.jobs.next_due_ms(),
+            0 if self.held.is_waking else None,
             None if self.stats is None else self.stats.next_tick_ms(),
             None if self.trace is None else self.trace.next_due_ms(),
         ):

@@ -289,6 +289,8 @@ class Lane:
         moved = self._handled or (trace is not None and trace.next_due_ms() != due_ms)
         if self._ended and halves.moved_timer():
             moved = True
+        if self._broker.held.is_waking:
+            moved = True
         replies = b"".join(out) if out else b""
         return _new_served(Served, (position, replies, self._after_offset, self._sends, moved, self._stored))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mqtrail.wire import Peer, PeerId, RemotingCommand
 
 from ..filter import MessageFilter
-from ..held import Arrived
+from ..held import DUE_A_SLICE, Arrived, HeldRoom
 from ..watched import Watched
 
 ANY_QUEUE = -1
@@ -39,25 +39,24 @@ class HeldPops:
 
     def __init__(self, watched: Watched, count_max: int, key_count_max: int) -> None:
         self._watched = watched
-        self._count_max = count_max
+        self._room = HeldRoom(count_max)
         self._key_count_max = key_count_max
         self._by_topic: dict[str, dict[str, dict[int, dict[int, HeldPop]]]] = {}
         self._by_peer: dict[PeerId, dict[int, HeldPop]] = {}
         self._due: list[tuple[int, int, HeldPop]] = []
         self._number = 0
-        self._count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self._room.count
 
     def hold(self, pop: HeldPop) -> bool:
         """Keep the request until it is taken; return whether there was room for it."""
         topic, group, queue_id = pop.key
-        if self._count >= self._count_max or self.count(pop.key) > self._key_count_max:
+        if self.count(pop.key) > self._key_count_max or self._room.full(pop.peer.id, pop.request) is not None:
             return False
+        self._room.take(pop.peer.id, pop.request)
         self._by_topic.setdefault(topic, {}).setdefault(group, {}).setdefault(queue_id, {})[id(pop)] = pop
         self._by_peer.setdefault(pop.peer.id, {})[id(pop)] = pop
-        self._count += 1
         self._watched.add(topic, group)
         self.look_again(pop, pop.deadline_ms)
         return True
@@ -66,7 +65,7 @@ class HeldPops:
         """Let take_due return a held request at at_ms although its time is not up."""
         self._number += 1
         heapq.heappush(self._due, (at_ms, self._number, pop))
-        if len(self._due) > 2 * self._count + 64:  # most entries are of requests that ended early
+        if len(self._due) > 2 * len(self) + 64:  # most entries are of requests that ended early
             self._due = [entry for entry in self._due if entry[2].live]
             heapq.heapify(self._due)
 
@@ -110,9 +109,12 @@ class HeldPops:
         return taken
 
     def take_due(self, now_ms: int) -> list[HeldPop]:
-        """Return, and hold no longer, the requests whose time is up or that asked to be looked at again."""
-        taken = []
-        while self._due and (self._due[0][0] <= now_ms or not self._due[0][2].live):
+        """Return, and hold no longer, requests whose time is up or that asked to be looked at again.
+
+        Some of them, where there are many.
+        """
+        taken: list[HeldPop] = []
+        while len(taken) < DUE_A_SLICE and self._due and (self._due[0][0] <= now_ms or not self._due[0][2].live):
             pop = heapq.heappop(self._due)[2]
             if pop.live:
                 self._drop(pop)
@@ -132,7 +134,7 @@ class HeldPops:
     def _drop(self, pop: HeldPop) -> None:
         topic, group, queue_id = pop.key
         pop.live = False
-        self._count -= 1
+        self._room.give_back(pop.peer.id, pop.request)
         self._watched.remove(topic, group)
         groups = self._by_topic[topic]
         queues = groups[group]
