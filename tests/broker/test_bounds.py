@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
-from mqtrail.broker import Broker
-from mqtrail.store import ConfigFileStore
+from mqtrail.broker import Broker, client_requests
+from mqtrail.broker.filter import table
+from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
     ConsumerData,
     HeartbeatData,
@@ -229,3 +230,36 @@ def test_one_message_for_many_held_pulls_is_handed_out_in_slices() -> None:
     assert bench.broker.next_tick_ms() <= before
     answered = [send.command.opaque for send in [*sends, *bench.advance(0)] if send.peer == PEER.id]
     assert len(answered) == len(set(answered)) == 500
+
+
+def test_expressions_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats of many groups with long expressions meet a limit; groups that leave make room."""
+    monkeypatch.setattr(client_requests, "SUBSCRIPTIONS_SIZE_MAX", 100_000)
+    bench = Bench()
+    long = "x" * 60_000
+    assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat("g", expression=long).encode()).code == ResponseCode.SUCCESS
+    assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat("g", expression=long).encode()).code == ResponseCode.SUCCESS
+    reply = bench.ask(RequestCode.HEART_BEAT, body=heartbeat("h", expression=long).encode(), peer=OTHER)
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert "use shorter expressions" in (reply.remark or "")
+    bench.broker.disconnected(PEER.id)
+    assert bench.broker.clients.subscriptions_size == 0
+    reply = bench.ask(RequestCode.HEART_BEAT, body=heartbeat("h", expression=long).encode(), peer=OTHER)
+    assert reply.code == ResponseCode.SUCCESS
+
+
+def test_kept_filters_are_bounded_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more expression than there is room for is not kept; a shorter one is, and what is replaced makes room."""
+    monkeypatch.setattr(table, "FILTERS_SIZE_MAX", 100)
+    filters = table.FilterTable(ConfigFileStore(MemoryDisk()), NOW_MS)
+
+    def register(group: str, size: int, version: int) -> None:
+        expression = f"a = '{'x' * (size - 6)}'"
+        filters.register(group, [SubscriptionData("t", expression, (), (), version, "SQL92")], NOW_MS)
+
+    register("g", 60, 1)
+    register("h", 60, 1)
+    assert filters.get("t", "h") is None
+    register("g", 40, 2)
+    register("h", 60, 1)
+    assert filters.get("t", "h") is not None

@@ -147,6 +147,26 @@ async def test_unfinished_frames_have_a_limit() -> None:
         assert server.partial_size == 0
 
 
+async def test_the_largest_unfinished_frame_makes_room() -> None:
+    """Who holds nearly all the room there is does not get others closed."""
+    async with serving(config=ServerConfig(partial_size_max=100_000)) as (server, application):
+        announced = (10_000_000).to_bytes(4) + (20).to_bytes(4)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(announced + bytes(90_000))
+        await until(lambda: server.partial_size > 90_000)
+        frame = encode_command(RemotingCommand(ECHO, body=bytes(50_000)))
+        _, other = await asyncio.open_connection("127.0.0.1", server.port)
+        other.write(frame[:10])
+        await until(lambda: server.partial_size > 90_010)
+        other.write(frame[10:40_000])
+        assert await reader.read() == b""
+        assert application.gone == [1]
+        other.write(frame[40_000:])
+        await until(lambda: len(application.seen) == 1)
+        await hang_up(writer)
+        await hang_up(other)
+
+
 async def test_a_slow_reader_is_not_read_from() -> None:
     """A peer that asks for much and reads nothing stops being served; memory stays near write_pause_size."""
     config = ServerConfig(write_pause_size=64 * 1024)

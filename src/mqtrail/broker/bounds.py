@@ -15,6 +15,7 @@ GROUP_SUBSCRIPTIONS_MAX: Final = 1_000  # topics that one group subscribes to
 GROUP_NAME_LENGTH_MAX: Final = 255  # Java's client refuses more; the broker's own rule for new consumer groups is 120
 CLIENT_ID_LENGTH_MAX: Final = 1_024
 EXPRESSION_LENGTH_MAX: Final = 64 * 1024  # of one subscription
+SUBSCRIPTIONS_SIZE_MAX: Final = 64 * 1024 * 1024  # characters of what all live consumer groups subscribe to
 LOCK_QUEUES_MAX: Final = 10_000  # of one lock or unlock request (41, 42)
 BATCH_ACKS_MAX: Final = 1_000  # groups of acks in one batch (200151), each of up to 32 messages
 QUEUES_MAX: Final = 65_536  # of one topic, and of a group's retry topic; Java lets a typing error fill the disk

@@ -39,11 +39,12 @@ from .bounds import (
     GROUP_NAME_LENGTH_MAX,
     HEARTBEAT_SIZE_MAX,
     LOCK_QUEUES_MAX,
+    SUBSCRIPTIONS_SIZE_MAX,
     check_count,
     check_heartbeat,
     check_length,
 )
-from .clients import Client, ClientTable
+from .clients import Client, ClientTable, subscriptions_size
 from .config import BrokerConfig
 from .filter import FilterTable, compile_expression, is_tag_type
 from .groups import GroupTable
@@ -129,6 +130,17 @@ class ClientRequests:
             raise SystemError_(
                 f"found {count} producer groups with those of this heartbeat, expected at most "
                 f"{self._config.producer_groups_max}: let producers share groups, or raise producer_groups_max"
+            )
+
+        grown = 0
+        for consumer in data.consumer_data_set:
+            known = self._clients.consumer_group(consumer.group_name)
+            size = subscriptions_size(consumer.subscription_data_set)
+            grown += max(0, size - (0 if known is None else known.size))
+        if grown and self._clients.subscriptions_size + grown > SUBSCRIPTIONS_SIZE_MAX:
+            raise SystemError_(
+                f"found subscriptions of {self._clients.subscriptions_size + grown} characters with those of this "
+                f"heartbeat, expected at most {SUBSCRIPTIONS_SIZE_MAX}: use shorter expressions"
             )
 
     def _check_owner(self, client: Client) -> None:

@@ -40,6 +40,7 @@ class ConsumerGroup:
     consume_from_where: str
     members: dict[PeerId, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    size: int = 0  # of the subscriptions, in characters
 
     @property
     def broadcasts(self) -> bool:
@@ -69,11 +70,20 @@ class ConsumerGroup:
         return changed
 
 
+def subscriptions_size(subscriptions: Iterable[SubscriptionData]) -> int:
+    """Return about how many characters subscriptions hold."""
+    return sum(
+        len(one.topic) + len(one.sub_string) + sum(map(len, one.tags_set)) + 10 * len(one.code_set)
+        for one in subscriptions
+    )
+
+
 class ClientTable:
     """All live clients. Answers who consumes and who produces, and who must hear of a change."""
 
     def __init__(self) -> None:
         self._consumers: dict[str, ConsumerGroup] = {}
+        self.subscriptions_size = 0  # of all consumer groups, in characters
         self._producers: dict[str, dict[PeerId, Client]] = {}
         self._groups_of: dict[PeerId, tuple[set[str], set[str]]] = {}
         self._producer_ids: dict[str, Client] = {}
@@ -140,6 +150,9 @@ class ClientTable:
         changed = known is None
         if not subscriptions_known:
             changed |= group.subscribe(data.subscription_data_set)
+            size = subscriptions_size(group.subscriptions.values())
+            self.subscriptions_size += size - group.size
+            group.size = size
         return changed
 
     def _of(self, peer: PeerId) -> tuple[set[str], set[str]]:
@@ -171,6 +184,7 @@ class ClientTable:
         self._groups_of[peer][0].discard(group_name)
         if not group.members:
             del self._consumers[group_name]
+            self.subscriptions_size -= group.size
         return True
 
     def disconnect(self, peer: PeerId) -> list[str]:

@@ -94,6 +94,7 @@ class ForwardedRequests:
             raise SystemBusy(f"found {len(self._waiting)} requests waiting for clients, expected fewer: try later")
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         command.opaque = self._opaque
+        request.body = b""  # it is in the command: nothing more is asked of it here
         self._waiting[self._opaque] = _Forward(peer, request, asked, now_ms + self._timeout_ms, finish)
         return [Send(asked, command)]
 

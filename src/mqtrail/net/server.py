@@ -171,6 +171,11 @@ class Server:
             self._empty.set()
         return known
 
+    def make_room(self) -> None:
+        """Close the connection with the most bytes of unfinished frames: it may be another one than spoke last."""
+        largest = max(self.connections.values(), key=lambda connection: connection.unfinished_size)
+        largest.give_up(self.config.partial_size_max)
+
     def look_at_tls(self) -> None:
         """Take certificates that changed for the connections to come; those from before stay where they are wrong."""
         if self.tls is None:

@@ -45,6 +45,8 @@ class Port(Protocol):
 
     def forget(self, connection: "ServerConnection") -> bool: ...
 
+    def make_room(self) -> None: ...
+
 
 class Application(Protocol):
     """What a server is for. Called in the loop's thread; must not wait."""
@@ -131,6 +133,11 @@ class ServerConnection(asyncio.BaseProtocol):
         """Whether the peer has more unread bytes than `write_pause_size`."""
         return self._write_paused
 
+    @property
+    def unfinished_size(self) -> int:
+        """Bytes that wait here: of a frame that is not whole, or of whole ones that are not served yet."""
+        return self._partial_size
+
     def turn_is_over(self) -> bool:
         """Whether it is others' turn: an application asks after what may take long, and stops before the next frame."""
         return self._server.clock() >= self._turn_end_s
@@ -202,12 +209,15 @@ class ServerConnection(asyncio.BaseProtocol):
             self._partial_size += len(data)
             self._server.partial_size += len(data)
             if self._partial_size < self._needed or self._write_paused or self._waits_turn:
-                limit = self._server.config.partial_size_max
-                if self._server.partial_size > limit:
-                    self._refuse(f"unfinished frames of all connections hold more than {limit} bytes")
+                if self._server.partial_size > self._server.config.partial_size_max:
+                    self._server.make_room()
                 return
             data = self._take_partial()
         self._serve(data)
+
+    def give_up(self, limit: int) -> None:
+        """Close the connection that holds the most, where unfinished frames of all hold too much."""
+        self._refuse(f"{self._partial_size} bytes of unfinished frames, where those of all connections exceed {limit}")
 
     # TLS
 

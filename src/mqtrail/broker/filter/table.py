@@ -23,7 +23,8 @@ from .sql import SqlExpression
 
 DEAD_KEPT_MS: Final = 24 * 3_600_000  # filterDataCleanTimeSpan
 DEAD_AT_LOAD_MS: Final = 30_000  # a filter that was in use when the broker stopped is taken for dead since then
-FILTERS_MAX: Final = 50_000  # further ones are not kept: their pulls are told that there is none
+FILTERS_SIZE_MAX: Final = 8 * 1024 * 1024  # characters of all expressions, written at one go; and
+FILTERS_MAX: Final = 50_000  # filters: further ones are not kept: their pulls are told that there is none
 
 
 class FilterData(Body, frozen=True):
@@ -90,6 +91,7 @@ class FilterTable:
         self._files = files
         self._kept: dict[tuple[str, str], KeptFilter] = {}
         self._topics: dict[str, set[str]] = {}  # group -> topics in which it has a filter
+        self._size = 0
         self._dirty = False
         document = load_table(files, FILTERS_FILE, FilterDocument) or FilterDocument()
         for topic, filters in document.filter_data_by_topic.items():
@@ -124,6 +126,10 @@ class FilterTable:
         old = self._kept.get(key)
         if old is None and len(self._kept) >= FILTERS_MAX:
             return
+        if len(subscription.sub_string) > FILTERS_SIZE_MAX - self._size + (
+            0 if old is None else len(old.data.expression)
+        ):
+            return
         if old is not None:
             if subscription.sub_version < old.data.client_version:
                 return
@@ -148,13 +154,15 @@ class FilterTable:
         self._put(key, KeptFilter(data))
 
     def _put(self, key: tuple[str, str], kept: KeptFilter) -> None:
+        old = self._kept.get(key)
+        self._size += len(kept.data.expression) - (0 if old is None else len(old.data.expression))
         self._kept[key] = kept
         self._topics.setdefault(key[1], set()).add(key[0])
         self._dirty = True
 
     def _drop(self, key: tuple[str, str]) -> None:
         topic, group = key
-        del self._kept[key]
+        self._size -= len(self._kept.pop(key).data.expression)
         self._topics[group].discard(topic)
         if not self._topics[group]:
             del self._topics[group]
