@@ -5,13 +5,14 @@ import random
 import pytest
 
 from mqtrail.broker import Broker, Lane
-from mqtrail.store import ConfigFileStore, StoreFull
+from mqtrail.store import ConfigFileStore, MemoryDisk, StoreFull
 from mqtrail.wire import (
     CreateTopicHeader,
     Perm,
     PopHeader,
     RemotingCommand,
     RequestCode,
+    ResponseCode,
     Send,
     TopicConfig,
     dumps_fastjson,
@@ -269,3 +270,79 @@ def test_the_first_pops_wait_for_what_a_start_needs() -> None:
     bench.save()
     bench.send()
     assert popped().after_tables == 0
+
+
+class Stored(Gathering):
+    """One topic with a message and an offset, all saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.create("orders", 1)
+        self.save()
+        self.send()
+        self.broker.offsets.commit("g", "orders", 0, 1)
+
+    def delete(self) -> Send:
+        (send,) = self.tell(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+        assert send.command.code == 0
+        return send
+
+
+def test_messages_of_a_deleted_topic_go_when_that_is_durable() -> None:
+    """Until then they are there, nobody makes the topic anew, and the answer waits; then they go, and it may leave."""
+    bench = Stored()
+    answer = bench.delete()
+    assert answer.after_tables > bench.files.settled
+    assert bench.store.topics() == ["orders"]
+    assert bench.ask(RequestCode.CLEAN_UNUSED_TOPIC).code == 0
+    assert bench.store.max_offset("orders", 0) == 1
+    refused = bench.send()
+    assert (refused.code, "try again" in (refused.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)
+    bench.save()
+    assert answer.after_tables <= bench.files.settled
+    assert bench.store.topics() == []
+    assert bench.broker.offsets.get("g", "orders", 0) is None
+    assert bench.send().ext["queueOffset"] == "0"
+
+
+def test_a_deletion_that_cannot_be_saved_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is back, with its messages and offsets, and may be used and deleted again."""
+    bench = Stored()
+    bench.delete()
+
+    def full(path: str, data: bytes) -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(bench.disk, "replace", full)
+    job = bench.files.begin_save()
+    assert job is not None
+    with pytest.raises(StoreFull):
+        job()
+    bench.files.end_save(failed=True)
+    monkeypatch.undo()
+    bench.save()
+    assert "orders" in bench.broker.topics
+    assert bench.broker.offsets.get("g", "orders", 0) == 1
+    assert bench.send().ext["queueOffset"] == "1"
+    bench.delete()
+    bench.save()
+    assert bench.store.topics() == []
+
+
+def test_an_error_of_what_follows_a_save_stops_nothing_else() -> None:
+    """Everything that waited for the save is done, and the error is raised in the end."""
+    files = ConfigFileStore(MemoryDisk(), gathers=True)
+    done: list[str] = []
+
+    def fail() -> None:
+        raise StoreFull("no room")
+
+    for name, act in (("a", lambda: done.append("a")), ("b", fail), ("c", lambda: done.append("c"))):
+        files.after(files.change(name, lambda: lambda: b"{}", lambda: None), act)
+    job = files.begin_save()
+    assert job is not None
+    job()
+    with pytest.raises(StoreFull):
+        files.end_save()
+    assert done == ["a", "c"]
+    assert files.settled == 3

@@ -59,6 +59,8 @@ class StoreAdmin:
         for topic in self._store.topics():
             if topic in self._topics or self._topics.is_system(topic) or topic.startswith(LITE_TOPIC_PREFIX):
                 continue
+            if not self._topics.is_saved(topic):
+                continue  # its deletion is under way, and may be undone
             self._store.delete_topic(topic)
         return answer(peer, request)
 

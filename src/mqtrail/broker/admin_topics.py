@@ -4,6 +4,7 @@ Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -74,7 +75,8 @@ class TopicRequests:
     def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """215: forget a topic, its queues and the groups' offsets in it, and where groups popped it their retry topics.
 
-        A topic that is not there is no error.
+        A topic that is not there is no error. Messages go once the table without the topic is durable, and then the
+        answer leaves: a crash in between leaves queues without a topic, as 316 cleans them.
         """
         topic = TopicHeader.from_ext(request.ext).topic
         if not topic.strip():
@@ -83,13 +85,15 @@ class TopicRequests:
             raise InvalidParameter(f"The topic[{topic}] is conflict with system topic.")
         groups = self._offsets.groups_of(topic)
         for name in (topic, *(pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True))):
-            if self._topics.delete(name, now_ms):
-                self._offsets.forget_topic(name)
-                self._store.delete_topic(name)
-                if self._stats is not None:
-                    self._stats.forget_topic(name)
-                self.on_deleted(name)
+            self._topics.delete(name, now_ms, partial(self._forget, name))
         return answer(peer, request)
+
+    def _forget(self, topic: str) -> None:
+        self._offsets.forget_topic(topic)
+        self._store.delete_topic(topic)
+        if self._stats is not None:
+            self._stats.forget_topic(topic)
+        self.on_deleted(topic)
 
     def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """21."""

@@ -25,6 +25,7 @@ from mqtrail.wire import (
     DataVersion,
     InvalidParameter,
     Perm,
+    SystemBusy,
     SystemError_,
     TopicConfig,
     TopicConfigTable,
@@ -49,6 +50,7 @@ class TopicTable:
         self.changed = True
         self.changed_names: dict[str, None] = {}
         self._unsaved = Unsaved(files)
+        self._leaving: set[str] = set()  # deleted, but not durably, so that their messages are still there
         table = load_table(files, TOPICS_FILE, TopicConfigTable)
         self.data_version = DataVersion(now_ms) if table is None else table.data_version
         self._own = _own_topics(config)
@@ -152,18 +154,37 @@ class TopicTable:
             if topic is not None and not topic.order:
                 self._put(replace(topic, order=True), now_ms)
 
-    def delete(self, topic: str, now_ms: int) -> bool:
-        """Forget a topic; return whether it was there."""
+    def delete(self, topic: str, now_ms: int, forget: Callable[[], None] = lambda: None) -> bool:
+        """Forget a topic; return whether it was there.
+
+        forget: called once that is durable, to take what belongs to the topic along. Called sooner, it would be gone
+        although the topic came back, as a restart or a full disk may have it. Nobody makes the topic anew before.
+        """
         known = self.get(topic)
         if known is None:
             return False
-        self._change(topic, known, None, now_ms)
+
+        def undo() -> None:
+            self._leaving.discard(topic)
+            self._set(topic, known, now_ms)
+
+        def gone() -> None:
+            self._leaving.discard(topic)
+            forget()
+
+        self._leaving.add(topic)
+        self._set(topic, None, now_ms)
+        number = self._files.change(TOPICS_FILE, self._document, undo)
+        self._unsaved.note(topic, number)
+        self._files.after(number, gone)
         return True
 
     def _put(self, topic: TopicConfig, now_ms: int) -> None:
+        if topic.topic in self._leaving:
+            raise SystemBusy(f"found topic {topic.topic} being deleted, expected it to be gone: try again")
         self._change(topic.topic, self._topics.get(topic.topic), topic, now_ms)
 
-    def _change(self, name: str, before: TopicConfig | None, after: TopicConfig | None, now_ms: int) -> None:
+    def _change(self, name: str, before: TopicConfig | None, after: TopicConfig, now_ms: int) -> None:
         self._set(name, after, now_ms)
         number = self._files.change(TOPICS_FILE, self._document, lambda: self._set(name, before, now_ms))
         self._unsaved.note(name, number)

@@ -84,7 +84,10 @@ class TableWriter:
     def _saved(self, saving: "asyncio.Future[None]") -> None:
         self._saving = None
         error = saving.exception()
-        self._files.end_save(failed=error is not None)
+        try:
+            self._files.end_save(failed=error is not None)
+        except Exception:
+            log.exception("tables.follow_up_failed", owner=self._owner)
         if error is not None:
             self._failed(error)
             return

@@ -16,6 +16,7 @@ Source: ConfigManager, apache/rocketmq common/.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from mqtrail.store.base import StoreError
@@ -42,6 +43,7 @@ class ConfigFileStore:
         self._changed: dict[str, Document] = {}
         self._undos: list[tuple[int, str, Document, Callable[[], None]]] = []
         self._number = 0  # of the last change
+        self._follow_ups: list[tuple[int, Callable[[], None]]] = []
         self._saving = 0  # up to which change the save under way goes
         self._under_way: dict[str, Document] = {}  # what it writes
         self.settled = 0
@@ -131,6 +133,13 @@ class ConfigFileStore:
         self._changed.pop(name, None)
         self._changed[name] = document
 
+    def after(self, number: int, act: Callable[[], None]) -> None:
+        """Call act once a change is durable, before any answer that follows from it leaves; never if it is undone."""
+        if number <= self.settled:
+            act()
+        else:
+            self._follow_ups.append((number, act))
+
     def look(self, number: int) -> None:
         """Note that the answer under way follows from a change."""
         if number > self.settled:
@@ -162,7 +171,9 @@ class ConfigFileStore:
             self.end_save()
 
     def end_save(self, *, failed: bool = False) -> None:
-        """Take note of how the save ended. failed: every change that is not durable is undone, the last one first.
+        """Take note of how the save ended, and do what waited for it (`after`), whose errors are raised in the end.
+
+        failed: every change that is not durable is undone, the last one first.
 
         What was undone is saved again at the next occasion: some of it may have reached the disk. So is what was noted.
         """
@@ -170,13 +181,23 @@ class ConfigFileStore:
         if not failed:
             self.settled = max(self.settled, self._saving)
             self._undos = [entry for entry in self._undos if entry[0] > self.settled]
+            self._follow_up()
             return
         self._changed = under_way | self._changed
+        self._follow_ups.clear()
         undos, self._undos = self._undos, []
         for _, name, document, undo in reversed(undos):
             undo()
             self._changed[name] = document
         self.settled = self._number
+
+    def _follow_up(self) -> None:
+        """Do what waited for changes that are durable now: all of it, and then raise the first error."""
+        due = [act for number, act in self._follow_ups if number <= self.settled]
+        self._follow_ups = [entry for entry in self._follow_ups if entry[0] > self.settled]
+        with ExitStack() as acts:
+            for act in reversed(due):
+                acts.callback(act)
 
 
 def _document(data: bytes) -> dict[str, Any]:
