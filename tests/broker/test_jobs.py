@@ -128,3 +128,15 @@ def test_large_tables_are_answered_in_slices() -> None:
         else:
             assert ConsumerOffsetTable.decode(body).offset_table == expected
             assert body == offsets.table().encode(strict=False)
+
+
+def test_queues_are_cleaned_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """306 looks at some queues at a time; a topic that is deleted meanwhile is left alone."""
+    monkeypatch.setattr("mqtrail.store.commitlog.store.QUEUES_A_SLICE", 2)
+    bench = Bench()
+    for number in range(9):
+        bench.send(f"t{number}")
+    assert bench.tell(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE) == []
+    bench.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t8"})
+    reply, ticks = finish(bench)
+    assert (reply.code, ticks) == (ResponseCode.SUCCESS, 4)

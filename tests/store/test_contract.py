@@ -151,7 +151,7 @@ def test_entries_and_topics(store: MessageStore) -> None:
     for queue_id, queue_offset in ((0, 2), (0, -1), (7, 0)):
         assert store.entries("orders", queue_id, queue_offset, 9) == []
     assert store.topics() == ["orders"]
-    store.clean_queues()
+    list(store.clean_queues())
     assert store.max_offset("orders", 0) == 2
 
 

@@ -201,7 +201,7 @@ def test_a_queue_without_messages_keeps_its_place(disk: FillingDisk, tmp_path: P
     store.flush()
     age(tmp_path, 80, 1)
     assert store.expire(FOUR_AM_MS) == SEGMENT
-    store.clean_queues()
+    list(store.clean_queues())
     assert (store.min_offset("early", 0), store.max_offset("early", 0)) == (1, 1)
     store.close()
     store = CommitLogStore(FillingDisk(tmp_path), CONFIG)

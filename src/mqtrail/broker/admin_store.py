@@ -27,6 +27,7 @@ from mqtrail.wire import (
 
 from .clients import ClientTable
 from .filter import FilterTable, MessageFilter, compile_filter
+from .jobs import Work
 from .topics import TopicTable
 
 ENTRIES_MAX: Final = 10_000  # of one answer to 321
@@ -49,9 +50,9 @@ class StoreAdmin:
         self._store = store
         self._cold_thresholds: dict[str, int] = {}
 
-    def clean_expired_queues(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def clean_expired_queues(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """306: drop queue entries whose records are gone. Queue offsets go on where they were, also of an empty one."""
-        self._store.clean_queues()
+        yield from self._store.clean_queues()
         return answer(peer, request)
 
     def clean_unused_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:

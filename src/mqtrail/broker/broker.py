@@ -282,7 +282,7 @@ class Broker:
             RequestCode.CLONE_GROUP_OFFSET: offset_admin.clone,
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: offset_admin.forbid,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: surveys.positions,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: store_admin.clean_expired_queues,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.jobs.handler(store_admin.clean_expired_queues),
             RequestCode.CLEAN_UNUSED_TOPIC: store_admin.clean_unused_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: store_admin.delete_expired_log,
             RequestCode.QUERY_CONSUME_QUEUE: store_admin.queue_entries,

@@ -11,7 +11,7 @@ Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
@@ -257,8 +257,8 @@ class MessageStore(Protocol):
     def entries(self, topic: str, queue_id: int, queue_offset: int, count_max: int) -> list[tuple[int, int, int]]:
         """Return (physical offset, size, tags code) of entries from queue_offset on; none where it is out of range."""
 
-    def clean_queues(self) -> None:
-        """Forget queue entries whose records expired, and files that hold nothing else."""
+    def clean_queues(self) -> Iterator[None]:
+        """Forget queue entries whose records expired, and files that hold nothing else; yield now and then."""
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. Records stay in the log until they expire."""

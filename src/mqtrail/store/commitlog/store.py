@@ -13,7 +13,7 @@ Source: DefaultMessageStore, CommitLog, StoreCheckpoint, apache/rocketmq store/.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -55,6 +55,7 @@ GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are wr
 QUEUE_BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory by recovery
 QUERY_INDEX_MAX = 20_000  # records that a query indexes before it answers
 EXPIRE_FILES_MAX = 10  # segments removed by one call
+QUEUES_A_SLICE = 1_000  # looked at for entries that expired
 UNCHECKED_SIZE = 1 << 30  # bytes before the log's end that are taken to be in memory still: read without a look
 
 
@@ -486,10 +487,13 @@ class CommitLogStore:
         end = min(queue.next_offset, queue_offset + count_max)
         return [queue.entry(at) for at in range(queue_offset, end)]
 
-    def clean_queues(self) -> None:
-        """Forget queue entries whose records expired, and files that hold nothing else."""
-        for queue in self._queues_list():
-            queue.correct_first(self._log.first_offset)
+    def clean_queues(self) -> Iterator[None]:
+        """Forget queue entries whose records expired, and files that hold nothing else; yield now and then."""
+        for number, queue in enumerate(self._queues_list(), 1):
+            if self._queues.get((queue.topic, queue.queue_id)) is queue:  # not deleted meanwhile
+                queue.correct_first(self._log.first_offset)
+            if number % QUEUES_A_SLICE == 0:
+                yield
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. Records stay in the log until they expire."""
@@ -521,7 +525,8 @@ class CommitLogStore:
             note_expired(self._disk, segments.starts[1])  # else a start would miss what goes here
             freed += segments.drop_first()
         if freed:
-            self.clean_queues()
+            for _ in self.clean_queues():
+                pass
             self._indexer.expire()
             self.timers.expire(self._log.first_offset)
             usage = self._disk.usage()
