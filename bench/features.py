@@ -5,7 +5,7 @@ over TLS, SQL92-filtered pulls, transactions, ordered consumption; batches and p
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -233,10 +233,10 @@ def two_brokers(session: Session) -> Iterator[Row]:
         apache.start()
         warm(apache.broker_address, 4.0 if session.quick else 36.0, None)
         apache.suspend()
-        for peer in ours:
-            peer.start()
-            warm(peer.broker_address, 1.0, None)
-            peer.suspend()
+        for our in ours:
+            our.start()
+            warm(our.broker_address, 1.0, None)
+            our.suspend()
 
         def of_ours(shape: Shape) -> float:
             return together([(peer.broker_address, shape) for peer in ours], session.seconds, topic)
@@ -252,7 +252,7 @@ def two_brokers(session: Session) -> Iterator[Row]:
             rates: dict[str, list[float]] = {"ours": [], "apache": []}
             for number in range(session.rounds):
                 for who in session.order(number, ("ours", "apache")):
-                    peers = ours if who == "ours" else [apache]
+                    peers: Sequence[OurPeer | ApachePeer] = ours if who == "ours" else [apache]
                     for peer in peers:
                         peer.resume()
                     rates[who].append((of_ours if who == "ours" else of_apache)(shape))

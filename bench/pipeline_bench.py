@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from interop.driver import JavaClient
@@ -185,7 +186,7 @@ def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, floa
 
 async def store(namesrv: str, bodies: Path) -> int:
     """Send every body of the file to the trace topic, compressed as clients do; return how many."""
-    texts = pq.read_table(bodies, columns=["body_text"])["body_text"].to_pylist()
+    texts: list[Any] = pq.read_table(bodies, columns=["body_text"])["body_text"].to_pylist()
     waiting = iter(texts)
 
     async def work(producer: Producer) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import structlog
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
 
-from .loops import run
+from .loops import LoopFactory, run
 from .shaking import shake
 
 # How long an example takes says how busy the machine is, not what is wrong. pytest's own limits find what hangs.
@@ -56,7 +57,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    run(pyfuncitem.obj(**arguments), pyfuncitem.funcargs.get("loop_factory"))
+    run(pyfuncitem.obj(**arguments), cast(LoopFactory, pyfuncitem.funcargs.get("loop_factory")))
     return True
 
 

@@ -54,7 +54,7 @@ def test_a_file_of_verdicts(lake: Path, how: str) -> None:
     for scope in (traced.scope, found.scope, report.scope):
         assert scope.is_damaged
         assert any(str(file) in one for one in scope.omissions)
-    lines = []
+    lines: list[object] = []
     exported = answers.export(AS_OF_MS)
     with pytest.raises(LakeDamaged, match="messages that were printed are of the others"):
         lines.extend(exported)

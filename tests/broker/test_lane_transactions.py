@@ -203,7 +203,7 @@ def test_transactions_take_the_lane(binary: bool, outcome: int) -> None:
     """Neither half messages nor their ends come to `handle`; the timer is looked at when the first of each comes."""
     twins = Pairs()
     called: list[int] = []
-    twins.lane._handle = lambda peer, command, now_ms: called.append(command.code) or []  # type: ignore[func-returns-value]
+    twins.lane._handle = lambda peer, command, now_ms: called.append(command.code) or []
     for number in range(5):
         twins.feed(half(number, binary=binary))
     assert twins.handled == 1
@@ -223,7 +223,7 @@ def test_recorded_transactions_take_the_lane() -> None:
     """What Apache's clients of both releases were recorded to write, in both headers: half messages and ends."""
     twins = Pairs()
     called: list[RemotingCommand] = []
-    twins.lane._handle = lambda peer, command, now_ms: called.append(command) or []  # type: ignore[func-returns-value]
+    twins.lane._handle = lambda peer, command, now_ms: called.append(command) or []
     kinds = set()
     for row in map(json.loads, FRAMES.read_text().splitlines()):
         binary = row["serialize"] != "JSON"

@@ -421,7 +421,8 @@ def test_a_start_and_a_change_take_the_same_values(key: str) -> None:
     kind = CommitLogConfig if key in RETENTION_CONF else BrokerConfig
     for text in ("0", "1", "-1", "23", "24", "95", "100", "101", "x", "true", "", "POP", "04;05"):
         try:
-            kind(**{entry.field: entry.read(text)})
+            given: dict[str, Any] = {entry.field: entry.read(text)}
+            kind(**given)
             starts = True
         except (InvalidParameter, ValueError):
             starts = False

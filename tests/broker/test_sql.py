@@ -94,10 +94,10 @@ def plainly(tree: object, properties: dict[str, str]) -> bool | None:
     if kind in ("and", "or"):
         first = plainly(parts[0], properties)
         if first is (kind == "or"):
-            return first
+            return bool(kind == "or")
         second = plainly(parts[1], properties)
         if second is (kind == "or"):
-            return second
+            return bool(kind == "or")
         return None if first is None or second is None else kind == "and"
     if kind == "not":
         value = plainly(parts[0], properties)
@@ -108,8 +108,8 @@ def plainly(tree: object, properties: dict[str, str]) -> bool | None:
     if found is None:
         return None
     if kind == "text":
-        return found == parts[1]
-    return int(found) == parts[1] if kind == "=" else int(found) > parts[1]
+        return bool(found == parts[1])
+    return bool(int(found) == parts[1] if kind == "=" else int(found) > parts[1])
 
 
 @given(st.recursive(LEAVES, grown, max_leaves=8), st.dictionaries(st.sampled_from(NAMES), VALUES))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ async def test_only_processed_messages_are_committed() -> None:
             for number in (1, 2):  # the second commit of the other queue comes after a whole round of commits
                 put(broker, "orders", b"other", queue_id=1)
                 await (await anext(consumer)).ack()
-                await until(lambda wanted=number: committed(cluster).get(("broker-a", 1)) == wanted)
+                wanted = {("broker-a", 1): number}
+                await until(partial(lambda it: it.items() <= committed(cluster).items(), wanted))
             assert committed(cluster).get(("broker-a", 0), 0) == 0
             await first.ack()
             await until(lambda: committed(cluster) == {("broker-a", 0): 3, ("broker-a", 1): 2})

@@ -1,6 +1,7 @@
 """Producer: where messages go, what is tried again, and what each failure says."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from mqtrail.wire import (
     Message,
     MessageIllegal,
     MessageQueue,
+    Pub,
+    PubAttempt,
+    RemotingCommand,
     RequestCode,
     ResponseCode,
     SendStatus,
@@ -248,13 +252,19 @@ async def test_no_route_at_all_says_what_to_do() -> None:
     assert listener.heard == [("failed", 0, "NOT_SENT", None, True)]
 
 
+def answer(body: bytes, command: RemotingCommand) -> RemotingCommand:
+    return command.reply_to(command, 0, body=body)
+
+
 async def test_a_name_server_that_is_down_or_lies_is_passed_over() -> None:
     """Refused connections, silence, refusals and nonsense lead to the next name server; all of them to NoNameServer."""
     async with fake_cluster({"orders": 1}) as good, fake_cluster() as liar, fake_cluster() as dead:
         await dead.name_server.server.stop()
         route = RequestCode.GET_ROUTEINFO_BY_TOPIC
         for body in (b"", b"not json", b'{"queueDatas":7}', b"[]"):
-            liar.name_server.script = on_code(route, lambda command, body=body: command.reply_to(command, 0, body=body))
+            liar.name_server.script = on_code(
+                route, partial(lambda body, command: command.reply_to(command, 0, body=body), body)
+            )
             addresses = f"{dead.namesrv};{liar.namesrv};{good.namesrv}"
             async with Producer("PG", addresses) as producer:
                 await producer.send(Message("orders", b"x"))
@@ -380,8 +390,8 @@ async def test_trace_tells_every_attempt(tmp_path: Path) -> None:
             one_way = await producer.send_oneway(Message("orders", b"y"), queue=MessageQueue("orders", "broker-b", 0))
         messages = [m for broker in cluster.brokers for m in broker.messages("RMQ_SYS_TRACE_TOPIC")]
         records = [record for message in messages for record in decode_trace(message.body)[0]]
-        pubs = {record.msg_id: record for record in records if type(record).__name__ == "Pub"}
-        attempts = [record for record in records if type(record).__name__ == "PubAttempt"]
+        pubs = {record.msg_id: record for record in records if isinstance(record, Pub)}
+        attempts = [record for record in records if isinstance(record, PubAttempt)]
         assert set(pubs) == {result.msg_id for result in results}
         pub = pubs[results[0].msg_id]
         assert (pub.group_name, pub.topic, pub.keys, pub.region_id) == ("PG", "orders", "k1 k2", "TestRegion")

@@ -28,7 +28,7 @@ EAGER = BrokerConfig(transaction_timeout_ms=1_000, transaction_check_ms=100, tra
 
 async def receive(consumer: Consumer, count: int) -> list[Delivery]:
     """The next deliveries, settled."""
-    found = []
+    found: list[Delivery] = []
     async with asyncio.timeout(60):
         while len(found) < count:
             delivery = await anext(consumer)

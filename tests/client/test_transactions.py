@@ -182,7 +182,7 @@ async def test_a_half_message_that_is_not_safe_is_rolled_back() -> None:
             return reply
 
         broker.script = on_code(SEND, unsafe)
-        ran = []
+        ran: list[object] = []
         result = await producer.send_in_transaction(Message("orders", b"order"), ran.append)
         assert (result.state, result.send.status, ran) == (ROLLBACK, SendStatus.FLUSH_SLAVE_TIMEOUT, [])
         with pytest.raises(ClientError, match="FLUSH_SLAVE_TIMEOUT"):

@@ -108,8 +108,8 @@ class KilledNode:
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         if not line:
-            log = self.log.read_text()
-            raise AssertionError(f"the node ended with {await self.process.wait()}; its log ends in\n{log[-2000:]}")
+            text = self.log.read_text()
+            raise AssertionError(f"the node ended with {await self.process.wait()}; its log ends in\n{text[-2000:]}")
         return str(json.loads(line)["recovery"])
 
     async def end(self, number: signal.Signals) -> int:

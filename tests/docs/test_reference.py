@@ -96,7 +96,8 @@ def check_table(text: str, cls: type[Any]) -> None:
     fields = {one.name: one for one in dataclasses.fields(cls) if one.name not in COMPOSED.get(cls.__name__, ())}
     assert list(told) == list(fields)
     for name, one in fields.items():
-        default = one.default if one.default is not dataclasses.MISSING else one.default_factory()
+        made = one.default_factory
+        default = made() if made is not dataclasses.MISSING else one.default
         assert told[name][0] == f"`{shown(default)}`", name
         assert len(told[name]) == 3, name
         assert all(told[name]), name

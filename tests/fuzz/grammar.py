@@ -9,6 +9,7 @@ import random
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import mqtrail.wire as wire
 from mqtrail.broker.filter.grammar import KEYWORDS
@@ -53,7 +54,7 @@ PROPERTIES = (
     "KEYS", "TAGS", "UNIQ_KEY", "DELAY", "WAIT", "TRAN_MSG", "PGROUP", "TIMER_DELIVER_MS", "POP_CK", "x", "",
 )  # fmt: skip
 KINDS = [kind for kind in vars(wire).values() if isinstance(kind, type)]
-HEADERS = [kind for kind in KINDS if issubclass(kind, Header) and dataclasses.is_dataclass(kind)]
+HEADERS: list[Any] = [kind for kind in KINDS if issubclass(kind, Header) and dataclasses.is_dataclass(kind)]
 BODIES = [kind for kind in KINDS if issubclass(kind, Body) and kind is not Body]
 EXT_NAMES = sorted(
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from interop.driver import JavaClient, Json
@@ -38,9 +38,9 @@ def tell(server, tmp_path_factory) -> Callable[[str, str], Story]:  # type: igno
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
-def client(request: pytest.FixtureRequest) -> Iterator[str]:
+def client(request: pytest.FixtureRequest) -> str:
     """The client's version and headers."""
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,12 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from interop.apache import ApacheCluster
-from interop.driver import JavaClient
+from interop.driver import JavaClient, Json
 
 from mqtrail.client import Admin, ConsumeFromWhere, Consumer, ConsumerConfig, Delivery, InstanceConfig, Producer
 from mqtrail.wire import Message, MessageQueue, TopicConfig
@@ -42,6 +43,10 @@ async def fill(producer: Producer, queues: list[MessageQueue], body: bytes, chan
         await asyncio.sleep(chance.uniform(0, 0.004))
 
 
+def _all_ended(group: str, events: list[Json]) -> bool:
+    return sum(bool(one["event"] == "ended" and one["group"] == group) for one in events) == QUEUES
+
+
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.8"])
 def test_java_client(server: Callable[[str], Server], tmp_path: Path, version: str) -> None:
     """The official client, on our broker: topics and groups are new, first messages come while it starts."""
@@ -64,9 +69,7 @@ def test_java_client(server: Callable[[str], Server], tmp_path: Path, version: s
                 await starts
                 await asyncio.to_thread(
                     java.wait,
-                    lambda events, group=group: (
-                        sum(one["event"] == "ended" and one["group"] == group for one in events) == QUEUES
-                    ),
+                    partial(_all_ended, group),
                     f"{QUEUES} messages in round {number}",
                 )
                 java.call("closeConsumer", name=group)

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -190,11 +191,19 @@ def test_delay(life: Life) -> None:
     assert DELAY_MS - 100 <= waited_ms < DELAY_MS + 2000
 
 
+def _has_dead_letter(admin: SyncAdmin, key: str) -> bool:
+    return bool(_query(admin, dlq_topic(GROUP), key))
+
+
+def _has_queues(admin: SyncAdmin, count: int) -> bool:
+    return len(admin.queues("OurMade")) == count
+
+
 def test_dead_letters(life: Life) -> None:
     """What ran out of attempts and what asked for it is found among the dead letters, by key."""
     with SyncAdmin(life.namesrv) as admin:
         for label, key in {"poison": "our-poison", "dead-at-once": "our-dead"}.items():
-            wait_until(lambda key=key: bool(_query(admin, dlq_topic(GROUP), key)), f"the dead letter {label}", 120, 0.2)
+            wait_until(partial(_has_dead_letter, admin, key), f"the dead letter {label}", 120, 0.2)
             [dead] = _query(admin, dlq_topic(GROUP), key)
             assert dead == (life.sent[label].msg_id, label.encode())
 
@@ -269,7 +278,7 @@ def test_admin_makes_topics(life: Life) -> None:
     with SyncAdmin(life.namesrv) as admin:
         for count in (3, 5):
             admin.create_topic(TopicConfig("OurMade", count, count))
-            wait_until(lambda count=count: len(admin.queues("OurMade")) == count, "the route", 120)
+            wait_until(partial(_has_queues, admin, count), "the route", 120)
         admin.delete_topic("OurMade")
         with pytest.raises(RouteNotFound):
             admin.topic_stats("OurMade")

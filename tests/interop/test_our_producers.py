@@ -62,7 +62,7 @@ async def make(namesrv: str, topic: str, queues: int = 2) -> None:
 
 async def receive(consumer: Consumer, count: int) -> list[Delivery]:
     """The next deliveries, settled."""
-    found = []
+    found: list[Delivery] = []
     async with asyncio.timeout(120):
         while len(found) < count:
             delivery = await anext(consumer)

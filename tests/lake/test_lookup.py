@@ -25,7 +25,8 @@ def fill(lake: Lake, rows: dict[str, list[dict[str, Any]]], as_of_ms: int) -> No
     for name in ("attempts", "trajectories", "verdicts", "key_index"):
         table: pa.Table = connection.sql(f"SELECT * FROM {name}").to_arrow_table()
         files = []
-        for hour in sorted(set(table["publish_hour"].to_pylist())):
+        hours: set[Any] = set(table["publish_hour"].to_pylist())
+        for hour in sorted(hours):
             path = lake[name].path / f"b0-{hour}" / "part.parquet"
             path.parent.mkdir()
             pq.write_table(table.filter(pa.compute.equal(table["publish_hour"], hour)), path)

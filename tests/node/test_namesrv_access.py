@@ -28,7 +28,11 @@ from mqtrail.wire import (
 from .test_node import route, running
 from .test_security import instance, rules
 
-USERS = {"authentication": True, "authorization": True, "init_user": '{"username":"root","password":"rootpass"}'}
+USERS: dict[str, Any] = {
+    "authentication": True,
+    "authorization": True,
+    "init_user": '{"username":"root","password":"rootpass"}',
+}
 INNER = '{"accessKey":"inner-broker","secretKey":"inner-secret"}'
 OPEN_TO_OTHERS = {"host": "0.0.0.0", "advertise": "127.0.0.1"}
 

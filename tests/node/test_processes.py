@@ -20,7 +20,7 @@ from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode
 from .helpers import NodeProcess, read_all, send_command, wait_until
 from .test_node import running
 
-TWO = {"broker_names": ("broker-a", "broker-b"), "namesrv_port": 0, "broker_port": 0}
+TWO: dict[str, Any] = {"broker_names": ("broker-a", "broker-b"), "namesrv_port": 0, "broker_port": 0}
 SMALL = CommitLogConfig(segment_size=1 << 24)
 
 
@@ -171,4 +171,4 @@ async def test_each_process_has_its_metrics() -> None:
 
 def fetch(url: str) -> str:
     with urllib.request.urlopen(url, timeout=60) as reply:
-        return reply.read().decode()
+        return str(reply.read(), "utf-8")

@@ -176,7 +176,7 @@ async def test_users_of_5(tmp_path: Path) -> None:
 async def test_what_an_operator_should_know_is_told() -> None:
     """Settings that let nobody in, or everybody, are told at the start."""
 
-    async def told(**settings: bool) -> str:
+    async def told(**settings: Any) -> str:
         with capture_logs() as logs:
             async with running(broker=BrokerConfig(**settings)):
                 pass
@@ -196,7 +196,7 @@ async def test_everything_over_tls(tmp_path: Path, auth: ClientAuth) -> None:
     made = authority.issue_cert("127.0.0.1")
     made.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
     made.private_key_pem.write_to_path(tmp_path / "key.pem")
-    pair = {"cert_path": tmp_path / "cert.pem", "key_path": tmp_path / "key.pem"}
+    pair: dict[str, Any] = {"cert_path": tmp_path / "cert.pem", "key_path": tmp_path / "key.pem"}
     server = TlsServerConfig(mode=TlsMode.ENFORCING, client_auth=auth, trust_path=tmp_path / "ca.pem", **pair)
     tls = TlsClientConfig(enable=True, trust_path=tmp_path / "ca.pem", **(pair if auth is ClientAuth.REQUIRE else {}))
 

@@ -40,7 +40,7 @@ async def test_a_long_piece_is_counted_by_its_first_request() -> None:
     """The lane serves it in one go."""
     waits = Waits()
     now_s = [0.0]
-    waits.shell.watchdog.clock = lambda: now_s.append(now_s[-1] + 0.03) or now_s[-1]  # type: ignore[func-returns-value]
+    waits.shell.watchdog.clock = lambda: now_s.append(now_s[-1] + 0.03) or now_s[-1]
     waits.serve(Listener(1), send_command("orders", b"x"))
     assert waits.shell.watchdog.counts
     assert waits.shell._broker.stalls is waits.shell.watchdog.counts

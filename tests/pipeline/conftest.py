@@ -16,7 +16,7 @@ from mqtrail.pipeline.options import SourceOptions
 from mqtrail.wire import CompressionType, Host, MessageQueue, MQError, compress, encode_properties, encode_record
 
 # The workers of Spark cannot import this module.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="session")

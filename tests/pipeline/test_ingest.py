@@ -106,7 +106,9 @@ class Reader:
 
     def rows(self, relation: trail.Relation, columns: str = "*") -> list[tuple[Any, ...]]:
         paths = self.lake[relation.name].paths()
-        return sorted(duckdb.sql(f"SELECT {columns} FROM {parquet_of(paths)}").fetchall(), key=repr) if paths else []
+        return (
+            sorted(duckdb.execute(f"SELECT {columns} FROM {parquet_of(paths)}").fetchall(), key=repr) if paths else []
+        )
 
     def keys(self, relation: trail.Relation) -> list[tuple[Any, ...]]:
         return self.rows(relation, ", ".join(BRONZE_KEYS[relation]))
@@ -208,7 +210,7 @@ def test_a_new_checkpoint_is_not_taken_for_the_old(
     again = Reader(spark, tmp_path, cluster, monkeypatch)
     assert again.run().of(trail.TRACE_EVENTS) == 18
     merged = f"SELECT count(*) FROM ({trail.merge_sql(parquet_of(again.lake['attempts'].paths()))})"
-    assert duckdb.sql(merged).fetchall() == [(18,)]  # a send, a delivery and a stored copy each
+    assert duckdb.execute(merged).fetchall() == [(18,)]  # a send, a delivery and a stored copy each
 
 
 def test_rejects_and_bodies(reader: Reader, cluster: Any) -> None:

@@ -63,7 +63,7 @@ def trade(namesrv: str, count: int) -> None:
 
 def rows(job: Job, relation: trail.Relation, columns: str) -> list[tuple[Any, ...]]:
     paths = job.lake[relation.name].paths()
-    return sorted(duckdb.sql(f"SELECT {columns} FROM {parquet_of(paths)}").fetchall(), key=repr) if paths else []
+    return sorted(duckdb.execute(f"SELECT {columns} FROM {parquet_of(paths)}").fetchall(), key=repr) if paths else []
 
 
 def test_from_clients_to_verdicts(job: Job, broker: Embedded) -> None:

@@ -49,7 +49,7 @@ class Gold:
         self.lake.refresh()
         return {
             relation.name: sorted(
-                duckdb.sql(f"SELECT * FROM {parquet_of(paths)}").fetchall() if paths else [], key=repr
+                duckdb.execute(f"SELECT * FROM {parquet_of(paths)}").fetchall() if paths else [], key=repr
             )
             for relation in RESULTS
             for paths in [self.lake[relation.name].paths()]

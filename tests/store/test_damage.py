@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def opened(disk: MemoryDisk, **settings: bool) -> CommitLogStore:
     return CommitLogStore(disk, type(CONFIG)(**{**_settings(), **settings}))
 
 
-def _settings() -> dict[str, object]:
+def _settings() -> dict[str, Any]:
     return {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__}
 
 

@@ -28,11 +28,11 @@ def cluster(address: str) -> bytes:
 def test_in_a_thread(tmp_path: Path) -> None:
     """A plain test gets a broker, may stop and start it, and nothing is left after it."""
     with embedded(tmp_path / "data", brokers=2) as broker:
-        assert broker.broker_names == ("broker-a", "broker-b")
+        assert list(broker.broker_names) == ["broker-a", "broker-b"]
         assert b"broker-b" in cluster(broker.namesrv_address)
         first = broker.broker_addresses[0]
         broker.stop_broker("broker-a")
-        assert broker.broker_names == ("broker-b",)
+        assert list(broker.broker_names) == ["broker-b"]
         broker.start_broker("broker-a")
         assert first in broker.broker_addresses
 

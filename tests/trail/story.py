@@ -162,7 +162,7 @@ class History:
         offset: int = 7,
     ) -> Self:
         """What became of one message, as our client tells it."""
-        row = {"msg_id": unique_id(msg), "group_name": GROUP, "topic": TOPIC, "request_id": request}
+        row: dict[str, Any] = {"msg_id": unique_id(msg), "group_name": GROUP, "topic": TOPIC, "request_id": request}
         row |= {"retry_times": times, "result": result, "cost_ms": round(cost * 1000), "client_id": CLIENT}
         row |= {"store_broker_name": BROKER, "store_queue_id": 0, "store_queue_offset": offset}
         return self.trace("SubResult", time, **row, detail="" if result == "SUCCESS" else "ValueError: no")
@@ -219,7 +219,12 @@ class History:
 
     def delay_wait(self, due: float, level: int) -> Self:
         """A copy that waits for its time in the schedule topic."""
-        row = {"real_topic": TOPIC, "delay_level": level, "delay_ms": round(due * 1000), "due_ms": at(due)}
+        row: dict[str, Any] = {
+            "real_topic": TOPIC,
+            "delay_level": level,
+            "delay_ms": round(due * 1000),
+            "due_ms": at(due),
+        }
         return self.stored(0, "DELAY_WAIT", "SCHEDULE_TOPIC_XXXX", **row)
 
     def retry_copy(
@@ -235,7 +240,8 @@ class History:
 
     def dead_copy(self, time: float, times: int, delay_level: int = 0) -> Self:
         """A copy in %DLQ%CG."""
-        row = {"group_name": GROUP, "retry_topic": TOPIC, "reconsume_times": times, "delay_level": delay_level}
+        row: dict[str, Any] = {"group_name": GROUP, "retry_topic": TOPIC, "reconsume_times": times}
+        row |= {"delay_level": delay_level}
         return self.stored(time, "DLQ", f"%DLQ%{GROUP}", 0, **row)
 
     # --- samples

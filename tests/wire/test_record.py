@@ -254,7 +254,7 @@ def test_the_bodies_of_a_reply_are_bounded_together() -> None:
     """Opening ends where the room does, but for the first; a reply's others are undecodable."""
     body = compress(bytes(40_000_000), CompressionType.ZSTD)
     records = [record(body=body, sys_flag=0x201)] * 5
-    bounds = {"body_size_max": 50_000_000, "expanded_size_max": 100_000_000}
+    bounds: dict[str, Any] = {"body_size_max": 50_000_000, "expanded_size_max": 100_000_000}
     assert len(list(open_records(records, **bounds))) == 2
     assert len(list(open_records(records, **{**bounds, "expanded_size_max": -5}))) == 1
     broken = record(body=b"no zstd", sys_flag=0x201)

@@ -471,7 +471,7 @@ def any_record(draw: st.DrawFn) -> TraceRecord:
     """A record of any type in the layout that is written, with whatever may be null perhaps null."""
     name = draw(st.sampled_from(sorted(TRACE_LAYOUTS)))
     (layout,) = (layout for layout in TRACE_LAYOUTS[name] if layout.written)
-    values = {}
+    values: dict[str, Any] = {}
     for field in layout.fields:
         strategy = VALUES[field.kind].filter(lambda value: value != "null")
         nullable = field.nullable or field.kind is FieldKind.TEXT

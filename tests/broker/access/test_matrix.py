@@ -341,7 +341,8 @@ def _reduced(case: Case) -> Iterator[Case]:
     full = {"topic": case.topic, "group": case.group, "cluster": case.cluster}
     for name, action in full.items():
         if action:
-            yield Case(**{**full, name: ""})
+            full_but_one: dict[str, Any] = {**full, name: ""}
+            yield Case(**full_but_one)
 
 
 @pytest.mark.parametrize("code", [code for code, case in CASES.items() if case.cluster or case.topic in CHANGES])

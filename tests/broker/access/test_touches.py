@@ -41,7 +41,8 @@ class Two:
 
     def __init__(self, kind: str) -> None:
         self.now_ms = NOW_MS
-        self.guarded: Any = WithUsers() if kind == "users" else WithFiles()
+        guarded: Any = WithUsers() if kind == "users" else WithFiles()
+        self.guarded = guarded
         self.broker: Broker = self.guarded.broker
         if kind == "files":
             self.broker.access.load_acl({"f": ACCOUNTS})
@@ -168,9 +169,10 @@ def test_a_recall_is_not_hidden_under_a_second_name(two: Two) -> None:
 
 def test_what_properties_claim_of_a_destination_is_replaced(two: Two) -> None:
     """REAL_TOPIC in a sent message leads neither a delayed, a timed nor a half message to another topic."""
-    claim = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
+    claim: dict[str, Any] = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
     end = two.broker.store.max_offset("orders", 0)
-    for extra in ({"DELAY": "1"}, {"TIMER_DELIVER_MS": str(NOW_MS + 5_000)}, {}):
+    extras: tuple[dict[str, Any], ...] = ({"DELAY": "1"}, {"TIMER_DELIVER_MS": str(NOW_MS + 5_000)}, {})
+    for extra in extras:
         assert two.send("bobbybobby", "stock", UNIQ_KEY="B1", **extra, **claim).code == 0
     sent = two.send("bobbybobby", "stock", TRAN_MSG="true", PGROUP="pg", UNIQ_KEY="B2", **claim)
     assert sent.code == 0
@@ -239,7 +241,8 @@ def test_lists_in_fields(two: Two) -> None:
 def test_a_query_by_key_finds_its_topic_and_key_alone(acl: bool) -> None:
     """12 leaves out records of another topic or key with the same hash, however many there are."""
     store = MemoryStore()
-    settings = {"authentication": True, "init_user": '{"username":"root","password":"rootpass"}'} if acl else {}
+    users: dict[str, Any] = {"authentication": True, "init_user": '{"username":"root","password":"rootpass"}'}
+    settings = users if acl else {}
     files = ConfigFileStore(MemoryDisk())
     broker = Broker(BrokerConfig(**settings), store, files, unique_id=lambda: "0" * 32, now_ms=NOW_MS)
     assert len({index_key_hash("Aa", "k1"), index_key_hash("BB", "k1"), index_key_hash("Aa", "jP")}) == 1

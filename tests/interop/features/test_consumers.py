@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from interop.driver import Json
 from interop.stage import CLIENTS, Part, Stage, by_label, labels, refusal, wait_for
@@ -33,7 +35,13 @@ def in_order(part: Part) -> Json:
             part.send("p", messages, "ordered", orderKey=key)
 
     send(0, 4)
-    options = {"group": group, "topics": {topic: "*"}, "orderly": True, "maxReconsume": RECONSUME_MAX, "threads": 4}
+    options: dict[str, Any] = {
+        "group": group,
+        "topics": {topic: "*"},
+        "orderly": True,
+        "maxReconsume": RECONSUME_MAX,
+        "threads": 4,
+    }
     part.consumer("a", **options)
     dead_letters = f"%DLQ%{group}"
     wait_for(lambda: bool(part.query("p", dead_letters, "key-green-1")), f"the dead letter on {part.kind}")

@@ -111,7 +111,7 @@ def _all_committed(part: Part, topic: str, names: dict[str, int]) -> bool:
     """Have each member poll once more; tell whether the group's offsets are past everything wanted."""
     assert not [message for name in names for message in part.call("litePoll", name, timeoutMs=100)["messages"]]
     queues = part.call("liteOffsets", "one", topic=topic, timestampMs=0)["queues"]
-    return sum(queue["committed"] for queue in queues) >= COUNT
+    return sum(int(queue["committed"]) for queue in queues) >= COUNT
 
 
 @pytest.mark.parametrize("client", CLIENTS)
