@@ -135,7 +135,7 @@ async def test_a_disk_that_refuses_is_no_end(tmp_path: Path) -> None:
     blocker.mkdir()
     offsets.update(FIRST, 1)
     await offsets.persist([FIRST])
-    with pytest.raises(ClientError, match="cannot be kept"):
+    with pytest.raises(ClientError, match="cannot be written"):
         await offsets.store({FIRST: 2})
     blocker.rmdir()
     await offsets.persist([FIRST])

@@ -135,7 +135,7 @@ def test_not_readable_by_permissions(path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Path, "is_dir", locked)
     for opened in (Lake.open, Lake.create):
-        with pytest.raises(LakeUnreadable, match="permission denied, expected a lake that this user may read"):
+        with pytest.raises(LakeUnreadable, match="permission denied, expected read access"):
             opened(path)
 
 

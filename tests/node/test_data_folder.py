@@ -51,7 +51,7 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
     """A folder with somebody's files gets none of ours; one with a RocketMQ store in it is taken."""
     home = tmp_path / "home"
     (home / "photos").mkdir(parents=True)
-    with pytest.raises(DataFolderError, match=r"holds 'photos' and no mqtrail\.json"):
+    with pytest.raises(DataFolderError, match=r"contains 'photos' and no mqtrail\.json"):
         DataFolder.open(home)
     assert [entry.name for entry in home.iterdir()] == ["photos"]
     moved = tmp_path / "moved"

@@ -223,7 +223,7 @@ def test_a_damaged_table_is_taken_from_its_bak() -> None:
 def test_a_first_start_is_told_from_a_clean_stop() -> None:
     """Nothing stopped before there was anything."""
     disk = MemoryDisk()
-    for told in ("first start; the log ends at 0", "clean stop before; the log ends at 0"):
+    for told in ("first start; the log ends at 0", "after a clean stop; the log ends at 0"):
         store = CommitLogStore(disk, CONFIG)
         assert str(store.recovery) == told
         assert store.recovery.is_plain

@@ -101,7 +101,7 @@ class LakeView:
 
     def omissions(self) -> list[str]:
         """What the lake is known to lack."""
-        told = [] if self.range_ms()[0] is not None else ["the lake holds no judged message yet"]
+        told = [] if self.range_ms()[0] is not None else ["the lake contains no judged message yet"]
         gaps = self.gaps()
         told += [f"gap: {gap}" for gap in gaps[:GAPS_SHOWN_MAX]]
         if len(gaps) > GAPS_SHOWN_MAX:

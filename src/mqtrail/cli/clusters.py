@@ -23,7 +23,7 @@ def cluster_list(
     cluster: Cluster = None, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False
 ) -> int:
     """List clusters and brokers with versions and message rates."""
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         found = admin.brokers(cluster)
     rows = [
         {
@@ -153,7 +153,7 @@ def cluster_export(
     cluster: Cluster = None, broker: Broker = None, namesrv: Namesrv = None, config: ConfigFile = None
 ) -> int:
     """Print the topics, groups and settings of brokers as JSON."""
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers"):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers"):
         found = admin.export(cluster=cluster, broker=broker)
     value = {
         name: {

@@ -221,7 +221,7 @@ def warn_if_open_to_others(path: Path) -> None:
 
     if mode := mode_open_to_others(path):
         warn(
-            f"{path} holds secrets, and other users of this machine can read or change it: found mode {mode}, expected "
+            f"{path} contains secrets, and other users can read or change it: found mode {mode}, expected "
             f"600 (chmod 600 {path})"
         )
 

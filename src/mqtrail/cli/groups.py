@@ -29,7 +29,7 @@ def group_list(
     from mqtrail.wire import MQError, is_system_group
 
     rows: list[dict[str, Any]] = []
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json) as shown:
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json) as shown:
         names: set[str] = set()
         failures: dict[str, str] = {}
         for name, address in admin.masters().items():
@@ -41,7 +41,7 @@ def group_list(
             if is_system_group(group) and not everything:
                 continue
             if shown is not None:
-                shown.update(shown.task_ids[0], description=f"asking the brokers of {group}")
+                shown.update(shown.task_ids[0], description=f"querying the brokers of {group}")
             stats, members = admin.consume_stats(group), admin.group_connections(group)
             failures |= {f"{name} ({group})": text for name, text in failures_of(stats, members).items()}
             reaches = [reach for found in stats.values() for reach in found.offset_table.values()]
@@ -64,7 +64,7 @@ def group_show(
     json: Json = False,
 ) -> int:
     """Show the progress of a group on each queue, and its online members."""
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         stats = admin.consume_stats(group, topic)
         members = admin.group_connections(group)
     rows = [
@@ -197,7 +197,7 @@ def group_members(
     json: Json = False,
 ) -> int:
     """Show what the online members of a group report: subscriptions, queues, cached messages."""
-    with admin_of(load(config), namesrv) as admin, progress("asking the members", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the members", enabled=not json):
         found = admin.members(group, jstack=stacks)
     failures = failures_of(found)
     rows: dict[str, dict[str, Any]] = {}
@@ -284,7 +284,7 @@ def group_mode(
 
 def producer_list(namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
     """List the online producers of each group."""
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         found = admin.producers()
     rows = {
         (group, one.client_id): {

@@ -86,7 +86,7 @@ def trace(
 
     if not asked.strip():
         raise UsageError("found an empty id, expected a message's id or a key")
-    with _looking("looking it up", json):
+    with _looking("searching", json):
         answer = _answers(load(config), lake, namesrv, trace_topic).trace(asked.strip(), now_ms())
     if json:
         show_json(as_json(answer))
@@ -215,7 +215,7 @@ def doctor(
 
     settings = load(config)
     servers = settings.namesrv(namesrv)
-    with _looking("asking the cluster", json):
+    with _looking("querying the cluster", json):
         found = examine(
             servers, now_ms(), trace_topic=trace_topic, sample_count=sample, instance=settings.room("client")
         )

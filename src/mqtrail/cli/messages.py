@@ -40,7 +40,7 @@ def message_show(
     json: Json = False,
 ) -> int:
     """Show a stored message: position, times, properties and body."""
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         found, failures = _by_id(admin, msg_id, topic)
         groups = {one.msg_id + one.offset_msg_id: admin.message_tracks(one) for one in found} if tracks else {}
     rows = []
@@ -91,7 +91,7 @@ def message_find(
 ) -> int:
     """Find messages of a topic by key, with the index of the brokers."""
     begin_ms, end_ms = _range(begin, end)
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         result = admin.query(topic, key, begin_ms, end_ms, count_max=limit)
     rows = [_row(message, body=body) for message in result.messages]
     if not json:

@@ -28,7 +28,7 @@ def offset_show(
 
     rows: list[dict[str, Any]] = []
     failures: dict[str, str] = {}
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         for queue in admin.queues(topic):
             try:
                 first, end = admin.min_offset(queue), admin.max_offset(queue)
@@ -69,7 +69,7 @@ def offset_reset(
     if at_ms is None:
         at_ms = moment_ms(to, now_ms(), "--to")
     ask_before(f"move group {group!r} on topic {topic!r} to {to}, which skips messages or delivers them again", yes)
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         done = admin.reset_offset(group, topic, at_ms, force=not keep, queue_id=queue)
     moved = {one: offset for found in done.values() for one, offset in found.offset_table.items()}
     return _moved(group, topic, moved, failures_of(done), json)
@@ -85,7 +85,7 @@ def offset_skip(
 ) -> int:
     """Move a group to the end of a topic. It never consumes the messages that it skips."""
     ask_before(f"make group {group!r} skip its backlog in topic {topic!r}", yes)
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         done = admin.skip_backlog(group, topic)
     moved = {queue: offset for found in done.values() for queue, offset in found.offset_table.items()}
     return _moved(group, topic, moved, failures_of(done), json)
@@ -127,7 +127,7 @@ def offset_clone(
 ) -> int:
     """Copy the committed offsets of one group on a topic to another group."""
     ask_before(f"overwrite the offsets of group {target!r} on topic {topic!r} with those of {source!r}", yes)
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         moved, failed = admin.clone_offsets(source, target, topic)
     return _moved(target, topic, moved, _texts(failed), json)
 

@@ -91,7 +91,7 @@ def _bits(perm: str) -> int:
 
 def topic_show(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
     """Show the queues of a topic with their offsets, and the groups that consume it."""
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json):
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         stats = admin.topic_stats(topic)
         groups = admin.groups_of_topic(topic)
     rows = [
@@ -180,7 +180,7 @@ def topic_stats(
 
     rows: list[dict[str, Any]] = []
     failures: dict[str, str] = {}
-    with admin_of(load(config), namesrv) as admin, progress("asking the brokers", enabled=not json) as shown:
+    with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json) as shown:
         known = admin.cluster()
         own = {*known.cluster_addr_table, *known.broker_addr_table}
         own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
@@ -189,7 +189,7 @@ def topic_stats(
         ]
         for name in wanted:
             if shown is not None:
-                shown.update(shown.task_ids[0], description=f"asking the brokers of {name}")
+                shown.update(shown.task_ids[0], description=f"querying the brokers of {name}")
             found = admin.topic_rates(name)
             failures |= failures_of(found)
             rates = found.values()

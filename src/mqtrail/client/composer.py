@@ -237,7 +237,7 @@ class Composer:
         try:
             text = encode_properties(properties)
         except (PropertiesError, TypeError) as error:
-            raise InvalidMessage(f"properties that cannot be written: {error}") from error
+            raise InvalidMessage(f"properties cannot be encoded: {error}") from error
         if len(text) > PROPERTIES_SIZE_MAX // 4 and len(text.encode()) > PROPERTIES_SIZE_MAX:
             raise InvalidMessage(
                 f"properties of {len(text.encode())} bytes, at most {PROPERTIES_SIZE_MAX} are allowed: "

@@ -49,7 +49,7 @@ def ask_addresses(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> tuple[str, ..
         return parse_namesrv(text.strip().partition("\n")[0].strip())
     except (OSError, ValueError) as error:  # URLError is an OSError
         raise NoNameServer(
-            f"the end point {url} named no name servers: {error}; expected the answer host:port;host:port"
+            f"the end point {url} returned no name servers: {error}; expected the answer host:port;host:port"
         ) from error
 
 

@@ -77,7 +77,7 @@ class LiteQueues:
         found = self._queues.get(queue)
         if found is None:
             raise ClientError(
-                f"queue {queue_name(queue)} is not assigned to this consumer (a rebalance may go on); "
+                f"queue {queue_name(queue)} is not assigned to this consumer (a rebalance may be in progress); "
                 f"assigned are: {', '.join(map(queue_name, self.queues)) or 'none'}"
             )
         return found[0]

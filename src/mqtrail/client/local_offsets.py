@@ -46,7 +46,9 @@ class LocalOffsets:
                 "give each its own instance_name (or offset_dir)"
             ) from None
         except OSError as error:
-            raise ClientError(f"offsets cannot be kept in {self._path}: {error}; see offset_dir") from error
+            raise ClientError(
+                f"offsets cannot be written to {self._path}: {error}; choose another offset_dir"
+            ) from error
 
     def _open(self) -> dict[MessageQueue, int]:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -91,7 +93,7 @@ class LocalOffsets:
         try:
             await self._write(offsets)
         except OSError as error:
-            raise ClientError(f"offsets cannot be kept in {self._path}: {error}") from error
+            raise ClientError(f"offsets cannot be written to {self._path}: {error}") from error
 
     async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
         """A caller that is cancelled leaves its write to the end: a second one beside it would exchange its file."""

@@ -116,7 +116,7 @@ class ConsumerServices:
         """Run the handler once on the message in the body, beside everything else; nothing is settled by it."""
         consumer = self._consumer
         if not consumer.handlers:
-            remark = "this consumer iterates over its messages: it has no handler to call"
+            remark = "this consumer iterates over its messages and has no handler"
             return RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, remark)
         begun = time.monotonic()
         result, remark = "CR_SUCCESS", ""

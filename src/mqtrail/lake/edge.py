@@ -50,13 +50,13 @@ def of_os_error(path: Path, error: OSError) -> LakeError:
     where = error.filename or path
     if isinstance(error, PermissionError):
         return LakeUnreadable(
-            f"{where}: permission denied, expected a lake that this user may read, and to add to it write: run as its "
-            "owner, or change the permissions"
+            f"{where}: permission denied, expected read access, and write access to add to the lake: run as its owner, "
+            "or change the permissions"
         )
     if isinstance(error, (FileExistsError, NotADirectoryError)):
-        return LakeUnreadable(f"{where}: found a file, expected the folder of a lake: name the folder with --lake")
+        return LakeUnreadable(f"{where}: found a file, expected the folder of a lake: pass the folder with --lake")
     if isinstance(error, FileNotFoundError):
-        return LakeDamaged(f"{where}: found no such file, expected what the lake's tables name: {RESTORE}")
+        return LakeDamaged(f"{where}: found no such file, expected a file that the tables of the lake list: {RESTORE}")
     if error.errno in _NO_ROOM:
         return LakeUnreadable(f"{where}: found no space left, expected room for the lake's files: free some")
     return LakeUnreadable(f"{where}: {first_line(error)}, expected a lake that can be read: check the disk or mount")

@@ -65,8 +65,8 @@ class WriteLock:
             holder_text = _holder(os.pread(file, _HOLDER_SIZE_MAX, 0))
             os.close(file)
             raise LakeBusy(
-                f"{self._folder}: found {holder_text} writing to this lake, expected one writer: wait for its end or "
-                "stop it, or give this one a --lake folder of its own"
+                f"{self._folder}: found {holder_text} writing to this lake, expected one writer: wait until it ends, "
+                "stop it, or use another --lake folder"
             ) from None
         except OSError as error:
             os.close(file)

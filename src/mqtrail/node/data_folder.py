@@ -89,8 +89,8 @@ def _check_format(path: Path) -> None:
         foreign = sorted(entry.name for entry in path.iterdir() if not _could_be_ours(entry))
         if foreign:
             raise DataFolderError(
-                f"data folder {path} holds {foreign[0]!r} and no {FORMAT_FILE}; expected an empty directory, or one "
-                "with stores of RocketMQ brokers in directories named after them: choose another with --data"
+                f"data folder {path} contains {foreign[0]!r} and no {FORMAT_FILE}; expected an empty folder, or one "
+                "folder per RocketMQ broker with its store: choose another with --data"
             ) from None
         return
     except OSError as error:
@@ -99,8 +99,8 @@ def _check_format(path: Path) -> None:
         found = json.loads(text)["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise DataFolderError(
-            f'{file} holds {text[:60]!r}; expected {{"format": {FORMAT}}}: restore it from a backup, or write exactly '
-            "that if the folder is surely of this version"
+            f'{file} contains {text[:60]!r}; expected {{"format": {FORMAT}}}: restore it from a backup, or write '
+            "exactly that if this version wrote the folder"
         ) from error
     if found != FORMAT:
         raise DataFolderError(
@@ -126,7 +126,7 @@ def _lock(path: Path) -> int:
         holder = os.read(lock_fd, 32).decode(errors="replace").strip()
         os.close(lock_fd)
         raise DataFolderError(
-            f"data folder {path} is in use by process {holder or '(unknown)'}; expected nobody there: stop it, or "
+            f"data folder {path} is in use by process {holder or '(unknown)'}; expected an unused one: stop it, or "
             "choose another folder with --data"
         ) from error
     os.ftruncate(lock_fd, 0)

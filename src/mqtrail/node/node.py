@@ -218,7 +218,7 @@ def warn_if_open(config: NodeConfig) -> None:
     if config.server.tls.lets_plain_pass:
         log.warning(
             "node.plain_connections",
-            found="client certificates are required, and plain connections are served without one (PERMISSIVE)",
+            found="client certificates are required, but connections without TLS need none (PERMISSIVE)",
             remedy='set mode = "ENFORCING" in [tls_server]',
         )
     doors = open_doors(config)
@@ -227,16 +227,16 @@ def warn_if_open(config: NodeConfig) -> None:
             "node.open_to_others",
             host=config.host,
             open=doors,
-            remedy="whoever reaches these ports may read and write every message: listen on --host 127.0.0.1, or "
-            "switch access control on (aclEnable, or authenticationEnabled and authorizationEnabled)",
+            remedy="listen on --host 127.0.0.1, or enable access control (aclEnable, or authenticationEnabled and "
+            "authorizationEnabled): anyone who reaches these ports can read and write every message",
         )
     elif doors:
         log.warning(
             "node.open_to_others",
             host=config.host,
             open=doors,
-            remedy="whoever reaches the name server may register brokers, and change or delete routes: listen on "
-            "--host 127.0.0.1, or remove acl = false from [namesrv_server]",
+            remedy="listen on --host 127.0.0.1, or remove acl = false from [namesrv_server]: anyone who reaches the "
+            "name server can register brokers, and change or delete routes",
         )
 
 

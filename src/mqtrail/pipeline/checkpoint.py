@@ -59,7 +59,7 @@ class Checkpoint:
             return offsets_from_json(json.loads(file.read_text().splitlines()[2]))
         except (ValueError, IndexError) as error:
             raise JobFailed(
-                f"{file} holds no offsets of this source ({error}): remove {self._folder} to start anew"
+                f"{file} contains no offsets of this source ({error}): remove {self._folder} to start again"
             ) from None
 
 

@@ -55,7 +55,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
     for source, home in _candidates(environ):
         java = _inspect(home)
         if java is None:
-            seen.append(f"{source}: {home} holds no Java that tells its version")
+            seen.append(f"{source}: {home} contains no Java that reports its version")
         elif java.major < JAVA_MAJOR_MIN:
             seen.append(f"{source}: {home} is Java {java.major}")
         else:

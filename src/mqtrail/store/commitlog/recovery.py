@@ -67,12 +67,12 @@ class Recovery:
         if self.unclean:
             told.append(
                 f"{self.wiped_size} bytes wiped, {self.dangling_entries} queue entries pointed past the end: messages "
-                "that were not yet durable are lost, maybe more than these"
+                "that were not flushed are lost, possibly more than these"
                 if self.wiped_size or self.dangling_entries
-                else "nothing had to be wiped"
+                else "nothing was wiped"
             )
         told += [*map(str, self.damage), *self.rebuilt, *self.lost]
-        before = "first start" if self.first_start else f"{'unclean' if self.unclean else 'clean'} stop before"
+        before = "first start" if self.first_start else f"after {'an unclean' if self.unclean else 'a clean'} stop"
         return f"{before}; {'; '.join(told)}"
 
 
