@@ -285,7 +285,7 @@ def _groups(
 
 
 def _available(brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topics: tuple[str, ...]) -> dict[str, str]:
-    """Evidence (trail's needs) -> '' where it is to be had, else why not."""
+    """Evidence (trail's needs) -> '' if it is available, else why not."""
     types = {name.split("/")[0] for name in trace.records}
     no_trace = ""
     if not trace.exists:

@@ -73,7 +73,7 @@ class LiveEvidence:
 
 
 def trace_place(message: MessageExt, cluster: str, trace_topic: str) -> trail.TracePlace:
-    """Return where a trace message stands."""
+    """Return the position of a trace message."""
     return trail.TracePlace(
         cluster,
         message.broker_name,

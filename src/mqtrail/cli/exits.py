@@ -1,7 +1,7 @@
-"""Exit codes and the errors that are told in one line.
+"""Exit codes, and the errors that are printed as one line.
 
-A command returns its code. What it raises on purpose is an MQError, told on standard error as it stands: found,
-expected, what to do. Anything else is a bug and shows its traceback.
+A command returns its code. What it raises on purpose is an MQError, printed on standard error: found, expected,
+what to do. Anything else is a bug and shows its traceback.
 """
 
 from __future__ import annotations

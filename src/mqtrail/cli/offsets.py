@@ -1,4 +1,4 @@
-"""`offset`: where a group stands, and moving it by hand."""
+"""`offset`: show and change the consumer offsets of a group."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def admin_of(settings: Config, namesrv: str | None) -> SyncAdmin:
 
 
 def ask_before(what: str, yes: bool) -> None:
-    """Have the operator confirm what cannot be undone. typer.Abort: no; UsageError: nobody can be asked."""
+    """Ask the operator to confirm what cannot be undone. typer.Abort: no; UsageError: there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -71,7 +71,7 @@ def _safe_console() -> type[Console]:
 
 
 def stdout_console() -> Console:
-    """The console of answers. Piped, lines are as long as they are: tables shall not be cut for nobody's screen."""
+    """Return the console for answers. Piped output has wide lines, so that tables are not cut."""
     return _safe_console()(width=None if sys.stdout.isatty() else 160)
 
 
@@ -128,7 +128,7 @@ def warn_lines(text: str) -> None:
 
 @contextmanager
 def progress(text: str, *, enabled: bool = True) -> Iterator[Progress | None]:
-    """A progress display on standard error while the block runs; none where nobody watches."""
+    """A progress display on standard error while the block runs; none without a terminal."""
     if not enabled or not sys.stderr.isatty():
         yield None
         return
