@@ -293,6 +293,31 @@ def test_a_record_with_a_place_behind_its_pull() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("offset", [None, "x", "9" * 5_000, str(1 << 63)])
+def test_an_answer_without_an_offset_is_asked_for_again(offset: str | None) -> None:
+    """It ended the task that gives a consumer its queues, for good."""
+
+    async def main() -> None:
+        async with fake_cluster({"orders": 1}) as cluster:
+            (broker,) = cluster.brokers
+            put(broker, "orders", b"0")
+            lies = 3
+
+            def script(command: RemotingCommand) -> RemotingCommand | None:
+                nonlocal lies
+                if command.code != RequestCode.QUERY_CONSUMER_OFFSET or not lies:
+                    return None
+                lies -= 1
+                return RemotingCommand.reply_to(command, 0, ext={} if offset is None else {"offset": offset})
+
+            broker.script = script
+            async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer:
+                assert await consume(consumer, 1) == [b"0"]
+            assert lies == 0
+
+    run(main())
+
+
 def test_handles_of_popped_damage_and_of_forgers() -> None:
     """A damaged record has the place that no other has; a handle that a sender made up does not count."""
     forged = "0 1 1 1 0 broker-z 9 9"

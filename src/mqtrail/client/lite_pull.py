@@ -24,6 +24,7 @@ from mqtrail.client.listening import QueuesListener, RebalanceListener, tell
 from mqtrail.client.lite_queue import LiteQueue
 from mqtrail.client.lite_queues import LiteQueues
 from mqtrail.client.member import Member
+from mqtrail.client.numbers import reply_number
 from mqtrail.client.popped import PopQueue
 from mqtrail.client.rebalance import Rebalancer
 from mqtrail.client.routes import queue_name
@@ -334,7 +335,7 @@ class LitePullConsumer(Member):
         await self._client.route(queue.topic)
         ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name} | further
         reply = await self._client.call(self._client.any_address(queue.broker_name), code, ext)
-        return int(reply.ext["offset"])
+        return reply_number(reply, "offset")
 
     def _check_running(self) -> None:
         if not self._running:

@@ -13,6 +13,7 @@ from mqtrail.client.hooks import ConsumeHook
 from mqtrail.client.identity import local_address, now_ms
 from mqtrail.client.instance import ClientInstance
 from mqtrail.client.local_offsets import LocalOffsets
+from mqtrail.client.numbers import reply_number
 from mqtrail.client.routes import queue_name
 from mqtrail.net import Log
 from mqtrail.wire import MessageModel, MessageQueue, MQError, QueryNotFound, RequestCode
@@ -93,7 +94,7 @@ class RemoteOffsets:
             reply = await self._client.call(address, RequestCode.QUERY_CONSUMER_OFFSET, ext)
         except QueryNotFound:
             return None
-        return int(reply.ext["offset"])
+        return reply_number(reply, "offset")
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
         changed = [queue for queue in queues if self._memory.get(queue, -1) != self._stored.get(queue, -1)]

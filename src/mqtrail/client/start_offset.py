@@ -5,6 +5,7 @@ Source: RebalancePushImpl.computePullFromWhereWithException, RocketMQ 5.x client
 
 from mqtrail.client.identity import now_ms
 from mqtrail.client.instance import ClientInstance
+from mqtrail.client.numbers import reply_number
 from mqtrail.client.offsets import OffsetStore
 from mqtrail.wire import RETRY_PREFIX, ConsumeFromWhere, MessageQueue, RequestCode
 
@@ -44,7 +45,7 @@ class StartOffsets:
             code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
             ext["timestamp"] = str(self._timestamp_ms)
         reply = await self._client.call(self._client.any_address(queue.broker_name), code, ext)
-        offset = int(reply.ext["offset"])
+        offset = reply_number(reply, "offset")
         if code == RequestCode.GET_MAX_OFFSET and offset > 0:
             # A 5.x broker of Apache's tells "none stored" for a queue without a message. If the first one came since,
             # it now tells 0: the maximum would pass that message over.
