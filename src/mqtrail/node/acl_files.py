@@ -65,8 +65,8 @@ class AclFolder:
                 raise InvalidParameter(f"{path}: cannot be read: {error}") from error
             if not text.strip():
                 raise InvalidParameter(
-                    f"{path}: found {len(text)} blank characters, expected accounts: restore it from a copy, or "
-                    "remove it"
+                    f"{path}: found {len(text)} characters without content, expected accounts: restore it from a copy, "
+                    "or remove it"
                 )
             texts[str(path)] = text
         return texts
