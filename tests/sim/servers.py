@@ -7,7 +7,7 @@ broker names as damaged.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -327,11 +327,12 @@ class Life:
         self._jobs: deque[tuple[Callable[[], Any], Callable[[], None] | None, float]] = deque()
         self._busy = False
         self._checkpointed = self.store.end_offset
+        self._writing: Iterator[None] | None = None
         self._timer: Any = None
         self._timer_ms = 0.0
         self._to_namesrv: Link | None = None
         self._every(FLUSH_MS, self._flush)
-        self._every(QUEUES_MS, self.store.write_queues)
+        self._every(QUEUES_MS, self._write_queues)
         self._every(INDEX_MS, lambda: self.store.dispatch_index(50))
         self._every(broker.faults.checkpoint_ms, self._checkpoint)
         self._every(REGISTER_MS, self._register)
@@ -526,6 +527,15 @@ class Life:
     def _flush(self) -> None:
         if self.store.end_offset > self.store.flushed_offset or self.store.fault is not None:
             self._ask()
+
+    def _write_queues(self) -> None:
+        """Write queue files; now and then a part of them, and the rest the next time."""
+        writing = self._writing or self.store.write_queues_in_slices()
+        self._writing = None
+        for _ in writing:
+            if self.engine.happens(0.2):
+                self._writing = writing
+                return
 
     def _checkpoint(self) -> None:
         if self.store.end_offset > self._checkpointed and self.store.fault is None:

@@ -2,7 +2,7 @@
 
     index        strokes of some milliseconds while there is something to index
     flush        every 500 ms, in the flush thread (SYNC_FLUSH asks for its own)
-    queue files  written every second
+    queue files  written every second, in strokes: a queue's first entry makes its file
     checkpoint   every 10 s: queue files and index made durable in the flush thread, so that recovery starts there;
                  of the queue files alone also when 256 MiB were appended, so that recovery never has much to read
     expiry       every 10 s
@@ -13,7 +13,7 @@ Source: FlushConsumeQueueService, ReputMessageService, CleanCommitLogService, ap
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from mqtrail.net import Log
 from mqtrail.node.clock import wall_clock_ms
@@ -57,9 +57,11 @@ class Upkeep:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failing: set[str] = set()
         self._checkpointed = store.end_offset
+        self._writing: Iterator[None] | None = None  # of queue files, in strokes
+        self._checkpoint_waits: bool | None = None  # for the queue files; whether it takes the index along
         jobs: list[tuple[str, float, Callable[[], None]]] = [
             ("flush", flush_interval_ms / 1000, self._flush),
-            ("write_queues", QUEUES_WRITE_S, store.write_queues),
+            ("write_queues", QUEUES_WRITE_S, self._write_queues),
             ("checkpoint", CHECKPOINT_S, self._checkpoint),
         ]
         if expires:
@@ -146,7 +148,26 @@ class Upkeep:
         end_offset = self._store.end_offset
         if end_offset > self._checkpointed and self._store.fault is None:
             self._checkpointed = end_offset
+            self._checkpoint_waits = index or bool(self._checkpoint_waits)
+            self._write_queues()
+
+    def _write_queues(self) -> None:
+        """Write queue files for a stroke's time; begin the checkpoint that waits once all are written."""
+        writing = self._writing or self._store.write_queues_in_slices()
+        self._writing = None  # a pass that fails is begun anew
+        began_s = time.monotonic()
+        for _ in writing:
+            if time.monotonic() - began_s > self._stroke_s:
+                self._writing = writing
+                self._timers["write_more"] = self._loop.call_later(self._index_pause_s, self._write_more)
+                return
+        if self._checkpoint_waits is not None:
+            index, self._checkpoint_waits = self._checkpoint_waits, None
             self._flusher.run(self._store.begin_checkpoint(index=index))
+
+    def _write_more(self) -> None:
+        if self._writing is not None:
+            self._attempt("write_queues", self._write_queues)
 
     def _expire(self) -> None:
         self._store.expire(self._clock())

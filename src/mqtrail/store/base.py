@@ -241,6 +241,9 @@ class MessageStore(Protocol):
     def write_queues(self, *, sync: bool = False) -> None:
         """Write queue entries that wait in memory; sync: checkpoint as well."""
 
+    def write_queues_in_slices(self) -> Iterator[None]:
+        """Write queue entries that wait in memory; yield now and then. Appends and deletions may come in between."""
+
     def begin_checkpoint(self) -> Callable[[], None]:
         """Write what waits in memory; return what makes all of it durable, so that the next start begins here."""
 

@@ -55,7 +55,8 @@ GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are wr
 QUEUE_BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory by recovery
 QUERY_INDEX_MAX = 20_000  # records that a query indexes before it answers
 EXPIRE_FILES_MAX = 10  # segments removed by one call
-QUEUES_A_SLICE = 1_000  # looked at for entries that expired
+QUEUES_A_SLICE = 1_000  # looked at for entries that expired, or that are to be written
+QUEUES_WRITTEN_A_SLICE = 8  # each may make a file
 UNCHECKED_SIZE = 1 << 30  # bytes before the log's end that are taken to be in memory still: read without a look
 
 
@@ -468,12 +469,25 @@ class CommitLogStore:
 
     def write_queues(self, *, sync: bool = False) -> None:
         """Write gathered queue entries; sync: make them durable and move the checkpoint."""
-        for queue in self._queues_list():
-            if queue.buffered_size:
-                queue.write()
-        self._gathered = 0
+        for _ in self.write_queues_in_slices():
+            pass
         if sync:
             self.begin_checkpoint()()
+
+    def write_queues_in_slices(self) -> Iterator[None]:
+        """Write gathered queue entries; yield now and then. StoreFull: the rest stays gathered."""
+        gathered, written = self._gathered, 0
+        for number, queue in enumerate(self._queues_list(), 1):
+            if (
+                queue.buffered_size and self._queues.get((queue.topic, queue.queue_id)) is queue
+            ):  # not deleted meanwhile
+                queue.write()
+                written += 1
+                if written % QUEUES_WRITTEN_A_SLICE == 0:
+                    yield
+            if number % QUEUES_A_SLICE == 0:
+                yield
+        self._gathered = max(0, self._gathered - gathered)
 
     def dispatch_index(self, count_max: int) -> int:
         """Index at most count_max records that are not yet; return how many were done."""
