@@ -82,7 +82,7 @@ def test_handlers_that_clash_are_refused() -> None:
     for topic, expression in clashes:
         with pytest.raises(ClientError, match="handler"):
             consumer.handler(topic, expression)(one)
-    with pytest.raises(ClientError, match="either"):
+    with pytest.raises(ClientError, match="one kind for each consumer"):
         consumer.batch_handler("notes")(many)
     with pytest.raises(SubscriptionParseFailed):
         consumer.handler("notes", "||")(one)

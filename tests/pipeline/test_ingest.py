@@ -231,7 +231,7 @@ def test_data_loss_ends_the_run(reader: Reader, cluster: Any) -> None:
     reader.run()
     fill(cluster, first=6)
     cluster.expire(T1, 3)
-    with pytest.raises(JobFailed, match=r"messages \[2, 3\) are due, and the broker no longer has them"):
+    with pytest.raises(JobFailed, match=r"messages \[2, 3\) are missing: the broker no longer has them"):
         reader.run()
 
 

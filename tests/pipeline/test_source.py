@@ -233,7 +233,7 @@ def test_expired_messages_fail_the_query(spark: SparkSession, cluster: Any, tmp_
     stream.run()
     cluster.append(A0, *bodies("m", 10))
     cluster.expire(A0, 8)
-    with pytest.raises(StreamingQueryException, match=r"messages \[5, 8\) are due.*retention.*failOnDataLoss"):
+    with pytest.raises(StreamingQueryException, match=r"messages \[5, 8\) are missing.*retention.*failOnDataLoss"):
         stream.run()
 
 

@@ -66,7 +66,7 @@ class HeldRoom:
     def full(self, peer: PeerId, request: RemotingCommand) -> str | None:
         """Return what keeps a request from being held; None: there is room."""
         if self.count >= self._count_max:
-            return f"found {self.count} requests held, expected fewer than {self._count_max}"
+            return f"found {self.count} held requests, expected fewer than {self._count_max}"
         size = _size(request)
         peer_count, peer_size = self._of.get(peer, (0, 0))
         if peer_count >= self._peer_count_max:
