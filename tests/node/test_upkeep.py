@@ -41,7 +41,7 @@ def queue_files(folder: Path) -> set[str]:
 
 
 async def test_many_new_queues_are_written_in_strokes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue's first entry makes its file: others are served between some of them, and the checkpoint waits for all."""
+    """A first entry makes its queue's file: others are served in between, and the checkpoint waits for all files."""
     monkeypatch.setattr(upkeep, "QUEUES_WRITE_S", 3600.0)
     monkeypatch.setattr(upkeep, "CHECKPOINT_S", 0.01)
     store = CountedStore(RealDisk(tmp_path), CONFIG)
