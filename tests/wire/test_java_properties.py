@@ -1,8 +1,10 @@
 """Java's .properties files, by the rules of Properties.load."""
 
+import time
+
 import pytest
 
-from mqtrail.wire import read_properties
+from mqtrail.wire import properties_of, read_properties
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,16 @@ from mqtrail.wire import read_properties
 def test_reads_as_java_does(text: str, found: list[tuple[int, str, str]]) -> None:
     """Separators, comments, continued lines and escapes."""
     assert read_properties(text) == found
+
+
+def test_escaped_halves_of_a_pair() -> None:
+    """They join; a half alone could not be written on, so it is replaced."""
+    assert properties_of("a=\\uD83D\\uDE00\nb=\\uD83D") == {"a": "😀", "b": "�"}
+
+
+def test_many_continued_lines_are_read_in_one_go() -> None:
+    """A line that goes on and on is put together once, at its end."""
+    count = 200_000
+    before_s = time.process_time()
+    assert properties_of("k=" + "a\\\n" * count + "b") == {"k": "a" * count + "b"}
+    assert time.process_time() - before_s < 5

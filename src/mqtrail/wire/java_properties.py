@@ -24,9 +24,12 @@ def read_properties(text: str) -> list[tuple[int, str, str]]:
         number += 1
         if not line or line[0] in "#!":
             continue
+        parts = []
         while _goes_on(line) and number < len(lines):
-            line = line[:-1] + lines[number].lstrip()
+            parts.append(line[:-1])
+            line = lines[number].lstrip()
             number += 1
+        line = "".join((*parts, line))
         match = _KEY.match(line)
         assert match is not None  # it matches nothing at least
         found.append((first + 1, _plain(match[1]), _plain(line[match.end() :]).rstrip()))
@@ -47,4 +50,7 @@ def _plain(text: str) -> str:
         escaped = match[1]
         return chr(int(escaped[1:], 16)) if len(escaped) == 5 else _NAMED.get(escaped, escaped)
 
-    return _ESCAPE.sub(one, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    # Escaped halves of a pair join; a half alone has no UTF-8, so it is replaced as Java's encoder does.
+    return _ESCAPE.sub(one, text).encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
