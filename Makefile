@@ -5,6 +5,8 @@ CODE := src tests bench interop examples scripts
 
 .PHONY: help demo test check format interop sim crash fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
+# Tests and tools start hundreds of Python processes: let them keep what they compile.
+unexport PYTHONDONTWRITEBYTECODE
 # RERUN=FILE runs failed tests once more, alone, and lists those that then pass in FILE. .ci/run sets it.
 PYTEST := $(VENV)/python -m $(if $(RERUN),tests.rerun --flaky $(RERUN),pytest)
 COMPILE = $(VENV)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
