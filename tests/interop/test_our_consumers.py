@@ -66,6 +66,18 @@ async def until(condition: Callable[[], object], within_s: float = 120.0) -> Non
             await asyncio.sleep(0.02)
 
 
+async def shared_out(namesrv: str, group: str, topic: str, counts: list[int]) -> None:
+    """Return once every queue of the topic is one member's alone: while queues move, both may read one."""
+    async with Admin(namesrv, config=INSTANCE) as admin, asyncio.timeout(120):
+        while True:
+            gathered = await admin.members(group)
+            running = [one.running for members in gathered.found.values() for one in members if one.running is not None]
+            tables = [{queue for queue in one.mq_table if queue.topic == topic} for one in running]
+            if sorted(map(len, tables)) == counts and len(set().union(*tables)) == sum(counts):
+                return
+            await asyncio.sleep(0.1)
+
+
 @asynccontextmanager
 async def topic_of(namesrv: str, topic: str, queues: int = 4) -> AsyncIterator[Producer]:
     """A producer, once the topic is there."""
@@ -320,7 +332,7 @@ def test_one_group_with_the_official_client(apache: ApacheCluster, mode: str, tm
             config = replace(QUICK, ordered=mode == "ordered")
             async with Consumer(group, namesrv, {topic: "*"}, config=config) as consumer:
                 task = asyncio.create_task(consumer.run(handler))
-                await until(lambda: len(of_topic(consumer, topic)) == 2)
+                await shared_out(namesrv, group, topic, [2, 2])
                 for number in range(40):
                     queue = MessageQueue(topic, "broker-a", number % 4)
                     await producer.send(Message(topic, b"%d" % number), queue=queue)
