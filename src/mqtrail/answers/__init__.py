@@ -4,9 +4,9 @@ Every answer is one frozen value that carries its `Scope`: what was searched, wh
 here draws, and nothing is written to a cluster.
 """
 
-from mqtrail.answers.doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
-from mqtrail.answers.lookup import Answers
-from mqtrail.answers.model import (
+from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine
+from .lookup import Answers
+from .model import (
     CodeCount,
     Event,
     GroupVerdict,

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mqtrail import trail
-from mqtrail.answers.model import Scope
 from mqtrail.client import InstanceConfig, PullStatus, RouteNotFound, SyncAdmin
 from mqtrail.wire import (
     TRACE_TOPIC,
@@ -30,6 +29,8 @@ from mqtrail.wire import (
     iter_trace,
     open_record,
 )
+
+from .model import Scope
 
 PULL_COUNT = 32
 GROUPS_MAX = 500  # groups whose members are asked for

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import duckdb
 
 from mqtrail import trail
-from mqtrail.answers.live import Row
-from mqtrail.answers.model import JudgedWith, Scope, Trajectory, moment_text, trajectory_of
 from mqtrail.lake import TABLES, Lake, LakeDamaged, LookUp, lake_errors, relation_of, settings_at
 from mqtrail.trail import UNKNOWN_HOUR
+
+from .live import Row
+from .model import JudgedWith, Scope, Trajectory, moment_text, trajectory_of
 
 HOUR_MS = 3_600_000
 GAPS_SHOWN_MAX = 5

@@ -11,10 +11,14 @@ from typing import Any
 import duckdb
 
 from mqtrail import trail
-from mqtrail.answers import search as searching
-from mqtrail.answers.lakeview import LakeView, fetch, read_trajectories
-from mqtrail.answers.live import LiveEvidence, Row, gather
-from mqtrail.answers.model import (
+from mqtrail.client import InstanceConfig, SyncAdmin
+from mqtrail.lake import Lake, LakeError, connect, judge_messages, lake_errors, relation_of
+from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
+
+from . import search as searching
+from .lakeview import LakeView, fetch, read_trajectories
+from .live import LiveEvidence, Row, gather
+from .model import (
     JudgedWith,
     Report,
     Scope,
@@ -25,9 +29,6 @@ from mqtrail.answers.model import (
     Trajectory,
     trajectory_of,
 )
-from mqtrail.client import InstanceConfig, SyncAdmin
-from mqtrail.lake import Lake, LakeError, connect, judge_messages, lake_errors, relation_of
-from mqtrail.wire import TRACE_TOPIC, IdError, MQError, parse_offset_msg_id
 
 KEY_IDS_MAX = 20  # messages of one key that are shown
 PORT_MAX = 65_535

@@ -8,8 +8,10 @@ from typing import Any
 import duckdb
 
 from mqtrail import trail
-from mqtrail.answers.lakeview import LakeView, fetch, read_trajectories
-from mqtrail.answers.model import (
+from mqtrail.lake import LakeDamaged, lake_errors
+
+from .lakeview import LakeView, fetch, read_trajectories
+from .model import (
     CodeCount,
     LagRow,
     LatencyRow,
@@ -19,7 +21,6 @@ from mqtrail.answers.model import (
     codes_of,
     reasons_of,
 )
-from mqtrail.lake import LakeDamaged, lake_errors
 
 PUBLISHED_MS = "coalesce(t.send_start_ms, t.stored_ms, t.visible_ms, t.last_event_ms)"
 """When a message was published: sent, else first stored, else whatever is known first."""

@@ -4,6 +4,6 @@
 and exit code. Commands import what they need when they run: `up` starts without look-up or Spark.
 """
 
-from mqtrail.cli.app import main, run
+from .app import main, run
 
 __all__ = ["main", "run"]

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mqtrail.cli.config import load
-from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told
-from mqtrail.cli.options import ConfigFile, Json, Namesrv
+from .config import load
+from .exits import Exit, UsageError
+from .operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told
+from .options import ConfigFile, Json, Namesrv
 
 PASSWORD_VARIABLE = "MQTRAIL_PASSWORD"
 ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")

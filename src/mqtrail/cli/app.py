@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from mqtrail.cli.exits import CannotLook, Exit, UsageError, missing_extra
-from mqtrail.cli.imports import without_collections
-from mqtrail.cli.output import say, warn, warn_lines
 from mqtrail.wire import MQError
+
+from .exits import CannotLook, Exit, UsageError, missing_extra
+from .imports import without_collections
+from .output import say, warn, warn_lines
 
 # typer brings click's exceptions under a name of its own, which differs by its version; these are their public ends.
 _UsageProblem = typer.BadParameter.__mro__[2]

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtrail.broker import BROKER_CONF, RETENTION_CONF
-from mqtrail.cli.config import namesrv_addresses, warn_if_open_to_others
-from mqtrail.cli.exits import UsageError
 from mqtrail.net import tls_settings
 from mqtrail.wire import read_properties
+
+from .config import namesrv_addresses, warn_if_open_to_others
+from .exits import UsageError
 
 QUEUE_ENTRY_SIZE = 20
 

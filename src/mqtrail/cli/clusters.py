@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from mqtrail.cli.config import assignments, load
-from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
-from mqtrail.cli.options import ConfigFile, Json, Namesrv
-from mqtrail.cli.output import progress, show_json
+from .config import assignments, load
+from .exits import Exit, UsageError
+from .operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
+from .options import ConfigFile, Json, Namesrv
+from .output import progress, show_json
 
 SECRET_SETTINGS = ("initAuthenticationUser", "innerClientAuthenticationCredentials")
 SECRET_PARTS = ("password", "secret")

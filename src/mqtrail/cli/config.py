@@ -25,9 +25,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mqtrail.cli.exits import UsageError
-from mqtrail.cli.output import warn
 from mqtrail.wire import Host, MQError
+
+from .exits import UsageError
+from .output import warn
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mqtrail.cli.exits import lake_in_use
-from mqtrail.cli.options import Json
+from .exits import lake_in_use
+from .options import Json
 
 
 def demo(
@@ -23,8 +23,9 @@ def demo(
     json: Json = False,
 ) -> int:
     """Run a small shop with injected faults, and compare them with what the pipeline found."""
-    from mqtrail.cli import draw
     from mqtrail.demo.run import ORDERS_DEFAULT, DemoOptions, Draw, run
+
+    from . import draw
 
     options = DemoOptions(folder=folder, orders=orders or ORDERS_DEFAULT, keep=keep, as_json=json)
     with lake_in_use():

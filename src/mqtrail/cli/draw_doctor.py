@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mqtrail.answers import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth
-from mqtrail.cli.draw import day_clock, scope_line
+
+from .draw import day_clock, scope_line
 
 _STYLES = {"yes": "green", "no": "bold red", "not yet": "dim"}
 

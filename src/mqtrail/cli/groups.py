@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtrail.cli.config import load
-from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
-from mqtrail.cli.options import ConfigFile, Json, Namesrv
-from mqtrail.cli.output import progress, say, say_lines, show_json
+from .config import load
+from .exits import Exit, UsageError
+from .operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
+from .options import ConfigFile, Json, Namesrv
+from .output import progress, say, say_lines, show_json
 
 if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
@@ -95,7 +95,7 @@ def group_show(
 
 
 def _draw_progress(group: str, rows: list[dict[str, Any]]) -> None:
-    from mqtrail.cli.draw import day_clock
+    from .draw import day_clock
 
     headings = ("topic", "broker", "queue", "end", "consumed", "behind", "last consumed (UTC)")
     cells = [

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtrail.cli.config import Layer, assignments, load
-from mqtrail.cli.exits import Exit, UsageError, lake_in_use
-from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
-from mqtrail.cli.output import progress, say, show_json, warn
+from .config import Layer, assignments, load
+from .exits import Exit, UsageError, lake_in_use
+from .options import ConfigFile, Json, LakeFolder, Namesrv, duration_ms
+from .output import progress, say, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.pipeline import JobConfig, JobReport
@@ -189,7 +189,7 @@ def _show(report: JobReport, json: bool) -> None:
     if json:
         show_json(dataclasses.asdict(report))
         return
-    from mqtrail.cli.draw import day_clock
+    from .draw import day_clock
 
     say(
         f"read {report.trace_messages} trace messages with {report.trace_records} records ({report.rejects} did not "

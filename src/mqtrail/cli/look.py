@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtrail.cli.config import Config, load
-from mqtrail.cli.exits import CannotLook, Exit, UsageError
-from mqtrail.cli.options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
-from mqtrail.cli.output import progress, show_answer, show_json, warn
 from mqtrail.wire import MQError
+
+from .config import Config, load
+from .exits import CannotLook, Exit, UsageError
+from .options import ConfigFile, Json, LakeFolder, Namesrv, moment_ms
+from .output import progress, show_answer, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.answers import Answers, Scope
@@ -91,7 +92,7 @@ def trace(
     if json:
         show_json(as_json(answer))
     else:
-        from mqtrail.cli.draw import trace_answer
+        from .draw import trace_answer
 
         show_answer(trace_answer, answer)
     return {
@@ -134,7 +135,7 @@ def search(
     if json:
         show_json(as_json(answer))
     else:
-        from mqtrail.cli.draw import search_answer
+        from .draw import search_answer
 
         show_answer(search_answer, answer)
     return _exit_of(answer.scope, Exit.OK if answer.trajectories else Exit.FAILED)
@@ -180,7 +181,7 @@ def report(
     if json:
         show_json(as_json(found))
     else:
-        from mqtrail.cli.draw import report as drawn
+        from .draw import report as drawn
 
         show_answer(drawn, found)
     return _exit_of(found.scope, Exit.OK)
@@ -222,7 +223,7 @@ def doctor(
     if json:
         show_json(as_json(found))
     else:
-        from mqtrail.cli.draw_doctor import diagnosis
+        from .draw_doctor import diagnosis
 
         show_answer(diagnosis, found)
     if not found.brokers:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtrail.cli.config import load
-from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.operate import Yes, admin_of, ask_before, asked, table, warn_of
-from mqtrail.cli.options import ConfigFile, Json, Namesrv, moment_ms, queue_of
-from mqtrail.cli.output import progress, say, say_lines, show_json, warn
+from .config import load
+from .exits import Exit, UsageError
+from .operate import Yes, admin_of, ask_before, asked, table, warn_of
+from .options import ConfigFile, Json, Namesrv, moment_ms, queue_of
+from .output import progress, say, say_lines, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.client import SyncAdmin
@@ -331,7 +331,7 @@ def _list(rows: list[dict[str, Any]]) -> None:
 
 
 def _draw(row: dict[str, Any]) -> None:
-    from mqtrail.cli.draw import day_clock
+    from .draw import day_clock
 
     shown = {name: value for name, value in row.items() if name not in ("properties", "body", "body_base64", "groups")}
     shown |= {

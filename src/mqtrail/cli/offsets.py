@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtrail.cli.config import load
-from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.operate import Yes, admin_of, ask_before, asked, failures_of, table, warn_of
-from mqtrail.cli.options import ConfigFile, Json, Namesrv, moment_ms
-from mqtrail.cli.output import progress, say, show_json
+from .config import load
+from .exits import Exit, UsageError
+from .operate import Yes, admin_of, ask_before, asked, failures_of, table, warn_of
+from .options import ConfigFile, Json, Namesrv, moment_ms
+from .output import progress, say, show_json
 
 if TYPE_CHECKING:
     from mqtrail.wire import MessageQueue

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.output import confirm, say, show, show_json, warn
+from .exits import Exit, UsageError
+from .output import confirm, say, show, show_json, warn
 
 if TYPE_CHECKING:
-    from mqtrail.cli.config import Config
     from mqtrail.client import Gathered, SyncAdmin
+
+    from .config import Config
 
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Cluster whose brokers are meant. [default: all]")]
 Broker = Annotated[str | None, typer.Option("--broker", help="One broker only: its name, or host:port. [default: all]")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtrail.cli.exits import UsageError
+from .exits import UsageError
 
 if TYPE_CHECKING:
     from mqtrail.wire import MessageQueue

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtrail.cli.config import Config, Layer, assignments, load
-from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.options import ConfigFile, Json, Namesrv, duration_ms, moment_ms, queue_of
-from mqtrail.cli.output import say, show_json
+from .config import Config, Layer, assignments, load
+from .exits import Exit, UsageError
+from .options import ConfigFile, Json, Namesrv, duration_ms, moment_ms, queue_of
+from .output import say, show_json
 
 if TYPE_CHECKING:
     from mqtrail.client import ConsumerConfig, Delivery

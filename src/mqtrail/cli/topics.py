@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtrail.cli.config import load
-from mqtrail.cli.exits import Exit, UsageError
-from mqtrail.cli.operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
-from mqtrail.cli.options import ConfigFile, Json, Namesrv
-from mqtrail.cli.output import progress, say, show_json
+from .config import load
+from .exits import Exit, UsageError
+from .operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
+from .options import ConfigFile, Json, Namesrv
+from .output import progress, say, show_json
 
 if TYPE_CHECKING:
     from mqtrail.wire import BrokerStatsData
@@ -65,8 +65,9 @@ def topic_create(
     json: Json = False,
 ) -> int:
     """Create or change a topic on every broker."""
-    from mqtrail.cli.config import assignments
     from mqtrail.wire import TopicConfig, validate_topic
+
+    from .config import assignments
 
     validate_topic(topic)
     attributes = {name: str(value) for name, value in assignments(attribute or [], "--attribute").items()}
@@ -112,7 +113,7 @@ def topic_show(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None,
 
 
 def _draw_queues(topic: str, rows: list[dict[str, Any]], groups: list[str]) -> None:
-    from mqtrail.cli.draw import day_clock
+    from .draw import day_clock
 
     cells = [
         (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtrail.cli.config import (
+from .config import (
     SECRETS,
     Config,
     Layer,
@@ -22,10 +22,10 @@ from mqtrail.cli.config import (
     secret_fields,
     warn_if_open_to_others,
 )
-from mqtrail.cli.exits import UsageError
-from mqtrail.cli.imports import without_collections
-from mqtrail.cli.options import ConfigFile, Json
-from mqtrail.cli.output import say, show_json, warn
+from .exits import UsageError
+from .imports import without_collections
+from .options import ConfigFile, Json
+from .output import say, show_json, warn
 
 if TYPE_CHECKING:
     from mqtrail.node import AnyNode, NodeConfig
@@ -186,7 +186,7 @@ def _given(where: str, values: Mapping[str, object]) -> Layer:
 def _conf_layers(conf: Path | None) -> list[dict[str, Layer]]:
     if conf is None:
         return []
-    from mqtrail.cli.broker_conf import read_broker_conf
+    from .broker_conf import read_broker_conf
 
     told = read_broker_conf(conf)
     for note in told.notes:

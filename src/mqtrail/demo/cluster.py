@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mqtrail.demo.plan import DELAY_LEVELS, QUEUE_NUMS
+from .plan import DELAY_LEVELS, QUEUE_NUMS
 
 READY_TIMEOUT_S = 60.0
 

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 from mqtrail.client import Producer, ProducerConfig, TraceConfig
-from mqtrail.demo.cluster import Cluster
-from mqtrail.demo.plan import PAYMENTS, REMINDERS, Order
-from mqtrail.demo.shop import AttemptCounter, Seller
-from mqtrail.demo.truth import Fault, HandlingStarted, TruthLog, now_ms, read_truth
 from mqtrail.wire import Message, MessageQueue
+
+from .cluster import Cluster
+from .plan import PAYMENTS, REMINDERS, Order
+from .shop import AttemptCounter, Seller
+from .truth import Fault, HandlingStarted, TruthLog, now_ms, read_truth
 
 PAUSE_S = 1.4
 DOWN_S = 6.0

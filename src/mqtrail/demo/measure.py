@@ -4,8 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from mqtrail.client import PullStatus, QueueReader, RouteNotFound
-from mqtrail.demo.plan import DELAY_LEVELS, GROUPS, REMINDERS, TOPICS
 from mqtrail.wire import SCHEDULE_TOPIC, MessageExt, delay_of_level, dlq_topic, open_record, parse_delay_levels
+
+from .plan import DELAY_LEVELS, GROUPS, REMINDERS, TOPICS
 
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 

@@ -16,16 +16,17 @@ import structlog
 from rich.console import Console, RenderableType
 
 from mqtrail.answers import Answers, Report, TraceAnswer
-from mqtrail.demo.cluster import Cluster
-from mqtrail.demo.measure import Holdings, measure
-from mqtrail.demo.plan import HUNG_MS
-from mqtrail.demo.score import Codes, CodeScore, Thresholds, owed_codes, score
-from mqtrail.demo.show import CHANGED, show_faults, show_scores
-from mqtrail.demo.story import Told, scene_of, tell
-from mqtrail.demo.truth import Fault, TruthLog, now_ms, read_truth
 from mqtrail.net import log_processors
 from mqtrail.pipeline import Job, JobConfig, JobReport
 from mqtrail.trail import Settings
+
+from .cluster import Cluster
+from .measure import Holdings, measure
+from .plan import HUNG_MS
+from .score import Codes, CodeScore, Thresholds, owed_codes, score
+from .show import CHANGED, show_faults, show_scores
+from .story import Told, scene_of, tell
+from .truth import Fault, TruthLog, now_ms, read_truth
 
 CLIENT_LOG = "clients.log"  # what producers and consumers of the shop have to say, its handlers' failures among it
 ORDERS_DEFAULT = 6_700  # three messages each, and a reminder for every 25th: more than 20 000 messages

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mqtrail.demo.truth import HandlerResult, HandlingEnded, HandlingStarted, Note, SendOutcome, Sent
+from .truth import HandlerResult, HandlingEnded, HandlingStarted, Note, SendOutcome, Sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,9 @@ from mqtrail.client import (
     SendFailed,
     SendResult,
 )
-from mqtrail.demo.plan import (
+from mqtrail.wire import Message, MessageQueue, MQError, delay_of_level, parse_delay_levels
+
+from .plan import (
     ATTEMPTS_MAX,
     DELAY_LEVELS,
     LEVEL_HOUR,
@@ -35,8 +37,7 @@ from mqtrail.demo.plan import (
     order_of,
     trouble,
 )
-from mqtrail.demo.truth import HandlerResult, SendOutcome, Sent, TruthLog, now_ms
-from mqtrail.wire import Message, MessageQueue, MQError, delay_of_level, parse_delay_levels
+from .truth import HandlerResult, SendOutcome, Sent, TruthLog, now_ms
 
 SLOW_S = 1.3
 REBALANCE_MS = 5_000  # all three shorter than the defaults, so that a killed broker is found again soon

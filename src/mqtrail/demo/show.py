@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from mqtrail.demo.plan import ATTEMPTS_MAX, DELAY_LEVELS, HUNG_MS, HUNG_MS_DEFAULT
-from mqtrail.demo.score import CodeScore
-from mqtrail.demo.shop import HEARTBEAT_MS, REBALANCE_MS, ROUTE_REFRESH_MS
-from mqtrail.demo.truth import Fault
+from .plan import ATTEMPTS_MAX, DELAY_LEVELS, HUNG_MS, HUNG_MS_DEFAULT
+from .score import CodeScore
+from .shop import HEARTBEAT_MS, REBALANCE_MS, ROUTE_REFRESH_MS
+from .truth import Fault
 
 CHANGED = (
     f"thresholds and settings changed to keep it short: HUNG after {HUNG_MS // 1000} s (default "

@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 
 from mqtrail.client import Admin, Consumer, Producer
-from mqtrail.demo.cluster import Cluster
-from mqtrail.demo.faults import Injector
-from mqtrail.demo.measure import Holdings
-from mqtrail.demo.plan import AUDIT, GROUPS, HUNG_MS, LEDGER, POINTS, QUEUE_NUMS, SMS, STOCK, TOPICS, GroupPlan, orders
-from mqtrail.demo.score import Scene, Thresholds
-from mqtrail.demo.shop import AttemptCounter, Desk, Seller, consumer_of, in_parallel
-from mqtrail.demo.truth import TruthLog
 from mqtrail.wire import TopicConfig
+
+from .cluster import Cluster
+from .faults import Injector
+from .measure import Holdings
+from .plan import AUDIT, GROUPS, HUNG_MS, LEDGER, POINTS, QUEUE_NUMS, SMS, STOCK, TOPICS, GroupPlan, orders
+from .score import Scene, Thresholds
+from .shop import AttemptCounter, Desk, Seller, consumer_of, in_parallel
+from .truth import TruthLog
 
 LANES = 32  # orders sold at once
 ASSIGN_DEADLINE_S = 60.0

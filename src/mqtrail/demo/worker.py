@@ -7,9 +7,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from mqtrail.demo.plan import LEDGER
-from mqtrail.demo.shop import Desk, consumer_of
-from mqtrail.demo.truth import TruthLog
+from .plan import LEDGER
+from .shop import Desk, consumer_of
+from .truth import TruthLog
 
 HANDLE_S = 0.1  # so that it is killed in the middle of its work
 

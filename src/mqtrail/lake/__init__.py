@@ -4,9 +4,9 @@ The tables are Parquet files named by open Delta logs, written through delta-rs;
 DuckDB, over the committed files and over rows that came after them.
 """
 
-from mqtrail.lake.duck import DuckEngine, arrow_rows, connect, judge_rows
-from mqtrail.lake.edge import lake_errors
-from mqtrail.lake.errors import (
+from .duck import DuckEngine, arrow_rows, connect, judge_rows
+from .edge import lake_errors
+from .errors import (
     FileRefused,
     LakeBusy,
     LakeDamaged,
@@ -16,12 +16,12 @@ from mqtrail.lake.errors import (
     LakeUnsupported,
     SchemaVersionError,
 )
-from mqtrail.lake.fresh import judge_messages
-from mqtrail.lake.judged import note_settings, settings_at
-from mqtrail.lake.lookup import Answer, LookUp, relation_of
-from mqtrail.lake.maintenance import compact, copy_hours, expire, parquet_of, sweep
-from mqtrail.lake.schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
-from mqtrail.lake.tables import DataFile, Lake, LakeTable
+from .fresh import judge_messages
+from .judged import note_settings, settings_at
+from .lookup import Answer, LookUp, relation_of
+from .maintenance import compact, copy_hours, expire, parquet_of, sweep
+from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
+from .tables import DataFile, Lake, LakeTable
 
 __all__ = [
     "SCHEMA_VERSION",

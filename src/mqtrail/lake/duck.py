@@ -9,8 +9,9 @@ import duckdb
 import pyarrow as pa
 
 from mqtrail import trail
-from mqtrail.lake.schemas import arrow_schema
 from mqtrail.trail import Relation, Settings, Stage
+
+from .schemas import arrow_schema
 
 Row = Mapping[str, Any]
 

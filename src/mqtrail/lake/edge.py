@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from mqtrail.lake.errors import LakeBusy, LakeDamaged, LakeError, LakeUnreadable
+from .errors import LakeBusy, LakeDamaged, LakeError, LakeUnreadable
 
 OUR_MISTAKES = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.InternalException)
 """Errors of DuckDB that no file on disk causes."""

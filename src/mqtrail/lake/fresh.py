@@ -13,10 +13,11 @@ import duckdb
 import pyarrow as pa
 
 from mqtrail import trail
-from mqtrail.lake.duck import DuckEngine, Row, arrow_rows
-from mqtrail.lake.lookup import relation_of
-from mqtrail.lake.tables import Lake
 from mqtrail.trail import Settings, Stage
+
+from .duck import DuckEngine, Row, arrow_rows
+from .lookup import relation_of
+from .tables import Lake
 
 SAMPLE_WINDOW_MS = 3_600_000
 """Samples of the lake older than this, at the instant of judgement, are read only as the first sight of a group."""

@@ -12,10 +12,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from mqtrail.lake.edge import RESTORE
-from mqtrail.lake.errors import LakeDamaged
-from mqtrail.lake.tables import Lake, LakeTable
 from mqtrail.trail import VERDICTS, Settings
+
+from .edge import RESTORE
+from .errors import LakeDamaged
+from .tables import Lake, LakeTable
 
 KEY: Final = "mqtrail.judged"
 CHANGES_MAX: Final = 100  # older ones are forgotten: what they were in force for is not known then

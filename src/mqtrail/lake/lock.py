@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 
-from mqtrail.lake.errors import LakeBusy, LakeUnsupported
+from .errors import LakeBusy, LakeUnsupported
 
 LOCK_FILE = "_lock"
 _HOLDER_SIZE_MAX = 4096

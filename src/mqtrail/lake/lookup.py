@@ -13,12 +13,13 @@ from typing import Any
 
 import duckdb
 
-from mqtrail.lake.duck import connect
-from mqtrail.lake.edge import lake_errors
-from mqtrail.lake.maintenance import parquet_of
-from mqtrail.lake.schemas import ddl
-from mqtrail.lake.tables import DataFile, Lake, LakeTable
 from mqtrail.trail import publish_hours
+
+from .duck import connect
+from .edge import lake_errors
+from .maintenance import parquet_of
+from .schemas import ddl
+from .tables import DataFile, Lake, LakeTable
 
 
 @dataclass(frozen=True, slots=True)

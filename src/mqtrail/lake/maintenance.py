@@ -12,10 +12,11 @@ from pathlib import Path
 
 import duckdb
 
-from mqtrail.lake.duck import connect
-from mqtrail.lake.schemas import Table
-from mqtrail.lake.tables import DataFile, Lake, LakeTable
 from mqtrail.trail import merge_sql
+
+from .duck import connect
+from .schemas import Table
+from .tables import DataFile, Lake, LakeTable
 
 HOUR_MS = 3_600_000
 ROW_GROUP_ROWS = 65_536

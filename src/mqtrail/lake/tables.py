@@ -31,10 +31,10 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
-from mqtrail.lake.edge import RESTORE, first_line, lake_errors
-from mqtrail.lake.errors import FileRefused, LakeDamaged, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
-from mqtrail.lake.lock import WriteLock
-from mqtrail.lake.schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema
+from .edge import RESTORE, first_line, lake_errors
+from .errors import FileRefused, LakeDamaged, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
+from .lock import WriteLock
+from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema
 
 VERSION_KEY = "mqtrail.schema"
 _STATS_TEXT_SIZE_MAX = 256

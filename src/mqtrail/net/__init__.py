@@ -4,16 +4,16 @@
 and back; what a command means is decided elsewhere. Errors say whether the request can have reached the peer.
 """
 
-from mqtrail.net.address import NAMESRV_DEFAULT, join_address, parse_namesrv, split_address
-from mqtrail.net.client import Connection
-from mqtrail.net.errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
-from mqtrail.net.log import Log, log_processors
-from mqtrail.net.pool import ConnectionPool
-from mqtrail.net.secret_files import mode_open_to_others
-from mqtrail.net.server import BindError, Server
-from mqtrail.net.server_config import ServerConfig
-from mqtrail.net.server_connection import Application, ServerConnection, next_command
-from mqtrail.net.tls import (
+from .address import NAMESRV_DEFAULT, join_address, parse_namesrv, split_address
+from .client import Connection
+from .errors import ConnectError, ConnectionClosed, NetError, RequestTimeout
+from .log import Log, log_processors
+from .pool import ConnectionPool
+from .secret_files import mode_open_to_others
+from .server import BindError, Server
+from .server_config import ServerConfig
+from .server_connection import Application, ServerConnection, next_command
+from .tls import (
     ClientAuth,
     TlsClientConfig,
     TlsError,
@@ -23,7 +23,7 @@ from mqtrail.net.tls import (
     read_tls_properties,
     tls_settings,
 )
-from mqtrail.net.tls_session import tls_failure
+from .tls_session import tls_failure
 
 __all__ = [
     "NAMESRV_DEFAULT",

@@ -15,11 +15,6 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from mqtrail.net.address import split_address
-from mqtrail.net.errors import ConnectError, ConnectionClosed, RequestTimeout
-from mqtrail.net.log import Log
-from mqtrail.net.tls import TlsError
-from mqtrail.net.tls_session import TlsSession, TlsTransport
 from mqtrail.wire import (
     REPLY_HEADER_SIZE_MAX,
     FrameDecoder,
@@ -28,6 +23,12 @@ from mqtrail.wire import (
     decode_command,
     encode_command,
 )
+
+from .address import split_address
+from .errors import ConnectError, ConnectionClosed, RequestTimeout
+from .log import Log
+from .tls import TlsError
+from .tls_session import TlsSession, TlsTransport
 
 CONNECT_TIMEOUT_MS = 3_000  # connectTimeoutMillis
 CLOSE_WAIT_MS = 1_000

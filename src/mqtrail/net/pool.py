@@ -4,9 +4,10 @@ import asyncio
 import ssl
 from collections.abc import Callable
 
-from mqtrail.net.client import CONNECT_TIMEOUT_MS, Connection, OnRequest, Sign
-from mqtrail.net.errors import ConnectError, ConnectionClosed, RequestTimeout
 from mqtrail.wire import RemotingCommand
+
+from .client import CONNECT_TIMEOUT_MS, Connection, OnRequest, Sign
+from .errors import ConnectError, ConnectionClosed, RequestTimeout
 
 
 class ConnectionPool:

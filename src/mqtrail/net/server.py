@@ -10,12 +10,13 @@ import errno
 import socket
 import time
 
-from mqtrail.net.address import join_address
-from mqtrail.net.log import Log
-from mqtrail.net.server_config import ServerConfig
-from mqtrail.net.server_connection import Application, BufferConnection, PieceConnection, ServerConnection
-from mqtrail.net.tls import TlsError, TlsFiles, TlsMode
 from mqtrail.wire import MQError
+
+from .address import join_address
+from .log import Log
+from .server_config import ServerConfig
+from .server_connection import Application, BufferConnection, PieceConnection, ServerConnection
+from .tls import TlsError, TlsFiles, TlsMode
 
 RECEIVE_SIZE = 256 * 1024  # bytes one read may bring
 IDLE_SWEEPS = 8  # looks at a silent connection before it is closed

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from mqtrail.net.tls import TlsServerConfig
+from .tls import TlsServerConfig
 
 MIB = 1024 * 1024
 

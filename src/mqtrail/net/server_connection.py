@@ -14,12 +14,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from mqtrail.net.foreign import foreign_greeting
-from mqtrail.net.log import Log
-from mqtrail.net.server_config import ServerConfig
-from mqtrail.net.tls import TlsError, TlsFiles, TlsMode
-from mqtrail.net.tls_session import TlsSession, TlsTransport
 from mqtrail.wire import Host, RemotingCommand, RemotingError, cut_frame, decode_command, frame_end
+
+from .foreign import foreign_greeting
+from .log import Log
+from .server_config import ServerConfig
+from .tls import TlsError, TlsFiles, TlsMode
+from .tls_session import TlsSession, TlsTransport
 
 TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; as a frame's it would be a length above 16 MiB
 TURN_S: Final = 0.02  # a connection's requests may hold the loop for so long, and end what they have begun

@@ -14,8 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
 
-from mqtrail.net.certificates import validity
 from mqtrail.wire import MQError, properties_of, read_properties
+
+from .certificates import validity
 
 Stamp = tuple[int, int]
 

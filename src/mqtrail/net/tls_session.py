@@ -10,7 +10,7 @@ import contextlib
 import ssl
 from typing import Final
 
-from mqtrail.net.tls import TlsError
+from .tls import TlsError
 
 READ_SIZE: Final = 16 * 1024  # the most that one record carries: a read takes a whole one, and leaves nothing behind
 

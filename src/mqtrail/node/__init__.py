@@ -5,14 +5,14 @@ broker; `run_up` makes either a process that stops on a signal. The cores decide
 the disk, tick, register.
 """
 
-from mqtrail.node.broker_node import BrokerNode
-from mqtrail.node.config import NodeConfig
-from mqtrail.node.data_folder import DataFolder, DataFolderError
-from mqtrail.node.namesrv_node import NameServerNode
-from mqtrail.node.node import Node
-from mqtrail.node.processes import BrokerEnded, ProcessNode
-from mqtrail.node.report import BrokerReport
-from mqtrail.node.up import AnyNode, run_up
+from .broker_node import BrokerNode
+from .config import NodeConfig
+from .data_folder import DataFolder, DataFolderError
+from .namesrv_node import NameServerNode
+from .node import Node
+from .processes import BrokerEnded, ProcessNode
+from .report import BrokerReport
+from .up import AnyNode, run_up
 
 __all__ = [
     "AnyNode",

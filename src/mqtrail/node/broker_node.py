@@ -14,19 +14,20 @@ from pathlib import Path
 
 from mqtrail.broker import USERS_FILE, Broker, BrokerConfig
 from mqtrail.net import BindError, Log, Server, TlsClientConfig, TlsMode, join_address
-from mqtrail.node.acl_files import AclFolder, AclWatch, warn_if_open_to_others
-from mqtrail.node.broker_shell import BrokerShell
-from mqtrail.node.clock import SteadyClock
-from mqtrail.node.config import NodeConfig
-from mqtrail.node.fast_door import FIRST_ID, PORT_STEP, FastDoor
-from mqtrail.node.flusher import Flusher
-from mqtrail.node.registrar import Registrar
-from mqtrail.node.route_keeper import RouteKeeper
-from mqtrail.node.table_writer import TableWriter
-from mqtrail.node.upkeep import Upkeep
-from mqtrail.node.watchdog import Watchdog
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
 from mqtrail.wire import BodyError, Host, RemotingCommand, UniqueIdFactory, sign
+
+from .acl_files import AclFolder, AclWatch, warn_if_open_to_others
+from .broker_shell import BrokerShell
+from .clock import SteadyClock
+from .config import NodeConfig
+from .fast_door import FIRST_ID, PORT_STEP, FastDoor
+from .flusher import Flusher
+from .registrar import Registrar
+from .route_keeper import RouteKeeper
+from .table_writer import TableWriter
+from .upkeep import Upkeep
+from .watchdog import Watchdog
 
 # A store in memory is for tests: small files, because they are made of memory.
 MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024

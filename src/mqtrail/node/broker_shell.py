@@ -5,10 +5,11 @@ from typing import cast
 
 from mqtrail.broker import Broker, Lane
 from mqtrail.net import ServerConnection, next_command
-from mqtrail.node.clock import wall_clock_ms
-from mqtrail.node.shell import Hold, HoldForTables, Shell
-from mqtrail.node.watchdog import STALL_S, Watchdog, work_of
 from mqtrail.wire import Peer, Send
+
+from .clock import wall_clock_ms
+from .shell import Hold, HoldForTables, Shell
+from .watchdog import STALL_S, Watchdog, work_of
 
 BUSY_FROM_MS = 5  # a piece that takes as long keeps others waiting
 LARGE_PIECE_SIZE = 16 * 1024  # smaller ones do not, unless they are more than sends and pulls

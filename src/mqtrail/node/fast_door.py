@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from mqtrail.net import ServerConnection, next_command
-from mqtrail.node.broker_shell import BrokerShell
 from mqtrail.wire import Peer, RequestCode, RequestCodeNotSupported, answer
+
+from .broker_shell import BrokerShell
 
 PORT_STEP: Final = -2  # from the broker's port; RocketMQ: fastListenPort
 FIRST_ID: Final = 1 << 40  # connections are numbered from here, so that no two doors give one number

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from mqtrail.broker import METRICS, Broker, Histogram, samples
 from mqtrail.net import BindError, Log, join_address
-from mqtrail.node.clock import wall_clock_ms
 from mqtrail.wire import visible
+
+from .clock import wall_clock_ms
 
 REQUEST_SIZE_MAX: Final = 8 * 1024
 REQUEST_TIMEOUT_S: Final = 5.0  # to send a request, and as long to take the answer

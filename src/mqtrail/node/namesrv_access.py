@@ -15,10 +15,11 @@ from pathlib import Path
 from mqtrail.broker import USERS_FILE, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
 from mqtrail.namesrv import Account, Accounts, Level
 from mqtrail.net import Log
-from mqtrail.node.acl_files import AclFolder, Stamp
-from mqtrail.node.config import NodeConfig
 from mqtrail.store import ConfigFileStore, RealDisk, StoreError
 from mqtrail.wire import Credentials, InvalidParameter
+
+from .acl_files import AclFolder, Stamp
+from .config import NodeConfig
 
 KEY_BYTES = 32
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from mqtrail.namesrv import Accounts, NameServer, NameServerConfig, no_accounts
 from mqtrail.net import Log, Server, ServerConfig
-from mqtrail.node.clock import wall_clock_ms
-from mqtrail.node.shell import Shell
-from mqtrail.node.table_writer import TableWriter
 from mqtrail.store import ConfigFileStore, RealDisk
+
+from .clock import wall_clock_ms
+from .shell import Shell
+from .table_writer import TableWriter
 
 log = Log()
 

@@ -8,16 +8,17 @@ from pathlib import Path
 
 from mqtrail.broker import Key
 from mqtrail.net import ClientAuth, Log, TlsMode, join_address
-from mqtrail.node.acl_files import warn_if_open_to_others
-from mqtrail.node.broker_node import BrokerNode
-from mqtrail.node.config import BROKER_PORT_STEP, NodeConfig
-from mqtrail.node.data_folder import DataFolder
-from mqtrail.node.metrics_door import MetricsDoor
-from mqtrail.node.namesrv_access import accounts_of, with_namesrv_access
-from mqtrail.node.namesrv_node import NameServerNode
-from mqtrail.node.report import BrokerReport
-from mqtrail.node.self_signed import SelfSigned, self_signed_hosts
 from mqtrail.wire import InvalidParameter
+
+from .acl_files import warn_if_open_to_others
+from .broker_node import BrokerNode
+from .config import BROKER_PORT_STEP, NodeConfig
+from .data_folder import DataFolder
+from .metrics_door import MetricsDoor
+from .namesrv_access import accounts_of, with_namesrv_access
+from .namesrv_node import NameServerNode
+from .report import BrokerReport
+from .self_signed import SelfSigned, self_signed_hosts
 
 NAMESRV_ROOM = "namesrv"
 

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from mqtrail.net import Log, join_address
-from mqtrail.node.config import BROKER_PORT_STEP, NodeConfig
-from mqtrail.node.data_folder import DataFolder
-from mqtrail.node.namesrv_access import SavedKeys, accounts_of, with_namesrv_access
-from mqtrail.node.namesrv_node import NameServerNode
-from mqtrail.node.node import NAMESRV_ROOM, advertised_ip, open_doors, warn_if_open
-from mqtrail.node.report import BrokerReport
-from mqtrail.node.self_signed import SelfSigned, self_signed_hosts
-from mqtrail.node.worker import Task, pack
 from mqtrail.wire import InvalidParameter, MQError
+
+from .config import BROKER_PORT_STEP, NodeConfig
+from .data_folder import DataFolder
+from .namesrv_access import SavedKeys, accounts_of, with_namesrv_access
+from .namesrv_node import NameServerNode
+from .node import NAMESRV_ROOM, advertised_ip, open_doors, warn_if_open
+from .report import BrokerReport
+from .self_signed import SelfSigned, self_signed_hosts
+from .worker import Task, pack
 
 PROGRAM = "import sys; from mqtrail.node.worker import main; sys.exit(main())"
 STOP_TIMEOUT_S = 60.0  # for a broker to write what it has; then it is killed

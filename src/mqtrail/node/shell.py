@@ -10,9 +10,6 @@ from functools import partial
 from typing import Protocol, cast
 
 from mqtrail.net import Log, ServerConnection, next_command
-from mqtrail.node.clock import wall_clock_ms
-from mqtrail.node.late import late_replies
-from mqtrail.node.watchdog import Watchdog, work_of
 from mqtrail.wire import (
     Peer,
     PeerId,
@@ -23,6 +20,10 @@ from mqtrail.wire import (
     answer,
     encode_command,
 )
+
+from .clock import wall_clock_ms
+from .late import late_replies
+from .watchdog import Watchdog, work_of
 
 log = Log()
 

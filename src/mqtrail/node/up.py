@@ -6,10 +6,10 @@ import resource
 import signal
 from collections.abc import Callable
 
-from mqtrail.node.config import NodeConfig
-from mqtrail.node.loop import GC_THRESHOLD, loop_factory
-from mqtrail.node.node import Node
-from mqtrail.node.processes import ProcessNode
+from .config import NodeConfig
+from .loop import GC_THRESHOLD, loop_factory
+from .node import Node
+from .processes import ProcessNode
 
 OPEN_FILES_WANTED = 65_536
 

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from mqtrail.net import Log
-from mqtrail.node.clock import wall_clock_ms
-from mqtrail.node.flusher import Flusher
-from mqtrail.node.watchdog import Watchdog
 from mqtrail.store import CommitLogStore, StoreError, StoreFull
+
+from .clock import wall_clock_ms
+from .flusher import Flusher
+from .watchdog import Watchdog
 
 QUEUES_WRITE_S = 1.0  # flushIntervalConsumeQueue
 CHECKPOINT_S = 10.0

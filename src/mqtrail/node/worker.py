@@ -17,12 +17,13 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mqtrail.node.broker_node import BrokerNode
-from mqtrail.node.config import NodeConfig
-from mqtrail.node.loop import GC_THRESHOLD, loop_factory
-from mqtrail.node.metrics_door import MetricsDoor
-from mqtrail.node.report import BrokerReport
 from mqtrail.wire import MQError
+
+from .broker_node import BrokerNode
+from .config import NodeConfig
+from .loop import GC_THRESHOLD, loop_factory
+from .metrics_door import MetricsDoor
+from .report import BrokerReport
 
 SIZE_BYTES = 8
 

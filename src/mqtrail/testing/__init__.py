@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mqtrail.testing.embed import Embedded, embedded, embedded_async, embedded_config
+    from .embed import Embedded, embedded, embedded_async, embedded_config
 
 __all__ = ["Embedded", "embedded", "embedded_async", "embedded_config"]
 
@@ -14,7 +14,7 @@ __all__ = ["Embedded", "embedded", "embedded_async", "embedded_config"]
 def __getattr__(name: str) -> Any:
     """Import on first use: pytest loads the plugin beside it in every project, with or without a broker in sight."""
     if name in __all__:
-        from mqtrail.testing import embed
+        from . import embed
 
         return getattr(embed, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

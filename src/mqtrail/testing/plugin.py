@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from mqtrail.testing.embed import Embedded
+    from .embed import Embedded
 
 
 @pytest.fixture
 def mqtrail_broker() -> Iterator["Embedded"]:
     """A fresh name server and broker on free ports, in memory, gone after the test; `.namesrv_address` is its door."""
-    from mqtrail.testing.embed import embedded
+    from .embed import embedded
 
     with embedded() as broker:
         yield broker
