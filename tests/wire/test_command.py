@@ -12,13 +12,13 @@ from mqtrail.wire import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     Frame,
-    LanguageCode,
     RemotingCommand,
     RemotingError,
     SerializeType,
     decode_command,
     encode_command,
 )
+from mqtrail.wire.codes import LanguageCode
 
 from .conftest import RecordedFrame
 

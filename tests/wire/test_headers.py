@@ -11,7 +11,6 @@ from mqtrail.wire import (
     FLAG_RESPONSE,
     CreateTopicHeader,
     GetMaxOffsetHeader,
-    Header,
     HeaderError,
     PullHeader,
     QueryMessageHeader,
@@ -20,6 +19,7 @@ from mqtrail.wire import (
     UnregisterClientHeader,
     decode_command,
 )
+from mqtrail.wire.header import Header
 
 from .conftest import RecordedFrame
 
@@ -109,8 +109,7 @@ def test_recorded_headers_are_read_and_written(recorded: list[RecordedFrame]) ->
 
 
 def header_classes() -> list[type[Header]]:
-    found = [getattr(wire, name) for name in wire.__all__]
-    return [kind for kind in found if isinstance(kind, type) and issubclass(kind, Header) and kind is not Header]
+    return [kind for kind in vars(wire).values() if isinstance(kind, type) and issubclass(kind, Header)]
 
 
 @pytest.mark.parametrize("kind", header_classes())

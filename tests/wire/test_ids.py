@@ -11,13 +11,13 @@ from mqtrail.wire import (
     Host,
     IdError,
     UniqueIdFactory,
-    decode_unique_id,
     index_key_hash,
     java_string_hash,
     offset_msg_id,
     parse_offset_msg_id,
     tags_code,
 )
+from mqtrail.wire.ids import decode_unique_id
 
 
 def local_ms(*parts: int) -> int:

@@ -12,13 +12,12 @@ from mqtrail.wire import (
     BodyError,
     ConsumerOffsetTable,
     DataVersion,
-    ObjectKey,
     dumps,
     dumps_fastjson,
     loads,
     loads_file,
 )
-from mqtrail.wire.json_body import NODES_MAX, nodes_of_references
+from mqtrail.wire.json_body import NODES_MAX, ObjectKey, nodes_of_references
 
 from .conftest import RecordedFrame
 

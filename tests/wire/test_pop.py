@@ -30,13 +30,13 @@ from mqtrail.wire import (
     encode_message_offsets,
     encode_order_counts,
     encode_start_offsets,
-    is_pop_retry_v2,
     marker_of,
     pop_retry_topic,
     pop_topic_of,
     topic_of_marker,
 )
 from mqtrail.wire.body import Body
+from mqtrail.wire.pop_info import is_pop_retry_v2
 
 # Each body and what the Java classes of 5.3.3 write for it with fastjson (run, not guessed).
 CHECK_POINT = PopCheckPoint(41, 1700000000123, 60000, 0, 3, 2, "orders", "g", diffs=(0, 1, 4), broker_name="broker-a")

@@ -5,15 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.wire import (
-    PROPERTY_SEPARATOR,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
-    RESERVED_PROPERTIES,
     PropertiesError,
     decode_properties,
     encode_properties,
     find_property,
 )
+from mqtrail.wire.properties import PROPERTY_SEPARATOR, RESERVED_PROPERTIES
 
 names = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=8)
 values = st.text(st.characters(exclude_characters="\x02", exclude_categories=["Cs"]), min_size=1, max_size=8)

@@ -31,9 +31,8 @@ from mqtrail.wire import (
     open_record,
     open_records,
     read_records,
-    split_records,
 )
-from mqtrail.wire.record import RESYNCS_MAX
+from mqtrail.wire.record import RESYNCS_MAX, split_records
 
 from .conftest import RecordedFrame
 

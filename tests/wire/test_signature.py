@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.wire import (
-    EXT_SIGNATURE,
-    EXT_UNIQUE_KEY_QUERY,
     Credentials,
     RemotingCommand,
     RequestCode,
     is_signed_with,
     sign,
     signature_of,
-    signed_content,
 )
+from mqtrail.wire.headers import EXT_SIGNATURE, EXT_UNIQUE_KEY_QUERY
+from mqtrail.wire.signature import signed_content
 
 ALICE = Credentials(access_key="rocketmq2", secret_key="12345678")
 SEND = {

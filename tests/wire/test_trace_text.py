@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from mqtrail.wire import (
     COUNT_MAX,
-    RECORD_CLASSES,
     TIME_MS_MAX,
     TRACE_LAYOUTS,
     TRANSACTION_STATES,
@@ -19,7 +18,6 @@ from mqtrail.wire import (
     Delivered,
     EndTransaction,
     FieldKind,
-    OffsetCommit,
     Pub,
     PubAttempt,
     Recall,
@@ -35,8 +33,10 @@ from mqtrail.wire import (
     decode_trace,
     encode_trace,
     iter_trace,
-    trace_keys,
 )
+from mqtrail.wire.trace_layouts import RECORD_CLASSES
+from mqtrail.wire.trace_records import OffsetCommit
+from mqtrail.wire.trace_text import trace_keys
 
 ID = "C0A8010904D218B4AAC22F1C0A7B0000"
 ID2 = "C0A8010904D218B4AAC22F1C0A7F0001"

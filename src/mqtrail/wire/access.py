@@ -8,6 +8,20 @@ from dataclasses import dataclass, field
 from .body import Body
 from .header import Header
 
+__all__ = [
+    "AclAccountHeader",
+    "AclAddressesHeader",
+    "AclFilterHeader",
+    "AclInfo",
+    "AclKeyHeader",
+    "PolicyEntryInfo",
+    "PolicyInfo",
+    "SubjectHeader",
+    "UserFilterHeader",
+    "UserHeader",
+    "UserInfo",
+]
+
 
 @dataclass(slots=True)
 class AclAccountHeader(Header):

@@ -17,6 +17,12 @@ from typing import Final
 
 from .errors import InvalidParameter
 
+__all__ = [
+    "AddressMatcher",
+    "address_matcher",
+    "block_matcher",
+]
+
 AddressMatcher = Callable[[str], bool]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -10,6 +10,40 @@ from dataclasses import dataclass
 from .header import Header, Int32, wire_or
 from .topics import DEFAULT_TOPIC
 
+__all__ = [
+    "AddWritePermResponseHeader",
+    "BrokerConfigResponseHeader",
+    "BrokerConsumeStatsHeader",
+    "BrokerHeader",
+    "BrokerHeartbeatHeader",
+    "BrokerMemberGroupHeader",
+    "BrokerNameHeader",
+    "CloneGroupOffsetHeader",
+    "ClusterHeader",
+    "ConsumeMessageDirectlyHeader",
+    "ConsumeStatsHeader",
+    "ConsumerRunningInfoHeader",
+    "ConsumerStatusHeader",
+    "CreateTopicHeader",
+    "DataVersionResponseHeader",
+    "DeleteGroupHeader",
+    "DeleteTopicInNamesrvHeader",
+    "GroupHeader",
+    "GroupTopicHeader",
+    "KvHeader",
+    "KvResponseHeader",
+    "NamespaceHeader",
+    "QueryConsumeQueueHeader",
+    "RegisterBrokerHeader",
+    "RegisterBrokerResponseHeader",
+    "ResetOffsetHeader",
+    "ResumeCheckHalfMessageHeader",
+    "RouteHeader",
+    "TopicHeader",
+    "ViewBrokerStatsHeader",
+    "WipeWritePermResponseHeader",
+]
+
 
 @dataclass(slots=True)
 class TopicHeader(Header):

@@ -17,6 +17,15 @@ from .errors import BodyError, PropertiesError
 from .properties import PROPERTIES_SIZE_MAX, encode_properties
 from .values import Message
 
+__all__ = [
+    "BATCH_HEAD",
+    "BATCH_ITEM_SIZE_MIN",
+    "BatchItem",
+    "batch_items",
+    "decode_batch",
+    "encode_batch",
+]
+
 BATCH_HEAD: Final = struct.Struct(
     ">i"  # total size of the item
     "i"  # magic, 0

@@ -17,6 +17,24 @@ from .errors import BodyError
 from .json_body import NODES_MAX, loads
 from .values import MessageQueue
 
+__all__ = [
+    "ConsumerIdList",
+    "ConsumerOffsetTable",
+    "DelayOffsetTable",
+    "GroupList",
+    "KvTable",
+    "LockBatchBody",
+    "LockedQueues",
+    "RegisterBrokerBody",
+    "SubscriptionGroupList",
+    "SubscriptionGroupTable",
+    "TimerMetric",
+    "TimerMetrics",
+    "TopicConfigList",
+    "TopicConfigTable",
+    "TopicList",
+]
+
 _I32 = struct.Struct(">i")
 PLAIN_TOPIC_FIELDS: Final = 5  # name, read queues, write queues, permission, filter type; the attributes are 5.x's
 

@@ -15,6 +15,12 @@ from .errors import BodyError
 from .json_body import DIALECT_NODES_MAX, ObjectKey, dumps, dumps_fastjson, loads
 from .values import MessageQueue
 
+__all__ = [
+    "Body",
+    "encode_in_slices",
+    "queue_members",
+]
+
 Long = Annotated[int, msgspec.Meta(ge=-0x8000000000000000, le=0x7FFFFFFFFFFFFFFF)]
 """The numbers of bodies: Java's long. A JSON text may have thousands of digits, which nobody could store or send on."""
 

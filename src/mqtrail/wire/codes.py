@@ -10,6 +10,23 @@ PullSysFlag, MessageSysFlag, apache/rocketmq remoting/ and common/.
 from enum import IntEnum
 from typing import Final
 
+__all__ = [
+    "FLAG_ONEWAY",
+    "FLAG_RESPONSE",
+    "MQ_VERSION",
+    "VERSION_MAX_RECONSUME_TIMES",
+    "VERSION_STRICT_ROUTE_JSON",
+    "MessageSysFlag",
+    "Perm",
+    "PullSysFlag",
+    "RequestCode",
+    "ResponseCode",
+    "SerializeType",
+    "TopicSysFlag",
+    "version_of",
+    "version_text",
+]
+
 FLAG_RESPONSE: Final = 1  # bit 0: this command answers another
 FLAG_ONEWAY: Final = 2  # bit 1: no answer may be sent
 

@@ -32,6 +32,12 @@ from .errors import BodyError, RemotingError
 from .frame import HEADER_SIZE_MAX, REPLY_HEADER_SIZE_MAX, Frame, encode_frame
 from .json_body import ObjectKey, dumps_fastjson, loads
 
+__all__ = [
+    "RemotingCommand",
+    "decode_command",
+    "encode_command",
+]
+
 LANGUAGE: Final = "PYTHON"
 
 EXT_FIELDS_MAX: Final = 1_000  # ext fields of one header; Apache's largest has fewer than 40

@@ -20,6 +20,14 @@ import zstandard
 from .codes import MessageSysFlag
 from .errors import CompressionError
 
+__all__ = [
+    "BODY_SIZE_MAX",
+    "EXPANDED_SIZE_MAX",
+    "CompressionType",
+    "compress",
+    "decompress",
+]
+
 COMPRESS_SIZE_MIN: Final = 4096  # bytes; a Java client's compressMsgBodyOverHowmuch
 COMPRESS_LEVEL: Final = 5
 BODY_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one decompressed body; a broker's maxMessageSize is 4 MiB

@@ -12,6 +12,14 @@ import msgspec
 from .body import Body, Long
 from .codes import Perm
 
+__all__ = [
+    "IMPLEMENTATION",
+    "IMPLEMENTATION_KEY",
+    "DataVersion",
+    "SubscriptionGroupConfig",
+    "TopicConfig",
+]
+
 IMPLEMENTATION_KEY: Final = "implementation"
 IMPLEMENTATION: Final = "mqtrail"
 """What our broker adds to its settings (request 26): a reader of a cluster has to know whether it is another's."""

@@ -15,6 +15,33 @@ from .heartbeat import SubscriptionData
 from .json_body import NODES_MAX
 from .values import MessageQueue
 
+__all__ = [
+    "BrokerConsumeStats",
+    "BrokerStatsData",
+    "ClientConnection",
+    "ConsumeQueueEntries",
+    "ConsumeQueueEntry",
+    "ConsumeStats",
+    "ConsumeStatus",
+    "ConsumeTimeSpan",
+    "ConsumeTimeSpans",
+    "ConsumerConnections",
+    "ConsumerRunningInfo",
+    "ConsumerStatus",
+    "DirectConsumeResult",
+    "GroupSubscription",
+    "OffsetWrapper",
+    "PopQueueInfo",
+    "ProcessQueueInfo",
+    "ProducerConnections",
+    "ProducerInfo",
+    "ProducerTable",
+    "QueueOffsets",
+    "StatsItem",
+    "TopicOffset",
+    "TopicStatsTable",
+]
+
 
 class TopicOffset(Body, frozen=True):
     """A queue's range [min_offset, max_offset) and when it was last written, epoch ms."""

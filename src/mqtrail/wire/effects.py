@@ -14,6 +14,14 @@ from .codes import ResponseCode
 from .command import RemotingCommand
 from .values import Host
 
+__all__ = [
+    "Handler",
+    "Peer",
+    "PeerId",
+    "Send",
+    "answer",
+]
+
 PeerId = NewType("PeerId", int)
 
 

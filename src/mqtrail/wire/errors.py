@@ -16,6 +16,43 @@ from typing import ClassVar
 
 from .codes import ResponseCode
 
+__all__ = [
+    "BodyError",
+    "BroadcastConsumption",
+    "CompressionError",
+    "ConsumeMsgTimeout",
+    "ConsumerNotOnline",
+    "FilterDataNotExist",
+    "FilterDataNotLatest",
+    "FlowControl",
+    "HeaderError",
+    "IdError",
+    "IllegalOperation",
+    "InvalidParameter",
+    "MQError",
+    "MessageIllegal",
+    "NoMessage",
+    "NoPermission",
+    "PollingFull",
+    "PollingTimeout",
+    "PropertiesError",
+    "QueryNotFound",
+    "RecordError",
+    "Refusal",
+    "RemotingError",
+    "RequestCodeNotSupported",
+    "ServiceNotAvailable",
+    "SubscriptionGroupNotExist",
+    "SubscriptionNotExist",
+    "SubscriptionNotLatest",
+    "SubscriptionParseFailed",
+    "SystemBusy",
+    "SystemError_",
+    "TopicNotExist",
+    "UnknownRefusal",
+    "refusal_for",
+]
+
 
 class MQError(Exception):
     """Anything that mqtrail raises on purpose."""

@@ -18,6 +18,19 @@ from typing import Final, NamedTuple
 
 from .errors import RemotingError
 
+__all__ = [
+    "FRAME_HEAD",
+    "FRAME_HEAD_SIZE",
+    "FRAME_SIZE_MAX",
+    "HEADER_SIZE_MAX",
+    "REPLY_HEADER_SIZE_MAX",
+    "Frame",
+    "FrameDecoder",
+    "cut_frame",
+    "encode_frame",
+    "frame_end",
+]
+
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes, with the length field; com.rocketmq.remoting.frameMaxLength
 HEADER_SIZE_MAX: Final = 256 * 1024
 """Bytes of a header. Properties have 32 767 bytes, which JSON writes as up to six each (\\u0001): 192 KiB. That leaves

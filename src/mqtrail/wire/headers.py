@@ -14,6 +14,39 @@ from typing import Final, Self
 from .header import Header, Int32, wire, wire_or
 from .topics import DEFAULT_TOPIC
 
+__all__ = [
+    "EXT_ACCESS_KEY",
+    "EXT_HEART_BEAT_V2",
+    "EXT_MSG_REGION",
+    "EXT_SUB_CHANGE",
+    "EXT_TRACE_ON",
+    "CheckTransactionStateHeader",
+    "ConsumerGroupHeader",
+    "EndTransactionHeader",
+    "GetMaxOffsetHeader",
+    "OffsetResponseHeader",
+    "ProducerGroupHeader",
+    "PullHeader",
+    "PullResponseHeader",
+    "QueryConsumerOffsetHeader",
+    "QueryMessageHeader",
+    "QueryMessageResponseHeader",
+    "QueueHeader",
+    "RecallMessageHeader",
+    "RecallMessageResponseHeader",
+    "ReplyMessageHeader",
+    "SearchOffsetHeader",
+    "SendBackHeader",
+    "SendMessageHeader",
+    "SendResponseHeader",
+    "TimestampResponseHeader",
+    "UnregisterClientHeader",
+    "UpdateConsumerOffsetHeader",
+    "ViewMessageHeader",
+    "sent_properties",
+    "sent_topic",
+]
+
 # Ext fields outside of any header class.
 EXT_MSG_REGION: Final = "MSG_REGION"
 EXT_TRACE_ON: Final = "TRACE_ON"

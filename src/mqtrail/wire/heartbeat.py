@@ -14,6 +14,19 @@ from .errors import SubscriptionParseFailed
 from .ids import java_string_hash, tags_code
 from .json_body import dumps
 
+__all__ = [
+    "EXPRESSION_SQL92",
+    "EXPRESSION_TAG",
+    "SUBSCRIBE_ALL",
+    "ConsumeFromWhere",
+    "ConsumeType",
+    "ConsumerData",
+    "HeartbeatData",
+    "MessageModel",
+    "ProducerData",
+    "SubscriptionData",
+]
+
 SUBSCRIBE_ALL: Final = "*"
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"

@@ -21,6 +21,15 @@ from operator import mul
 from .errors import IdError
 from .values import Host
 
+__all__ = [
+    "UniqueIdFactory",
+    "index_key_hash",
+    "java_string_hash",
+    "offset_msg_id",
+    "parse_offset_msg_id",
+    "tags_code",
+]
+
 _CLOCK_STEP_MS = 1_000_000  # a clock stepped back by less than this gives time 0, as in Java
 
 _ID_TAIL = struct.Struct(

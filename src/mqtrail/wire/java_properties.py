@@ -8,6 +8,11 @@ Source: java.util.Properties.load.
 
 import re
 
+__all__ = [
+    "properties_of",
+    "read_properties",
+]
+
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*", re.DOTALL)

@@ -35,6 +35,13 @@ import msgspec
 
 from .errors import BodyError
 
+__all__ = [
+    "dumps",
+    "dumps_fastjson",
+    "loads",
+    "loads_file",
+]
+
 DEPTH_MAX: Final = 64  # nested values; deeper is nobody's body and would exhaust the stack
 NODES_MAX: Final = 1_000_000
 """Values and names of one text that a peer sent: a registration of 50 000 topics has half as many."""

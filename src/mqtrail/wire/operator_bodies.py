@@ -9,6 +9,13 @@ import msgspec
 
 from .body import Body, Long
 
+__all__ = [
+    "ColdDataInfo",
+    "CorrectionOffsets",
+    "GroupForbidden",
+    "HaRuntimeInfo",
+]
+
 
 class CorrectionOffsets(Body, frozen=True):
     """Reply to 308: queue id to offset."""

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 
 from .header import Header
 
+__all__ = [
+    "CorrectionOffsetHeader",
+    "ExchangeHaInfoHeader",
+    "GroupForbiddenHeader",
+]
+
 
 @dataclass(slots=True)
 class CorrectionOffsetHeader(Header):

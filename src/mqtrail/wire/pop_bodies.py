@@ -19,6 +19,20 @@ from .body import Body, Long, convert, queue_members, queue_of
 from .errors import BodyError
 from .values import MessageQueue
 
+__all__ = [
+    "BatchAck",
+    "BatchAckBody",
+    "OrderInfoTable",
+    "PopAck",
+    "PopCheckPoint",
+    "QueryAssignmentBody",
+    "QueueAssignment",
+    "QueueAssignments",
+    "QueueOrderInfo",
+    "RequestMode",
+    "RequestModeTable",
+]
+
 
 class PopCheckPoint(Body, frozen=True):
     """Messages that one pop took from one queue, in the revive log under the tag "ck".

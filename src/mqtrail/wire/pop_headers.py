@@ -9,6 +9,21 @@ from dataclasses import dataclass
 
 from .header import Header, Int32
 
+__all__ = [
+    "INIT_FROM_MAX",
+    "INIT_FROM_MIN",
+    "AckHeader",
+    "ChangeInvisibleHeader",
+    "ChangeInvisibleResponseHeader",
+    "NotificationHeader",
+    "NotificationResponseHeader",
+    "PeekHeader",
+    "PollingInfoHeader",
+    "PollingInfoResponseHeader",
+    "PopHeader",
+    "PopResponseHeader",
+]
+
 INIT_FROM_MIN = 0
 INIT_FROM_MAX = 1
 

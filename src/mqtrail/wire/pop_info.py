@@ -18,6 +18,21 @@ from typing import Final, NamedTuple, Self
 from .errors import HeaderError
 from .topics import RETRY_PREFIX
 
+__all__ = [
+    "ORDERLY_REVIVE_QUEUE",
+    "PopHandle",
+    "decode_message_offsets",
+    "decode_order_counts",
+    "decode_start_offsets",
+    "encode_message_offsets",
+    "encode_order_counts",
+    "encode_start_offsets",
+    "marker_of",
+    "pop_retry_topic",
+    "pop_topic_of",
+    "topic_of_marker",
+]
+
 NORMAL_MARKER: Final = "0"
 RETRY_MARKER_V1: Final = "1"
 RETRY_MARKER_V2: Final = "2"

@@ -12,6 +12,10 @@ from typing import Final, Self
 
 from .errors import InvalidParameter
 
+__all__ = [
+    "RecallHandle",
+]
+
 _VERSION: Final = "v1"
 
 

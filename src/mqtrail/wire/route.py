@@ -11,6 +11,14 @@ from .body import Body, Long
 from .codes import Perm
 from .json_body import dumps_fastjson
 
+__all__ = [
+    "MASTER_ID",
+    "BrokerData",
+    "ClusterInfo",
+    "QueueData",
+    "TopicRouteData",
+]
+
 MASTER_ID: Final = 0
 
 

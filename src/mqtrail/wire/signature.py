@@ -23,6 +23,13 @@ from .command import RemotingCommand
 from .errors import InvalidParameter
 from .headers import EXT_ACCESS_KEY, EXT_SIGNATURE, EXT_UNIQUE_KEY_QUERY
 
+__all__ = [
+    "Credentials",
+    "is_signed_with",
+    "sign",
+    "signature_of",
+]
+
 EXT_SECURITY_TOKEN: Final = "SecurityToken"
 KEYS_KEPT_MAX: Final = 1_024  # keys whose hashes are kept begun
 

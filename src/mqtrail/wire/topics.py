@@ -9,6 +9,45 @@ from typing import Final
 
 from .errors import InvalidParameter
 
+__all__ = [
+    "BENCHMARK_TOPIC",
+    "CLOUD_TRACE_TOPIC_PREFIX",
+    "DEFAULT_TOPIC",
+    "DELAY_LEVELS_DEFAULT",
+    "DELAY_LEVELS_MS",
+    "DLQ_PREFIX",
+    "HALF_TOPIC",
+    "INNER_GROUP_PREFIXES",
+    "INNER_PRODUCER_GROUP",
+    "INNER_TOPICS",
+    "INNER_TOPIC_PREFIXES",
+    "OFFSET_MOVED_EVENT",
+    "OP_HALF_TOPIC",
+    "RECALL_TAG",
+    "RETRY_PREFIX",
+    "SCHEDULE_TOPIC",
+    "SELF_TEST_TOPIC",
+    "SYSTEM_GROUPS",
+    "SYSTEM_TOPICS",
+    "TIMER_TOPIC",
+    "TOOLS_CONSUMER_GROUP",
+    "TOPIC_LENGTH_MAX",
+    "TRACE_TOPIC",
+    "TRANSACTION_GROUP",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "UNSENDABLE_TOPICS",
+    "delay_of_level",
+    "dlq_topic",
+    "group_of",
+    "is_system_group",
+    "is_system_topic",
+    "parse_delay_levels",
+    "retry_topic",
+    "revive_topic",
+    "validate_group",
+    "validate_topic",
+]
+
 TOPIC_LENGTH_MAX: Final = 127
 RETRY_TOPIC_LENGTH_MAX: Final = 255  # %RETRY% and %DLQ%, from 5.x
 GROUP_LENGTH_MAX: Final = 120

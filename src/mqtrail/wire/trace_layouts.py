@@ -44,6 +44,26 @@ from typing import Final, NamedTuple
 from . import trace_records
 from .trace_records import LocalTransactionState, MessageType, TraceRecord
 
+__all__ = [
+    "ABSENT",
+    "APACHE_TYPES",
+    "COUNT_MAX",
+    "FIELD_SEPARATOR",
+    "FOUND_LENGTH_MAX",
+    "INTEGER_PATTERN",
+    "KIND_RANGE",
+    "MSG_TYPE_MAX",
+    "NULL_TEXT",
+    "RECORD_SEPARATOR",
+    "TIME_MS_MAX",
+    "TRACE_LAYOUTS",
+    "TRANSACTION_STATES",
+    "UNTERMINATED_PATTERN",
+    "FieldKind",
+    "Layout",
+    "TraceField",
+]
+
 FIELD_SEPARATOR: Final = "\x01"
 RECORD_SEPARATOR: Final = "\x02"
 NULL_TEXT: Final = "null"

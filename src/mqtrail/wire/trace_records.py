@@ -11,6 +11,28 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, TypeAlias
 
+__all__ = [
+    "ConsumeReturnType",
+    "DeadLetterCause",
+    "DeadLettered",
+    "Delivered",
+    "EndTransaction",
+    "LocalTransactionState",
+    "MessageType",
+    "Pub",
+    "PubAttempt",
+    "Recall",
+    "SentBack",
+    "Stored",
+    "StoredKind",
+    "SubAfter",
+    "SubBefore",
+    "SubResult",
+    "TraceBatch",
+    "TraceLoss",
+    "TraceRecord",
+]
+
 DETAIL_LENGTH_MAX: Final = 200  # characters of SubResult.detail; the writer cuts
 TRACE_VERSION: Final = 1  # TraceBatch.ver
 

@@ -34,6 +34,14 @@ from .trace_layouts import (
 )
 from .trace_records import SubAfter, TraceRecord
 
+__all__ = [
+    "TraceReject",
+    "decode_trace",
+    "encode_record_text",
+    "encode_trace",
+    "iter_trace",
+]
+
 _SEPARATORS: Final = {1: None, 2: None}
 _unterminated = re.compile(UNTERMINATED_PATTERN)
 _SUB_AFTER_SHORT = TRACE_LAYOUTS["SubAfter"][0].count_min

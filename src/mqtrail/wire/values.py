@@ -26,6 +26,14 @@ from .properties import (
     PROPERTY_WAIT,
 )
 
+__all__ = [
+    "Host",
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "SendStatus",
+]
+
 _PORT = struct.Struct(">i")
 _LEVEL = re.compile(r"-?[0-9]{1,9}")
 

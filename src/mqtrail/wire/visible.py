@@ -11,6 +11,12 @@ Considerations.
 import re
 from typing import Final
 
+__all__ = [
+    "visible",
+    "visible_json",
+    "visible_lines",
+]
+
 _UNSAFE: Final = re.compile(
     "["
     "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
