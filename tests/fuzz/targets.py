@@ -13,8 +13,8 @@ from typing import Any
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.broker.filter import compile_sql
-from mqtrail.client.outgoing import Outgoing, send_result
-from mqtrail.client.routes import TopicRoute
+from mqtrail.client.core.outgoing import Outgoing, send_result
+from mqtrail.client.core.routes import TopicRoute
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.net import Server
 from mqtrail.net.server_connection import PieceConnection

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mqtrail.client.blocking import BlockingConnection
+from mqtrail.client.sync.blocking import BlockingConnection
 from mqtrail.net import ConnectError, Connection, ConnectionClosed, ConnectionPool, RequestTimeout
 from mqtrail.wire import RemotingCommand, SerializeType
 

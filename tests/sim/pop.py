@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from math import inf
 
-from mqtrail.client.pop import handle_of, read_pop_reply
+from mqtrail.client.pop.calls import handle_of, read_pop_reply
 from mqtrail.wire import (
     AckHeader,
     BatchAck,

@@ -5,7 +5,19 @@ reads queues with blocking sockets and leaves no mark on the cluster. Nothing ru
 connections begin with the first use.
 """
 
-from mqtrail.client.admin import (
+from mqtrail.net import TlsClientConfig, parse_namesrv
+from mqtrail.wire import (
+    CompressionType,
+    ConsumeFromWhere,
+    Credentials,
+    Message,
+    MessageExt,
+    MessageModel,
+    MessageQueue,
+    SendStatus,
+)
+
+from .admin import (
     END_MS_MAX,
     AclVersion,
     Admin,
@@ -20,70 +32,79 @@ from mqtrail.client.admin import (
     Track,
     TrackStatus,
 )
-from mqtrail.client.allocate import (
+from .consumer import (
     Allocation,
     Averagely,
     ByCircle,
     Configured,
     ConsistentHash,
+    Consumer,
+    LitePullConsumer,
     MachineRoom,
     MachineRoomNearby,
+    PullResult,
+    PullStatus,
+    Sql,
 )
-from mqtrail.client.batch import Batch
-from mqtrail.client.config import InstanceConfig, ProducerConfig, TraceConfig
-from mqtrail.client.consumer import Consumer
-from mqtrail.client.consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
-from mqtrail.client.delivery import Delivery
-from mqtrail.client.errors import (
+from .core import (
     AttemptFailure,
     BrokerUnknown,
     ClientClosed,
     ClientError,
+    ClientInstance,
+    ConsumeHook,
+    ConsumerConfig,
+    InstanceConfig,
     InvalidMessage,
+    LitePullConfig,
     NoNameServer,
     NoReply,
     NotARequest,
+    OnUndecodable,
+    Outgoing,
+    ProducerConfig,
     ReadFailed,
     RetryLater,
     RouteNotFound,
     SendFailed,
+    SendHook,
+    SendResult,
     TooManyInFlight,
+    TraceConfig,
+    local_address,
+    make_reply,
+    unique_ids,
 )
-from mqtrail.client.hooks import ConsumeHook, SendHook
-from mqtrail.client.identity import local_address, unique_ids
-from mqtrail.client.instance import ClientInstance
-from mqtrail.client.lite_pull import LitePullConsumer
-from mqtrail.client.outgoing import Outgoing, SendResult
-from mqtrail.client.producer import Producer
-from mqtrail.client.pull import PullResult, PullStatus
-from mqtrail.client.reader import QueueReader, RateLimit, ReaderConfig
-from mqtrail.client.replies import make_reply
-from mqtrail.client.selectors import Selector, by_hash, by_machine_room, by_random
-from mqtrail.client.splitting import BatchOutcome, split_batches
-from mqtrail.client.subscriptions import Sql
-from mqtrail.client.sync_admin import SyncAdmin
-from mqtrail.client.sync_consumers import SyncBatch, SyncConsumer, SyncDelivery, SyncLitePullConsumer
-from mqtrail.client.sync_producer import SyncProducer, SyncTransaction, SyncTransactionProducer
-from mqtrail.client.trace import TraceCounts
-from mqtrail.client.transactions import (
+from .delivery import Batch, Delivery
+from .producer import (
+    BatchOutcome,
     CheckHandler,
     LocalHandler,
+    Producer,
+    Selector,
     Transaction,
     TransactionProducer,
     TransactionResult,
     TransactionState,
+    by_hash,
+    by_machine_room,
+    by_random,
+    split_batches,
 )
-from mqtrail.net import TlsClientConfig, parse_namesrv
-from mqtrail.wire import (
-    CompressionType,
-    ConsumeFromWhere,
-    Credentials,
-    Message,
-    MessageExt,
-    MessageModel,
-    MessageQueue,
-    SendStatus,
+from .sync import (
+    QueueReader,
+    RateLimit,
+    ReaderConfig,
+    SyncAdmin,
+    SyncBatch,
+    SyncConsumer,
+    SyncDelivery,
+    SyncLitePullConsumer,
+    SyncProducer,
+    SyncTransaction,
+    SyncTransactionProducer,
 )
+from .trace import TraceCounts
 
 __all__ = [
     "END_MS_MAX",

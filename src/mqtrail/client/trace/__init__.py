@@ -5,7 +5,8 @@ The records are Apache RocketMQ's own layouts, byte for byte, and further ones f
 nothing in silence: memory, then one spool file a process, then a count of what was lost, written into the trace itself.
 """
 
-from mqtrail.client.trace.dispatcher import Dispatcher, TraceCounts, TraceRefused
-from mqtrail.client.trace.tracer import ClientTracer
+from .dispatcher import Dispatcher, TraceCounts, TraceRefused
+from .text import detail
+from .tracer import ClientTracer
 
-__all__ = ["ClientTracer", "Dispatcher", "TraceCounts", "TraceRefused"]
+__all__ = ["ClientTracer", "Dispatcher", "TraceCounts", "TraceRefused", "detail"]

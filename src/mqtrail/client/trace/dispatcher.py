@@ -15,13 +15,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from mqtrail.client.config import TraceConfig
-from mqtrail.client.trace.segments import Closed, Segments
-from mqtrail.client.trace.shared_spool import SharedSpool, SpoolTicket
-from mqtrail.client.trace.spool import SpooledMessage, SpoolError, SpoolFull
-from mqtrail.client.trace.text import trace_batch, trace_loss
 from mqtrail.net import Log
 from mqtrail.wire import MQError
+
+from ..core import TraceConfig
+from .segments import Closed, Segments
+from .shared_spool import SharedSpool, SpoolTicket
+from .spool import SpooledMessage, SpoolError, SpoolFull
+from .text import trace_batch, trace_loss
 
 log = Log()
 

@@ -8,7 +8,7 @@ over them, the KEYS property included.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mqtrail.client.config import TraceConfig
+from ..core import TraceConfig
 
 HEAD_SIZE = 1_024  # bytes left free in a body for its TraceBatch and TraceLoss records
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
 
-from mqtrail.client.trace.spool import Spool, SpooledMessage, orphans
+from .spool import Spool, SpooledMessage, orphans
 
 _NAME_LENGTH_MAX = 100
 _lock = threading.Lock()

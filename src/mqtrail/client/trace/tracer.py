@@ -8,17 +8,6 @@ that it wants no trace (TRACE_ON=false).
 import itertools
 import secrets
 
-from mqtrail.client.composer import Composer
-from mqtrail.client.config import NEVER, ProducerConfig, TraceConfig
-from mqtrail.client.errors import AttemptFailure
-from mqtrail.client.faults import QueueChooser
-from mqtrail.client.identity import now_ms, unique_ids
-from mqtrail.client.instance import ClientInstance
-from mqtrail.client.outgoing import REGION_DEFAULT, Outgoing, SendResult, send_result
-from mqtrail.client.trace.dispatcher import Dispatcher, TraceCounts, TraceRefused
-from mqtrail.client.trace.shared_spool import SharedSpool
-from mqtrail.client.trace.spool import SpooledMessage
-from mqtrail.client.trace.text import clean, offset_commit, pub, pub_attempt, sub_after, sub_before, sub_result
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
@@ -35,6 +24,26 @@ from mqtrail.wire import (
     encode_record_text,
     refusal_for,
 )
+
+from ..core import (
+    NEVER,
+    REGION_DEFAULT,
+    AttemptFailure,
+    ClientInstance,
+    Composer,
+    Outgoing,
+    ProducerConfig,
+    QueueChooser,
+    SendResult,
+    TraceConfig,
+    now_ms,
+    send_result,
+    unique_ids,
+)
+from .dispatcher import Dispatcher, TraceCounts, TraceRefused
+from .shared_spool import SharedSpool
+from .spool import SpooledMessage
+from .text import clean, offset_commit, pub, pub_attempt, sub_after, sub_before, sub_result
 
 try:  # three times as quick as zlib, to the same format
     from isal.isal_zlib import compress as _compress

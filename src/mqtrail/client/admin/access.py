@@ -1,0 +1,234 @@
+"""Access control: users and policies of 5.x (3001 to 3010), and the accounts of 4.9's ACL files (50 to 53).
+
+Every change goes to all masters of a cluster, or to one broker; which of them did it is told broker by broker.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mqtrail.wire import (
+    AclAccountHeader,
+    AclFilterHeader,
+    AclInfo,
+    BodyError,
+    PolicyEntryInfo,
+    PolicyInfo,
+    RequestCode,
+    SubjectHeader,
+    UserFilterHeader,
+    UserInfo,
+    loads,
+)
+
+from .base import Gathered
+from .brokers import AdminBrokers
+
+
+@dataclass(frozen=True, slots=True)
+class AclVersion:
+    """Which state of its ACL files a broker has (52), as it tells it."""
+
+    broker_name: str
+    broker_address: str
+    cluster: str
+    versions: str
+
+
+class AdminAccess(AdminBrokers):
+    """What Admin can do with users, policies and accounts."""
+
+    # -- users of 5.x ----------------------------------------------------------------------------------------------
+
+    async def users(self, name_part: str | None = None, *, broker: str | None = None) -> Gathered[list[UserInfo]]:
+        """The users that each master has, whose names hold name_part. Passwords come as the broker gives them."""
+        ext = UserFilterHeader(name_part).to_ext()
+        code = RequestCode.AUTH_LIST_USER
+
+        async def users(address: str) -> list[UserInfo]:
+            return await self._ask(address, code, ext, lambda body: [UserInfo.read(one) for one in _items(body)])
+
+        return await self._on_targets(None, broker, users)
+
+    async def user(self, username: str, *, broker: str | None = None) -> Gathered[UserInfo | None]:
+        """A user, as each master has it; None where it is not there."""
+        ext = {"username": username}
+        code = RequestCode.AUTH_GET_USER
+
+        async def user(address: str) -> UserInfo | None:
+            return await self._ask(address, code, ext, lambda body: UserInfo.decode(body) if body else None)
+
+        return await self._on_targets(None, broker, user)
+
+    async def create_user(
+        self,
+        username: str,
+        password: str,
+        *,
+        user_type: str = "Normal",
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> Gathered[str]:
+        """Create a user: Normal, or Super, who may do everything."""
+        body = UserInfo(username, password, user_type).encode()
+        ext = {"username": username}
+        code = RequestCode.AUTH_CREATE_USER
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext, body))
+
+    async def update_user(
+        self,
+        username: str,
+        *,
+        password: str | None = None,
+        user_type: str | None = None,
+        user_status: str | None = None,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> Gathered[str]:
+        """Change a user; what is None stays as it is. user_status: enable or disable."""
+        body = UserInfo(username, password, user_type, user_status).encode()
+        ext = {"username": username}
+        code = RequestCode.AUTH_UPDATE_USER
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext, body))
+
+    async def delete_user(
+        self, username: str, *, cluster: str | None = None, broker: str | None = None
+    ) -> Gathered[str]:
+        """Delete a user; its policies stay."""
+        ext = {"username": username}
+        code = RequestCode.AUTH_DELETE_USER
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+
+    # -- policies of 5.x -------------------------------------------------------------------------------------------
+
+    async def acls(
+        self, subject_part: str | None = None, resource_part: str | None = None, *, broker: str | None = None
+    ) -> Gathered[list[AclInfo]]:
+        """The policies that each master has, of subjects and resources that hold the parts."""
+        ext = AclFilterHeader(subject_part, resource_part).to_ext()
+        code = RequestCode.AUTH_LIST_ACL
+
+        async def acls(address: str) -> list[AclInfo]:
+            return await self._ask(address, code, ext, lambda body: [AclInfo.read(one) for one in _items(body)])
+
+        return await self._on_targets(None, broker, acls)
+
+    async def acl(self, subject: str, *, broker: str | None = None) -> Gathered[AclInfo | None]:
+        """The policies of a subject (User:name), as each master has them; None where it has none."""
+        ext = {"subject": subject}
+        code = RequestCode.AUTH_GET_ACL
+
+        async def acl(address: str) -> AclInfo | None:
+            return await self._ask(address, code, ext, lambda body: AclInfo.decode(body) if body else None)
+
+        return await self._on_targets(None, broker, acl)
+
+    async def create_acl(
+        self,
+        subject: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        decision: str = "Allow",
+        source_ips: Sequence[str] = (),
+        policy_type: str = "Custom",
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> Gathered[str]:
+        """Add entries to a subject's policy: Topic:name, Group:name or Cluster:name (with * as their end), and of
+        Pub, Sub, Create, Update, Delete, Get, List, All those that are allowed, or denied."""
+        body = _acl(subject, resources, actions, decision, source_ips, policy_type).encode()
+        ext = SubjectHeader(subject).to_ext()
+        code = RequestCode.AUTH_CREATE_ACL
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext, body))
+
+    async def update_acl(
+        self,
+        subject: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        decision: str = "Allow",
+        source_ips: Sequence[str] = (),
+        policy_type: str = "Custom",
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> Gathered[str]:
+        """Set entries of a subject's policy, in place of those of the same resources; as create_acl."""
+        body = _acl(subject, resources, actions, decision, source_ips, policy_type).encode()
+        ext = SubjectHeader(subject).to_ext()
+        code = RequestCode.AUTH_UPDATE_ACL
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext, body))
+
+    async def delete_acl(
+        self,
+        subject: str,
+        *,
+        resource: str | None = None,
+        policy_type: str | None = None,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> Gathered[str]:
+        """Delete a subject's policies, or the entry of one resource."""
+        ext = SubjectHeader(subject, policy_type, resource).to_ext()
+        code = RequestCode.AUTH_DELETE_ACL
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+
+    # -- accounts of 4.9 -------------------------------------------------------------------------------------------
+
+    async def set_acl_account(
+        self, account: AclAccountHeader, *, cluster: str | None = None, broker: str | None = None
+    ) -> Gathered[str]:
+        """Create or change an account of the ACL files; what is None stays as it is."""
+        ext = account.to_ext()
+        code = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+
+    async def delete_acl_account(
+        self, access_key: str, *, cluster: str | None = None, broker: str | None = None
+    ) -> Gathered[str]:
+        """Delete an account of the ACL files."""
+        ext = {"accessKey": access_key}
+        code = RequestCode.DELETE_ACL_CONFIG
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+
+    async def set_white_addresses(
+        self, addresses: Sequence[str], *, cluster: str | None = None, broker: str | None = None
+    ) -> Gathered[str]:
+        """Set the addresses that need no signature, as 10.0.0.* and 192.168.1.10-20."""
+        ext = {"globalWhiteAddrs": ",".join(addresses)}
+        code = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+
+    async def acl_versions(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[AclVersion]:
+        """Which state of its ACL files each master has."""
+
+        async def version(address: str) -> AclVersion:
+            reply = await self._client.call(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, {})
+            ext = reply.ext
+            versions = ext.get("allAclFileVersion") or ext.get("version") or ""
+            return AclVersion(
+                ext.get("brokerName", ""), ext.get("brokerAddr", address), ext.get("clusterName", ""), versions
+            )
+
+        return await self._on_targets(cluster, broker, version)
+
+
+def _items(body: bytes) -> list[dict[str, object]]:
+    value = loads(body) if body else []
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise BodyError(f"found {body[:60]!r}, expected a list of objects")
+    return value
+
+
+def _acl(
+    subject: str,
+    resources: Sequence[str],
+    actions: Sequence[str],
+    decision: str,
+    source_ips: Sequence[str],
+    policy_type: str,
+) -> AclInfo:
+    entries = tuple(
+        PolicyEntryInfo(resource, tuple(actions), tuple(source_ips) or None, decision) for resource in resources
+    )
+    return AclInfo(subject, (PolicyInfo(policy_type, entries),))

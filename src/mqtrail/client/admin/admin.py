@@ -1,0 +1,40 @@
+"""Admin: what operators and our own tools ask of name servers and brokers, and have them do.
+
+A question that many brokers answer returns `Gathered`: what was found, and which brokers failed and how. "Nothing
+there" and "could not look" are never the same answer: a broker's refusal is kept in `failures`, with its class. So do
+changes: each broker, queue or name server with what became of it there. Only methods whose names say so (create_,
+set_, update_, delete_, reset_, clone_, clean_, wipe_, add_, kv_put, consume_directly, resend_, resume_) change
+anything.
+"""
+
+from .access import AclVersion, AdminAccess
+from .base import Gathered
+from .brokers import BrokerExport, BrokerInfo, TopicRates
+from .groups import Member
+from .messages import END_MS_MAX, QUERY_COUNT_MAX, QueryResult, Resent, Track, TrackStatus
+from .topics import Deleted
+
+__all__ = [
+    "END_MS_MAX",
+    "QUERY_COUNT_MAX",
+    "AclVersion",
+    "Admin",
+    "BrokerExport",
+    "BrokerInfo",
+    "Deleted",
+    "Gathered",
+    "Member",
+    "QueryResult",
+    "Resent",
+    "TopicRates",
+    "Track",
+    "TrackStatus",
+]
+
+
+class Admin(AdminAccess):
+    """Asks name servers and brokers. Use it with `async with`, from one event loop.
+
+    Where several brokers may be meant, `broker` is one by its name or address, `cluster` all masters of a cluster, and
+    neither all masters there are.
+    """

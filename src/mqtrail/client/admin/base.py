@@ -1,0 +1,158 @@
+"""What every question of Admin needs: whom to ask, how to ask several, and what to make of those that do not answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar
+
+from mqtrail.net import NAMESRV_DEFAULT
+from mqtrail.wire import MASTER_ID, ClusterInfo, MessageQueue, MQError, RemotingCommand, RequestCode
+
+from ..core import ClientError, ClientInstance, InstanceConfig, read_body
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Generic[T]):
+    """Answers of several brokers, by broker name; and why the others gave none."""
+
+    found: Mapping[str, T]
+    failures: Mapping[str, Exception] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every broker that was asked answered."""
+        return not self.failures
+
+    def values(self) -> list[T]:
+        """The answers, without their brokers' names."""
+        return list(self.found.values())
+
+
+class AdminBase:
+    """The connections of an Admin, and its ways of asking."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        *,
+        config: InstanceConfig | None = None,
+        client: ClientInstance | None = None,
+    ) -> None:
+        self._own_client = client is None
+        self._client = client or ClientInstance(namesrv, config)
+        self._timeout_ms = self._client.config.request_timeout_ms
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Nothing to do: connections are made when they are needed."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._own_client:
+            await self._client.close()
+
+    async def cluster(self) -> ClusterInfo:
+        """All brokers and clusters that the name server knows."""
+        return await self._client.name_servers.ask(
+            RequestCode.GET_BROKER_CLUSTER_INFO, {}, lambda reply: read_body(reply, ClusterInfo.decode)
+        )
+
+    async def masters(self, cluster: str | None = None) -> dict[str, str]:
+        """Broker name -> address of every master of a cluster (None: of all)."""
+        info = await self.cluster()
+        return {
+            name: broker.broker_addrs[MASTER_ID]
+            for name, broker in sorted(info.broker_addr_table.items())
+            if MASTER_ID in broker.broker_addrs and (cluster is None or broker.cluster == cluster)
+        }
+
+    async def targets(self, cluster: str | None = None, broker: str | None = None) -> dict[str, str]:
+        """Broker name -> address of what a change is for: one broker, by its name or address, or a cluster's masters.
+
+        Raises ClientError when there is none such.
+        """
+        if broker is not None and ":" in broker:
+            return {broker: broker}
+        masters = await self.masters(cluster)
+        if broker is None:
+            if not masters:
+                where = f" in cluster {cluster!r}" if cluster else ""
+                raise ClientError(f"no master broker{where}; check that one is registered with the name server")
+            return masters
+        if broker not in masters:
+            known = ", ".join(masters) or "none"
+            raise ClientError(f"no master of broker {broker!r}: expected an address host:port, or one of {known}")
+        return {broker: masters[broker]}
+
+    async def _call(self, address: str, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> str:
+        await self._client.call(address, code, ext, body)
+        return address
+
+    async def _ask(
+        self,
+        address: str,
+        code: RequestCode,
+        ext: dict[str, str],
+        decode: Callable[[bytes], T],
+        *,
+        body: bytes = b"",
+        timeout_ms: int | None = None,
+    ) -> T:
+        command = RemotingCommand(code, dict(ext), body)
+        return read_body(await self._client.pool.request(address, command, timeout_ms or self._timeout_ms), decode)
+
+    async def _offset(self, queue: MessageQueue, code: RequestCode, ext: dict[str, str]) -> int:
+        address = await self._address_of(queue)
+        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name} | ext
+        reply = await self._client.call(address, code, ext)
+        try:
+            return int(reply.ext["offset"])
+        except (KeyError, ValueError) as error:
+            raise ClientError(f"{code.name} was answered without an offset: {reply.ext}") from error
+
+    async def _address_of(self, queue: MessageQueue) -> str:
+        route = await self._client.route(queue.topic)
+        return route.address(queue.broker_name) or self._client.any_address(queue.broker_name)
+
+    async def _on_topic(
+        self, topic: str, code: RequestCode, ext: dict[str, str], decode: Callable[[bytes], T]
+    ) -> Gathered[T]:
+        route = await self._client.fetch_route(topic)
+        calls = {
+            name: self._ask(address, code, ext, decode)
+            for name in route.brokers
+            if (address := route.address(name)) is not None
+        }
+        return await self._gather(calls)
+
+    async def _on_targets(
+        self, cluster: str | None, broker: str | None, call: Callable[[str], Coroutine[Any, Any, T]]
+    ) -> Gathered[T]:
+        """Ask each broker of `targets`; by broker name what it answered, or why it did not."""
+        targets = await self.targets(cluster, broker)
+        return await self._gather({name: call(address) for name, address in targets.items()})
+
+    async def _on_name_servers(self, call: Callable[[str], Coroutine[Any, Any, T]]) -> Gathered[T]:
+        """Ask each name server: a change has to reach all of them. By address."""
+        addresses = await self._client.name_servers.known()
+        return await self._gather({address: call(address) for address in addresses})
+
+    async def _gather(self, calls: Mapping[str, Awaitable[T]]) -> Gathered[T]:
+        answers = await asyncio.gather(*calls.values(), return_exceptions=True)
+        found: dict[str, T] = {}
+        failures: dict[str, Exception] = {}
+        for name, answer in zip(calls, answers, strict=True):
+            if isinstance(answer, (MQError, OSError)):
+                failures[name] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found[name] = answer
+        return Gathered(found, failures)

@@ -1,0 +1,226 @@
+"""Brokers and name servers: who is there, their settings and counters, their upkeep."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mqtrail.wire import (
+    BrokerStatsData,
+    KvTable,
+    QueryNotFound,
+    RequestCode,
+    SubscriptionGroupConfig,
+    SystemError_,
+    TopicConfig,
+)
+
+from ..core import ClientError, read_body
+from .base import Gathered
+from .messages import AdminMessages
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One broker process: its place in the cluster, and its counters and versions (None: it did not answer)."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    runtime: Mapping[str, str] | None
+    error: Exception | None = None
+
+    @property
+    def version(self) -> str:
+        """The release, as V5_3_3; '?' where it did not answer."""
+        return (self.runtime or {}).get("brokerVersionDesc", "?")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRates:
+    """What one broker counted of a topic in the last minute, hour and day: stored, and handed out by group."""
+
+    stored: BrokerStatsData
+    consumed: Mapping[str, BrokerStatsData]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerExport:
+    """How one broker is set up: topics and groups by name, settings."""
+
+    topics: Mapping[str, TopicConfig]
+    groups: Mapping[str, SubscriptionGroupConfig]
+    settings: Mapping[str, str]
+
+
+class AdminBrokers(AdminMessages):
+    """What Admin can do with brokers and name servers."""
+
+    async def brokers(self, cluster: str | None = None) -> list[BrokerInfo]:
+        """Every broker, masters and slaves, of a cluster (None: of all), each asked for its counters."""
+        info = await self.cluster()
+        places = [
+            (broker.cluster, name, broker_id, address)
+            for name, broker in sorted(info.broker_addr_table.items())
+            if cluster is None or broker.cluster == cluster
+            for broker_id, address in sorted(broker.broker_addrs.items())
+        ]
+        told = await self._gather({address: self.runtime_info(address) for *_, address in places})
+        return [
+            BrokerInfo(cluster, name, broker_id, address, told.found.get(address), told.failures.get(address))
+            for cluster, name, broker_id, address in places
+        ]
+
+    async def broker_config(self, broker_address: str) -> dict[str, str]:
+        """A broker's settings."""
+        return await self._ask(broker_address, RequestCode.GET_BROKER_CONFIG, {}, _properties_of)
+
+    async def set_broker_config(
+        self, settings: Mapping[str, str], *, cluster: str | None = None, broker: str | None = None
+    ) -> Gathered[str]:
+        """Change settings of running brokers, and have them kept in their files."""
+        body = _properties_text(settings)
+        code = RequestCode.UPDATE_BROKER_CONFIG
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body))
+
+    async def runtime_info(self, broker_address: str) -> dict[str, str]:
+        """A broker's counters and versions."""
+        table = await self._ask(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO, {}, KvTable.decode)
+        return dict(table.table)
+
+    async def broker_stats(self, broker_address: str, name: str, key: str) -> BrokerStatsData:
+        """A statistic of the last minute, hour and day, as TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of topic@group.
+
+        Raises SystemError_ (Java's code 1) when nothing was counted under that name and key.
+        """
+        ext = {"statsName": name, "statsKey": key}
+        return await self._ask(broker_address, RequestCode.VIEW_BROKER_STATS_DATA, ext, BrokerStatsData.decode)
+
+    async def ha_status(self, broker_address: str) -> str:
+        """How a broker's replicas are, as the JSON that it answers (5.x)."""
+        return await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {}, lambda body: body.decode())
+
+    async def topic_rates(self, topic: str) -> Gathered[TopicRates]:
+        """What each broker of a topic counted: stored, and handed out to each group."""
+        route = await self._client.fetch_route(topic)
+        masters = {name: address for name in route.brokers if (address := route.master(name)) is not None}
+        groups: set[str] = set()
+        for found in (await self.groups_of_topic(topic)).values():
+            groups.update(found.group_list)
+
+        async def rates(address: str) -> TopicRates:
+            stored = await self._counted(address, "TOPIC_PUT_NUMS", topic)
+            return TopicRates(
+                stored,
+                {group: await self._counted(address, "GROUP_GET_NUMS", f"{topic}@{group}") for group in sorted(groups)},
+            )
+
+        return await self._gather({name: rates(address) for name, address in masters.items()})
+
+    async def _counted(self, address: str, name: str, key: str) -> BrokerStatsData:
+        try:
+            return await self.broker_stats(address, name, key)
+        except SystemError_:
+            return BrokerStatsData()  # nothing was counted
+
+    async def export(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[BrokerExport]:
+        """All that masters are set up with: topics, groups and settings."""
+
+        async def export(address: str) -> BrokerExport:
+            topics, groups = await self.topic_configs(address), await self.groups(address)
+            return BrokerExport(
+                topics.topic_config_table, groups.subscription_group_table, await self.broker_config(address)
+            )
+
+        return await self._on_targets(cluster, broker, export)
+
+    # -- upkeep ----------------------------------------------------------------------------------------------------
+
+    async def clean_expired_queues(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[str]:
+        """Have brokers drop ConsumeQueue files whose messages are gone."""
+        code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}))
+
+    async def delete_expired_logs(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[str]:
+        """Have brokers delete CommitLog files beyond their retention now."""
+        code = RequestCode.DELETE_EXPIRED_COMMITLOG
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}))
+
+    async def wipe_write_perm(self, broker_name: str) -> Gathered[int]:
+        """Take the write permission of all of a broker's topics away, in the routes of every name server.
+
+        Returns the topics changed, by name server.
+        """
+        return await self._write_perm(broker_name, RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount")
+
+    async def add_write_perm(self, broker_name: str) -> Gathered[int]:
+        """Give the write permission back; as wipe_write_perm."""
+        return await self._write_perm(broker_name, RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount")
+
+    async def _write_perm(self, broker_name: str, code: RequestCode, counted: str) -> Gathered[int]:
+        async def change(address: str) -> int:
+            reply = await self._client.call(address, code, {"brokerName": broker_name})
+            try:
+                return int(reply.ext[counted])
+            except (KeyError, ValueError) as error:
+                raise ClientError(f"{code.name} was answered without {counted}: {reply.ext}") from error
+
+        return await self._on_name_servers(change)
+
+    # -- name servers ----------------------------------------------------------------------------------------------
+
+    async def namesrv_config(self) -> Gathered[dict[str, str]]:
+        """The settings of each name server."""
+        code = RequestCode.GET_NAMESRV_CONFIG
+        return await self._on_name_servers(lambda address: self._ask(address, code, {}, _properties_of))
+
+    async def set_namesrv_config(self, settings: Mapping[str, str]) -> Gathered[str]:
+        """Change settings of every name server."""
+        body = _properties_text(settings)
+        code = RequestCode.UPDATE_NAMESRV_CONFIG
+        return await self._on_name_servers(lambda address: self._call(address, code, {}, body))
+
+    async def kv_get(self, namespace: str, key: str) -> str | None:
+        """A value that name servers keep; None without one."""
+        ext = {"namespace": namespace, "key": key}
+        try:
+            return await self._client.name_servers.ask(
+                RequestCode.GET_KV_CONFIG, ext, lambda reply: read_body(reply, lambda _: reply.ext.get("value"))
+            )
+        except QueryNotFound:
+            return None
+
+    async def kv_list(self, namespace: str) -> dict[str, str]:
+        """All keys and values of a namespace of the name servers."""
+        ext = {"namespace": namespace}
+        try:
+            found = await self._client.name_servers.ask(
+                RequestCode.GET_KVLIST_BY_NAMESPACE, ext, lambda reply: read_body(reply, KvTable.decode)
+            )
+        except QueryNotFound:
+            return {}
+        return dict(found.table)
+
+    async def kv_put(self, namespace: str, key: str, value: str) -> Gathered[str]:
+        """Set a value on every name server."""
+        ext = {"namespace": namespace, "key": key, "value": value}
+        return await self._on_name_servers(lambda address: self._call(address, RequestCode.PUT_KV_CONFIG, ext))
+
+    async def kv_delete(self, namespace: str, key: str) -> Gathered[str]:
+        """Delete a value on every name server."""
+        ext = {"namespace": namespace, "key": key}
+        return await self._on_name_servers(lambda address: self._call(address, RequestCode.DELETE_KV_CONFIG, ext))
+
+
+def _properties_of(body: bytes) -> dict[str, str]:
+    """Read `name=value` lines."""
+    lines = (line.partition("=") for line in body.decode("utf-8", "replace").splitlines())
+    return {name.strip(): value.strip() for name, equals, value in lines if equals and not name.startswith("#")}
+
+
+def _properties_text(settings: Mapping[str, str]) -> bytes:
+    """Write `name=value` lines, in Java's escapes."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()).encode()
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

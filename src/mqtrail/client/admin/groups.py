@@ -1,0 +1,238 @@
+"""Groups: their configuration, who is in them, how far they are, and how they take their messages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mqtrail.wire import (
+    BrokerConsumeStats,
+    ConsumerConnections,
+    ConsumerNotOnline,
+    ConsumerRunningInfo,
+    ConsumerStatus,
+    ConsumeStats,
+    ConsumeTimeSpans,
+    GroupList,
+    GroupSubscription,
+    ProducerConnections,
+    ProducerTable,
+    RequestCode,
+    RequestCodeNotSupported,
+    RequestMode,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupTable,
+    TopicList,
+    dlq_topic,
+    retry_topic,
+)
+
+from .base import Gathered
+from .topics import AdminTopics, Deleted
+
+FORWARD_TIMEOUT_MS = 15_000  # a broker waits 10 s for the client that it hands a question on to
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A live consumer: what its broker knows of it, and what it says of itself (None: it did not answer)."""
+
+    client_id: str
+    address: str
+    broker_name: str
+    language: str
+    version: int
+    running: ConsumerRunningInfo | None
+    error: Exception | None = None
+
+
+class AdminGroups(AdminTopics):
+    """What Admin can do with groups."""
+
+    async def groups(self, broker_address: str) -> SubscriptionGroupTable:
+        """All consumer groups that a broker has a configuration of."""
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return await self._ask(broker_address, code, {}, SubscriptionGroupTable.decode)
+
+    async def group_config(self, group: str) -> Gathered[SubscriptionGroupConfig | None]:
+        """How each master has the group set up; None where it does not know it."""
+
+        async def config(address: str) -> SubscriptionGroupConfig | None:
+            return (await self.groups(address)).subscription_group_table.get(group)
+
+        return await self._on_targets(None, None, config)
+
+    async def create_group(
+        self, config: SubscriptionGroupConfig, *, cluster: str | None = None, broker: str | None = None
+    ) -> Gathered[str]:
+        """Create a consumer group, or change it, on one broker or on all masters of a cluster."""
+        code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config.encode()
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body))
+
+    async def create_groups(
+        self, configs: Sequence[SubscriptionGroupConfig], *, cluster: str | None = None, broker: str | None = None
+    ) -> Gathered[str]:
+        """Create several groups with one request a broker. Brokers of 4.9 refuse (RequestCodeNotSupported)."""
+        code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, SubscriptionGroupList(tuple(configs))
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body.encode()))
+
+    async def delete_group(
+        self, group: str, *, cluster: str | None = None, broker: str | None = None, clean_offsets: bool = False
+    ) -> Gathered[str]:
+        """Delete a group's configuration, with its offsets if told; its retry and dead-letter topics stay."""
+        clean = "true" if clean_offsets else "false"
+        ext = {"groupName": group, "cleanOffset": clean, "removeOffset": clean}
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, ext))
+
+    async def delete_group_topics(self, group: str, *, cluster: str | None = None) -> dict[str, Deleted]:
+        """Delete a group's retry and dead-letter topics, and with them the messages in them."""
+        return {
+            topic: await self.delete_topic(topic, cluster=cluster) for topic in (retry_topic(group), dlq_topic(group))
+        }
+
+    async def groups_of_topic(self, topic: str) -> Gathered[GroupList]:
+        """The groups that consume a topic, from each of its brokers: live ones, and those with a committed offset."""
+        return await self._on_topic(topic, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}, GroupList.decode)
+
+    async def topics_of_group(self, group: str, broker_address: str) -> list[str]:
+        """The topics of which a broker has an offset of the group. Not of 4.9 brokers (RequestCodeNotSupported)."""
+        found = await self._ask(
+            broker_address, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}, TopicList.decode
+        )
+        return sorted(found.topic_list)
+
+    async def subscription(self, group: str, topic: str) -> Gathered[GroupSubscription]:
+        """What the group's live members subscribe to of a topic, as each of its brokers has it.
+
+        Brokers of 4.9 are asked for the members' connections, which name the subscriptions too.
+        """
+        ext = {"group": group, "topic": topic}
+
+        async def subscription(address: str) -> GroupSubscription:
+            try:
+                return await self._ask(
+                    address, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, ext, GroupSubscription.decode
+                )
+            except RequestCodeNotSupported:
+                known = await self.consumer_connections(group, address)
+                return GroupSubscription(group, topic, known.subscription_table.get(topic))
+
+        route = await self._client.fetch_route(topic)
+        addresses = {name: address for name in route.brokers if (address := route.address(name)) is not None}
+        return await self._gather({name: subscription(address) for name, address in addresses.items()})
+
+    # -- who is there ----------------------------------------------------------------------------------------------
+
+    async def consumer_connections(self, group: str, broker_address: str) -> ConsumerConnections:
+        """The live members of a group at a broker. Raises ConsumerNotOnline when it has none there."""
+        ext = {"consumerGroup": group}
+        return await self._ask(
+            broker_address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ext, ConsumerConnections.decode
+        )
+
+    async def group_connections(self, group: str) -> Gathered[ConsumerConnections]:
+        """The live members of a group at every master; a master without any is told as one with none."""
+
+        async def connections(address: str) -> ConsumerConnections:
+            try:
+                return await self.consumer_connections(group, address)
+            except ConsumerNotOnline:
+                return ConsumerConnections()
+
+        return await self._on_targets(None, None, connections)
+
+    async def running_info(
+        self, group: str, client_id: str, broker_address: str, *, jstack: bool = False
+    ) -> ConsumerRunningInfo:
+        """What a live consumer says of itself, asked through its broker. jstack: with its threads' stacks (Java).
+
+        Raises SystemError_ (Java's code 1) when it is not there, ConsumeMsgTimeout when it did not answer.
+        """
+        ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "true" if jstack else "false"}
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        return await self._ask(broker_address, code, ext, ConsumerRunningInfo.decode, timeout_ms=FORWARD_TIMEOUT_MS)
+
+    async def members(self, group: str, *, jstack: bool = False) -> Gathered[list[Member]]:
+        """The live consumers of a group by broker, each with what it says of itself."""
+
+        async def member(address: str, name: str) -> list[Member]:
+            try:
+                connections = await self.consumer_connections(group, address)
+            except ConsumerNotOnline:
+                return []
+            asked = {one.client_id: one for one in connections.connection_set}
+            told = await self._gather(
+                {client_id: self.running_info(group, client_id, address, jstack=jstack) for client_id in asked}
+            )
+            return [
+                Member(
+                    client_id,
+                    one.client_addr,
+                    name,
+                    one.language or "?",
+                    one.version,
+                    told.found.get(client_id),
+                    told.failures.get(client_id),
+                )
+                for client_id, one in sorted(asked.items())
+            ]
+
+        masters = await self.targets()
+        return await self._gather({name: member(address, name) for name, address in masters.items()})
+
+    async def producer_connections(self, group: str, broker_address: str) -> ProducerConnections:
+        """The live producers of a group at a broker. Raises SystemError_ (Java's code 1) when it has none there."""
+        ext = {"producerGroup": group}
+        return await self._ask(
+            broker_address, RequestCode.GET_PRODUCER_CONNECTION_LIST, ext, ProducerConnections.decode
+        )
+
+    async def producers(self) -> Gathered[ProducerTable]:
+        """All live producers of every master, by group."""
+        code = RequestCode.GET_ALL_PRODUCER_INFO
+        return await self._on_targets(None, None, lambda address: self._ask(address, code, {}, ProducerTable.decode))
+
+    # -- how far they are ------------------------------------------------------------------------------------------
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> Gathered[ConsumeStats]:
+        """Where a group stands on each queue of a topic (None: of all its topics), from every broker's master.
+
+        A queue without a committed offset is shown by brokers with consumer offset 0 or -1: `committed_offsets` tells
+        the difference.
+        """
+        ext = {"consumerGroup": group} | ({"topic": topic} if topic else {})
+        code = RequestCode.GET_CONSUME_STATS
+        return await self._on_targets(None, None, lambda address: self._ask(address, code, ext, ConsumeStats.decode))
+
+    async def broker_consume_stats(self, broker_address: str, *, ordered: bool = False) -> BrokerConsumeStats:
+        """All groups of a broker at once. ordered: the topics of ordered messages alone."""
+        ext = {"isOrder": "true" if ordered else "false"}
+        return await self._ask(broker_address, RequestCode.GET_BROKER_CONSUME_STATS, ext, BrokerConsumeStats.decode)
+
+    async def consume_time_spans(self, group: str, topic: str) -> Gathered[ConsumeTimeSpans]:
+        """Each queue's oldest, newest and consumed message times, and how far the group is behind."""
+        ext = {"group": group, "topic": topic}
+        return await self._on_topic(topic, RequestCode.QUERY_CONSUME_TIME_SPAN, ext, ConsumeTimeSpans.decode)
+
+    async def consumer_status(
+        self, group: str, topic: str, *, client_id: str | None = None
+    ) -> Gathered[ConsumerStatus]:
+        """The offsets that each live member of a group has in its memory, asked through the topic's brokers."""
+        ext = {"group": group, "topic": topic} | ({"clientAddr": client_id} if client_id else {})
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        return await self._on_topic(topic, code, ext, ConsumerStatus.decode)
+
+    async def set_consume_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: str,
+        *,
+        pop_share_queue_num: int = 0,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> Gathered[str]:
+        """Have a group take a topic's messages by PULL or by POP (5.x). pop_share_queue_num 0: all pop all queues."""
+        body = RequestMode(topic, group, mode, pop_share_queue_num).encode()
+        code = RequestCode.SET_MESSAGE_REQUEST_MODE
+        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body))

@@ -1,0 +1,345 @@
+"""Messages: found by id, key, place or time; who had them; given to a consumer by hand; dead letters put back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mqtrail.wire import (
+    INNER_PRODUCER_GROUP,
+    PROPERTY_CONSUME_START_TIME,
+    PROPERTY_DELAY,
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_REAL_QID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_RETRY_TOPIC,
+    TOOLS_CONSUMER_GROUP,
+    BroadcastConsumption,
+    CompressionError,
+    ConsumeQueueEntries,
+    ConsumerNotOnline,
+    ConsumeType,
+    DirectConsumeResult,
+    Message,
+    MessageExt,
+    MessageModel,
+    MessageQueue,
+    MQError,
+    NoMessage,
+    PullHeader,
+    PullSysFlag,
+    QueryMessageHeader,
+    QueryNotFound,
+    RemotingCommand,
+    RequestCode,
+    dlq_topic,
+    parse_offset_msg_id,
+    read_records,
+    retry_topic,
+)
+
+from ..consumer import PullResult, PullStatus, read_pull_reply
+from ..core import Composer, ProducerConfig, RouteNotFound, SendResult, unique_ids
+from ..producer import Sender
+from .base import Gathered
+from .groups import FORWARD_TIMEOUT_MS
+from .offsets import AdminOffsets
+
+QUERY_COUNT_MAX = 64  # a broker's bound for one query (maxMsgsNumBatch)
+END_MS_MAX = 0x7FFF_FFFF_FFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Messages that an index knew, oldest first; brokers that could not be queried; whether a bound cut some off."""
+
+    messages: tuple[MessageExt, ...]
+    failures: Mapping[str, Exception]
+    cut_off: bool = False
+
+
+class TrackStatus(StrEnum):
+    """What became of a message at a group, by the group's offset: mqadmin's words."""
+
+    CONSUMED = "CONSUMED"
+    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
+    PULL = "PULL"  # its members pull by themselves
+    NOT_CONSUME_YET = "NOT_CONSUME_YET"
+    NOT_ONLINE = "NOT_ONLINE"
+    CONSUME_BROADCASTING = "CONSUME_BROADCASTING"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One group's part in a message. error: why nothing is known."""
+
+    group: str
+    status: TrackStatus
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """What became of one dead letter that was to be put back: result or error, one of them None."""
+
+    message: MessageExt
+    result: SendResult | None
+    error: Exception | None = None
+
+
+class AdminMessages(AdminOffsets):
+    """What Admin can do with messages."""
+
+    async def message_at(self, offset_msg_id: str) -> MessageExt:
+        """The message of a broker's id. Raises IdError for another shape, SystemError_ when it is not there."""
+        host, physical_offset = parse_offset_msg_id(offset_msg_id)
+        address = f"[{host.ip}]:{host.port}" if ":" in host.ip else str(host)
+        reply = await self._client.call(address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)})
+        found = read_records(reply.body)
+        if not found:
+            raise NoMessage(f"the broker at {address} answered without a record for {offset_msg_id}")
+        return found[0]
+
+    async def query(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = END_MS_MAX,
+        *,
+        count_max: int = QUERY_COUNT_MAX,
+        unique: bool = False,
+    ) -> QueryResult:
+        """Messages of a topic that carry a key (unique: that have this id), from every broker's index.
+
+        Brokers know messages by time of storage and give at most QUERY_COUNT_MAX, the newest; `cut_off` tells that
+        there may be more. Hash collisions are dropped.
+        """
+        header = QueryMessageHeader(topic, key, count_max, begin_ms, end_ms, unique)
+        route = await self._client.route(topic)
+        names = [name for name in route.brokers if route.address(name) is not None]
+        answers = await self._gather({name: self._query(route.address(name) or "", header, name) for name in names})
+        messages = [
+            message for found in answers.values() for message in found if _is_asked_for(message, topic, key, unique)
+        ]
+        cut_off = any(len(found) >= min(count_max, QUERY_COUNT_MAX) for found in answers.values())
+        messages.sort(key=lambda message: (message.store_timestamp_ms, message.physical_offset))
+        return QueryResult(tuple(messages), answers.failures, cut_off)
+
+    async def message_by_id(self, topic: str, msg_id: str, begin_ms: int = 0) -> QueryResult:
+        """All stored copies of a client's id (retries and dead letters stand in other topics)."""
+        return await self.query(topic, msg_id, begin_ms, unique=True)
+
+    async def _query(self, address: str, header: QueryMessageHeader, broker_name: str) -> list[MessageExt]:
+        try:
+            reply = await self._client.call(address, RequestCode.QUERY_MESSAGE, header.to_ext())
+        except QueryNotFound:
+            return []
+        return read_records(reply.body, broker_name)
+
+    async def pull(self, queue: MessageQueue, offset: int, count_max: int = 32) -> PullResult:
+        """Pull once, without leaving a mark; offset must be within the queue's range (see QueueReader's head)."""
+        header = PullHeader(
+            consumer_group=TOOLS_CONSUMER_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count_max,
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            expression_type="TAG",
+        )
+        address = await self._address_of(queue)
+        command = RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext())
+        return read_pull_reply(await self._client.pool.request(address, command, self._timeout_ms))
+
+    async def message_at_offset(self, queue: MessageQueue, offset: int) -> MessageExt:
+        """The message at a place in a queue. Raises NoMessage outside of the queue's range."""
+        first, end = await self.min_offset(queue), await self.max_offset(queue)
+        if first <= offset < end:
+            found = next((await self.pull(queue, offset, 1)).open(queue, offset), None)
+            if found is not None and found.queue_offset == offset:
+                return found
+        raise NoMessage(
+            f"found no message at offset {offset} of {queue.topic}/{queue.broker_name}/{queue.queue_id}, expected one "
+            f"of [{first}, {end})"
+        )
+
+    async def messages(
+        self, topic: str, begin_ms: int = 0, end_ms: int = END_MS_MAX, *, queue: MessageQueue | None = None
+    ) -> AsyncIterator[MessageExt]:
+        """Yield the messages of a topic (queue: of that one) stored in [begin_ms, end_ms), queue by queue in order.
+
+        What is stored after the call began is left out. Brokers know times by the millisecond; nothing is marked.
+        """
+        for one in [queue] if queue is not None else await self.queues(topic):
+            end = await self.max_offset(one)
+            offset = await self.offset_by_time(one, begin_ms) if begin_ms > 0 else await self.min_offset(one)
+            while offset < end:
+                asked = offset
+                result = await self.pull(one, asked, min(32, end - asked))
+                if result.status is PullStatus.NO_NEW_MESSAGE or result.next_offset <= offset:
+                    break
+                offset = result.next_offset
+                for message in result.open(one, asked):  # one body is decompressed at a time
+                    if message.store_timestamp_ms >= end_ms:
+                        offset = end
+                        break
+                    is_late = message.store_timestamp_ms >= begin_ms or message.undecodable is not None
+                    if is_late and message.queue_offset < end:
+                        yield message
+
+    async def consume_queue(
+        self, queue: MessageQueue, index: int, count: int = 16, *, group: str | None = None
+    ) -> ConsumeQueueEntries:
+        """A queue's index entries from `index` on; group: whether its filter takes each."""
+        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "index": str(index), "count": str(count)}
+        ext |= {"consumerGroup": group} if group else {}
+        address = await self._address_of(queue)
+        return await self._ask(address, RequestCode.QUERY_CONSUME_QUEUE, ext, ConsumeQueueEntries.decode)
+
+    # -- who had it ------------------------------------------------------------------------------------------------
+
+    async def message_tracks(self, message: MessageExt) -> list[Track]:
+        """What became of a message at each group of its topic, by the groups' offsets (a trace knows more)."""
+        groups: set[str] = set()
+        for found in (await self.groups_of_topic(message.topic)).values():
+            groups.update(found.group_list)
+        return [await self._track(message, group) for group in sorted(groups)]
+
+    async def _track(self, message: MessageExt, group: str) -> Track:
+        try:
+            members = [one for one in (await self.group_connections(group)).values() if one.connection_set]
+            if not members:
+                return Track(group, TrackStatus.NOT_ONLINE)
+            connections = members[0]
+            if connections.message_model == MessageModel.BROADCASTING:
+                return Track(group, TrackStatus.CONSUME_BROADCASTING)
+            if connections.consume_type == ConsumeType.CONSUME_ACTIVELY:
+                return Track(group, TrackStatus.PULL)
+            stats = await self.consume_stats(group, message.topic)
+        except ConsumerNotOnline as error:
+            return Track(group, TrackStatus.NOT_ONLINE, error)
+        except BroadcastConsumption as error:
+            return Track(group, TrackStatus.CONSUME_BROADCASTING, error)
+        except (MQError, OSError) as error:
+            return Track(group, TrackStatus.UNKNOWN, error)
+        offsets = {queue: reach for table in stats.values() for queue, reach in table.offset_table.items()}
+        reach = offsets.get(message.queue)
+        if reach is None:
+            failure = next(iter(stats.failures.values()), None)
+            return Track(group, TrackStatus.UNKNOWN, failure)
+        if reach.consumer_offset <= message.queue_offset:
+            return Track(group, TrackStatus.NOT_CONSUME_YET)
+        subscription = connections.subscription_table.get(message.topic)
+        if subscription is not None and not subscription.matches_tag(message.tags):
+            return Track(group, TrackStatus.CONSUMED_BUT_FILTERED)
+        return Track(group, TrackStatus.CONSUMED)
+
+    # -- by hand ---------------------------------------------------------------------------------------------------
+
+    async def consume_directly(
+        self, message: MessageExt, group: str, *, client_id: str | None = None
+    ) -> Gathered[DirectConsumeResult]:
+        """Have live members of a group consume a stored message now, beside everything else; by client id.
+
+        client_id: that member alone. None of its results moves an offset. Raises ConsumerNotOnline where none is there.
+        """
+        address = self._store_address(message)
+        if client_id is None:
+            connections = await self.consumer_connections(group, address)
+            client_ids = [one.client_id for one in connections.connection_set]
+        else:
+            client_ids = [client_id]
+
+        async def consume(client_id: str) -> DirectConsumeResult:
+            ext = {
+                "consumerGroup": group,
+                "clientId": client_id,
+                "msgId": message.offset_msg_id,
+                "brokerName": message.broker_name,
+                "topic": message.topic,
+            }
+            code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+            return await self._ask(address, code, ext, DirectConsumeResult.decode, timeout_ms=FORWARD_TIMEOUT_MS)
+
+        return await self._gather({one: consume(one) for one in client_ids})
+
+    async def resend_dead_letters(
+        self, group: str, *, msg_ids: frozenset[str] | None = None, to_topic: bool = False, count_max: int | None = None
+    ) -> AsyncIterator[Resent]:
+        """Put dead letters of a group back, under their ids; the letters themselves stay. Yields each one's fate.
+
+        They go to the group's retry topic, so that no other group sees them, or (to_topic) to the topic they were sent
+        to. msg_ids: these alone. count_max: at most so many.
+        """
+        config = ProducerConfig()
+        sender = Sender(self._client, Composer(INNER_PRODUCER_GROUP, config, unique_ids().next), config, (), ())
+        count = 0
+        try:
+            letters = self.messages(dlq_topic(group))
+            async for letter in letters:
+                if msg_ids is not None and letter.msg_id not in msg_ids:
+                    continue
+                if count_max is not None and count >= count_max:
+                    break
+                count += 1
+                yield await self._resend(sender, letter, group, to_topic=to_topic)
+        except RouteNotFound:
+            return  # no dead letter was ever written
+
+    async def _resend(self, sender: Sender, letter: MessageExt, group: str, *, to_topic: bool) -> Resent:
+        properties = {name: value for name, value in letter.properties.items() if name not in _OF_THE_COPY}
+        origin = letter.properties.get(PROPERTY_RETRY_TOPIC) or letter.topic
+        properties[PROPERTY_ORIGIN_MESSAGE_ID] = letter.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or letter.msg_id
+        if not to_topic:
+            properties[PROPERTY_RETRY_TOPIC] = origin
+        message = Message(
+            origin if to_topic else retry_topic(group), letter.body, flag=letter.flag, properties=properties
+        )
+        try:
+            if letter.undecodable is not None:
+                raise CompressionError(f"it cannot be read, so its group could not either: {letter.undecodable}")
+            out = sender.composer.message(message)
+            deadline = asyncio.get_running_loop().time() + self._timeout_ms / 1000
+            return Resent(letter, await sender.send(out, await sender.route(out, deadline), None, deadline))
+        except (MQError, OSError) as error:
+            return Resent(letter, None, error)
+
+    async def resume_check(self, message: MessageExt) -> None:
+        """Have a half message that was given up (in TRANS_CHECK_MAX_TIME_TOPIC) checked again."""
+        ext = {"msgId": message.offset_msg_id, "topic": message.topic}
+        await self._client.call(self._store_address(message), RequestCode.RESUME_CHECK_HALF_MESSAGE, ext)
+
+    def _store_address(self, message: MessageExt) -> str:
+        if message.broker_name:
+            try:
+                return self._client.any_address(message.broker_name)
+            except MQError:
+                pass
+        host = message.store_host
+        return f"[{host.ip}]:{host.port}" if ":" in host.ip else str(host)
+
+
+_OF_THE_COPY = frozenset(
+    {
+        PROPERTY_CONSUME_START_TIME,
+        PROPERTY_DELAY,
+        PROPERTY_MAX_OFFSET,
+        PROPERTY_MIN_OFFSET,
+        PROPERTY_REAL_QID,
+        PROPERTY_REAL_TOPIC,
+        PROPERTY_RETRY_TOPIC,
+    }
+)
+
+
+def _is_asked_for(message: MessageExt, topic: str, key: str, unique: bool) -> bool:
+    if unique:
+        return key in (message.msg_id, message.offset_msg_id)
+    return message.topic == topic and key in message.keys

@@ -1,0 +1,152 @@
+"""Offsets: where queues begin and end, where groups stand, and moving groups by hand."""
+
+from collections.abc import Mapping
+
+from mqtrail.wire import (
+    ConsumerNotOnline,
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    MessageQueue,
+    QueryNotFound,
+    QueueOffsets,
+    RequestCode,
+)
+
+from ..consumer import in_waves
+from ..core import ClientError
+from .base import Gathered
+from .groups import AdminGroups
+
+
+class AdminOffsets(AdminGroups):
+    """What Admin can do with offsets."""
+
+    async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """The group's committed offset of a queue; None when it committed none."""
+        # Without setZeroIfNotFound=false a broker answers 0 for a young queue.
+        ext = {"consumerGroup": group, "setZeroIfNotFound": "false"}
+        try:
+            return await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, ext)
+        except QueryNotFound:
+            return None
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset that the queue still keeps."""
+        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, {})
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will get."""
+        return await self._offset(queue, RequestCode.GET_MAX_OFFSET, {})
+
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after a time; the queue's end when there is none."""
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
+
+    async def earliest_store_ms(self, queue: MessageQueue) -> int | None:
+        """When the queue's first kept message was stored, epoch ms; None for an empty queue."""
+        address = await self._address_of(queue)
+        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+        reply = await self._client.call(address, RequestCode.GET_EARLIEST_MSG_STORETIME, ext)
+        try:
+            found = int(reply.ext["timestamp"])
+        except (KeyError, ValueError) as error:
+            raise ClientError(f"GET_EARLIEST_MSG_STORETIME was answered without a timestamp: {reply.ext}") from error
+        return found if found >= 0 else None
+
+    async def committed_offsets(self, broker_address: str) -> ConsumerOffsetTable:
+        """All offsets that groups committed at a broker: "topic@group" -> queue id -> offset."""
+        return await self._ask(broker_address, RequestCode.GET_ALL_CONSUMER_OFFSET, {}, ConsumerOffsetTable.decode)
+
+    async def delay_offsets(self, broker_address: str) -> DelayOffsetTable:
+        """How far a broker is with each delay level: level -> offset delivered next."""
+        return await self._ask(broker_address, RequestCode.GET_ALL_DELAY_OFFSET, {}, DelayOffsetTable.decode)
+
+    # -- moving groups ---------------------------------------------------------------------------------------------
+
+    async def reset_offset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, queue_id: int | None = None
+    ) -> Gathered[QueueOffsets]:
+        """Move a group to what was stored from a time on (-1: to the end), on every broker of the topic.
+
+        force: also forwards past messages that it has not consumed. queue_id: that queue of each broker alone (5.x).
+        Where a broker of 4.9 refuses because the group is not online, its offsets are written one by one.
+        """
+        ext = {"topic": topic, "group": group, "timestamp": str(timestamp_ms), "isForce": "true" if force else "false"}
+        if queue_id is not None:
+            ext |= {"queueId": str(queue_id)}
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        answers = await self._on_topic(topic, code, ext, QueueOffsets.decode)
+        offline = [name for name, error in answers.failures.items() if isinstance(error, ConsumerNotOnline)]
+        if not offline:
+            return answers
+        route = await self._client.route(topic)
+        queues = [queue for queue in route.subscribe_queues if queue_id is None or queue.queue_id == queue_id]
+        written = await self._gather(
+            {
+                name: self._write_offsets(
+                    group, [queue for queue in queues if queue.broker_name == name], timestamp_ms, force=force
+                )
+                for name in offline
+            }
+        )
+        failures = {name: error for name, error in answers.failures.items() if name not in offline}
+        return Gathered({**answers.found, **written.found}, {**failures, **written.failures})
+
+    async def _write_offsets(
+        self, group: str, queues: list[MessageQueue], timestamp_ms: int, *, force: bool
+    ) -> QueueOffsets:
+        moved = {}
+        for queue in queues:
+            if timestamp_ms < 0:
+                offset = await self.max_offset(queue)
+            else:
+                offset = await self.offset_by_time(queue, timestamp_ms)
+            now = await self.consumer_offset(group, queue)
+            if not force and now is not None and now <= offset:
+                continue
+            await self.set_offset(group, queue, offset)
+            moved[queue] = offset
+        return QueueOffsets(moved)
+
+    async def skip_backlog(self, group: str, topic: str) -> Gathered[QueueOffsets]:
+        """Move a group to the end of a topic: what waits is never consumed by it."""
+        return await self.reset_offset(group, topic, -1)
+
+    async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Write a group's offset of one queue. Its live members write over it: stop them first, or reset instead."""
+        ext = {
+            "consumerGroup": group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "commitOffset": str(offset),
+            "bname": queue.broker_name,
+        }
+        route = await self._client.route(queue.topic)
+        await self._client.call(self._client.master(queue.broker_name, route), RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+
+    async def set_offsets(
+        self, group: str, offsets: Mapping[MessageQueue, int]
+    ) -> tuple[dict[MessageQueue, int], dict[MessageQueue, Exception]]:
+        """Write a group's offsets; return those that were written and, for the others, why not."""
+        written: dict[MessageQueue, int] = {}
+        failures: dict[MessageQueue, Exception] = {}
+        for wave in in_waves(offsets):
+            queues = {str(number): queue for number, queue in enumerate(wave)}
+            done = await self._gather(
+                {name: self.set_offset(group, queue, offsets[queue]) for name, queue in queues.items()}
+            )
+            written |= {queues[name]: offsets[queues[name]] for name in done.found}
+            failures |= {queues[name]: error for name, error in done.failures.items()}
+        return written, failures
+
+    async def clone_offsets(
+        self, source: str, target: str, topic: str
+    ) -> tuple[dict[MessageQueue, int], dict[MessageQueue, Exception]]:
+        """Give one group the offsets that another committed on a topic; as set_offsets. Raises the first Refusal of
+        asking: nothing is written unless all queues could be asked."""
+        offsets = {}
+        for queue in await self.queues(topic):
+            offset = await self.consumer_offset(source, queue)
+            if offset is not None:
+                offsets[queue] = offset
+        return await self.set_offsets(target, offsets)

@@ -1,0 +1,307 @@
+"""Consumer: a member of a consumer group. Messages come by `async for`, or to handlers by `run`.
+
+    async with Consumer("billing", "127.0.0.1:9876", {"orders": "paid || refunded"}, trace=True) as consumer:
+        async for m in consumer:
+            async with m.process():
+                await bill(m.body)
+
+A queue's offset is committed only up to its lowest unsettled message, so a message that was not settled comes again.
+Source: DefaultMQPushConsumerImpl, ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService, RocketMQ 5.x client.
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self, TypeVar, overload
+
+from mqtrail.net import NAMESRV_DEFAULT, Log
+from mqtrail.wire import (
+    RETRY_PREFIX,
+    SUBSCRIBE_ALL,
+    ConsumerData,
+    MessageModel,
+    MessageQueue,
+    ProcessQueueInfo,
+    pop_retry_topic,
+)
+
+from ..core import ClientClosed, ClientError, ClientInstance, ConsumeHook, ConsumerConfig
+from ..delivery import Batch, Delivery, Flow, Hands, Ready
+from ..pop import PoppedQueues, PopQueue
+from .allocate import Allocation, Averagely
+from .handlers import AnyHandler, BatchHandler, Handler, Handlers
+from .held_queues import HeldQueues
+from .listening import RebalanceListener
+from .member import Member
+from .rebalance import Rebalancer, Share
+from .start_offset import StartOffsets
+from .subscriptions import Expression
+
+log = Log()
+
+H = TypeVar("H", bound=Handler)
+B = TypeVar("B", bound=BatchHandler)
+
+EXPIRED_CHECK_MAX_MS, EXPIRED_CHECK_MIN_MS = 60_000, 100
+
+
+class Consumer(Member):
+    """One member of a consumer group. Use it with `async with`, from one event loop.
+
+    subscriptions: topic -> `*`, or tags as in `TagA || TagB`, or Sql("a > 5"); all members of a group must subscribe
+    alike. trace: write a trace record of every delivery. client: share another ClientInstance's connections.
+    allocation: how queues are shared out, the same at all members. on_rebalance: told a topic, all its queues and
+    those of this member, after these changed.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        subscriptions: Mapping[str, Expression] | None = None,
+        *,
+        trace: bool = False,
+        config: ConsumerConfig | None = None,
+        client: ClientInstance | None = None,
+        hooks: Sequence[ConsumeHook] = (),
+        allocation: Allocation | None = None,
+        on_rebalance: RebalanceListener | None = None,
+    ) -> None:
+        self.config = config = config or ConsumerConfig()
+        super().__init__(group, namesrv, subscriptions, trace, config, client, hooks, on_rebalance)
+        self._clustering = config.model is MessageModel.CLUSTERING
+        self._allocation = allocation or Averagely()
+        self._handlers = Handlers()
+        self._ready = Ready()
+        self._flow = Flow(config)
+        self._hands = Hands(self._client, self._hooks, self._stats)
+        shared = (self._client, self._names, self._subscriptions, self._ready, self._hands)
+        self._queues = HeldQueues(*shared, self._offsets, self._flow, self._stats, config, self._wake)
+        self._popped = PoppedQueues(*shared, self._flow, self._stats, config)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this member consumes now, sorted. A queue id of -1: it pops any queue of that broker."""
+        return sorted([*self._queues.queues, *self._popped.queues])
+
+    def _prepare(self) -> None:
+        if not self._subscriptions:
+            raise ClientError(f"consumer of group {self.group!r} without a subscription: give at least one topic")
+        if self._clustering:
+            self._subscriptions.put_retry(self._names.retry_topic)
+        config, queues = self.config, self._queues
+        by_broker = self._clustering and not config.ordered and not config.client_rebalance
+        self._rebalancer = Rebalancer(
+            self._client,
+            self.group,
+            config.model,
+            self._subscriptions.topics,
+            StartOffsets(self._client, self._offsets, config.consume_from, config.consume_from_timestamp_ms),
+            queues,
+            self._allocation,
+            config.rebalance_ms,
+            lock=queues.locks.lock if queues.locks is not None else None,
+            popping=self._popped if by_broker else None,
+            on_share=self._shared_out,
+        )
+
+    def _periodic_work(self) -> Sequence[Coroutine[Any, Any, None]]:
+        every, queues, config = self._client.every, self._queues, self.config
+        expired_ms = min(EXPIRED_CHECK_MAX_MS, max(EXPIRED_CHECK_MIN_MS, config.consume_timeout_ms // 4))
+        work = [
+            self._rebalancer.run(),
+            every(config.offset_persist_ms, queues.persist),
+            every(expired_ms, queues.give_back_expired),
+        ]
+        if queues.locks is not None:
+            work.append(every(config.lock_ms, queues.renew_locks))
+        return work
+
+    def _ending(self) -> None:
+        self._ready.close()
+
+    async def _end(self) -> None:
+        """What handlers finish within `close_wait_ms` is settled and committed.
+
+        What nobody began, or what is not finished by then, comes again here or elsewhere.
+        """
+        await self._queues.stop_pulling()
+        await self._popped.stop()
+        count = await self._hands.wait_idle(self.config.close_wait_ms)
+        if count:
+            log.warning(
+                "consumer.closed_over_handlers",
+                group=self.group,
+                count=count,
+                remedy="none needed: these messages are delivered again; raise close_wait_ms to wait longer",
+            )
+        await self._queues.let_go()
+
+    def suspend(self) -> None:
+        """Pull no more until `resume`; what was pulled is still handed out."""
+        self._flow.suspend()
+
+    def resume(self) -> None:
+        """Go on after `suspend`."""
+        self._flow.resume()
+        self._wake()
+
+    def _pull_anew(self, topic: str) -> None:
+        self._queues.pull_anew(topic)
+
+    def _wake(self) -> None:
+        if self._running:
+            self._rebalancer.wake()
+
+    async def _shared_out(self, topic: str, share: Share) -> None:
+        """Share a topic's bounds out anew, and see to what was popped before."""
+        self._flow.share(topic, sorted(share.pulled))
+        if self._clustering and not topic.startswith(RETRY_PREFIX) and bool(share.pulled) != bool(share.popped):
+            # What was popped before and failed waits in a retry topic of its own; a broker that pops looks there.
+            retries = pop_retry_topic(topic, self.group)
+            if share.popped:
+                self._subscriptions.remove(retries)
+            elif not self.config.client_rebalance and not self.config.ordered:
+                self._subscriptions.put_retry(retries)
+        await super()._shared_out(topic, share)
+
+    # -- handlers --------------------------------------------------------------------------------------------------
+
+    @overload
+    def handler(self, topic: H, /) -> H: ...
+
+    @overload
+    def handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[H], H]: ...
+
+    def handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
+        """Register a handler for `run`: a decorator, with a topic and what to take of it, or bare for all topics.
+
+        With a topic it subscribes too; a topic may have several handlers, by tag. Raises ClientError when two want
+        the same, or the other kind of handler is registered; and as `subscribe` does.
+        """
+        return self._register(topic, expression, batches=False)
+
+    @overload
+    def batch_handler(self, topic: B, /) -> B: ...
+
+    @overload
+    def batch_handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[B], B]: ...
+
+    def batch_handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
+        """Register a handler of batches (at most `batch_count_max` messages of one queue), as `handler` does."""
+        return self._register(topic, expression, batches=True)
+
+    def _register(self, topic: Any, expression: Expression, *, batches: bool) -> Any:
+        if callable(topic):
+            self._check_batches(batches)
+            self._handlers.put(topic, batches=batches)
+            return topic
+
+        def register(handler: AnyHandler) -> AnyHandler:
+            self._check_batches(batches)
+            wanted = self._handlers.put_topic(topic, expression, handler, batches=batches)
+            self.subscribe(topic, wanted)
+            return handler
+
+        return register
+
+    def _check_batches(self, batches: bool) -> None:
+        if not batches and self.config.batch_count_max > 1:
+            raise ClientError(
+                f"batch_count_max is {self.config.batch_count_max}, so messages come in batches: "
+                "register with batch_handler, or iterate over batches()"
+            )
+
+    async def run(self, handler: Handler | BatchHandler | None = None) -> None:
+        """Call handlers for the messages, `concurrency` at once, until the consumer is closed.
+
+        A handler that returns None has succeeded; it asks for another delivery by returning or raising RetryLater, and
+        any other exception does the same. A plain function runs in a thread of its own pool.
+        """
+        if handler is not None:
+            self._handlers.put(handler, batches=self.config.batch_count_max > 1)
+        if not self._handlers:
+            raise ClientError("no handler: hand one to run(), or register it with @consumer.handler")
+        if not self._running:
+            raise ClientClosed("the consumer is not running: use it within `async with Consumer(...)`")
+        await self._handlers.run(_Items(self._ready), self.config.concurrency)
+
+    # -- iterating -------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        self._check_batches(False)
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Return the next message; ends when the consumer is closed."""
+        item = await self._ready.take()
+        if isinstance(item, Delivery):
+            return item
+        if item is None:
+            raise StopAsyncIteration
+        raise ClientError("batch_count_max is above 1, so messages come in batches: iterate over batches()")
+
+    def batches(self) -> AsyncIterator[Batch]:
+        """Iterate over batches of at most `batch_count_max` messages of one queue; ends with the consumer."""
+        return _Batches(self._ready)
+
+    # -- what operators ask for through a broker -------------------------------------------------------------------
+
+    @property
+    def handlers(self) -> Handlers:
+        """The handlers of `run`."""
+        return self._handlers
+
+    def facts(self) -> dict[str, str]:
+        """What of its settings operators see."""
+        ordered = "true" if self.config.ordered else "false"
+        return {"PROP_CONSUMEORDERLY": ordered, "PROP_THREADPOOL_CORE_SIZE": str(self.config.concurrency)}
+
+    def pop_infos(self) -> Mapping[MessageQueue, PopQueue]:
+        """The state of each assignment that is popped."""
+        return self._popped.infos()
+
+    def consumer_offsets(self) -> dict[MessageQueue, int]:
+        """What would be committed now, queue by queue."""
+        return self._queues.offsets()
+
+    def queue_infos(self) -> dict[MessageQueue, ProcessQueueInfo]:
+        """The state of each queue that is pulled."""
+        return self._queues.infos()
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at other offsets: what is unsettled of these queues is forgotten, and the offsets are stored."""
+        await self._queues.reset(offsets)
+
+    def heartbeat_data(self) -> ConsumerData:
+        """This member as heartbeats describe it."""
+        return ConsumerData(
+            self.group,
+            message_model=self.config.model,
+            consume_from_where=self.config.consume_from,
+            subscription_data_set=self._subscriptions.data(),
+        )
+
+
+class _Items:
+    """What is ready, for the workers that share it."""
+
+    def __init__(self, ready: Ready) -> None:
+        self._ready = ready
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery | Batch:
+        item = await self._ready.take()
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+
+class _Batches(_Items):
+    """The same as batches: a single delivery is a batch of one."""
+
+    async def __anext__(self) -> Batch:
+        item = await super().__anext__()
+        return item if isinstance(item, Batch) else Batch.of(item)

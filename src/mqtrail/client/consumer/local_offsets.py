@@ -1,0 +1,147 @@
+"""Offsets of a broadcasting consumer: a file of this host's, for every member has read on its own.
+
+    <folder>/<ip>@<name>/<group>/offsets.json        {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:5}}
+    <folder>/<ip>@<name>/<group>/offsets.json.bak    the one before
+
+Layout and format are the Java client's, so that either goes on where the other stopped. The file is replaced whole; one
+that cannot be read is replaced by its predecessor, as in Java. Two consumers must not share it: the second is refused.
+Source: LocalFileOffsetStore, MixAll.string2File, RocketMQ client and common.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from mqtrail.net import Log
+from mqtrail.wire import MessageQueue, MQError, QueueOffsets
+
+from ..core import ClientError
+
+log = Log()
+
+
+class LocalOffsets:
+    """The offsets of one group in a file. folder None: ~/.mqtrail/offsets."""
+
+    def __init__(
+        self, folder: Path | None, client_name: str, group: str, committed: Callable[[MessageQueue, int], None]
+    ) -> None:
+        folder = Path.home() / ".mqtrail" / "offsets" if folder is None else folder
+        self._path = folder / client_name / group / "offsets.json"
+        self._committed = committed
+        self._memory: dict[MessageQueue, int] = {}
+        self._stored: dict[MessageQueue, int] = {}
+        self._lock: int | None = None
+        self._saving = asyncio.Lock()
+        self._writes: set[asyncio.Task[OSError | None]] = set()
+
+    async def open(self) -> None:
+        """Read the file. ClientError: another consumer of this host has it open, or the folder cannot be used."""
+        try:
+            self._stored = await asyncio.to_thread(self._open)
+        except BlockingIOError:
+            raise ClientError(
+                f"a consumer of this group keeps its offsets in {self._path} already: "
+                "give each its own instance_name (or offset_dir)"
+            ) from None
+        except OSError as error:
+            raise ClientError(
+                f"offsets cannot be written to {self._path}: {error}; choose another offset_dir"
+            ) from error
+
+    def _open(self) -> dict[MessageQueue, int]:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(self._path.with_name("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._unlock()
+            raise
+        return self._load()
+
+    async def close(self) -> None:
+        """Let others have it. What was persisted stays; a write that is under way ends first."""
+        if self._writes:
+            await asyncio.wait(self._writes)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def update(self, queue: MessageQueue, offset: int, *, only_up: bool = True) -> None:
+        if not only_up or offset > self._memory.get(queue, -1):
+            self._memory[queue] = offset
+
+    def noted(self, queue: MessageQueue) -> int | None:
+        return self._memory.get(queue)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self._stored.get(queue)
+
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
+        noted = {queue: offset for queue in queues if (offset := self._memory.get(queue)) is not None}
+        try:
+            await self._write(noted)
+        except OSError as error:
+            log.warning("consumer.commit_failed", path=str(self._path), error=str(error))
+
+    async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self._memory.update(offsets)
+        try:
+            await self._write(offsets)
+        except OSError as error:
+            raise ClientError(f"offsets cannot be written to {self._path}: {error}") from error
+
+    async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """A caller that is cancelled leaves its write to the end: a second one beside it would exchange its file."""
+        write = asyncio.create_task(self._write_changed(offsets))
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
+        error = await asyncio.shield(write)
+        if error is not None:
+            raise error
+
+    async def _write_changed(self, offsets: Mapping[MessageQueue, int]) -> OSError | None:
+        async with self._saving:
+            changed = {queue: offset for queue, offset in offsets.items() if self._stored.get(queue) != offset}
+            if not changed:
+                return None
+            merged = self._stored | changed
+            try:
+                await asyncio.to_thread(self._save, merged)
+            except OSError as error:
+                return error
+            self._stored = merged
+        for queue, offset in changed.items():
+            self._committed(queue, offset)
+        return None
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._memory.pop(queue, None)
+
+    def _load(self) -> dict[MessageQueue, int]:
+        for path in (self._path, self._path.with_name("offsets.json.bak")):
+            try:
+                data = path.read_bytes()
+                if data:
+                    return dict(QueueOffsets.decode(data).offset_table)
+            except FileNotFoundError:
+                continue
+            except (OSError, MQError) as error:
+                log.warning("consumer.offsets_unreadable", path=str(path), error=str(error))
+        return {}
+
+    def _save(self, offsets: dict[MessageQueue, int]) -> None:
+        """Write beside, sync, then exchange: a crash leaves the old file or the new one, or the old one as `.bak`."""
+        new = self._path.with_name("offsets.json.tmp")
+        with open(new, "wb") as file:
+            file.write(QueueOffsets(offsets).encode(strict=False))
+            file.flush()
+            os.fsync(file.fileno())
+        if self._path.exists():
+            os.replace(self._path, self._path.with_name("offsets.json.bak"))
+        os.replace(new, self._path)

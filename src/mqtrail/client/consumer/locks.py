@@ -1,0 +1,80 @@
+"""Queue locks: an ordered consumer works on a queue only while the broker keeps it locked for this client.
+
+A lock lives 60 s at the broker and is trusted for 30 s here, so that it ends here first.
+Source: RebalanceImpl.lock and unlock, RocketMQ client; LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from mqtrail.net import Log
+from mqtrail.wire import LockBatchBody, LockedQueues, MessageQueue, MQError, RequestCode
+
+from ..core import ClientInstance, ConsumerConfig, now_ms
+from ..delivery import ProcessQueue
+
+log = Log()
+
+
+class QueueLocks:
+    """Locks of one ordered consumer."""
+
+    def __init__(self, client: ClientInstance, group: str, config: ConsumerConfig) -> None:
+        self._client = client
+        self._group = group
+        self._config = config
+        self._locked_until: dict[MessageQueue, float] = {}
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues at their masters; return those that are ours now."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        answers = await asyncio.gather(*(self._lock(name, wanted) for name, wanted in by_broker.items()))
+        return set().union(*answers)
+
+    async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            address = self._client.master(broker_name)
+            reply = await self._client.call(address, RequestCode.LOCK_BATCH_MQ, {}, self._body(queues), 1_000)
+            locked = set(LockedQueues.decode(reply.body).locked)
+        except (MQError, OSError) as error:
+            log.warning("consumer.lock_failed", group=self._group, broker=broker_name, error=str(error))
+            return set()
+        until = asked_at + self._config.lock_valid_ms / 1000
+        self._locked_until.update(dict.fromkeys(locked, until))
+        return locked & set(queues)
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Let queues go, so that another member can have them at once. Failures are logged: the lock runs out."""
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            self._locked_until.pop(queue, None)
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        for name, given in by_broker.items():
+            try:
+                address = self._client.master(name)
+                await self._client.call(address, RequestCode.UNLOCK_BATCH_MQ, {}, self._body(given), 1_000)
+            except (MQError, OSError) as error:
+                log.warning("consumer.unlock_failed", group=self._group, broker=name, error=str(error))
+
+    async def renew(self, held: Iterable[ProcessQueue]) -> None:
+        """Lock again what we hold; a queue that is refused is not worked on once its lock ran out."""
+        queues = [process_queue.queue for process_queue in held]
+        locked = await self.lock(queues)
+        for process_queue in held:
+            if process_queue.queue in locked:
+                self.note(process_queue)
+
+    def note(self, process_queue: ProcessQueue) -> None:
+        """Write the lock's end into the process queue."""
+        process_queue.locked_until = self._locked_until.get(process_queue.queue, 0.0)
+        process_queue.last_lock_ms = now_ms()
+
+    def holds(self, process_queue: ProcessQueue) -> bool:
+        """Whether the queue may be worked on now."""
+        return asyncio.get_running_loop().time() < process_queue.locked_until
+
+    def _body(self, queues: list[MessageQueue]) -> bytes:
+        return LockBatchBody(self._group, self._client.client_id, tuple(queues)).encode()

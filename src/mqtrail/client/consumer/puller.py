@@ -1,0 +1,182 @@
+"""Pulling one queue: one request out at a time, within the bounds of what may wait unsettled.
+
+Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 5.x client.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from mqtrail.net import Log
+from mqtrail.wire import (
+    MASTER_ID,
+    FlowControl,
+    MessageExt,
+    MQError,
+    PullSysFlag,
+    SubscriptionData,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
+)
+
+from ..core import ClientInstance, ConsumerConfig, now_ms, queue_name
+from ..delivery import ConsumeStats, Flow, ProcessQueue
+from .offsets import OffsetStore
+from .pull import PullRequest, PullResult, PullStatus, pull_address, read_pull_reply
+
+log = Log()
+
+OnMessages = Callable[[ProcessQueue, Sequence[MessageExt]], None]
+OnMoved = Callable[[ProcessQueue, int], None]
+
+
+class PullWork:
+    """What all pullers of one consumer share.
+
+    room: bytes that further decompressed bodies may take. on_moved: the queue keeps other offsets; go on at the one
+    given.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        subscriptions: Mapping[str, SubscriptionData],
+        offsets: OffsetStore,
+        flow: Flow,
+        stats: ConsumeStats,
+        config: ConsumerConfig,
+        *,
+        commits: bool,
+        may_pull: Callable[[ProcessQueue], bool],
+        room: Callable[[], int],
+        on_messages: OnMessages,
+        on_moved: OnMoved,
+    ) -> None:
+        self.client = client
+        self.group = group
+        self.subscriptions = subscriptions
+        self.offsets = offsets
+        self.flow = flow
+        self.stats = stats
+        self.config = config
+        self.commits = commits
+        self.may_pull = may_pull
+        self.room = room
+        self.on_messages = on_messages
+        self.on_moved = on_moved
+
+
+class Puller:
+    """Pulls one queue until it is dropped, and hands on what it finds."""
+
+    def __init__(self, work: PullWork, process_queue: ProcessQueue, offset: int) -> None:
+        self._work = work
+        self._config = work.config
+        self._process_queue = process_queue
+        self._offset = offset
+        self._broker_id = MASTER_ID
+        self._room = asyncio.Event()
+        self.last_pull_ms = 0
+
+    def wake(self) -> None:
+        """Something was settled: there may be room again."""
+        self._room.set()
+
+    async def run(self) -> None:
+        """Pull until cancelled or the queue is dropped."""
+        held, work, config = self._process_queue, self._work, self._config
+        unknown = False
+        while not (held.dropped or held.closing):
+            await work.flow.opened()
+            if not work.may_pull(held) or held.queue.topic not in work.subscriptions:
+                await asyncio.sleep(config.pull_error_ms / 1000)
+                continue
+            if work.flow.is_full(held) or (held.count and work.room() <= 0):
+                await self._wait_for_room()
+                continue
+            try:
+                await self._pull()
+            except FlowControl:
+                await asyncio.sleep(config.broker_flow_control_ms / 1000)
+            except (SubscriptionNotExist, SubscriptionNotLatest) as refusal:
+                name = queue_name(held.queue)
+                log.info("consumer.subscription_unknown", group=work.group, queue=name, error=str(refusal))
+                await work.client.heartbeat()
+                if unknown:  # it was told before, and that did not help
+                    await asyncio.sleep(config.pull_error_ms / 1000)
+                unknown = True
+            except (MQError, OSError) as error:
+                if not held.dropped:
+                    log.warning(
+                        "consumer.pull_failed", group=work.group, queue=queue_name(held.queue), error=str(error)
+                    )
+                await asyncio.sleep(config.pull_error_ms / 1000)
+            else:
+                unknown = False
+                # One turn of the loop at least, so that a queue that always answers at once starves nobody.
+                await asyncio.sleep(config.pull_interval_ms / 1000)
+
+    async def _wait_for_room(self) -> None:
+        self._room.clear()
+        try:
+            async with asyncio.timeout(self._config.flow_control_ms / 1000):
+                await self._room.wait()
+        except TimeoutError:
+            pass
+
+    async def _pull(self) -> None:
+        held, work = self._process_queue, self._work
+        subscription = work.subscriptions[held.queue.topic]
+        command = self._request(subscription).command()
+        address = pull_address(work.client, held.queue, self._broker_id)
+        begun_ms = self.last_pull_ms = now_ms()
+        reply = await work.client.pool.request(address, command, self._config.poll_timeout_ms)
+        result = read_pull_reply(reply)
+        if held.dropped or held.closing:
+            return  # given up while the pull was out
+        self._broker_id = result.suggested_broker_id
+        if result.status is PullStatus.FOUND:
+            work.stats.pulled(held.queue.topic, len(result.records), now_ms() - begun_ms)
+        self._take(result, subscription)
+
+    def _request(self, subscription: SubscriptionData) -> PullRequest:
+        queue, work, config = self._process_queue.queue, self._work, self._config
+        commit = work.offsets.noted(queue) if work.commits and self._broker_id == MASTER_ID else None
+        flags = PullSysFlag.SUSPEND | (PullSysFlag.COMMIT_OFFSET if commit else 0)
+        if config.pull_with_subscription:
+            flags |= PullSysFlag.SUBSCRIPTION
+        return PullRequest(
+            work.group,
+            queue,
+            self._offset,
+            config.pull_batch_count,
+            config.pull_batch_size,
+            flags,
+            config.poll_suspend_ms,
+            subscription,
+            commit or 0,
+        )
+
+    def _take(self, result: PullResult, subscription: SubscriptionData) -> None:
+        held, work = self._process_queue, self._work
+        if result.status is PullStatus.OFFSET_MOVED:
+            log.warning(
+                "consumer.offset_moved",
+                group=work.group,
+                queue=queue_name(held.queue),
+                asked=self._offset,
+                next=result.next_offset,
+                kept=f"[{result.min_offset}, {result.max_offset})",
+            )
+            work.on_moved(held, result.next_offset)
+            return
+        messages: Sequence[MessageExt] = ()
+        next_offset = result.next_offset
+        if result.status is PullStatus.FOUND:
+            opened = result.wanted(subscription, held.queue, self._offset, self._config.body_size_max, work.room())
+            messages, next_offset = opened.messages, opened.next_offset
+        self._offset = next_offset
+        if new := held.put(messages, next_offset):
+            work.on_messages(held, new)
+        if not held.count:
+            work.offsets.update(held.queue, next_offset)

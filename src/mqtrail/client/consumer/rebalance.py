@@ -1,0 +1,249 @@
+"""Rebalance: which queues this member has now, decided here or by a broker, and taken over or given up.
+
+Here: from routes and the group's members, by an allocation. By a broker (client_rebalance off): QUERY_ASSIGNMENT, whose
+answer also says whether a topic's messages are pulled or popped.
+Source: RebalanceImpl, RebalancePushImpl, RocketMQ 5.x client.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from mqtrail.net import Log
+from mqtrail.wire import (
+    ConsumerIdList,
+    MessageModel,
+    MessageQueue,
+    MQError,
+    QueryAssignmentBody,
+    QueueAssignments,
+    RequestCode,
+    RequestCodeNotSupported,
+)
+
+from ..core import ClientInstance, RouteNotFound, queue_name
+from .allocate import Allocation
+from .start_offset import StartOffsets
+
+log = Log()
+
+
+class QueueTaker(Protocol):
+    """Who works on the queues."""
+
+    @property
+    def queues(self) -> Sequence[MessageQueue]:
+        """The queues it has."""
+        ...
+
+    async def take_queue(self, queue: MessageQueue, offset: int) -> None: ...
+
+    async def drop_queue(self, queue: MessageQueue) -> bool:
+        """Give a queue up; False when that must wait (an ordered handler is running)."""
+        ...
+
+    def mend(self, queue: MessageQueue) -> None:
+        """Go on with a queue that it keeps, should it stand still."""
+
+
+class PopTaker(Protocol):
+    """Who pops queues."""
+
+    @property
+    def queues(self) -> Sequence[MessageQueue]: ...
+
+    def take_queue(self, queue: MessageQueue) -> None: ...
+
+    def drop_queue(self, queue: MessageQueue) -> None: ...
+
+
+class Share(NamedTuple):
+    """A member's share of a topic. all: every queue of it, as far as known."""
+
+    all: Sequence[MessageQueue]
+    pulled: set[MessageQueue]
+    popped: set[MessageQueue]
+
+
+OnShare = Callable[[str, Share], Awaitable[None]]
+Lock = Callable[[list[MessageQueue]], Awaitable[set[MessageQueue]]]
+
+
+class Rebalancer:
+    """Keeps the queues that are taken in step with the cluster.
+
+    topics: asked anew each time. popping: without it a broker's assignment is not asked for. on_share: told after a
+    topic's queues changed.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        group: str,
+        model: MessageModel,
+        topics: Callable[[], Sequence[str]],
+        starts: StartOffsets,
+        taker: QueueTaker,
+        allocation: Allocation,
+        interval_ms: int,
+        *,
+        lock: Lock | None = None,
+        popping: PopTaker | None = None,
+        on_share: OnShare | None = None,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._model = model
+        self._topics = topics
+        self._starts = starts
+        self._taker = taker
+        self._allocation = allocation
+        self._interval_ms = interval_ms
+        self._lock = lock
+        self._popping = popping
+        self._on_share = on_share
+        self._wanted = asyncio.Event()
+
+    def wake(self) -> None:
+        """Rebalance soon: members, routes or subscriptions changed."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Rebalance every interval and when woken; again after a second while something is not settled."""
+        while True:
+            self._wanted.clear()
+            settled = await self.once()
+            wait_ms = self._interval_ms if settled else min(1_000, self._interval_ms)
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def once(self) -> bool:
+        """Rebalance every topic now; False when some topic could not be settled and shall be tried again soon."""
+        settled = True
+        topics = list(self._topics())
+        for topic in topics:
+            try:
+                settled &= await self._topic(topic)
+            except (MQError, OSError) as error:
+                log.warning("consumer.rebalance_failed", group=self._group, topic=topic, error=str(error))
+                settled = False
+        for topic in {queue.topic for queue in self._taken()} - set(topics):
+            settled &= await self._apply(topic, Share((), set(), set()))
+        return settled
+
+    def _taken(self) -> list[MessageQueue]:
+        return [*self._taker.queues, *(self._popping.queues if self._popping is not None else ())]
+
+    async def _topic(self, topic: str) -> bool:
+        try:
+            route = await self._client.route(topic)
+        except RouteNotFound:
+            return True  # not there yet: the route refresh finds it, and wakes us
+        queues = list(route.subscribe_queues)
+        if self._model is MessageModel.BROADCASTING:
+            return await self._apply(topic, Share(queues, set(queues), set()))
+        if self._popping is not None:
+            try:
+                share = await self._assigned(topic, queues)
+            except RequestCodeNotSupported:
+                log.info("consumer.assignment_unsupported", group=self._group, topic=topic, instead="client_rebalance")
+            else:
+                return share is not None and await self._apply(topic, share)
+        mine: Sequence[MessageQueue] = ()
+        if queues:
+            members = await self._members(topic)
+            if members is None:
+                return False
+            try:
+                mine = self._allocation(self._client.client_id, queues, members)
+            except Exception:  # the application's own strategy, perhaps
+                log.exception("consumer.allocation_failed", group=self._group, strategy=self._allocation.name)
+                return False
+        return await self._apply(topic, Share(queues, set(mine), set()))
+
+    async def _members(self, topic: str) -> list[str] | None:
+        """The sorted client ids of the group, from one broker of the topic; None when no broker tells."""
+        for name in self._brokers(topic):
+            try:
+                address = self._client.any_address(name)
+                reply = await self._client.call(
+                    address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._group}
+                )
+                return sorted(ConsumerIdList.decode(reply.body).consumer_id_list)
+            except (MQError, OSError) as error:
+                log.warning("consumer.members_unknown", group=self._group, broker=name, error=str(error))
+        return None
+
+    async def _assigned(self, topic: str, queues: Sequence[MessageQueue]) -> Share | None:
+        """A broker's assignment; None when none of the topic's can tell. RequestCodeNotSupported: they are 4.x."""
+        strategy = self._allocation.name
+        body = QueryAssignmentBody(topic, self._group, self._client.client_id, strategy, self._model.value).encode()
+        for name in self._brokers(topic):
+            try:
+                address = self._client.any_address(name)
+                reply = await self._client.call(address, RequestCode.QUERY_ASSIGNMENT, {}, body)
+                found = QueueAssignments.decode(reply.body).assignments
+            except RequestCodeNotSupported:
+                raise
+            except (MQError, OSError) as error:
+                log.warning("consumer.assignment_unknown", group=self._group, broker=name, error=str(error))
+                continue
+            if found is None:
+                return None
+            popped = {one.queue for one in found if one.mode == "POP"}
+            return Share(queues, {one.queue for one in found} - popped, popped)
+        return None
+
+    def _brokers(self, topic: str) -> list[str]:
+        route = self._client.known_route(topic)
+        names = list(route.brokers) if route is not None else []
+        random.shuffle(names)
+        return names
+
+    async def _apply(self, topic: str, share: Share) -> bool:
+        taker = self._taker
+        settled, changed = True, False
+        for queue in [queue for queue in taker.queues if queue.topic == topic and queue not in share.pulled]:
+            if await taker.drop_queue(queue):
+                changed = True
+                log.info("consumer.queue_dropped", group=self._group, queue=queue_name(queue))
+            else:
+                settled = False
+        kept = {queue for queue in taker.queues if queue.topic == topic}
+        for queue in sorted(share.pulled & kept):
+            taker.mend(queue)
+        gained = sorted(share.pulled - kept)
+        if self._lock is not None and gained:
+            locked = await self._lock(gained)
+            settled &= len(locked) == len(gained)
+            gained = [queue for queue in gained if queue in locked]
+        for queue in gained:
+            try:
+                offset = await self._starts.of(queue)
+            except (MQError, OSError) as error:
+                log.warning("consumer.offset_unknown", group=self._group, queue=queue_name(queue), error=str(error))
+                settled = False
+                continue
+            await taker.take_queue(queue, offset)
+            changed = True
+            log.info("consumer.queue_taken", group=self._group, queue=queue_name(queue), queue_offset=offset)
+        changed |= self._apply_pop(topic, share.popped)
+        if changed and self._on_share is not None:
+            await self._on_share(topic, share)
+        return settled
+
+    def _apply_pop(self, topic: str, wanted: set[MessageQueue]) -> bool:
+        if self._popping is None:
+            return False
+        had = {queue for queue in self._popping.queues if queue.topic == topic}
+        for queue in sorted(had - wanted):
+            self._popping.drop_queue(queue)
+            log.info("consumer.pop_ended", group=self._group, queue=queue_name(queue))
+        for queue in sorted(wanted - had):
+            self._popping.take_queue(queue)
+            log.info("consumer.pop_begun", group=self._group, queue=queue_name(queue))
+        return had != wanted

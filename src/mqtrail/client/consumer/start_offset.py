@@ -1,0 +1,54 @@
+"""Where a member begins with a queue: at the group's stored offset, else where its settings say.
+
+Source: RebalancePushImpl.computePullFromWhereWithException, RocketMQ 5.x client.
+"""
+
+from mqtrail.wire import RETRY_PREFIX, ConsumeFromWhere, MessageQueue, RequestCode
+
+from ..core import ClientInstance, now_ms, reply_number
+from .offsets import OffsetStore
+
+TIMESTAMP_BACK_MS = 30 * 60_000  # consumeTimestamp's default: so long before the start
+
+
+class StartOffsets:
+    """Start offsets of one consumer. consume_from_timestamp_ms None: half an hour before now."""
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        offsets: OffsetStore,
+        consume_from: ConsumeFromWhere,
+        consume_from_timestamp_ms: int | None,
+    ) -> None:
+        self._client = client
+        self._offsets = offsets
+        self._consume_from = consume_from
+        self._timestamp_ms = consume_from_timestamp_ms
+        if self._timestamp_ms is None:
+            self._timestamp_ms = now_ms() - TIMESTAMP_BACK_MS
+
+    async def of(self, queue: MessageQueue) -> int:
+        """Return where to begin with a queue. MQError: that cannot be told now."""
+        self._offsets.forget(queue)
+        stored = await self._offsets.read(queue)
+        if stored is not None and stored >= 0:
+            return stored
+        by_time = self._consume_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+        retries = queue.topic.startswith(RETRY_PREFIX)
+        if self._consume_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET or (retries and not by_time):
+            return 0
+        ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+        code = RequestCode.GET_MAX_OFFSET
+        if by_time and not retries:
+            code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+            ext["timestamp"] = str(self._timestamp_ms)
+        reply = await self._client.call(self._client.any_address(queue.broker_name), code, ext)
+        offset = reply_number(reply, "offset")
+        if code == RequestCode.GET_MAX_OFFSET and offset > 0:
+            # A 5.x broker of Apache's tells "none stored" for a queue without a message. If the first one came since,
+            # it now tells 0: the maximum would pass that message over.
+            stored = await self._offsets.read(queue)
+            if stored is not None and stored >= 0:
+                return stored
+        return offset

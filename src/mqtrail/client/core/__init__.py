@@ -1,0 +1,85 @@
+"""What all parts of the client share: settings, errors, the instance with its connections, names and routes.
+
+`ClientInstance` owns the connections, the heartbeat and the routes. `Composer` writes a send request, `QueueChooser`
+picks its queue, `Outgoing` and the hooks describe it. This folder imports no other folder of the client.
+"""
+
+from .composer import Composer
+from .config import NEVER, InstanceConfig, ProducerConfig, TraceConfig
+from .consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
+from .endpoint import ask_addresses, endpoint_url
+from .errors import (
+    AttemptFailure,
+    BrokerUnknown,
+    ClientClosed,
+    ClientError,
+    InvalidMessage,
+    NoNameServer,
+    NoReply,
+    NotARequest,
+    OffsetUnavailable,
+    ReadFailed,
+    RetryLater,
+    RouteNotFound,
+    SendFailed,
+    TooManyInFlight,
+)
+from .faults import FaultTable, QueueChooser
+from .hooks import ConsumeHook, SendHook
+from .identity import local_address, now_ms, unique_ids
+from .instance import ClientInstance, TransactionChecker
+from .nameservers import read_body
+from .namespaces import with_namespace, without_namespace
+from .naming import Names
+from .numbers import reply_number
+from .outgoing import REGION_DEFAULT, Outgoing, SendResult, send_result
+from .replies import make_reply
+from .routes import TopicRoute, queue_name
+
+__all__ = [
+    "NEVER",
+    "REGION_DEFAULT",
+    "AttemptFailure",
+    "BrokerUnknown",
+    "ClientClosed",
+    "ClientError",
+    "ClientInstance",
+    "Composer",
+    "ConsumeHook",
+    "ConsumerConfig",
+    "FaultTable",
+    "InstanceConfig",
+    "InvalidMessage",
+    "LitePullConfig",
+    "Names",
+    "NoNameServer",
+    "NoReply",
+    "NotARequest",
+    "OffsetUnavailable",
+    "OnUndecodable",
+    "Outgoing",
+    "ProducerConfig",
+    "QueueChooser",
+    "ReadFailed",
+    "RetryLater",
+    "RouteNotFound",
+    "SendFailed",
+    "SendHook",
+    "SendResult",
+    "TooManyInFlight",
+    "TopicRoute",
+    "TraceConfig",
+    "TransactionChecker",
+    "ask_addresses",
+    "endpoint_url",
+    "local_address",
+    "make_reply",
+    "now_ms",
+    "queue_name",
+    "read_body",
+    "reply_number",
+    "send_result",
+    "unique_ids",
+    "with_namespace",
+    "without_namespace",
+]

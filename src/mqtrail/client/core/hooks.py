@@ -1,0 +1,55 @@
+"""Hooks: what producers and consumers tell whoever listens. They know no tracer; `client.trace` is one listener.
+
+A hook is called on the event loop and must not wait. An Outgoing goes on changing until its last call.
+What it raises is a bug, and is raised through.
+"""
+
+from typing import Protocol
+
+from mqtrail.wire import MessageExt, MessageQueue
+
+from .errors import AttemptFailure
+from .outgoing import Outgoing, SendResult
+
+
+class SendHook(Protocol):
+    """Follows attempts to send. Each `started` is followed by one `complete`, `failed` or `oneway`."""
+
+    def send_started(self, out: Outgoing) -> None:
+        """An attempt begins; out names its queue, address, number and time."""
+
+    def send_complete(self, out: Outgoing, result: SendResult, cost_ms: int) -> None:
+        """The broker stored it. A status other than SEND_OK may be followed by another attempt."""
+
+    def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
+        """The attempt failed. final: no further one follows. Without a queue: not even an attempt was possible."""
+
+    def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
+        """The bytes were handed to the socket; nobody will ever know more."""
+
+
+class ConsumeHook(Protocol):
+    """Follows deliveries to handlers and what the group commits. Messages handed out together share a request id."""
+
+    def consume_started(self, request_id: str, message: MessageExt, started_ms: int) -> None:
+        """A message is handed to a handler, alone or with others; its end is told with the same request id."""
+
+    def consume_complete(
+        self,
+        request_id: str,
+        message: MessageExt,
+        result: str,
+        started_ms: int,
+        ended_ms: int,
+        *,
+        success: bool,
+        detail: str,
+        batch_count: int = 1,
+    ) -> None:
+        """The handler is done. result: SUCCESS, FAILED (asked for a retry), EXCEPTION, TIME_OUT (late).
+
+        batch_count: messages that this call of the handler had.
+        """
+
+    def offset_committed(self, queue: MessageQueue, consumer_offset: int, now_ms: int) -> None:
+        """The group's offset of a queue was sent to its broker."""

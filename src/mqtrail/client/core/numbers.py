@@ -1,0 +1,20 @@
+"""Numbers out of a reply's header: what a server leaves out or writes wrongly is an error like any other of its."""
+
+from mqtrail.wire import RemotingCommand
+
+from .errors import ClientError
+
+_LONG_MAX = (1 << 63) - 1
+_TEXT_MAX = 20  # characters of an int64
+
+
+def reply_number(reply: RemotingCommand, name: str) -> int:
+    """Return an int64 of a reply's header. ClientError: it is missing, or none."""
+    text = reply.ext.get(name)
+    try:
+        if text is not None and len(text) <= _TEXT_MAX and -_LONG_MAX - 1 <= (number := int(text)) <= _LONG_MAX:
+            return number
+    except ValueError:
+        pass
+    found = "nothing" if text is None else repr(text[:_TEXT_MAX])
+    raise ClientError(f"found {found} as {name} in a reply, expected an int64: is a RocketMQ broker listening there?")

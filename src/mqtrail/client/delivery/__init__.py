@@ -1,0 +1,27 @@
+"""Messages on their way through the application: deliveries, batches, running handlers, messages sent back.
+
+Pull and pop consumers both use it: `ProcessQueue` and `Flow` bound what is in memory, `Ready` hands deliveries to the
+application, `SendBack` returns a failed message to the broker.
+"""
+
+from .batch import Batch
+from .consume_stats import SAMPLE_MS, ConsumeStats
+from .delivery import Delivery, Outcome
+from .flow import Flow
+from .process_queue import ProcessQueue
+from .ready import Ready
+from .running import Hands
+from .send_back import SendBack
+
+__all__ = [
+    "SAMPLE_MS",
+    "Batch",
+    "ConsumeStats",
+    "Delivery",
+    "Flow",
+    "Hands",
+    "Outcome",
+    "ProcessQueue",
+    "Ready",
+    "SendBack",
+]

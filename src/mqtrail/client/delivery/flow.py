@@ -1,0 +1,56 @@
+"""How much may wait in a consumer's hands, and whether it pulls at all just now.
+
+Source: the flow control of DefaultMQPushConsumerImpl.pullMessage and RebalancePushImpl.messageQueueChanged, RocketMQ
+client.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from mqtrail.wire import MessageQueue
+
+from ..core import ConsumerConfig
+from .process_queue import ProcessQueue
+
+
+class Flow:
+    """The bounds of one consumer's queues, and the switch that suspends all of them."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self._config = config
+        self._topics: dict[str, tuple[int, int]] = {}  # topic -> messages and bytes of each of its queues
+        self._open = asyncio.Event()
+        self._open.set()
+
+    @property
+    def suspended(self) -> bool:
+        """Whether nothing is pulled."""
+        return not self._open.is_set()
+
+    def suspend(self) -> None:
+        """Pull no more; what was pulled is still handed out."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._open.set()
+
+    async def opened(self) -> None:
+        """Wait until pulling is allowed."""
+        await self._open.wait()
+
+    def share(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Share a topic's bounds out over the queues assigned to this member."""
+        config, count = self._config, max(1, len(queues))
+        count_max, size_max = config.queue_count_max, config.queue_size_max
+        if config.topic_count_max is not None:
+            count_max = max(1, config.topic_count_max // count)
+        if config.topic_size_max is not None:
+            size_max = max(1, config.topic_size_max // count)
+        self._topics[topic] = count_max, size_max
+
+    def is_full(self, held: ProcessQueue) -> bool:
+        """Whether so much of a queue waits that no more of it is pulled."""
+        config = self._config
+        count_max, size_max = self._topics.get(held.queue.topic, (config.queue_count_max, config.queue_size_max))
+        return held.count > count_max or held.size > size_max or (not config.ordered and held.span > config.span_max)

@@ -1,0 +1,117 @@
+"""Hands: the handlers that run now, whatever their messages came by. Tells the hooks and counts, and can be waited for.
+
+Source: the hooks around MessageListener.consumeMessage, RocketMQ client.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from mqtrail.net import Log
+
+from ..core import ClientInstance, ConsumeHook, now_ms, queue_name, unique_ids
+from .consume_stats import ConsumeStats
+from .delivery import Delivery, Outcome
+
+log = Log()
+
+CANCELLED = Outcome("EXCEPTION", detail="CancelledError: the handler was cancelled")
+
+
+class Hands:
+    """What the application holds of one consumer: begun and not settled."""
+
+    def __init__(self, client: ClientInstance, hooks: Sequence[ConsumeHook], stats: ConsumeStats) -> None:
+        self._client = client
+        self._hooks = tuple(hooks)
+        self._stats = stats
+        self._running: set[Delivery] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._next_id = unique_ids().next
+
+    @property
+    def count(self) -> int:
+        """How many messages are with handlers."""
+        return len(self._running)
+
+    def begun(self, deliveries: Sequence[Delivery]) -> int:
+        """A handler starts with these; returns when, epoch ms."""
+        started_ms = now_ms()
+        request_id = self._next_id() if self._hooks else ""
+        for delivery in deliveries:
+            delivery.started_ms, delivery.request_id = started_ms, request_id
+        self._running.update(deliveries)
+        for hook in self._hooks:
+            for delivery in deliveries:
+                hook.consume_started(request_id, delivery.message, started_ms)
+        return started_ms
+
+    def ended(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome], late_ms: int) -> None:
+        """The handler is done. late_ms: from this time on its result is told as TIME_OUT."""
+        ended_ms = now_ms()
+        count = len(deliveries)
+        failed = 0
+        for delivery, outcome in zip(deliveries, outcomes, strict=True):
+            success = outcome.result == "SUCCESS"
+            failed += not success
+            late = ended_ms - delivery.started_ms >= late_ms and outcome.result != "EXCEPTION"
+            for hook in self._hooks:
+                hook.consume_complete(
+                    delivery.request_id,
+                    delivery.message,
+                    "TIME_OUT" if late else outcome.result,
+                    delivery.started_ms,
+                    ended_ms,
+                    success=success,
+                    detail=outcome.detail,
+                    batch_count=count,
+                )
+        self._stats.consumed(deliveries[0].topic, count, failed, ended_ms - deliveries[0].started_ms)
+        self._running.difference_update(deliveries)
+        self._changed.set()
+
+    def undecodable(self, delivery: Delivery, group: str) -> None:
+        """Count a message that could not be read and is settled without the application."""
+        self._stats.undecodable(delivery.topic)
+        log.warning(
+            "consumer.undecodable",
+            group=group,
+            topic=delivery.topic,
+            msg_id=delivery.msg_id,
+            queue=queue_name(delivery.queue),
+            queue_offset=delivery.message.queue_offset,
+            reason=delivery.undecodable,
+        )
+
+    def abandoned(self, deliveries: Sequence[Delivery]) -> None:
+        """The handler was cancelled."""
+        self.ended(deliveries, [CANCELLED] * len(deliveries), 1 << 62)
+
+    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what settling still needs; a caller that is cancelled leaves it to end by itself."""
+        task = self._client.spawn(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finished)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            # The client was closed meanwhile: the message comes again, and the caller goes on.
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._finishing.discard(task)
+        self._changed.set()
+
+    async def wait_idle(self, wait_ms: int) -> int:
+        """Wait until no handler runs and all is settled; return how many handlers still run after wait_ms."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while self._running or self._finishing:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        return len(self._running)

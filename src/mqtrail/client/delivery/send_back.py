@@ -1,0 +1,168 @@
+"""Giving a failed message back: the broker keeps it for later, and where it cannot be asked, we send a copy ourselves.
+
+1. CONSUMER_SEND_MSG_BACK (36) to the broker that holds the record: it writes a delayed copy to %RETRY%group, or to
+   %DLQ%group after the last attempt.
+2. If that fails, a normal send to %RETRY%group with what the broker would have noted.
+3. If that fails too, the caller keeps the message and tries it again by itself.
+
+An undecodable message goes to the dead letters at once, its bytes as stored. It is sent as a copy in the first place,
+since a copy can carry the reason; the broker's own copy cannot. A copy to %RETRY%group whose attempts are used up
+(reconsumeTimes above maxReconsumeTimes) is what every broker makes a dead letter of.
+Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ client.
+"""
+
+from mqtrail.net import Log
+from mqtrail.wire import (
+    FRAME_SIZE_MAX,
+    INNER_PRODUCER_GROUP,
+    PROPERTY_CONSUME_START_TIME,
+    PROPERTY_DELAY,
+    PROPERTY_FIRST_POP_TIME,
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_POP_CK,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRAN_MSG,
+    Message,
+    MessageExt,
+    MessageSysFlag,
+    MQError,
+    RequestCode,
+    refusal_for,
+    retry_topic,
+)
+
+from ..core import (
+    NEVER,
+    ClientInstance,
+    Composer,
+    ConsumerConfig,
+    Names,
+    Outgoing,
+    ProducerConfig,
+    QueueChooser,
+    SendFailed,
+    now_ms,
+    send_result,
+    unique_ids,
+)
+from ..trace import detail
+from .delivery import DEAD_LETTER
+
+log = Log()
+
+DELAY_LEVEL_FIRST = 3  # 10 s; each failed attempt adds a level
+ATTEMPTS_MAX_DEFAULT = 16
+PROPERTY_UNDECODABLE = "UNDECODABLE_REASON"  # of a dead letter: why the consumer could not read the message
+_COMPRESSION = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
+
+
+class SendBack:
+    """Gives failed messages of one group back."""
+
+    def __init__(self, client: ClientInstance, names: Names, config: ConsumerConfig) -> None:
+        self._client = client
+        self._names = names
+        self._group = names.group
+        self._config = config
+        self._composer = Composer(INNER_PRODUCER_GROUP, ProducerConfig(), unique_ids().next)
+        raw = ProducerConfig(compress_over=NEVER, body_size_max=FRAME_SIZE_MAX)
+        self._raw_composer = Composer(INNER_PRODUCER_GROUP, raw, unique_ids().next)
+        self._chooser = QueueChooser(0)
+
+    async def give_back(self, message: MessageExt, delay_level: int) -> bool:
+        """Give one message back; False when neither way worked and the caller must keep it."""
+        try:
+            await self._to_broker(message, delay_level)
+        except (MQError, OSError) as error:
+            log.warning("consumer.send_back_failed", group=self._group, msg_id=message.msg_id, error=str(error))
+        else:
+            return True
+        try:
+            await self.resend(message, DELAY_LEVEL_FIRST + message.reconsume_times)
+        except (MQError, OSError) as error:
+            log.error("consumer.resend_failed", group=self._group, msg_id=message.msg_id, error=str(error))
+            return False
+        return True
+
+    async def dead_letter(self, message: MessageExt) -> bool:
+        """Make a dead letter of an undecodable message; False when neither way worked and the caller must keep it."""
+        copy = self._copy(message) | {PROPERTY_UNDECODABLE: detail(message.undecodable or "")}
+        try:
+            out = self._outgoing(message, copy)
+            out.reconsume_times, out.reconsume_times_max = 1, 0
+            await self._send(out)
+            return True
+        except (MQError, OSError) as error:
+            log.warning("consumer.dead_letter_failed", group=self._group, msg_id=message.msg_id, error=str(error))
+        try:
+            await self._to_broker(message, DEAD_LETTER)
+            return True
+        except (MQError, OSError) as error:
+            log.error("consumer.send_back_failed", group=self._group, msg_id=message.msg_id, error=str(error))
+            return False
+
+    async def _to_broker(self, message: MessageExt, delay_level: int) -> None:
+        ext = {
+            "offset": str(message.physical_offset),
+            "group": self._group,
+            "delayLevel": str(delay_level),
+            "originMsgId": message.msg_id,
+            "originTopic": self._names.topic(message.topic),
+            "unitMode": "false",
+            "bname": message.broker_name,
+        }
+        if self._config.attempts_max is not None:
+            ext["maxReconsumeTimes"] = str(self._config.attempts_max)
+        address = self._client.master(message.broker_name) if message.broker_name else str(message.store_host)
+        timeout_ms = self._config.send_back_timeout_ms
+        await self._client.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext, timeout_ms=timeout_ms)
+
+    async def resend(self, message: MessageExt, delay_level: int) -> None:
+        """Send a copy to the group's retry topic; the broker makes a dead letter of it after the last attempt."""
+        out = self._outgoing(message, self._copy(message) | {PROPERTY_DELAY: str(delay_level)})
+        out.reconsume_times = message.reconsume_times + 1
+        attempts_max = self._config.attempts_max
+        out.reconsume_times_max = ATTEMPTS_MAX_DEFAULT if attempts_max is None else attempts_max
+        await self._send(out)
+
+    def _copy(self, message: MessageExt) -> dict[str, str]:
+        """Return the properties of a copy."""
+        properties = dict(message.properties)
+        for name in _OF_THE_DELIVERY:
+            properties.pop(name, None)
+        properties.setdefault(PROPERTY_RETRY_TOPIC, self._names.topic(message.topic))
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
+        return properties
+
+    def _outgoing(self, message: MessageExt, properties: dict[str, str]) -> Outgoing:
+        composed = Message(retry_topic(self._group), message.body, flag=message.flag, properties=properties)
+        if message.undecodable is None:
+            return self._composer.message(composed)
+        out = self._raw_composer.message(composed)
+        out.sys_flag |= message.sys_flag & _COMPRESSION  # its body is as stored
+        return out
+
+    async def _send(self, out: Outgoing) -> None:
+        topic = out.topic
+        route = await self._client.route(topic, ("TBW102", 1))
+        if not route.publish_queues:
+            raise SendFailed(topic, out.msg_id, [], "no queue of the retry topic can be written")
+        queue = self._chooser.next(route.publish_queues)
+        command = self._composer.command(out, queue, now_ms())
+        address = self._client.master(queue.broker_name, route)
+        reply = await self._client.pool.request(address, command, self._config.send_back_timeout_ms)
+        if send_result(out, queue, reply) is None:
+            raise refusal_for(reply.code, reply.remark)
+
+
+# Properties of one delivery, not of the message.
+_OF_THE_DELIVERY = (
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_CONSUME_START_TIME,
+    PROPERTY_TRAN_MSG,
+    PROPERTY_POP_CK,
+    PROPERTY_FIRST_POP_TIME,
+)

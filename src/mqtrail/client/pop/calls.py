@@ -1,0 +1,236 @@
+"""POP requests: take messages out of a broker's sight for a while, acknowledge them, or say when they shall come again.
+
+Source: MQClientAPIImpl.processPopResponse, DefaultMQPushConsumerImpl.ackAsync and changePopInvisibleTimeAsync,
+RocketMQ 5.x client.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from mqtrail.wire import (
+    BODY_SIZE_MAX,
+    EXPANDED_SIZE_MAX,
+    INIT_FROM_MAX,
+    INIT_FROM_MIN,
+    PROPERTY_FIRST_POP_TIME,
+    PROPERTY_POP_CK,
+    ConsumeFromWhere,
+    HeaderError,
+    MessageExt,
+    MessageQueue,
+    PopHandle,
+    PopResponseHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    SubscriptionData,
+    cut_records,
+    decode_message_offsets,
+    decode_start_offsets,
+    marker_of,
+    open_record,
+    open_records,
+    refusal_for,
+    topic_of_marker,
+)
+
+from ..core import ClientInstance, now_ms
+
+POLL_EXTRA_MS = 10_000  # beyond the time that the broker may hold a pop
+ACK_TIMEOUT_MS = 3_000
+
+
+class PopStatus(StrEnum):
+    """What a pop found."""
+
+    FOUND = "FOUND"
+    NOT_FOUND = "NOT_FOUND"
+    FULL = "FULL"  # the broker holds too many pops: ask later
+
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): PopStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PopStatus.NOT_FOUND,
+    int(ResponseCode.POLLING_TIMEOUT): PopStatus.NOT_FOUND,
+    int(ResponseCode.POLLING_FULL): PopStatus.FULL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PopResult:
+    """Messages popped, each with its handle in POP_CK. rest: messages that still wait in the queues looked at.
+
+    beyond: messages whose bodies found no room any more and were not opened; they are to be had again.
+    """
+
+    status: PopStatus
+    messages: tuple[MessageExt, ...] = ()
+    beyond: tuple[MessageExt, ...] = ()
+    rest: int = 0
+
+
+class PopCalls:
+    """The requests of one group."""
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        self._client = client
+        self._group = group
+
+    async def pop(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        count_max: int,
+        invisible_ms: int,
+        poll_ms: int,
+        consume_from: ConsumeFromWhere,
+        body_size_max: int,
+        room: Callable[[], int],
+    ) -> PopResult:
+        """Take at most count_max messages of a queue (queue id -1: of the broker), wait for one up to poll_ms.
+
+        room: bytes that decompressed bodies may take once the reply is there. Raises BrokerUnknown, Refusal, NetError,
+        HeaderError.
+        """
+        first = consume_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        ext = {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "maxMsgNums": str(count_max),
+            "invisibleTime": str(invisible_ms),
+            "pollTime": str(poll_ms),
+            "bornTime": str(now_ms()),
+            "initMode": str(INIT_FROM_MIN if first else INIT_FROM_MAX),
+            "expType": subscription.expression_type,
+            "exp": subscription.sub_string,
+            "order": "false",
+            "bname": queue.broker_name,
+        }
+        address = self._client.master(queue.broker_name)
+        command = RemotingCommand(RequestCode.POP_MESSAGE, ext)
+        reply = await self._client.pool.request(address, command, poll_ms + POLL_EXTRA_MS)
+        return read_pop_reply(reply, queue.topic, queue.broker_name, body_size_max, room())
+
+    async def ack(self, topic: str, handle: PopHandle) -> None:
+        """Tell the broker that a message is done. Raises as pop does."""
+        await self._call(RequestCode.ACK_MESSAGE, topic, handle, {})
+
+    async def change_invisible(self, topic: str, handle: PopHandle, invisible_ms: int) -> None:
+        """Have a message come again after invisible_ms from now. The handle is void afterwards."""
+        ext = {"invisibleTime": str(invisible_ms)}
+        await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, topic, handle, ext)
+
+    async def _call(self, code: RequestCode, topic: str, handle: PopHandle, further: dict[str, str]) -> None:
+        ext = {
+            "consumerGroup": self._group,
+            "topic": topic_of_marker(handle.marker, topic, self._group),
+            "queueId": str(handle.queue_id),
+            "offset": str(handle.queue_offset),
+            "extraInfo": handle.encode(),
+            "bname": handle.broker_name,
+        } | further
+        await self._client.call(self._client.master(handle.broker_name), code, ext, timeout_ms=ACK_TIMEOUT_MS)
+
+
+def handle_of(message: MessageExt) -> PopHandle:
+    """Return a popped message's handle. HeaderError: it has none."""
+    return PopHandle.decode(message.properties.get(PROPERTY_POP_CK, ""))
+
+
+def due_ms(message: MessageExt) -> int:
+    """Return when the broker gives a popped message to somebody else, epoch ms by the broker's clock."""
+    handle = handle_of(message)
+    return handle.pop_time_ms + handle.invisible_ms
+
+
+def read_pop_reply(
+    reply: RemotingCommand,
+    topic: str,
+    broker_name: str,
+    body_size_max: int = BODY_SIZE_MAX,
+    expanded_size_max: int = EXPANDED_SIZE_MAX,
+) -> PopResult:
+    """Return what a pop's reply says: messages have the topic that was asked for, and their handles.
+
+    Raises the Refusal of another code, HeaderError for a header that is none.
+    """
+    status = _STATUS.get(reply.code)
+    if status is None:
+        raise refusal_for(reply.code, reply.remark)
+    if status is not PopStatus.FOUND:
+        return PopResult(status)
+    header = PopResponseHeader.from_ext(reply.ext)
+    records = cut_records(reply.body)
+    bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
+    opened = list(open_records(records, broker_name, **bounds))
+    count = len(opened)
+    opened += [open_record(record, broker_name, 0) for record in records[count:]]
+    popped = list(_with_handles(opened, header, topic, broker_name))
+    beyond = {id(message) for message in opened[count:]}
+    return PopResult(
+        status,
+        tuple(message for source, message in popped if id(source) not in beyond),
+        tuple(message for source, message in popped if id(source) in beyond),
+        header.rest_num,
+    )
+
+
+def _with_handles(
+    messages: Sequence[MessageExt], header: PopResponseHeader, topic: str, broker_name: str
+) -> Iterator[tuple[MessageExt, MessageExt]]:
+    """Yield each message, as it was opened and with its handle; one that no place is told of is left out.
+
+    A handle that a message brings counts where it is of this pop: anybody may send one along. Damaged records, whose
+    own place is not known, get the places that are told and no other message has.
+    """
+    starts = decode_start_offsets(header.start_offset_info or "")
+    told = decode_message_offsets(header.msg_offset_info or "")
+    seen: dict[tuple[str, int], int] = {}
+    damaged: list[MessageExt] = []
+    taken: set[tuple[tuple[str, int], int]] = set()
+
+    def handle(name: tuple[str, int], offset: int, start: int) -> str:
+        return PopHandle(
+            starts.get(name, start),
+            header.pop_time,
+            header.invisible_time,
+            header.revive_qid,
+            name[0],
+            broker_name,
+            name[1],
+            offset,
+        ).encode()
+
+    for message in messages:
+        if not message.topic:
+            damaged.append(message)
+            continue
+        properties = message.properties
+        name = (marker_of(message.topic), message.queue_id)
+        offsets = told.get(name, ())
+        place = seen[name] = seen.get(name, -1) + 1
+        offset = message.queue_offset
+        if offset not in offsets and place < len(offsets):
+            offset = offsets[place]
+        taken.add((name, offset))
+        if not _is_of(properties.get(PROPERTY_POP_CK), header.pop_time):
+            properties[PROPERTY_POP_CK] = handle(name, offset, message.queue_offset)
+        properties.setdefault(PROPERTY_FIRST_POP_TIME, str(header.pop_time))
+        yield message, message if message.topic == topic else replace(message, topic=topic)
+    free = [(name, offset) for name, offsets in told.items() for offset in offsets if (name, offset) not in taken]
+    for message, (name, offset) in zip(damaged, free, strict=False):
+        properties = {
+            PROPERTY_POP_CK: handle(name, offset, offset),
+            PROPERTY_FIRST_POP_TIME: str(header.pop_time),
+        }
+        yield message, replace(message, topic=topic, queue_id=name[1], queue_offset=offset, properties=properties)
+
+
+def _is_of(text: str | None, pop_time_ms: int) -> bool:
+    try:
+        return text is not None and PopHandle.decode(text).pop_time_ms == pop_time_ms
+    except HeaderError:
+        return False

@@ -1,0 +1,291 @@
+"""Popped queues: a broker hands out messages one by one, and gives them to somebody else unless they are acknowledged.
+
+No offsets here: success acknowledges a message, failure says when it shall come again. A message whose invisible time
+is over before its handler starts, or before it ends, is the broker's again.
+Source: ConsumeMessagePopConcurrentlyService, PopProcessQueue, DefaultMQPushConsumerImpl, RocketMQ 5.x client.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from mqtrail.net import Log, NetError
+from mqtrail.wire import PROPERTY_POP_CK, FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
+
+from ..core import ClientInstance, ConsumerConfig, Names, OnUndecodable, now_ms, queue_name
+from ..delivery import Batch, ConsumeStats, Delivery, Flow, Hands, Outcome, Ready, SendBack
+from .calls import PopCalls, PopStatus, due_ms, handle_of
+
+log = Log()
+
+# Seconds until a failed message comes again, by its attempts or by delay_level (popDelayLevel).
+DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+ATTEMPTS_MAX_DEFAULT = 16
+ACK_RETRY_MS = 100
+HAND_BACK_S = 1  # a popped message that we will not handle comes again after this
+
+
+class PopQueue:
+    """One assignment that is popped. waiting: messages popped and not settled, expanded_size: of their bodies."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.dropped = False
+        self.waiting = 0
+        self.expanded_size = 0  # bytes of bodies that were decompressed
+        self.unread: dict[str, MessageExt] = {}  # handle -> popped and not handed out yet
+        self.last_pop_ms = 0
+        self.room = asyncio.Event()
+
+    def popped(self, messages: Sequence[MessageExt]) -> None:
+        """Note that these wait."""
+        self.waiting += len(messages)
+        self.expanded_size += sum(message.expanded_size for message in messages)
+
+    def settled(self, deliveries: Sequence[Delivery]) -> None:
+        """Note that these are settled, or the broker's again."""
+        self.waiting -= len(deliveries)
+        self.expanded_size -= sum(delivery.message.expanded_size for delivery in deliveries)
+        self.room.set()
+
+
+class PoppedQueues:
+    """The assignments that one consumer pops, and the settler of their deliveries."""
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        names: Names,
+        subscriptions: Mapping[str, SubscriptionData],
+        ready: Ready,
+        hands: Hands,
+        flow: Flow,
+        stats: ConsumeStats,
+        config: ConsumerConfig,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self._client = client
+        self._names = names
+        self._subscriptions = subscriptions
+        self._ready = ready
+        self._hands = hands
+        self._flow = flow
+        self._stats = stats
+        self._config = config
+        self._clock = clock
+        self._rejects = config.on_undecodable is OnUndecodable.REJECT
+        self._calls = PopCalls(client, names.group)
+        self._send_back = SendBack(client, names, config)
+        self._queues: dict[MessageQueue, tuple[PopQueue, asyncio.Task[None]]] = {}
+        self._attempts_max = ATTEMPTS_MAX_DEFAULT if config.attempts_max is None else config.attempts_max
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The assignments popped now, sorted. A queue id of -1: any queue of the broker."""
+        return sorted(self._queues)
+
+    def infos(self) -> dict[MessageQueue, PopQueue]:
+        """The state of each."""
+        return {queue: popped for queue, (popped, _) in self._queues.items()}
+
+    def take_queue(self, queue: MessageQueue) -> None:
+        """Begin to pop an assignment."""
+        popped = PopQueue(queue)
+        self._queues[queue] = popped, self._client.spawn(self._run(popped))
+
+    def drop_queue(self, queue: MessageQueue) -> None:
+        """End it. What handlers still have of it may be acknowledged."""
+        found = self._queues.pop(queue, None)
+        if found is not None:
+            found[0].dropped = True
+            found[1].cancel()
+            self._client.spawn(self._hand_back(found[0]))
+
+    async def stop(self) -> None:
+        """End all; what nobody has begun with is handed back, so that others have it at once."""
+        ended = list(self._queues.values())
+        self._queues.clear()
+        for popped, task in ended:
+            popped.dropped = True
+            task.cancel()
+        if ended:
+            await asyncio.wait([task for _, task in ended])
+        backs = [self._client.spawn(self._hand_back(popped)) for popped, _ in ended]
+        if backs:
+            await asyncio.wait(backs, timeout=self._config.close_wait_ms / 1000)
+
+    async def _hand_back(self, popped: PopQueue) -> None:
+        unread, popped.unread = popped.unread, {}
+        await asyncio.gather(*(self._come_again(message, HAND_BACK_S) for message in unread.values()))
+
+    # -- popping ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, popped: PopQueue) -> None:
+        config = self._config
+        while not popped.dropped:
+            await self._flow.opened()
+            if popped.waiting > config.pop_queue_count_max or (popped.waiting and self._room() <= 0):
+                await self._wait_for_room(popped)
+                continue
+            wait_ms = config.pull_error_ms
+            try:
+                if await self._pop(popped) is not PopStatus.FULL:
+                    wait_ms = config.pull_interval_ms
+            except FlowControl:
+                wait_ms = config.broker_flow_control_ms
+            except (MQError, OSError) as error:
+                if not popped.dropped:
+                    name = queue_name(popped.queue)
+                    log.warning("consumer.pop_failed", group=self._names.group, queue=name, error=str(error))
+            await asyncio.sleep(wait_ms / 1000)
+
+    async def _wait_for_room(self, popped: PopQueue) -> None:
+        popped.room.clear()
+        try:
+            async with asyncio.timeout(self._config.flow_control_ms / 1000):
+                await popped.room.wait()
+        except TimeoutError:
+            pass
+
+    async def _pop(self, popped: PopQueue) -> PopStatus:
+        queue, config = popped.queue, self._config
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return PopStatus.FULL
+        begun_ms = popped.last_pop_ms = self._clock()
+        result = await self._calls.pop(
+            queue,
+            subscription,
+            count_max=config.pop_batch_count,
+            invisible_ms=self._config.pop_invisible_ms,
+            poll_ms=config.poll_suspend_ms,
+            consume_from=config.consume_from,
+            body_size_max=config.body_size_max,
+            room=self._room,
+        )
+        for message in result.beyond:
+            self._client.spawn(self._come_again(message, HAND_BACK_S))
+        if result.status is PopStatus.FOUND:
+            self._stats.pulled(queue.topic, len(result.messages), self._clock() - begun_ms)
+            self._offer(popped, result.messages, subscription)
+        return result.status
+
+    def _room(self) -> int:
+        """Bytes that further decompressed bodies may take."""
+        return self._config.expanded_size_max - sum(popped.expanded_size for popped, _ in self._queues.values())
+
+    def _offer(self, popped: PopQueue, messages: Sequence[MessageExt], subscription: SubscriptionData) -> None:
+        wanted = []
+        for message in messages:
+            if message.undecodable is not None and self._rejects:
+                popped.popped((message,))
+                self._client.spawn(self._reject(popped, message))
+            elif message.undecodable is not None or (
+                subscription.matches_tag(message.tags) and message.reconsume_times <= self._attempts_max
+            ):
+                wanted.append(message)
+            else:
+                self._client.spawn(self._ack(message))
+        popped.popped(wanted)
+        popped.unread.update((message.properties[PROPERTY_POP_CK], message) for message in wanted)
+        deliveries = [Delivery(self._names.restored(message), popped, self) for message in wanted]
+        count = self._config.batch_count_max
+        if count == 1:
+            for delivery in deliveries:
+                self._ready.put(delivery)
+            return
+        for first in range(0, len(deliveries), count):
+            self._ready.put(Batch(deliveries[first : first + count], self))
+
+    # -- settling --------------------------------------------------------------------------------------------------
+
+    def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Return those that the broker has not given to somebody else yet."""
+        popped = deliveries[0].process_queue
+        assert isinstance(popped, PopQueue)
+        for one in deliveries:
+            popped.unread.pop(one.properties[PROPERTY_POP_CK], None)
+        now = self._clock()
+        left = [one for one in deliveries if not popped.dropped and now < due_ms(one.message)]
+        popped.settled([one for one in deliveries if one not in left])
+        return left
+
+    def begun(self, deliveries: Sequence[Delivery]) -> None:
+        self._hands.begun(deliveries)
+
+    def abandon(self, deliveries: Sequence[Delivery]) -> None:
+        """A handler was cancelled: its messages come again when their invisible time is over."""
+        popped = deliveries[0].process_queue
+        assert isinstance(popped, PopQueue)
+        if any(delivery.started_ms for delivery in deliveries):
+            self._hands.abandoned(deliveries)
+        popped.settled(deliveries)
+
+    async def settle(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
+        popped = deliveries[0].process_queue
+        assert isinstance(popped, PopQueue)
+        self._hands.ended(deliveries, outcomes, self._config.pop_invisible_ms)
+        popped.settled(deliveries)
+        await self._hands.finish(self._answer(deliveries, outcomes))
+
+    async def _answer(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
+        await asyncio.gather(*(self._answer_one(*pair) for pair in zip(deliveries, outcomes, strict=True)))
+
+    async def _answer_one(self, delivery: Delivery, outcome: Outcome) -> None:
+        message = delivery.message
+        if self._clock() >= due_ms(message):
+            log.warning("consumer.pop_too_late", group=self._names.group, msg_id=message.msg_id)
+        elif outcome.result == "SUCCESS":
+            await self._ack(message)
+        elif message.undecodable is not None and self._rejects:
+            if await self._send_back.dead_letter(message):
+                await self._ack(message)
+            else:
+                await self._come_again(message, DELAYS_S[0])
+        elif message.reconsume_times < self._attempts_max:
+            if outcome.delay_level < 0 and await self._send_back.give_back(message, outcome.delay_level):
+                await self._ack(message)  # its dead letter is written
+                return
+            level = outcome.delay_level or message.reconsume_times
+            await self._come_again(message, DELAYS_S[min(max(level, 0), len(DELAYS_S) - 1)])
+        else:
+            await self._give_up(message)
+
+    async def _reject(self, popped: PopQueue, message: MessageExt) -> None:
+        """Settle an undecodable message in the application's place."""
+        delivery = Delivery(self._names.restored(message), popped, self)
+        if delivery.taken() is not None:
+            self._hands.undecodable(delivery, self._names.group)
+            await delivery.reject(message.undecodable or "")
+
+    async def _give_up(self, message: MessageExt) -> None:
+        """After the last attempt: a message that is old enough is acknowledged, a young one waits longer."""
+        age_s = (self._clock() - message.born_timestamp_ms) / 1000
+        if age_s > 2 * DELAYS_S[-1]:
+            log.warning("consumer.pop_given_up", group=self._names.group, msg_id=message.msg_id)
+            await self._ack(message)
+            return
+        await self._come_again(message, next((delay for delay in DELAYS_S if age_s < delay), DELAYS_S[-1]))
+
+    async def _ack(self, message: MessageExt) -> None:
+        handle = handle_of(message)
+        await self._told(message, lambda: self._calls.ack(self._names.topic(message.topic), handle))
+
+    async def _come_again(self, message: MessageExt, delay_s: int) -> None:
+        handle = handle_of(message)
+        topic = self._names.topic(message.topic)
+        await self._told(message, lambda: self._calls.change_invisible(topic, handle, delay_s * 1000))
+
+    async def _told(self, message: MessageExt, call: Callable[[], Awaitable[None]]) -> None:
+        """Tell the broker, again after a failure of the connection while the message is still ours."""
+        for left in range(self._config.ack_retry_count, -1, -1):
+            try:
+                await call()
+                return
+            except (MQError, OSError) as error:
+                again = left and isinstance(error, NetError | OSError) and self._clock() < due_ms(message)
+                if not again:
+                    log.warning(
+                        "consumer.pop_answer_failed", group=self._names.group, msg_id=message.msg_id, error=str(error)
+                    )
+                    return
+            await asyncio.sleep(ACK_RETRY_MS / 1000)

@@ -1,0 +1,46 @@
+"""The detector: asks brokers that are being avoided whether they are back, so that no send has to find it out.
+
+Source: LatencyFaultToleranceImpl.detectByOneRound and DefaultMQProducerImpl.pickTopic, RocketMQ 5.x client.
+"""
+
+from collections.abc import Callable
+
+from mqtrail.wire import MQError, RequestCode
+
+from ..core import BrokerUnknown, ClientInstance, FaultTable, ProducerConfig, now_ms
+
+
+class Detector:
+    """Turns brokers of a fault table reachable again; never the other way."""
+
+    def __init__(
+        self, client: ClientInstance, faults: FaultTable, config: ProducerConfig, topic: Callable[[], str | None]
+    ) -> None:
+        self._client = client
+        self._faults = faults
+        self._config = config
+        self._topic = topic
+
+    async def run(self) -> None:
+        """Ask again and again, until cancelled."""
+        await self._client.every(self._config.detect_ms, self.round)
+
+    async def round(self) -> None:
+        """Ask each broker whose time has come for a queue's end; a refusal is no answer."""
+        topic = self._topic()
+        for name in self._faults.to_ask(now_ms(), self._config.detect_interval_ms):
+            try:
+                address = self._client.master(name)
+            except BrokerUnknown:
+                self._faults.forget(name)
+                continue
+            if topic is not None and await self._answers(address, topic, name):
+                self._faults.answered(name)
+
+    async def _answers(self, address: str, topic: str, broker_name: str) -> bool:
+        ext = {"topic": topic, "queueId": "0", "bname": broker_name}
+        try:
+            await self._client.call(address, RequestCode.GET_MAX_OFFSET, ext, timeout_ms=self._config.detect_timeout_ms)
+        except (MQError, OSError):
+            return False
+        return True

@@ -1,0 +1,384 @@
+"""Producer: sends messages, again where that is safe, within one time-out for everything.
+
+    async with Producer("orders-group", namesrv="127.0.0.1:9876", trace=True) as producer:
+        result = await producer.send(Message("orders", b"...", keys="order-1"))
+
+What is tried again, and where, follows DefaultMQProducerImpl of the RocketMQ 5.x client (see `sending`): a failed
+attempt goes to another broker; a queue that was asked for by name, order key or selector is not left, so such a send
+has one attempt.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from mqtrail.net import NAMESRV_DEFAULT
+from mqtrail.wire import (
+    EXT_MSG_REGION,
+    PROPERTY_CORRELATION_ID,
+    PROPERTY_REPLY_TO_CLIENT,
+    PROPERTY_TTL,
+    Message,
+    MessageExt,
+    MessageQueue,
+    MQError,
+    Recall,
+    RecallHandle,
+    RequestCode,
+    group_of,
+    validate_group,
+    validate_topic,
+)
+
+from ..core import (
+    REGION_DEFAULT,
+    BrokerUnknown,
+    ClientClosed,
+    ClientError,
+    ClientInstance,
+    Composer,
+    InvalidMessage,
+    NoReply,
+    Outgoing,
+    ProducerConfig,
+    SendFailed,
+    SendHook,
+    SendResult,
+    TopicRoute,
+    TransactionChecker,
+    make_reply,
+    now_ms,
+    unique_ids,
+    with_namespace,
+)
+from ..trace import ClientTracer
+from .accumulator import Accumulator
+from .detector import Detector
+from .selectors import Selector, queue_of_hash
+from .sending import RETRY_CODES, Sender
+from .splitting import BatchOutcome, split_batches
+
+if TYPE_CHECKING:
+    from ..delivery import Delivery
+
+__all__ = ["RETRY_CODES", "Producer"]
+
+GREETING_WAIT_MS = 500  # how long a request waits for the brokers of a new topic to know us
+
+
+class Producer:
+    """Sends messages of one producer group. Use it with `async with`, from one event loop.
+
+    namesrv: "host:port;host:port". trace: write a trace record of every send to the trace topic. client: share the
+    connections of another ClientInstance instead of opening own ones. hooks: further listeners.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        *,
+        trace: bool = False,
+        config: ProducerConfig | None = None,
+        client: ClientInstance | None = None,
+        hooks: Sequence[SendHook] = (),
+    ) -> None:
+        validate_group(group)
+        self.group = group
+        self.config = config or ProducerConfig()
+        self._own_client = client is None
+        self._client = client or ClientInstance(namesrv, self.config.instance)
+        self._namespace = self._client.config.namespace
+        self._wire_group = with_namespace(self._namespace, group)
+        self._tracer = ClientTracer(self._client, group, self.config.trace) if trace else None
+        self._composer = Composer(group, self.config, unique_ids().next, self._namespace)
+        # The tracer has nothing to do where an attempt begins.
+        self._sender = Sender(
+            self._client, self._composer, self.config, [*([self._tracer] if self._tracer else []), *hooks], hooks
+        )
+        self._accumulator = (
+            Accumulator(self._send_now, self._client.spawn, self.config) if self.config.auto_batch else None
+        )
+        self._detecting: asyncio.Task[None] | None = None
+        self._running = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """How this client is known to the brokers."""
+        return self._client.client_id
+
+    @property
+    def tracer(self) -> ClientTracer | None:
+        """The trace of this producer, when trace is on."""
+        return self._tracer
+
+    async def start(self) -> None:
+        """Begin. No connection is made yet: the first send asks for a route."""
+        if self._running:
+            return
+        await self._client.start()
+        self._client.add_producer(self._wire_group, self._checker())
+        if self._tracer is not None:
+            self._tracer.start()
+        if self._sender.faults is not None and self.config.latency_detect:
+            detector = Detector(self._client, self._sender.faults, self.config, self._sender.any_topic)
+            self._detecting = self._client.spawn(detector.run())
+        self._running = True
+
+    async def close(self) -> None:
+        """Stop sending, bring the trace home, leave the group. Sends that wait for their answer fail."""
+        if not self._running:
+            return
+        if self._accumulator is not None:
+            await self._accumulator.drain()
+        self._running = False
+        if self._detecting is not None:
+            self._detecting.cancel()
+        try:
+            if self._tracer is not None:
+                await self._tracer.close()
+            await self._client.remove_producer(self._wire_group)
+        finally:
+            if self._own_client:
+                await self._client.close()
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        message: Message | Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        order_key: str | int | None = None,
+        select: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message, or several of one topic as one batch, and return what the broker said.
+
+        queue: exactly there. order_key: to the queue that belongs to this key, as long as the topic keeps its queues.
+        select: to the queue that this function chooses (see `selectors`). At most one of the three.
+        timeout_ms: for a permit, route, connection and all attempts together (None: send_timeout_ms).
+        With auto_batch a single message without order_key, select and timeout_ms travels with others.
+        Raises InvalidMessage, RouteNotFound, NoNameServer, a Refusal that trying again would not change, or SendFailed,
+        which tells whether the message may be stored nevertheless. A cancelled send may be stored as well.
+        """
+        if not self._running:
+            raise self._closed()
+        plain = timeout_ms is None and order_key is None and select is None
+        if plain and self._accumulator is not None and isinstance(message, Message):
+            self._composer.check(message)  # its company shall not suffer for it
+            return await self._accumulator.send(message, queue)
+        out = self._composer.message(message) if isinstance(message, Message) else self._composer.batch(message)
+        timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        route = self._client.known_route(out.wire_topic) or await self._sender.route(out, deadline)
+        if order_key is not None or select is not None:
+            first = message if isinstance(message, Message) else message[0]
+            queue = self._chosen(route, out, first, queue, order_key, select)
+        return await self._sender.send(out, route, queue, deadline)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        order_key: str | int | None = None,
+        select: Selector | None = None,
+    ) -> str:
+        """Hand a message to the socket and return its id; whether it was stored nobody learns. Raises as `send`."""
+        if not self._running:
+            raise self._closed()
+        out = self._composer.message(message)
+        deadline = asyncio.get_running_loop().time() + self.config.send_timeout_ms / 1000
+        route = self._client.known_route(out.wire_topic) or await self._sender.route(out, deadline)
+        if order_key is not None or select is not None:
+            queue = self._chosen(route, out, message, queue, order_key, select)
+        await self._sender.oneway(out, route, queue, deadline)
+        return out.msg_id
+
+    async def send_all(
+        self, messages: Iterable[Message], *, size_max: int | None = None, timeout_ms: int | None = None
+    ) -> list[BatchOutcome]:
+        """Send any number of messages, in their order, in as few batches as fit; return what became of each batch.
+
+        size_max: bytes of a batch (None: body_size_max). timeout_ms: of each batch. Messages that no batch takes, such
+        as delayed ones, go alone. A batch that fails does not stop the others. Raises InvalidMessage before the first
+        is sent.
+        """
+        pieces = list(split_batches(messages, min(size_max or self.config.body_size_max, self.config.body_size_max)))
+        outcomes = []
+        for piece in pieces:
+            try:
+                result = await self.send(piece if len(piece) > 1 else piece[0], timeout_ms=timeout_ms)
+            except InvalidMessage:
+                raise
+            except MQError as error:
+                outcomes.append(BatchOutcome(piece, None, error))
+            else:
+                outcomes.append(BatchOutcome(piece, result, None))
+        return outcomes
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be written to now, as `queue` and selectors know them. RouteNotFound."""
+        route = await self._client.route(with_namespace(self._namespace, topic))
+        return self._plain(route, topic)
+
+    # -- request and reply -----------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        order_key: str | int | None = None,
+        select: Selector | None = None,
+    ) -> MessageExt:
+        """Send a message, wait for the reply that a consumer makes to it (see `reply`), and return that.
+
+        timeout_ms: for the send and the reply together (None: send_timeout_ms). Raises as `send`, and NoReply when the
+        request was stored and nobody replied in time.
+        """
+        loop = asyncio.get_running_loop()
+        timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = loop.time() + timeout_ms / 1000
+        correlation_id, reply = self._client.replies.expect(self.config.requests_max)
+        properties = {
+            PROPERTY_CORRELATION_ID: correlation_id,
+            PROPERTY_REPLY_TO_CLIENT: self.client_id,
+            PROPERTY_TTL: str(timeout_ms),
+        }
+        message = replace(message, properties={**message.properties, **properties})
+        try:
+            await self._greet(message.topic, deadline)
+            left_ms = max(1, int((deadline - loop.time()) * 1000))
+            sent = await self.send(message, queue=queue, order_key=order_key, select=select, timeout_ms=left_ms)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await reply
+            except TimeoutError:
+                raise NoReply(
+                    f"request {sent.msg_id} to topic {message.topic!r} was stored and not replied to within "
+                    f"{timeout_ms} ms: check that a consumer replies and is connected to broker "
+                    f"{sent.queue.broker_name}?"
+                ) from None
+        finally:
+            self._client.replies.forget(correlation_id)
+
+    async def reply(
+        self, request: "MessageExt | Delivery", body: bytes, *, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Answer a message that was sent by `request`. Raises NotARequest, and as `send`: a broker that could not hand
+        the reply to the one who waits refuses it."""
+        return await self.send(make_reply(request, body), timeout_ms=timeout_ms)
+
+    async def _greet(self, topic: str, deadline: float) -> None:
+        """Where the topic is new to us, have its brokers know our connection before a reply can come."""
+        wire_topic = with_namespace(self._namespace, topic)
+        if self._client.known_route(wire_topic) is None:
+            template = (self.config.default_topic, self.config.default_topic_queue_nums)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._client.route(wire_topic, template)
+            except TimeoutError:
+                raise SendFailed(topic, "", [], "the timeout expired before the request was sent") from None
+            # A broker that is down shall not keep the request from the others.
+            await asyncio.wait([self._client.spawn(self._client.heartbeat())], timeout=GREETING_WAIT_MS / 1000)
+
+    # -- delayed messages ------------------------------------------------------------------------------------------
+
+    async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Call a delayed message back before it is delivered, and return its id.
+
+        handle: `recall_handle` of the send's result (of messages with delay_ms or deliver_at_ms, at brokers >= 5.3.2).
+        Raises InvalidParameter for what is no handle, BrokerUnknown, and the broker's Refusal.
+        """
+        if not self._running:
+            raise self._closed()
+        validate_topic(topic)
+        if group_of(topic) is not None:
+            raise InvalidMessage(
+                f"a recall from {topic!r}: expected the topic it was sent to, no retry or dead letters"
+            )
+        parts = RecallHandle.decode(handle)
+        wire_topic = with_namespace(self._namespace, topic)
+        template = (self.config.default_topic, self.config.default_topic_queue_nums)
+        route = await self._client.route(wire_topic, template)
+        try:
+            address = self._client.master(parts.broker_name, route)
+        except BrokerUnknown:
+            if not route.publish_queues:
+                raise
+            address = self._client.master(route.publish_queues[0].broker_name, route)
+        ext = {
+            "producerGroup": self._wire_group,
+            "topic": wire_topic,
+            "recallHandle": handle,
+            "bname": parts.broker_name,
+        }
+        timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
+        done, region = False, REGION_DEFAULT
+        try:
+            reply = await self._client.call(address, RequestCode.RECALL_MESSAGE, ext, timeout_ms=timeout_ms)
+            done, region = True, reply.ext.get(EXT_MSG_REGION) or REGION_DEFAULT
+            return reply.ext.get("msgId") or parts.msg_id
+        finally:
+            if self._tracer is not None:
+                self._tracer.record_seldom(
+                    Recall(
+                        time_stamp=now_ms(),
+                        region_id=region,
+                        group_name=self.group,
+                        topic=topic,
+                        msg_id=parts.msg_id,
+                        is_success=done,
+                    )
+                )
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    async def _send_now(self, message: Message | Sequence[Message], queue: MessageQueue | None) -> SendResult:
+        return await self.send(message, queue=queue, timeout_ms=self.config.send_timeout_ms)
+
+    def _checker(self) -> TransactionChecker | None:
+        """Who answers checks of this group's transactions."""
+        return None
+
+    def _closed(self) -> ClientClosed:
+        return ClientClosed("the producer is not running: use it within `async with Producer(...)`")
+
+    def _plain(self, route: TopicRoute, topic: str) -> list[MessageQueue]:
+        if route.topic == topic:
+            return list(route.publish_queues)
+        return [replace(queue, topic=topic) for queue in route.publish_queues]
+
+    def _chosen(
+        self,
+        route: TopicRoute,
+        out: Outgoing,
+        message: Message,
+        queue: MessageQueue | None,
+        order_key: str | int | None,
+        select: Selector | None,
+    ) -> MessageQueue | None:
+        """The queue that an order key or a selector names; None where the topic has no queue: the send says so."""
+        if sum(one is not None for one in (queue, order_key, select)) > 1:
+            raise ClientError("a send with more than one of queue, order_key and select: expected at most one")
+        queues = self._plain(route, out.topic)
+        if not queues:
+            return None
+        if order_key is not None:
+            return queue_of_hash(queues, order_key)
+        assert select is not None
+        chosen = select(queues, message)
+        if chosen is None:
+            raise InvalidMessage(f"the selector chose none of the {len(queues)} queues of topic {out.topic!r}")
+        return chosen

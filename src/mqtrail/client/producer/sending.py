@@ -1,0 +1,293 @@
+"""Sending: the attempts of one message, where each goes, and what its failure means.
+
+    outcome                                               what follows
+    stored, SEND_OK                                       done
+    stored, but FLUSH_* or SLAVE_*                        done; with retry_not_stored_ok another attempt
+    no address, no connection, no answer, not sent        another attempt
+    refused with a code of RETRY_CODES or retry_codes     another attempt
+    refused with another code                             raised at once
+
+Attempts go on while their number (1 + retry_count; 1 where the queue is chosen) and the time-out allow.
+Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 5.x client.
+"""
+
+import asyncio
+import contextlib
+import math
+import random
+from collections.abc import Sequence
+from functools import partial
+
+from mqtrail.net import ConnectError, NetError
+from mqtrail.wire import FLAG_ONEWAY, MessageQueue, MQError, Refusal, ResponseCode, SendStatus, refusal_for
+
+from ..core import (
+    AttemptFailure,
+    ClientInstance,
+    Composer,
+    FaultTable,
+    Outgoing,
+    ProducerConfig,
+    QueueChooser,
+    RouteNotFound,
+    SendFailed,
+    SendHook,
+    SendResult,
+    TooManyInFlight,
+    TopicRoute,
+    now_ms,
+    send_result,
+)
+from .permits import Permits
+
+# Codes after which another attempt, on another broker, may succeed.
+RETRY_CODES = frozenset(
+    int(code)
+    for code in (
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    )
+)
+CHOOSERS_MAX = 65_536  # topics whose turn is remembered; a producer of more starts over
+BACK_PRESSURE_COUNT_MIN = 10
+BACK_PRESSURE_SIZE_MIN = 1024 * 1024
+
+
+class Sender:
+    """Sends what a Composer made ready, for one producer. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        composer: Composer,
+        config: ProducerConfig,
+        hooks: Sequence[SendHook],
+        start_hooks: Sequence[SendHook],
+    ) -> None:
+        self._client = client
+        self._prepare = client.pool.prepare
+        # Where commands are prepared or signed, frames cannot be written from templates.
+        self._by_template = self._prepare is None and not client.pool.signs
+        self.composer = composer
+        self._config = config
+        self._hooks = tuple(hooks)
+        self._start_hooks = tuple(start_hooks)  # those of them that want to hear of an attempt's begin
+        self._choosers: dict[str, QueueChooser] = {}
+        self._retry_codes = RETRY_CODES | set(config.retry_codes)
+        self._template = (config.default_topic, config.default_topic_queue_nums)
+        self.faults = FaultTable() if config.latency_fault else None
+        if config.back_pressure:
+            count = min(config.in_flight_max, max(BACK_PRESSURE_COUNT_MIN, config.back_pressure_count))
+            self.permits = Permits(count, max(BACK_PRESSURE_SIZE_MIN, config.back_pressure_size))
+        else:
+            self.permits = Permits(config.in_flight_max)
+
+    def any_topic(self) -> str | None:
+        """A topic that was sent to, for questions that need one."""
+        return next(iter(self._choosers), None)
+
+    async def route(self, out: Outgoing, deadline: float) -> TopicRoute:
+        """Return the route of its topic; a failure is a send that never left the client, and the hooks are told."""
+        route = self._client.known_route(out.wire_topic)
+        if route is not None:
+            return route
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        out.started_ms = now_ms()
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._client.route(out.wire_topic, self._template)
+        except (MQError, TimeoutError) as error:
+            cost_ms = int((loop.time() - begun) * 1000)
+            text = str(error) or f"no name server answered within {cost_ms} ms"
+            failure = AttemptFailure("", "", "NOT_SENT", None, text, cost_ms)
+            self._failed(out, failure, final=True)
+            if isinstance(error, MQError):
+                raise
+            raise SendFailed(out.topic, out.msg_id, [failure], "the timeout expired") from error
+
+    async def send(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> SendResult:
+        """Send it within deadline (the loop's clock), to fixed alone where that is given. Raises as Producer.send."""
+        loop = asyncio.get_running_loop()
+        config = self._config
+        out.attempt_max = 1 if fixed is not None else 1 + config.retry_count
+        failures: list[AttemptFailure] = []
+        stored: SendResult | None = None
+        last_broker: str | None = None
+        size = out.body_size
+        if not self.permits.take_now(size):
+            await self._wait_for_turn(out, deadline)
+        try:
+            while True:
+                begun = loop.time()
+                queue = fixed or self._choose(route, last_broker)
+                self._begin(out, queue)
+                until = deadline
+                if config.attempt_timeout_ms >= 0 and out.attempt < out.attempt_max:
+                    until = min(deadline, begun + config.attempt_timeout_ms / 1000)
+                cause: MQError
+                try:
+                    address = out.address = self._client.master(queue.broker_name, route)
+                    connection = self._client.pool.connection(address)
+                    if connection is None:
+                        async with asyncio.timeout_at(max(until, begun + 0.001)):
+                            connection = await self._client.pool.connect(address)
+                    left_ms = max(1, math.ceil((until - loop.time()) * 1000))
+                    if self._by_template:
+                        frame = partial(self.composer.frame, out, queue, out.started_ms)
+                        reply = await connection.request_frame(frame, left_ms)
+                    else:
+                        command = self.composer.command(out, queue, out.started_ms)
+                        if self._prepare is not None:
+                            self._prepare(command)
+                        reply = await connection.request(command, left_ms)
+                except asyncio.CancelledError:
+                    cost_ms = int((loop.time() - begun) * 1000)
+                    text = "cancelled by the caller"
+                    failure = AttemptFailure(queue.broker_name, out.address, "TIMEOUT", None, text, cost_ms)
+                    self._failed(out, failure, final=True)
+                    self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
+                    raise
+                except TimeoutError:
+                    cause = ConnectError(f"no connection to {out.address} within the time left")
+                except MQError as error:
+                    cause = error
+                else:
+                    cost_ms = int((loop.time() - begun) * 1000)
+                    result = send_result(out, queue, reply)
+                    if result is not None:
+                        done = (
+                            result.status is SendStatus.SEND_OK
+                            or not config.retry_not_stored_ok
+                            or out.attempt >= out.attempt_max
+                            or loop.time() >= deadline
+                        )
+                        if done:
+                            out.body = b""
+                        for hook in self._hooks:
+                            hook.send_complete(out, result, cost_ms)
+                        if self.faults is not None:
+                            self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
+                        if done:
+                            return result
+                        stored, last_broker = result, queue.broker_name
+                        continue
+                    cause = refusal_for(reply.code, reply.remark)
+                failure = failure_of(out, cause, int((loop.time() - begun) * 1000))
+                failures.append(failure)
+                hopeless = isinstance(cause, Refusal) and cause.response_code not in self._retry_codes
+                final = hopeless or out.attempt >= out.attempt_max or loop.time() >= deadline
+                self._failed(out, failure, final=final)
+                self._note_failure(queue.broker_name, failure.cost_ms, cause)
+                if final:
+                    break
+                if failure.code == ResponseCode.TOPIC_NOT_EXIST:
+                    self._client.spawn(self._refresh(out.wire_topic))
+                last_broker = queue.broker_name
+                route = self._client.known_route(out.wire_topic) or route
+            if stored is not None:
+                return stored
+            if hopeless and len(failures) == 1:
+                raise cause
+            raise SendFailed(out.topic, out.msg_id, failures) from cause
+        finally:
+            self.permits.give(size)
+
+    async def oneway(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> None:
+        """Hand it to the socket. Raises SendFailed."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        queue = fixed or self._choose(route, None)
+        self._begin(out, queue)
+        command = self.composer.command(out, queue, out.started_ms)
+        command.flag = FLAG_ONEWAY
+        try:
+            address = out.address = self._client.master(queue.broker_name, route)
+            await self._client.pool.oneway(address, command, max(1, int((deadline - loop.time()) * 1000)))
+        except MQError as error:
+            failure = failure_of(out, error, int((loop.time() - begun) * 1000))
+            self._failed(out, failure, final=True)
+            raise SendFailed(out.topic, out.msg_id, [failure]) from error
+        for hook in self._hooks:
+            hook.send_oneway(out, int((loop.time() - begun) * 1000))
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    async def _wait_for_turn(self, out: Outgoing, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        out.started_ms = now_ms()
+        try:
+            await self.permits.take(out.body_size, deadline)
+        except TimeoutError:
+            cost_ms = int((loop.time() - begun) * 1000)
+            text = (
+                f"found no permit within {cost_ms} ms: {self.permits.count} sends of {self.permits.size} bytes are in "
+            )
+            text += "flight; send more slowly, or raise in_flight_max (back_pressure_count, back_pressure_size)"
+            failure = AttemptFailure("", "", "NOT_SENT", None, text, cost_ms)
+            self._failed(out, failure, final=True)
+            raise TooManyInFlight(out.topic, out.msg_id, [failure], "back-pressure") from None
+
+    def _begin(self, out: Outgoing, queue: MessageQueue) -> None:
+        out.attempt += 1
+        out.queue = queue
+        out.address = ""
+        out.started_ms = now_ms()
+        for hook in self._start_hooks:
+            hook.send_started(out)
+
+    def _failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
+        for hook in self._hooks:
+            hook.send_failed(out, failure, final=final)
+
+    def _note_failure(self, broker_name: str, cost_ms: int, cause: MQError) -> None:
+        """What a failed attempt means for its broker, to the letter of the Java client."""
+        if isinstance(cause, Refusal):
+            self._note(broker_name, cost_ms, isolate=True, reachable=False)
+        elif isinstance(cause, NetError):
+            self._note(broker_name, cost_ms, isolate=True, reachable=not self._config.latency_detect)
+        else:
+            self._note(broker_name, cost_ms, isolate=False, reachable=True)
+
+    def _note(self, broker_name: str, cost_ms: int, *, isolate: bool, reachable: bool) -> None:
+        if self.faults is not None:
+            self.faults.update(broker_name, cost_ms, now_ms(), isolate=isolate, reachable=reachable)
+
+    def _choose(self, route: TopicRoute, last_broker: str | None) -> MessageQueue:
+        queues = route.publish_queues
+        if not queues:
+            raise RouteNotFound(
+                f"no queue of topic {route.topic!r} can be written: its brokers have no master or no write permission"
+            )
+        chooser = self._choosers.get(route.topic)
+        if chooser is None:
+            if len(self._choosers) >= CHOOSERS_MAX:
+                self._choosers.clear()
+            chooser = self._choosers[route.topic] = QueueChooser(random.randrange(1 << 20))
+        return chooser.next(queues, last_broker, self.faults, now_ms() if self.faults else 0)
+
+    async def _refresh(self, topic: str) -> None:
+        with contextlib.suppress(MQError):  # the next send says so
+            await self._client.fetch_route(topic, self._template)
+
+
+def failure_of(out: Outgoing, error: Exception, cost_ms: int) -> AttemptFailure:
+    """Say what an error means for the message: TIMEOUT for everything after which it may be stored."""
+    broker_name = out.queue.broker_name if out.queue is not None else ""
+    code: int | None = None
+    if isinstance(error, Refusal):
+        outcome, code = "ERROR", error.response_code
+    elif isinstance(error, ConnectError):
+        outcome = "CONNECT"
+    elif isinstance(error, NetError) and error.sent:
+        outcome = "TIMEOUT"
+    else:
+        outcome = "NOT_SENT"
+    return AttemptFailure(broker_name, out.address, outcome, code, str(error), cost_ms)

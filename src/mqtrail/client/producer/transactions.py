@@ -1,0 +1,355 @@
+"""TransactionProducer: messages that become visible only when a local transaction did.
+
+    async with TransactionProducer("orders-group", namesrv, check=look_up) as producer:
+        async with producer.transaction(Message("orders", b"...")) as transaction:
+            await database.commit(order, transaction.transaction_id)
+
+A half message is stored first, hidden. How the local transaction went is told one way (END_TRANSACTION, 37), so the
+telling may be lost; a broker that was not told asks some producer of the group (39), whose check handler looks it up.
+Source: DefaultMQProducerImpl.sendMessageInTransaction, endTransaction, checkTransactionState, RocketMQ 5.x client.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from mqtrail.net import NAMESRV_DEFAULT, Log
+from mqtrail.wire import (
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_MSG_REGION,
+    PROPERTY_PGROUP,
+    PROPERTY_TAGS,
+    PROPERTY_TRAN_MSG,
+    CheckTransactionStateHeader,
+    EndTransaction,
+    EndTransactionHeader,
+    LocalTransactionState,
+    Message,
+    MessageExt,
+    MessageSysFlag,
+    MQError,
+    RemotingCommand,
+    RequestCode,
+    SendStatus,
+    parse_offset_msg_id,
+)
+
+from ..core import (
+    REGION_DEFAULT,
+    ClientError,
+    ClientInstance,
+    ProducerConfig,
+    SendHook,
+    SendResult,
+    TransactionChecker,
+    now_ms,
+    with_namespace,
+    without_namespace,
+)
+from .producer import Producer
+
+log = Log()
+
+
+class TransactionState(IntEnum):
+    """How a local transaction went; the values are commitOrRollback's. UNKNOWN: the broker shall ask (again) later."""
+
+    UNKNOWN = MessageSysFlag.TRANSACTION_NOT
+    COMMIT = MessageSysFlag.TRANSACTION_COMMIT
+    ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK
+
+
+_TRACED = {
+    TransactionState.UNKNOWN: LocalTransactionState.UNKNOW,
+    TransactionState.COMMIT: LocalTransactionState.COMMIT_MESSAGE,
+    TransactionState.ROLLBACK: LocalTransactionState.ROLLBACK_MESSAGE,
+}
+
+LocalHandler = Callable[["Transaction"], Awaitable[TransactionState | None] | TransactionState | None]
+CheckHandler = Callable[[MessageExt], Awaitable[TransactionState | None] | TransactionState | None]
+
+
+class TransactionResult(NamedTuple):
+    """The half message's send, what the local transaction came to, and the exception that made it UNKNOWN, if any."""
+
+    send: SendResult
+    state: TransactionState
+    error: Exception | None = None
+
+
+class Transaction:
+    """A half message that is stored and waits for its end. `commit`, `rollback` or `unknown` ends it, once."""
+
+    __slots__ = ("_producer", "message", "sent", "state")
+
+    def __init__(self, producer: "TransactionProducer", message: Message, sent: SendResult) -> None:
+        self._producer = producer
+        self.message = message
+        self.sent = sent
+        self.state: TransactionState | None = None
+
+    @property
+    def transaction_id(self) -> str:
+        """The id to keep with the local transaction: the check handler gets a message with this `msg_id`."""
+        return self.sent.msg_id
+
+    async def commit(self) -> None:
+        """Make the message visible."""
+        await self.end(TransactionState.COMMIT)
+
+    async def rollback(self) -> None:
+        """Drop the message."""
+        await self.end(TransactionState.ROLLBACK)
+
+    async def unknown(self, error: BaseException | None = None) -> None:
+        """Leave it to the broker's check."""
+        await self.end(TransactionState.UNKNOWN, error)
+
+    async def end(self, state: TransactionState, error: BaseException | None = None) -> None:
+        """Tell the broker. A failure to tell is logged alone: the broker asks. Raises ClientError when ended before."""
+        if self.state is not None:
+            raise ClientError(f"transaction {self.transaction_id} was ended already: {self.state.name}")
+        self.state = state
+        await self._producer.end_transaction(self, state, error)
+
+
+class _Check(NamedTuple):
+    address: str
+    header: CheckTransactionStateHeader
+    message: MessageExt
+
+
+class TransactionProducer(Producer):
+    """A Producer of half messages. Its group must be up for checks: they go to any producer of the group.
+
+    check: how a transaction went whose end the broker does not know; a coroutine function, or a plain function, which
+    runs in a thread. It gets the half message; what it raises, and None, are UNKNOWN.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        *,
+        check: CheckHandler | None = None,
+        trace: bool = False,
+        config: ProducerConfig | None = None,
+        client: ClientInstance | None = None,
+        hooks: Sequence[SendHook] = (),
+    ) -> None:
+        super().__init__(group, namesrv, trace=trace, config=config, client=client, hooks=hooks)
+        self._check = check
+        self._checks: asyncio.Queue[_Check] = asyncio.Queue(self.config.check_queue_max)
+        self._workers: list[asyncio.Task[None]] = []
+        self._pool: ThreadPoolExecutor | None = None
+
+    def checker(self, handler: CheckHandler) -> CheckHandler:
+        """Register the check handler, before `start`: a decorator."""
+        self._check = handler
+        return handler
+
+    async def start(self) -> None:
+        """Begin, and be there for checks. Raises ClientError without a check handler."""
+        if self._check is None:
+            raise ClientError(
+                "a transaction producer without a check handler: hand it check=, or use @producer.checker"
+            )
+        if self._running:
+            return
+        await super().start()
+        self._pool = ThreadPoolExecutor(self.config.check_concurrency, "mqtrail-check")
+        self._workers = [self._client.spawn(self._serve_checks()) for _ in range(self.config.check_concurrency)]
+
+    async def close(self) -> None:
+        """As Producer.close; checks that wait are dropped: the broker asks another producer of the group."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.cancel()
+        if workers:
+            await asyncio.wait(workers)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+        await super().close()
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    async def begin(self, message: Message, *, timeout_ms: int | None = None) -> Transaction:
+        """Store a half message, and return the transaction that is now to be ended. Raises as `send`.
+
+        A delay level is dropped: a transaction's message is not delayed. When the half message is stored less safely
+        than asked for (another status than SEND_OK), the transaction is rolled back already.
+        """
+        properties = {name: value for name, value in message.properties.items() if name != PROPERTY_DELAY}
+        properties |= {PROPERTY_TRAN_MSG: "true", PROPERTY_PGROUP: self._wire_group}
+        half = replace(message, delay_level=0, properties=properties)
+        transaction = Transaction(self, message, await self.send(half, timeout_ms=timeout_ms))
+        if transaction.sent.status is not SendStatus.SEND_OK:
+            await transaction.rollback()
+        return transaction
+
+    async def send_in_transaction(
+        self, message: Message, local: LocalHandler, *, timeout_ms: int | None = None
+    ) -> TransactionResult:
+        """Store a half message, run the local transaction, tell the broker how it went.
+
+        local gets the Transaction and returns the state; None, and an exception, are UNKNOWN. A plain function runs in
+        a thread. timeout_ms: of the half message's send. Raises as `send`; the local transaction has not run then.
+        """
+        transaction = await self.begin(message, timeout_ms=timeout_ms)
+        if transaction.state is not None:
+            return TransactionResult(transaction.sent, transaction.state)
+        state, error = await _outcome(local, transaction, None)
+        await transaction.end(state, error)
+        return TransactionResult(transaction.sent, state, error)
+
+    @asynccontextmanager
+    async def transaction(self, message: Message, *, timeout_ms: int | None = None) -> AsyncIterator[Transaction]:
+        """Commit at the block's end, unless it ended the transaction itself.
+
+        An exception leaves the end unknown, for the local transaction may have been done before it: the check decides.
+        Raises ClientError when the half message was stored less safely than asked for, and so rolled back.
+        """
+        transaction = await self.begin(message, timeout_ms=timeout_ms)
+        if transaction.state is not None:
+            raise ClientError(
+                f"the half message {transaction.transaction_id} was rolled back: it was stored with status "
+                f"{transaction.sent.status.name}, expected SEND_OK"
+            )
+        try:
+            yield transaction
+        except Exception as error:
+            if transaction.state is None:
+                await transaction.unknown(error)
+            raise
+        if transaction.state is None:
+            await transaction.commit()
+
+    async def end_transaction(
+        self, transaction: Transaction, state: TransactionState, error: BaseException | None = None
+    ) -> None:
+        """Tell the broker that stored the half message. What fails is logged: the broker asks."""
+        sent, message = transaction.sent, transaction.message
+        topic = with_namespace(self._namespace, message.topic)
+        try:
+            address = self._client.master(sent.queue.broker_name, self._client.known_route(topic))
+            _, commit_log_offset = parse_offset_msg_id(sent.offset_msg_id)
+        except MQError as failure:
+            log.warning("producer.end_transaction_failed", msg_id=sent.msg_id, error=str(failure))
+            return
+        header = EndTransactionHeader(
+            producer_group=self._wire_group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=commit_log_offset,
+            commit_or_rollback=int(state),
+            msg_id=sent.msg_id,
+            transaction_id=sent.transaction_id or None,
+            topic=topic,
+            broker_name=sent.queue.broker_name,
+        )
+        remark = f"executeLocalTransactionBranch exception: {error!r}" if error is not None else None
+        keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
+        self._trace_end(message.topic, message.tags, keys, REGION_DEFAULT, header, address, state)
+        await self._tell(address, header, remark, self.config.send_timeout_ms)
+
+    # -- checks ----------------------------------------------------------------------------------------------------
+
+    def _checker(self) -> TransactionChecker:
+        return self
+
+    def serve_check(self, address: str, command: RemotingCommand, message: MessageExt) -> None:
+        """A broker asks: queue it. One too many is dropped, for the broker asks again."""
+        try:
+            header = CheckTransactionStateHeader.from_ext(command.ext)
+            message = replace(message, topic=without_namespace(self._namespace, message.topic))
+            self._checks.put_nowait(_Check(address, header, message))
+        except MQError as error:
+            log.warning("producer.check_unreadable", address=address, error=str(error))
+        except asyncio.QueueFull:
+            log.warning("producer.check_dropped", msg_id=message.msg_id, queued=self._checks.maxsize)
+
+    async def _serve_checks(self) -> None:
+        assert self._check is not None
+        while True:
+            check = await self._checks.get()
+            state, error = await _outcome(self._check, check.message, self._pool)
+            message, asked = check.message, check.header
+            header = EndTransactionHeader(
+                producer_group=self._wire_group,
+                tran_state_table_offset=asked.tran_state_table_offset,
+                commit_log_offset=asked.commit_log_offset,
+                commit_or_rollback=int(state),
+                msg_id=message.msg_id,
+                from_transaction_check=True,
+                transaction_id=asked.transaction_id,
+                topic=asked.topic,
+                broker_name=asked.broker_name,
+            )
+            properties = message.properties
+            tags, keys = properties.get(PROPERTY_TAGS, ""), properties.get(PROPERTY_KEYS, "")
+            region = properties.get(PROPERTY_MSG_REGION) or REGION_DEFAULT
+            self._trace_end(message.topic, tags, keys, region, header, check.address, state)
+            remark = f"checkLocalTransactionState Exception: {error!r}" if error is not None else None
+            await self._tell(check.address, header, remark, self.config.check_timeout_ms)
+
+    async def _tell(self, address: str, header: EndTransactionHeader, remark: str | None, timeout_ms: int) -> None:
+        command = RemotingCommand(RequestCode.END_TRANSACTION, header.to_ext(), b"", remark)
+        try:
+            await self._client.pool.oneway(address, command, timeout_ms)
+        except (MQError, OSError) as error:
+            log.warning("producer.end_transaction_failed", msg_id=header.msg_id, address=address, error=str(error))
+
+    def _trace_end(
+        self,
+        topic: str,
+        tags: str,
+        keys: str,
+        region: str,
+        header: EndTransactionHeader,
+        address: str,
+        state: TransactionState,
+    ) -> None:
+        if self._tracer is not None:
+            self._tracer.record_seldom(
+                EndTransaction(
+                    time_stamp=now_ms(),
+                    region_id=region,
+                    group_name=self.group,
+                    topic=topic,
+                    msg_id=header.msg_id,
+                    tags=tags or None,
+                    keys=keys or None,
+                    store_host=address,
+                    transaction_id=header.transaction_id,
+                    transaction_state=_TRACED[state],
+                    from_transaction_check=header.from_transaction_check,
+                )
+            )
+
+
+async def _outcome(
+    handler: Callable[[Any], Any], argument: object, pool: ThreadPoolExecutor | None
+) -> tuple[TransactionState, Exception | None]:
+    """Run a handler; its state, and the exception or odd answer that made it UNKNOWN."""
+    try:
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+            answer = await handler(argument)
+        else:
+            answer = await asyncio.get_running_loop().run_in_executor(pool, handler, argument)
+            answer = await answer if inspect.isawaitable(answer) else answer
+    except Exception as error:
+        log.exception("producer.transaction_handler_failed", handler=getattr(handler, "__name__", repr(handler)))
+        return TransactionState.UNKNOWN, error
+    if answer is None:
+        return TransactionState.UNKNOWN, None
+    if not isinstance(answer, TransactionState):
+        text = f"found {answer!r} from a transaction handler, expected a TransactionState"
+        log.error("producer.transaction_handler_failed", error=text)
+        return TransactionState.UNKNOWN, ClientError(text)
+    return answer, None

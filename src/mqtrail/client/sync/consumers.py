@@ -1,0 +1,287 @@
+"""The synchronous faces of the consumers, over the loop of sync.py.
+
+with SyncConsumer("billing", "127.0.0.1:9876", {"orders": "*"}) as consumer:
+    for m in consumer:
+        with m.process():
+            bill(m.body)
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar, overload
+
+from mqtrail.net import NAMESRV_DEFAULT
+from mqtrail.wire import SUBSCRIBE_ALL, MessageExt, MessageQueue
+
+from ..consumer import Allocation, BatchHandler, Consumer, Expression, Handler, LitePullConsumer, RebalanceListener
+from ..core import ClientError, ConsumerConfig, LitePullConfig
+from ..delivery import Batch, Delivery
+from .facade import Facade, background
+
+D = TypeVar("D", bound=Delivery | Batch)
+H = TypeVar("H", bound=Handler)
+B = TypeVar("B", bound=BatchHandler)
+
+
+class _Settled(Generic[D]):
+    """What a delivery and a batch have in common, for code without asyncio."""
+
+    def __init__(self, item: D) -> None:
+        self._item = item
+
+    @contextmanager
+    def process(self, *, reraise: bool = False) -> Iterator[D]:
+        """Settle it by how the block ends; see Delivery.process."""
+        block = self._item.process(reraise=reraise)
+        background().run(_enter(block))
+        try:
+            yield self._item
+        except BaseException as error:
+            if not background().run(_leave(block, error)):
+                raise
+        else:
+            background().run(_leave(block, None))
+
+    def ack(self) -> None:
+        """Settle it as a success."""
+        background().run(self._item.ack())
+
+    def retry(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
+        """Settle it as a failure: it comes again."""
+        background().run(self._item.retry(delay_level, detail, suspend_ms=suspend_ms))
+
+
+class SyncDelivery(_Settled[Delivery]):
+    """A Delivery for code without asyncio. What it does not have itself is the delivery's."""
+
+    @property
+    def delivery(self) -> Delivery:
+        return self._item
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._item, name)
+
+
+class SyncBatch(_Settled[Batch]):
+    """A Batch for code without asyncio."""
+
+    @property
+    def batch(self) -> Batch:
+        return self._item
+
+    def __len__(self) -> int:
+        return len(self._item)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self._item)
+
+
+async def _enter(block: Any) -> None:
+    await block.__aenter__()
+
+
+async def _leave(block: Any, error: BaseException | None) -> bool:
+    return bool(await block.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None))
+
+
+class SyncConsumer(Facade[Consumer]):
+    """Consumer for code without asyncio; see there for what arguments mean."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        subscriptions: Mapping[str, Expression] | None = None,
+        *,
+        trace: bool = False,
+        config: ConsumerConfig | None = None,
+        allocation: Allocation | None = None,
+        on_rebalance: RebalanceListener | None = None,
+    ) -> None:
+        self._registrations: list[Callable[[Consumer], object]] = []
+
+        def make() -> Consumer:
+            consumer = Consumer(
+                group,
+                namesrv,
+                subscriptions,
+                trace=trace,
+                config=config,
+                allocation=allocation,
+                on_rebalance=on_rebalance,
+            )
+            for register in self._registrations:
+                register(consumer)
+            return consumer
+
+        super().__init__(make)
+
+    @overload
+    def handler(self, topic: H, /) -> H: ...
+
+    @overload
+    def handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[H], H]: ...
+
+    def handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
+        """Register a handler for `run`, before the first call that connects; see Consumer.handler."""
+        return self._register(lambda consumer: consumer.handler, topic, expression)
+
+    @overload
+    def batch_handler(self, topic: B, /) -> B: ...
+
+    @overload
+    def batch_handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[B], B]: ...
+
+    def batch_handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
+        """Register a handler of batches for `run`; see Consumer.batch_handler."""
+        return self._register(lambda consumer: consumer.batch_handler, topic, expression)
+
+    def _register(self, of: Callable[[Consumer], Any], topic: Any, expression: Expression) -> Any:
+        if self._client is not None:
+            raise ClientError("handlers are registered before the consumer is used")
+        if callable(topic):
+            self._registrations.append(lambda consumer: of(consumer)(topic))
+            return topic
+
+        def register(handler: Any) -> Any:
+            self._registrations.append(lambda consumer: of(consumer)(topic, expression)(handler))
+            return handler
+
+        return register
+
+    def __iter__(self) -> Iterator[SyncDelivery]:
+        while (delivery := self.receive()) is not None:
+            yield delivery
+
+    def receive(self, timeout_ms: int | None = None) -> SyncDelivery | None:
+        """Return the next message; None after timeout_ms without one, or once the consumer is closed."""
+        delivery = background().run(_next(self._get(), timeout_ms))
+        return SyncDelivery(delivery) if delivery is not None else None
+
+    def batches(self) -> Iterator[SyncBatch]:
+        """Iterate over batches of at most `batch_count_max` messages of one queue."""
+        while (batch := background().run(_next(self._get().batches(), None))) is not None:
+            yield SyncBatch(batch)
+
+    def run(self, handler: Handler | BatchHandler | None = None) -> None:
+        """Call handler for each message, in a thread of a pool, until the consumer is closed by another thread."""
+        background().run(self._get().run(handler))
+
+    def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
+        """Subscribe to a topic or change what is wanted of it."""
+        background().run(_call(self._get().subscribe, topic, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want no more of a topic."""
+        background().run(_call(self._get().unsubscribe, topic))
+
+    def suspend(self) -> None:
+        """Pull no more until `resume`."""
+        background().run(_call(self._get().suspend))
+
+    def resume(self) -> None:
+        """Go on after `suspend`."""
+        background().run(_call(self._get().resume))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this member consumes now, sorted."""
+        return self._get().assignment
+
+
+class SyncLitePullConsumer(Facade[LitePullConsumer]):
+    """LitePullConsumer for code without asyncio; see there for what each call means and raises."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        subscriptions: Mapping[str, Expression] | None = None,
+        *,
+        trace: bool = False,
+        config: LitePullConfig | None = None,
+        allocation: Allocation | None = None,
+        on_rebalance: RebalanceListener | None = None,
+    ) -> None:
+        super().__init__(
+            lambda: LitePullConsumer(
+                group,
+                namesrv,
+                subscriptions,
+                trace=trace,
+                config=config,
+                allocation=allocation,
+                on_rebalance=on_rebalance,
+            )
+        )
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        while (message := background().run(_next(self._get(), None))) is not None:
+            yield message
+
+    def poll(self, timeout_ms: int | None = None, count_max: int | None = None) -> list[MessageExt]:
+        """Return messages of one queue; empty after timeout_ms without any."""
+        return background().run(self._get().poll(timeout_ms, count_max))
+
+    def assign(self, queues: Iterable[MessageQueue], filters: Mapping[str, Expression] | None = None) -> None:
+        """Read exactly these queues."""
+        background().run(self._get().assign(list(queues), filters))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return a topic's readable queues, sorted."""
+        return background().run(self._get().queues(topic))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on with a queue at offset."""
+        background().run(self._get().seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on with the first message that a queue keeps."""
+        background().run(self._get().seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on with what comes next to a queue."""
+        background().run(self._get().seek_to_end(queue))
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull these no more until `resume`."""
+        background().run(_call(self._get().pause, *queues))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Pull these again."""
+        background().run(_call(self._get().resume, *queues))
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """The offset behind what was taken of a queue."""
+        return self._get().position(queue)
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit now: all that was taken, or the given offsets."""
+        background().run(self._get().commit(offsets))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's committed offset; None when there is none."""
+        return background().run(self._get().committed(queue))
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message stored at or after a time."""
+        return background().run(self._get().offset_for_timestamp(queue, timestamp_ms))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues it reads now, sorted."""
+        return self._get().assignment
+
+
+async def _call(function: Any, *arguments: Any) -> None:
+    """Call a function on the loop, where the client's state is changed."""
+    function(*arguments)
+
+
+async def _next(items: Any, timeout_ms: int | None) -> Any:
+    try:
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            return await anext(items)
+    except (TimeoutError, StopAsyncIteration):
+        return None

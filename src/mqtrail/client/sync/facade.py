@@ -1,0 +1,169 @@
+"""The synchronous facade: the same producers, consumers and admin, driven by one background event loop a process.
+
+The loop's thread starts with the first call that needs it, never at import, and is a daemon. After fork a child has
+no such thread: its first call starts one, and facades that were made before the fork make their client anew there
+(connections are the parent's). Calls are safe from any thread but the loop's own.
+"""
+
+import asyncio
+import atexit
+import concurrent.futures
+import functools
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from ..core import ClientClosed, ClientError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C", bound="Startable", covariant=True)
+
+
+class Startable(Protocol):
+    """What a facade drives."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class BackgroundLoop:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mqtrail-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run work on the loop and return its result. An interrupted wait (KeyboardInterrupt) cancels it."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ClientError("a synchronous client was called from its own event loop: use the asyncio client there")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClientClosed("the client was closed while the call was waiting") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop at interpreter exit."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=1)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+_lock = threading.Lock()
+_background: BackgroundLoop | None = None
+
+
+def background() -> BackgroundLoop:
+    """Return this process's background loop, started now if need be."""
+    global _background
+    with _lock:
+        if _background is None:
+            _background = BackgroundLoop()
+            atexit.register(_background.stop)
+        return _background
+
+
+def _after_fork_in_child() -> None:
+    global _background, _lock
+    _lock = threading.Lock()
+    if _background is not None:
+        atexit.unregister(_background.stop)
+    _background = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Facade(Generic[C]):
+    """Starts the client behind it when it is first needed, and again in a child after fork."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        self._make = make
+        self._client: C | None = None
+        self._pid = 0
+        self._closed = False
+        self._starting = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._get()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client behind it; in a child, the parent's is left alone."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None and self._pid == os.getpid():
+            background().run(client.close())
+
+    def _get(self) -> C:
+        if self._closed:
+            raise ClientClosed("this client was closed; create a new one")
+        if self._client is None or self._pid != os.getpid():
+            if self._pid != os.getpid():
+                self._starting = threading.Lock()
+                self._client, self._pid = None, os.getpid()
+            with self._starting:
+                if self._client is None:
+                    client = self._make()
+                    background().run(client.start())
+                    self._client = client
+        assert self._client is not None
+        return self._client
+
+
+def waiting(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Facade[C], P], T]:
+    """Return a client's method as one of its facade: same arguments, same result, same words; it waits."""
+
+    @functools.wraps(method)
+    def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return background().run(method(self._get(), *args, **kwargs))
+
+    return call
+
+
+def iterating(
+    method: Callable[Concatenate[C, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Facade[C], P], Iterator[T]]:
+    """Return a client's asynchronous iterator as a plain one of its facade."""
+
+    @functools.wraps(method)
+    def iterate(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items = method(self._get(), *args, **kwargs)
+        try:
+            while (item := background().run(_next(items))) is not None:
+                yield item
+        finally:
+            background().run(_close(items))
+
+    return iterate
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)
+
+
+async def _close(items: AsyncIterator[Any]) -> None:
+    close = getattr(items, "aclose", None)
+    if close is not None:
+        await close()

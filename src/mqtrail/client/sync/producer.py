@@ -1,0 +1,127 @@
+"""SyncProducer and SyncTransactionProducer: Producer and TransactionProducer for code without asyncio."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from mqtrail.net import NAMESRV_DEFAULT
+from mqtrail.wire import Message
+
+from ..core import ClientError, ProducerConfig, SendResult
+from ..producer import CheckHandler, Producer, Transaction, TransactionProducer, TransactionResult, TransactionState
+from .facade import Facade, background, waiting
+
+
+class SyncProducer(Facade[Producer]):
+    """Producer for code without asyncio. Thread safe; see Producer for what each call means and raises."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        *,
+        trace: bool = False,
+        config: ProducerConfig | None = None,
+    ) -> None:
+        super().__init__(lambda: Producer(group, namesrv, trace=trace, config=config))
+
+    send = waiting(Producer.send)
+    send_oneway = waiting(Producer.send_oneway)
+    send_all = waiting(Producer.send_all)
+    queues = waiting(Producer.queues)
+    request = waiting(Producer.request)
+    reply = waiting(Producer.reply)
+    recall = waiting(Producer.recall)
+
+
+class SyncTransaction:
+    """A Transaction for code without asyncio."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+
+    @property
+    def transaction_id(self) -> str:
+        """The id to keep with the local transaction."""
+        return self.transaction.transaction_id
+
+    @property
+    def sent(self) -> SendResult:
+        """The half message's send."""
+        return self.transaction.sent
+
+    @property
+    def state(self) -> TransactionState | None:
+        """How it was ended; None while it was not."""
+        return self.transaction.state
+
+    def commit(self) -> None:
+        """Make the message visible."""
+        background().run(self.transaction.commit())
+
+    def rollback(self) -> None:
+        """Drop the message."""
+        background().run(self.transaction.rollback())
+
+    def unknown(self, error: BaseException | None = None) -> None:
+        """Leave it to the broker's check."""
+        background().run(self.transaction.unknown(error))
+
+
+class SyncTransactionProducer(Facade[TransactionProducer]):
+    """TransactionProducer for code without asyncio. Thread safe. The check handler runs in a thread of its own pool."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = NAMESRV_DEFAULT,
+        *,
+        check: CheckHandler,
+        trace: bool = False,
+        config: ProducerConfig | None = None,
+    ) -> None:
+        super().__init__(lambda: TransactionProducer(group, namesrv, check=check, trace=trace, config=config))
+
+    send = waiting(TransactionProducer.send)
+    send_oneway = waiting(TransactionProducer.send_oneway)
+
+    def begin(self, message: Message, *, timeout_ms: int | None = None) -> SyncTransaction:
+        """Store a half message, and return the transaction that is now to be ended."""
+        return SyncTransaction(background().run(self._get().begin(message, timeout_ms=timeout_ms)))
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        local: Callable[[SyncTransaction], TransactionState | None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> TransactionResult:
+        """Store a half message, run local in this very thread, tell the broker how it went. None, and an exception,
+        are UNKNOWN."""
+        transaction = self.begin(message, timeout_ms=timeout_ms)
+        if transaction.state is not None:
+            return TransactionResult(transaction.sent, transaction.state)
+        state, failure = TransactionState.UNKNOWN, None
+        try:
+            state = TransactionState(local(transaction) or TransactionState.UNKNOWN)
+        except Exception as error:
+            failure = error
+        background().run(transaction.transaction.end(state, failure))
+        return TransactionResult(transaction.sent, state, failure)
+
+    @contextmanager
+    def transaction(self, message: Message, *, timeout_ms: int | None = None) -> Iterator[SyncTransaction]:
+        """Commit at the block's end, unless it ended the transaction itself; see TransactionProducer.transaction."""
+        transaction = self.begin(message, timeout_ms=timeout_ms)
+        if transaction.state is not None:
+            raise ClientError(
+                f"the half message {transaction.transaction_id} was rolled back: it was stored with status "
+                f"{transaction.sent.status.name}, expected SEND_OK"
+            )
+        try:
+            yield transaction
+        except Exception as error:
+            if transaction.state is None:
+                transaction.unknown(error)
+            raise
+        if transaction.state is None:
+            transaction.commit()

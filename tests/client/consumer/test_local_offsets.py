@@ -1,0 +1,143 @@
+"""Offsets of broadcasting consumers: Java's file, read and written, and never two consumers in one."""
+
+import asyncio
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mqtrail.client import ClientError, Consumer, MessageModel
+from mqtrail.client.consumer.local_offsets import LocalOffsets
+from mqtrail.wire import MessageQueue, QueueOffsets
+
+from ..fake_cluster import fake_cluster
+from ..helpers import until
+from .test_consumer import QUICK, consume, put
+
+FIRST, SECOND = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+
+# What rocketmq-client 4.9.8 and 5.3.3 write for FIRST at 5 and SECOND at 2**32.
+JAVA_FILE = (
+    b'{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":0,\n\t\t\t"topic":"orders"\n\t\t}:5,'
+    b'{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":1,\n\t\t\t"topic":"orders"\n\t\t}:4294967296\n\t}\n}'
+)
+# What both read as the same two.
+OUR_FILE = (
+    b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:5,'
+    b'{"brokerName":"broker-a","queueId":1,"topic":"orders"}:4294967296}}'
+)
+
+
+def offsets_in(folder: Path, told: list[tuple[MessageQueue, int]] | None = None) -> LocalOffsets:
+    return LocalOffsets(
+        folder, "10.0.0.1@DEFAULT", "CG", lambda *commit: (told if told is not None else []).append(commit)
+    )
+
+
+def file_in(folder: Path) -> Path:
+    return folder / "10.0.0.1@DEFAULT" / "CG" / "offsets.json"
+
+
+async def test_the_file_is_javas(tmp_path: Path) -> None:
+    """We go on where a Java consumer stopped, and it can go on after us."""
+    file_in(tmp_path).parent.mkdir(parents=True)
+    file_in(tmp_path).write_bytes(JAVA_FILE)
+    told: list[tuple[MessageQueue, int]] = []
+    offsets = offsets_in(tmp_path, told)
+    await offsets.open()
+    assert (await offsets.read(FIRST), await offsets.read(SECOND)) == (5, 1 << 32)
+    assert await offsets.read(replace(FIRST, queue_id=7)) is None
+    offsets.update(FIRST, 4)
+    offsets.update(FIRST, 3)
+    assert offsets.noted(FIRST) == 4
+    await offsets.persist([FIRST, SECOND])
+    await offsets.store({FIRST: 5})
+    assert file_in(tmp_path).read_bytes() == OUR_FILE
+    assert QueueOffsets.decode(file_in(tmp_path).with_name("offsets.json.bak").read_bytes()).offset_table == {
+        FIRST: 4,
+        SECOND: 1 << 32,
+    }
+    assert told == [(FIRST, 4), (FIRST, 5)]
+    await offsets.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", None])
+async def test_a_damaged_file_gives_way_to_the_one_before(tmp_path: Path, damage: bytes | None) -> None:
+    """As in Java: empty, unreadable or gone, the copy is read; without a copy there are no offsets."""
+    path = file_in(tmp_path)
+    path.parent.mkdir(parents=True)
+    if damage is not None:
+        path.write_bytes(damage)
+    offsets = offsets_in(tmp_path)
+    await offsets.open()
+    assert await offsets.read(FIRST) is None
+    await offsets.close()
+    path.with_name("offsets.json.bak").write_bytes(JAVA_FILE)
+    await offsets.open()
+    assert await offsets.read(FIRST) == 5
+    await offsets.close()
+
+
+async def test_two_consumers_of_a_group_do_not_share_a_file(tmp_path: Path) -> None:
+    """The second on a host is refused with the remedy, and takes its own name; Java's would overwrite each other."""
+    async with fake_cluster({"orders": 1}) as cluster:
+        put(cluster.brokers[0], "orders", b"x")
+        config = replace(QUICK, model=MessageModel.BROADCASTING, offset_dir=tmp_path)
+        other = replace(config, instance_name="second")
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as first:
+            with pytest.raises(ClientError, match="instance_name"):
+                await Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config).start()
+            async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=other) as second:
+                assert await consume(first, 1) == await consume(second, 1) == [b"x"]
+        async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as again:
+            await until(lambda: again.assignment)
+            put(cluster.brokers[0], "orders", b"y")
+            assert await consume(again, 1) == [b"y"], "the place after what the first had"
+
+
+async def test_a_write_that_nobody_waits_for_is_not_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit is cancelled during its write, as at a close: the next one waits for it, and the newer offset stays."""
+    sync = os.fsync
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slow_sync(file: int) -> None:
+        writing.set()
+        assert go_on.wait(60)
+        sync(file)
+
+    told: list[tuple[MessageQueue, int]] = []
+    offsets = offsets_in(tmp_path, told)
+    await offsets.open()
+    offsets.update(FIRST, 1)
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    periodic = asyncio.create_task(offsets.persist([FIRST]))
+    await until(writing.is_set)
+    periodic.cancel()
+    await asyncio.wait([periodic])
+    offsets.update(FIRST, 2)
+    last = asyncio.create_task(offsets.persist([FIRST]))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    go_on.set()
+    await last
+    assert told == [(FIRST, 1), (FIRST, 2)]
+    await offsets.close()
+    assert QueueOffsets.decode(file_in(tmp_path).read_bytes()).offset_table == {FIRST: 2}
+
+
+async def test_a_disk_that_refuses_is_no_end(tmp_path: Path) -> None:
+    """What cannot be written is logged and tried again; an explicit commit says so."""
+    offsets = offsets_in(tmp_path)
+    await offsets.open()
+    blocker = file_in(tmp_path).with_name("offsets.json.tmp")
+    blocker.mkdir()
+    offsets.update(FIRST, 1)
+    await offsets.persist([FIRST])
+    with pytest.raises(ClientError, match="cannot be written"):
+        await offsets.store({FIRST: 2})
+    blocker.rmdir()
+    await offsets.persist([FIRST])
+    assert QueueOffsets.decode(file_in(tmp_path).read_bytes()).offset_table == {FIRST: 2}
+    await offsets.close()

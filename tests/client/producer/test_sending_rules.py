@@ -1,0 +1,189 @@
+"""What a failed attempt means: for the next attempt, and for the broker it went to."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from mqtrail.client import Producer, ProducerConfig, SendFailed
+from mqtrail.client.core.faults import FaultTable, QueueChooser
+from mqtrail.client.producer.detector import Detector
+from mqtrail.wire import Message, MessageQueue, RemotingCommand, RequestCode, ResponseCode
+
+from ..fake_cluster import HANG_UP, SILENT, FakeBroker, fake_cluster, on_code, refuse
+from ..helpers import until
+from ..sync.test_sync import cluster_in_a_thread
+
+SEND = RequestCode.SEND_MESSAGE_V2
+NOW = 1_000_000
+
+
+async def test_codes_of_ones_own_are_tried_again() -> None:
+    """retry_codes stand beside the built-in ones."""
+    config = ProducerConfig(retry_codes=(int(ResponseCode.MESSAGE_ILLEGAL),))
+    async with (
+        fake_cluster({"orders": 1}, 2) as cluster,
+        Producer("PG", cluster.namesrv, config=config) as producer,
+    ):
+        cluster.brokers[0].script = on_code(SEND, refuse(ResponseCode.MESSAGE_ILLEGAL))
+        for _ in range(2):
+            assert (await producer.send(Message("orders", b"x"))).queue.broker_name == "broker-b"
+
+
+async def test_an_attempt_may_have_less_than_all_the_time() -> None:
+    """attempt_timeout_ms bounds each attempt but the last, so that a silent broker leaves time for another."""
+    config = ProducerConfig(attempt_timeout_ms=200, send_timeout_ms=60_000)
+    async with (
+        fake_cluster({"orders": 1}, 2) as cluster,
+        Producer("PG", cluster.namesrv, config=config) as producer,
+    ):
+        cluster.brokers[0].script = on_code(SEND, SILENT)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        for _ in range(2):
+            assert (await producer.send(Message("orders", b"x"))).queue.broker_name == "broker-b"
+        assert loop.time() - begun < 30
+        for broker in cluster.brokers:
+            broker.script = on_code(SEND, SILENT)
+        with pytest.raises(SendFailed) as failed:
+            await producer.send(Message("orders", b"x"), timeout_ms=1_600)
+        first, second, last = failed.value.attempts
+        assert max(first.cost_ms, second.cost_ms) < 700
+        assert last.cost_ms >= 800
+
+
+@pytest.mark.parametrize(
+    ("script", "detect", "available", "reachable"),
+    [
+        (refuse(ResponseCode.SYSTEM_BUSY), False, False, False),  # MQBrokerException: isolated, unreachable
+        (HANG_UP, False, False, True),  # RemotingException: isolated
+        (HANG_UP, True, False, False),  # and unreachable where a detector will find it again
+        (None, False, True, True),  # stored
+    ],
+)
+async def test_what_the_fault_table_notes(script: object, detect: bool, available: bool, reachable: bool) -> None:
+    """To the letter of the Java client's updateFaultItem."""
+    config = ProducerConfig(latency_fault=True, latency_detect=detect, retry_count=0, detect_ms=60_000)
+    async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        if script is not None:
+            cluster.brokers[0].script = on_code(SEND, script)  # type: ignore[arg-type]
+        try:
+            await producer.send(Message("orders", b"x"))
+        except SendFailed:
+            assert script is not None
+        faults = producer._sender.faults
+        assert faults is not None
+        from mqtrail.client.core.identity import now_ms
+
+        assert faults.is_available("broker-a", now_ms()) is available
+        assert faults.is_reachable("broker-a") is reachable
+
+
+def test_what_is_unreachable_is_tried_last() -> None:
+    """Available brokers first, then reachable ones, never the last one's while there is another."""
+    queues = [MessageQueue("T", name, 0) for name in ("a", "b", "c")]
+    faults = FaultTable()
+    faults.update("a", 1, NOW, isolate=True, reachable=False)
+    faults.update("b", 1, NOW, isolate=True, reachable=True)
+    chooser = QueueChooser(0)
+    assert {chooser.next(queues, None, faults, NOW).broker_name for _ in range(9)} == {"c"}
+    assert {chooser.next(queues, "c", faults, NOW).broker_name for _ in range(9)} == {"b"}
+    faults.update("c", 1, NOW, isolate=True, reachable=False)
+    assert {chooser.next(queues, "b", faults, NOW).broker_name for _ in range(60)} == {"a", "b", "c"}
+
+
+async def test_the_detector_asks_and_forgives() -> None:
+    """A broker that answers is reachable again; a silent one stays; one without a route is forgotten; each has its
+    time."""
+
+    config = ProducerConfig(latency_fault=True, detect_timeout_ms=400)
+    async with (
+        fake_cluster({"orders": 1}, 2) as cluster,
+        Producer("PG", cluster.namesrv, config=config) as producer,
+    ):
+        await producer.send(Message("orders", b"x"))
+        faults = FaultTable()
+        for name in ("broker-a", "broker-b", "gone"):
+            faults.update(name, 1, 0, isolate=True, reachable=False)
+        cluster.broker("broker-b").script = on_code(RequestCode.GET_MAX_OFFSET, SILENT)
+        detector = Detector(producer._client, faults, config, lambda: "orders")
+        await detector.round()
+        assert [faults.is_reachable(name) for name in ("broker-a", "broker-b")] == [True, False]
+        assert faults.is_available("gone", 0)
+        asked = len(cluster.broker("broker-b").of(RequestCode.GET_MAX_OFFSET))
+        await detector.round()  # its time has not come
+        assert len(cluster.broker("broker-b").of(RequestCode.GET_MAX_OFFSET)) == asked == 1
+
+
+async def test_the_detector_runs_beside_the_sends() -> None:
+    """A broker that comes back is found without a send."""
+    config = ProducerConfig(latency_fault=True, latency_detect=True, retry_count=0, detect_ms=10, detect_interval_ms=0)
+    async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        (broker,) = cluster.brokers
+        down = True
+
+        def script(command: RemotingCommand) -> RemotingCommand | None:
+            if down and command.code == RequestCode.GET_MAX_OFFSET:
+                return SILENT
+            return HANG_UP if down and command.code == SEND else None
+
+        broker.script = script
+        with pytest.raises(SendFailed):
+            await producer.send(Message("orders", b"x"))
+        faults = producer._sender.faults
+        assert faults is not None
+        assert not faults.is_reachable("broker-a")
+        down = False
+        await until(lambda: faults.is_reachable("broker-a"))
+        assert not cluster.bodies("orders")
+
+
+async def test_a_route_that_changes_in_flight_is_followed() -> None:
+    """A broker that lost the topic (17) makes the next attempt go elsewhere, and the route is asked for again."""
+    async with fake_cluster({"orders": 1}, 2) as cluster, Producer("PG", cluster.namesrv) as producer:
+        gone: FakeBroker = cluster.broker("broker-a")
+        gone.script = on_code(SEND, refuse(ResponseCode.TOPIC_NOT_EXIST))
+        for _ in range(2):
+            await producer.send(Message("orders", b"x"))
+        cluster.name_server.brokers = [cluster.broker("broker-b")]
+        await producer._client.refresh_routes()
+        gone.seen.clear()
+        for _ in range(4):
+            await producer.send(Message("orders", b"x"))
+        assert not gone.of(SEND)
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_send_may_be_cancelled_anywhere(turns: int) -> None:
+    """However far it came: permits come home, and the producer goes on sending."""
+    config = ProducerConfig(in_flight_max=1)
+    async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
+        sending = asyncio.create_task(producer.send(Message("orders", b"cancelled")))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sending
+        result = await producer.send(Message("orders", b"after it"))
+        assert result.queue_offset in (0, 1)
+        permits = producer._sender.permits
+        assert (permits.count, permits.waiting_count) == (0, 0)
+        assert cluster.bodies("orders")[-1] == b"after it"
+
+
+def test_every_loop_has_its_own_producer() -> None:
+    """Event loops in several threads at once, each with a producer of one group."""
+    with cluster_in_a_thread({"orders": 2}) as cluster:
+
+        async def work(name: int) -> None:
+            async with Producer("PG", cluster.namesrv) as producer:
+                sends = [producer.send(Message("orders", b"%d-%d" % (name, number))) for number in range(20)]
+                assert len({result.msg_id for result in await asyncio.gather(*sends)}) == 20
+
+        threads = [threading.Thread(target=asyncio.run, args=(work(name),)) for name in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(cluster.bodies("orders"))) == 60
