@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from mqtrail.broker import Broker, client_requests
+from mqtrail.broker import Broker
+from mqtrail.broker.clients import heartbeats
 from mqtrail.broker.filter import table
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
@@ -234,7 +235,7 @@ def test_one_message_for_many_held_pulls_is_handed_out_in_slices() -> None:
 
 def test_expressions_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats of many groups with long expressions meet a limit; groups that leave make room."""
-    monkeypatch.setattr(client_requests, "SUBSCRIPTIONS_SIZE_MAX", 100_000)
+    monkeypatch.setattr(heartbeats, "SUBSCRIPTIONS_SIZE_MAX", 100_000)
     bench = Bench()
     long = "x" * 60_000
     assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat("g", expression=long).encode()).code == ResponseCode.SUCCESS

@@ -3,7 +3,7 @@
 import pytest
 
 from mqtrail.broker.jobs import JOBS_MAX
-from mqtrail.broker.send import BATCH_COUNT_MAX, BATCH_SLICE
+from mqtrail.broker.messages.send import BATCH_COUNT_MAX, BATCH_SLICE
 from mqtrail.store import StoreFull
 from mqtrail.wire import (
     BatchItem,

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from mqtrail.broker import BROKER_CONF, BrokerConfig, properties_text
 from mqtrail.broker.bounds import HELD_PEER_SHARE, HELD_SIZE_MAX
-from mqtrail.broker.clients import Client, ClientTable
 from mqtrail.broker.filter import TagFilter
-from mqtrail.broker.held import DUE_A_SLICE, Arrived, HeldPull, HeldPulls, QueueKey
-from mqtrail.broker.locks import LockTable
-from mqtrail.broker.message_properties import PropertyRules, with_real_queue
-from mqtrail.broker.stats import Statistics
+from mqtrail.broker.messages.held import DUE_A_SLICE, HeldPull, HeldPulls
+from mqtrail.broker.properties import PropertyRules, with_real_queue
+from mqtrail.broker.tables.clients import Client, ClientTable
+from mqtrail.broker.tables.locks import LockTable
+from mqtrail.broker.telemetry.statistics import Statistics
+from mqtrail.broker.writer import Arrived, QueueKey
 from mqtrail.wire import (
     ConsumerData,
     Host,

@@ -8,7 +8,7 @@ from mqtrail.node.metrics_door import exposition
 from mqtrail.wire import RecallMessageHeader, RequestCode, ResponseCode
 from tests.broker.helpers import Bench
 from tests.broker.pop.helpers import INVISIBLE_MS, SETTLED_MS, ack, pop, send
-from tests.broker.test_transactions import COMMIT, ROLLBACK, end, half
+from tests.broker.transactions.test_transactions import COMMIT, ROLLBACK, end, half
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 WAITING = tuple(
@@ -179,8 +179,8 @@ def test_open_half_messages_of_an_earlier_life_are_not_known_at_once() -> None:
 
 def test_many_open_half_messages_take_several_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question looks up so many and no more; until all are known nothing is said, nor where ends were forgotten."""
-    monkeypatch.setattr("mqtrail.broker.transaction_counts.READ_MAX", 4)
-    monkeypatch.setattr("mqtrail.broker.transaction_check.ENDED_MAX", 2)
+    monkeypatch.setattr("mqtrail.broker.transactions.counts.READ_MAX", 4)
+    monkeypatch.setattr("mqtrail.broker.transactions.check.ENDED_MAX", 2)
     bench = Bench()
     sent = [half(bench, b"%d" % number) for number in range(6)]
     assert "rocketmq_half_messages" not in read(bench)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mqtrail.broker import Broker
-from mqtrail.broker.locks import LockTable
 from mqtrail.broker.pop.orders import PoppedQueue
+from mqtrail.broker.tables.locks import LockTable
 from mqtrail.store import CommitLogStore
 from mqtrail.wire import MessageExt, MessageQueue, RemotingCommand, Send
 

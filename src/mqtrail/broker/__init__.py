@@ -1,8 +1,19 @@
 """Decides: what a broker answers and does. Pure: no socket, clock, thread or chance (docs/design/broker.md).
 
-`Broker` is the front; one module a concern stands behind it: send, pull and held, offsets, topics, groups, clients,
-delays, send_back, query, admin_*, stats, trace. config has what may be set, Peer and Send (wire) what goes in and out;
-lane is the short road of the hot requests.
+`Broker` (broker.py) is the front: it passes each request to its handler. The rooms behind it, highest first:
+
+    lane, metrics          the frequent requests without the front; the metrics of a broker
+    operator, pop          requests of operators; consumption by POP
+    messages               send, send back, pull, query, reply
+    clients                heartbeats, queue locks, consumer offsets, requests forwarded to clients
+    timing, transactions   delay levels and timers; half messages
+    writer.py              the one way into the store
+    telemetry              statistics, histograms, trace records
+    tables                 topics, groups, offsets, clients, locks, rate limits
+    access, filter         who may do what; which messages of a topic a group gets
+
+What all of them use is beside the front: config, bounds, errors, files, jobs, properties. Peer and Send (wire) are what
+goes in and out.
 """
 
 from mqtrail.wire import Peer, PeerId, Send
@@ -10,11 +21,10 @@ from mqtrail.wire import Peer, PeerId, Send
 from .access import USERS_FILE, AclFiles, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
 from .broker import Broker
 from .config import BROKER_CONF, BrokerConfig, properties_text
-from .histogram import Histogram
 from .lane import Lane
-from .metric_table import ABSENT, METRICS, Metric
-from .metrics import Sample, samples
-from .settings import RETENTION_CONF
+from .metrics import ABSENT, METRICS, Metric, Sample, samples
+from .operator import RETENTION_CONF
+from .telemetry import Histogram
 
 __all__ = [
     "ABSENT",

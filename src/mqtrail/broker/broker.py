@@ -32,43 +32,48 @@ from mqtrail.wire import (
 )
 
 from .access import Access, AclFiles, Scene
-from .admin_groups import GroupRequests
-from .admin_offsets import OffsetAdmin
-from .admin_replicas import ReplicaRequests
-from .admin_stats import StatsRequests
-from .admin_store import StoreAdmin
-from .admin_topics import TopicRequests
-from .broadcasts import BroadcastOffsets
-from .client_requests import ClientRequests
-from .clients import ClientTable
+from .clients import ClientRequests, ForwardedRequests, OffsetRequests
 from .config import BrokerConfig
-from .delays import DelayedMessages
 from .errors import response_code
 from .filter import FilterTable
-from .forward import ForwardedRequests
-from .groups import GroupTable
-from .held import HeldPull, HeldPulls
 from .jobs import Jobs
-from .limits import RateLimits
-from .locks import LockTable
-from .message_properties import PropertyRules
-from .offset_requests import OffsetRequests
-from .offsets import OffsetTable
+from .messages import (
+    BroadcastOffsets,
+    FastFailure,
+    HeldPull,
+    HeldPulls,
+    PullMessages,
+    QueryMessages,
+    ReplyMessages,
+    SendBack,
+    SendMessages,
+    SlowGroups,
+)
+from .operator import (
+    ClientSurveys,
+    GroupRequests,
+    OffsetAdmin,
+    ReplicaRequests,
+    SettingsRequests,
+    StatsRequests,
+    StoreAdmin,
+    TopicRequests,
+)
 from .pop import HeldPop, Pop
-from .protection import FastFailure, SlowGroups
-from .pull import PullMessages
-from .query import QueryMessages
-from .registration import register_command, register_topic_command, unregister_command
-from .reply import ReplyMessages
-from .send import SendMessages
-from .send_back import SendBack
-from .settings import SettingsRequests
-from .stats import Statistics
-from .surveys import ClientSurveys
-from .timer_requests import TimerRequests
-from .timers import Timers
-from .topics import TopicTable
-from .trace import BrokerTrace
+from .properties import PropertyRules
+from .tables import (
+    ClientTable,
+    GroupTable,
+    LockTable,
+    OffsetTable,
+    RateLimits,
+    TopicTable,
+    register_command,
+    register_topic_command,
+    unregister_command,
+)
+from .telemetry import BrokerTrace, Statistics
+from .timing import DelayedMessages, TimerRequests, Timers
 from .transactions import Transactions
 from .writer import MessageWriter
 

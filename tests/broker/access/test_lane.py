@@ -30,7 +30,7 @@ from mqtrail.wire import (
 )
 
 from ..helpers import NOW_MS, OTHER, PEER
-from ..test_lane import frames_of
+from ..lane.test_lane import frames_of
 from .test_auth import Guarded as WithUsers
 from .test_plain import Guarded as WithFiles
 

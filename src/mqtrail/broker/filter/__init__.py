@@ -4,7 +4,16 @@
 the expressions that heartbeats brought, as consumerFilter.json.
 """
 
-from .filters import MessageFilter, SqlFilter, TagFilter, compile_expression, compile_filter, filter_codes, is_tag_type
+from .filters import (
+    MessageFilter,
+    SqlFilter,
+    TagFilter,
+    compile_expression,
+    compile_filter,
+    filter_codes,
+    is_tag_type,
+    require_filter,
+)
 from .sql import SqlExpression, compile_sql
 from .table import FilterTable
 
@@ -19,4 +28,5 @@ __all__ = [
     "compile_sql",
     "filter_codes",
     "is_tag_type",
+    "require_filter",
 ]

@@ -9,7 +9,7 @@ Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter, apache/rocketm
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mqtrail.wire import EXPRESSION_SQL92, EXPRESSION_TAG, SubscriptionData, SubscriptionParseFailed
+from mqtrail.wire import EXPRESSION_SQL92, EXPRESSION_TAG, SubscriptionData, SubscriptionParseFailed, SystemError_
 
 from .sql import SqlExpression, compile_sql
 
@@ -89,6 +89,15 @@ class SqlFilter:
 def is_tag_type(expression_type: str | None) -> bool:
     """Tell whether an expression is made of tags: so it is where nothing else is said."""
     return not expression_type or expression_type == EXPRESSION_TAG
+
+
+def require_filter(subscription: SubscriptionData, is_served: bool) -> None:
+    """Refuse an expression that is not made of tags where it is not served. SystemError_, as 5.3.3."""
+    if not is_tag_type(subscription.expression_type) and not is_served:
+        raise SystemError_(
+            f"The broker does not support consumer to filter message by {subscription.expression_type}: "
+            "set enablePropertyFilter=true, or subscribe by tags"
+        )
 
 
 def filter_codes(subscription: SubscriptionData) -> frozenset[int] | None:

@@ -9,10 +9,10 @@ from typing import Final
 from mqtrail.store import MessageStore, PendingRecord
 from mqtrail.wire import TOPIC_LENGTH_MAX, MQError, find_property
 
-from ..message_properties import PropertyRules, StoredProperties, is_transactional
-from ..send import Admission
-from ..stats import Counter, Statistics
-from ..transaction_records import half_record
+from ..messages import Admission
+from ..properties import PropertyRules, StoredProperties, is_transactional
+from ..telemetry import Counter, Statistics
+from ..transactions import half_record
 
 ROUTES_MAX: Final = 20_000
 NUMBER_MAX: Final = 1 << 31  # of a queue id or a count; times and offsets are compared with less care

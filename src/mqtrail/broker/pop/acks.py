@@ -31,8 +31,8 @@ from mqtrail.wire import (
 
 from ..bounds import BATCH_ACKS_MAX, check_count
 from ..config import BrokerConfig
-from ..offsets import OffsetTable
-from ..stats import Statistics
+from ..tables import OffsetTable
+from ..telemetry import Statistics
 from .checks import POP_COUNT_MAX, PopChecks
 from .held_pops import WaitKey
 from .orders import OrderTable

@@ -40,11 +40,9 @@ from mqtrail.wire import (
 )
 
 from ..bounds import REQUEST_MODES_MAX
-from ..clients import ClientTable
 from ..config import BrokerConfig
 from ..files import load_table
-from ..groups import GroupTable
-from ..topics import TopicTable
+from ..tables import ClientTable, GroupTable, TopicTable
 from .routes import RouteBook
 
 MODES_FILE: Final = "messageRequestMode.json"

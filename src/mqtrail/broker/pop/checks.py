@@ -16,8 +16,7 @@ from mqtrail.wire import (
 )
 
 from ..config import BrokerConfig
-from ..groups import GroupTable
-from ..topics import TopicTable
+from ..tables import GroupTable, TopicTable
 
 POP_COUNT_MAX = 32  # messages of one pop: a check point has a bit for each
 

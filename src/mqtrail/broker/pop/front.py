@@ -8,16 +8,10 @@ from collections.abc import Callable
 from mqtrail.store import ConfigFileStore, MessageStore
 from mqtrail.wire import Handler, PeerId, RequestCode, Send
 
-from ..clients import ClientTable
 from ..config import BrokerConfig
-from ..groups import GroupTable
-from ..held import Arrived
-from ..limits import RateLimits
-from ..offsets import OffsetTable
-from ..stats import Statistics
-from ..topics import TopicTable
-from ..trace import BrokerTrace
-from ..writer import MessageWriter
+from ..tables import ClientTable, GroupTable, OffsetTable, RateLimits, TopicTable
+from ..telemetry import BrokerTrace, Statistics
+from ..writer import Arrived, MessageWriter
 from .acks import PopAcks
 from .assignment import Assignments
 from .checks import PopChecks

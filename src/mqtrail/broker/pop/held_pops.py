@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from mqtrail.wire import Peer, PeerId, RemotingCommand
 
 from ..filter import MessageFilter
-from ..held import DUE_A_SLICE, Arrived, HeldRoom
-from ..watched import Watched
+from ..messages import DUE_A_SLICE, HeldRoom
+from ..tables import Watched
+from ..writer import Arrived
 
 ANY_QUEUE = -1
 WaitKey = tuple[str, str, int]  # topic, group, queue id

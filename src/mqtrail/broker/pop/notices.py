@@ -22,7 +22,7 @@ from mqtrail.wire import (
 )
 
 from ..config import BrokerConfig
-from ..topics import TopicTable
+from ..tables import TopicTable
 from .checks import POP_COUNT_MAX, PopChecks
 from .held_pops import HeldPop, HeldPops
 from .orders import OrderTable

@@ -16,8 +16,7 @@ from mqtrail.store import ConfigFileStore
 from mqtrail.wire import OrderInfoTable, QueueOrderInfo, dumps_fastjson
 
 from ..files import load_table
-from ..groups import GroupTable
-from ..topics import TopicTable
+from ..tables import GroupTable, TopicTable
 
 ORDERS_FILE: Final = "consumerOrderInfo.json"
 KEPT_MS: Final = 24 * 3_600_000

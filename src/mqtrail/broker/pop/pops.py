@@ -34,12 +34,8 @@ from mqtrail.wire import (
 
 from ..config import BrokerConfig
 from ..filter import MessageFilter, compile_filter
-from ..groups import GroupTable
-from ..limits import RateLimits
-from ..offsets import OffsetTable
-from ..stats import Statistics
-from ..topics import TopicTable
-from ..trace import BrokerTrace
+from ..tables import GroupTable, OffsetTable, RateLimits, TopicTable
+from ..telemetry import BrokerTrace, Statistics
 from .checks import POP_COUNT_MAX, PopChecks
 from .held_pops import ANY_QUEUE, HeldPop, HeldPops, WaitKey
 from .orders import OrderTable

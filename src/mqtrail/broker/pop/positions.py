@@ -27,8 +27,7 @@ from mqtrail.wire import (
 )
 
 from ..config import BrokerConfig
-from ..offset_requests import is_young
-from ..offsets import OffsetTable
+from ..tables import OffsetTable, is_young
 from .orders import OrderTable
 from .revive_log import ACK_TAG, CHECK_POINT_TAG, NEXT_OFFSET, NO_OFFSET
 

@@ -33,10 +33,8 @@ from mqtrail.wire import (
 )
 
 from ..config import BrokerConfig
-from ..groups import GroupTable
-from ..message_properties import tag_hash, with_properties
-from ..offsets import OffsetTable
-from ..topics import TopicTable
+from ..properties import tag_hash, with_properties
+from ..tables import GroupTable, OffsetTable, TopicTable
 from ..writer import MessageWriter
 from .revive_log import REVIVE_GROUP, ReviveLog
 from .revive_queue import SETTLED_MS, PendingPoint, ReviveQueue

@@ -28,7 +28,7 @@ from mqtrail.wire import (
 
 from ..config import BrokerConfig
 from ..filter import MessageFilter
-from ..offsets import OffsetTable
+from ..tables import OffsetTable
 from .orders import OrderTable
 from .positions import Positions
 

@@ -1,0 +1,11 @@
+"""Connected clients: their heartbeats and queue locks, consumer offsets, and requests forwarded to them."""
+
+from .forward import ForwardedRequests
+from .heartbeats import ClientRequests
+from .offsets import OffsetRequests
+
+__all__ = [
+    "ClientRequests",
+    "ForwardedRequests",
+    "OffsetRequests",
+]

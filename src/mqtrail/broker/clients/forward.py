@@ -1,0 +1,147 @@
+"""What the broker asks a client on behalf of another peer: 307, 309 are handed on and back, replies (326) pushed.
+
+Source: AdminBrokerProcessor.callConsumer, Broker2Client, apache/rocketmq broker/.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    FLAG_RESPONSE,
+    ConsumeMessageDirectlyHeader,
+    ConsumeMsgTimeout,
+    ConsumerRunningInfoHeader,
+    Peer,
+    PeerId,
+    RemotingCommand,
+    Send,
+    SystemBusy,
+    SystemError_,
+    answer,
+    parse_offset_msg_id,
+    version_text,
+)
+
+from ..tables import Client, ClientTable
+
+FORWARDS_MAX = 1_000
+VERSION_ASKABLE = 62  # V3_1_8_SNAPSHOT: older clients do not serve these
+
+
+Finish = Callable[[RemotingCommand | None], list[Send]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    asker: Peer
+    request: RemotingCommand
+    asked: PeerId
+    deadline_ms: int
+    finish: Finish | None = None
+    """Makes the answer of the client's, or of None: it gave none. Without it the client's goes back as it is."""
+
+
+class ForwardedRequests:
+    """Requests that wait for a client's answer, each for timeout_ms at most."""
+
+    def __init__(self, clients: ClientTable, store: MessageStore, timeout_ms: int) -> None:
+        self._clients = clients
+        self._store = store
+        self._timeout_ms = timeout_ms
+        self._waiting: dict[int, _Forward] = {}
+        self._opaque = 0
+
+    def running_info(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """307: ask a consumer what it is doing."""
+        header = ConsumerRunningInfoHeader.from_ext(request.ext)
+        return self._forward(peer, request, header.consumer_group, header.client_id, request.body, now_ms)
+
+    def consume_directly(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """309: have a consumer process one stored message now. IdError, QueryNotFound: the id names none."""
+        header = ConsumeMessageDirectlyHeader.from_ext(request.ext)
+        body = request.body
+        if header.msg_id:
+            _, physical_offset = parse_offset_msg_id(header.msg_id)
+            body = bytes(self._store.read_at(physical_offset))
+        return self._forward(peer, request, header.consumer_group, header.client_id or "", body, now_ms)
+
+    def _forward(
+        self, peer: Peer, request: RemotingCommand, group: str, client_id: str, body: bytes, now_ms: int
+    ) -> list[Send]:
+        client = self._client(group, client_id)
+        return self._put(peer, request, client.peer.id, RemotingCommand(request.code, dict(request.ext), body), now_ms)
+
+    def ask(
+        self, peer: Peer, request: RemotingCommand, asked: PeerId, command: RemotingCommand, finish: Finish, now_ms: int
+    ) -> list[Send]:
+        """Send a client a command of the broker's; finish makes the answer to the request of the client's answer.
+
+        SystemBusy: too many wait for clients.
+        """
+        return self._put(peer, request, asked, command, now_ms, finish)
+
+    def _put(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        asked: PeerId,
+        command: RemotingCommand,
+        now_ms: int,
+        finish: Finish | None = None,
+    ) -> list[Send]:
+        if len(self._waiting) >= FORWARDS_MAX:
+            raise SystemBusy(f"found {len(self._waiting)} requests waiting for clients, expected fewer: try later")
+        self._opaque = self._opaque + 1 & 0x7FFFFFFF
+        command.opaque = self._opaque
+        request.body = b""  # it is in the command: nothing more is asked of it here
+        self._waiting[self._opaque] = _Forward(peer, request, asked, now_ms + self._timeout_ms, finish)
+        return [Send(asked, command)]
+
+    def _client(self, group: str, client_id: str) -> Client:
+        consumers = self._clients.consumer_group(group)
+        client = None if consumers is None else consumers.member(client_id)
+        if client is None:
+            raise SystemError_(f"The Consumer <{group}> <{client_id}> not online")
+        if client.version < VERSION_ASKABLE:
+            raise SystemError_(
+                f"The Consumer <{group}> <{client_id}> Version <{version_text(client.version)}> too low to be asked, "
+                "please upgrade it to V3_1_8"
+            )
+        return client
+
+    def answered(self, peer: Peer, reply: RemotingCommand) -> list[Send]:
+        """Hand a client's answer back to who asked. An answer that nobody waits for is dropped."""
+        forward = self._waiting.get(reply.opaque)
+        if forward is None or forward.asked != peer.id:
+            return []
+        del self._waiting[reply.opaque]
+        if forward.finish is not None:
+            return forward.finish(reply)
+        back = RemotingCommand(reply.code, reply.ext, reply.body, reply.remark, forward.request.opaque, FLAG_RESPONSE)
+        return [Send(forward.asker.id, back)]
+
+    def next_deadline_ms(self) -> int | None:
+        return min((forward.deadline_ms for forward in self._waiting.values()), default=None)
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Tell who asked that the client did not answer in time."""
+        late = [opaque for opaque, forward in self._waiting.items() if forward.deadline_ms <= now_ms]
+        return self._give_up(late, f"found no answer of the consumer within {self._timeout_ms} ms")
+
+    def disconnected(self, peer: PeerId) -> list[Send]:
+        """Tell who asked that the client has gone; forget the questions of one who has gone himself."""
+        for opaque in [opaque for opaque, forward in self._waiting.items() if forward.asker.id == peer]:
+            del self._waiting[opaque]
+        gone = [opaque for opaque, forward in self._waiting.items() if forward.asked == peer]
+        return self._give_up(gone, "the consumer closed its connection before it answered")
+
+    def _give_up(self, opaques: list[int], remark: str) -> list[Send]:
+        sends = []
+        for opaque in opaques:
+            forward = self._waiting.pop(opaque)
+            if forward.finish is not None:
+                sends += forward.finish(None)
+                continue
+            sends += answer(forward.asker, forward.request, code=ConsumeMsgTimeout.code, remark=remark)
+        return sends

@@ -1,0 +1,289 @@
+"""What clients say about themselves: heartbeats (34, 35, 46), who else is there (38, 40), queue locks (41, 42).
+
+Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener, AdminBrokerProcessor,
+apache/rocketmq broker/.
+"""
+
+from collections.abc import Callable, Iterable
+
+from mqtrail.wire import (
+    EXT_HEART_BEAT_V2,
+    EXT_SUB_CHANGE,
+    FLAG_ONEWAY,
+    ConsumerData,
+    ConsumerGroupHeader,
+    ConsumerIdList,
+    HeartbeatData,
+    InvalidParameter,
+    LockBatchBody,
+    LockedQueues,
+    NoPermission,
+    Peer,
+    PeerId,
+    Perm,
+    RemotingCommand,
+    RequestCode,
+    Send,
+    SubscriptionData,
+    SystemError_,
+    TopicSysFlag,
+    UnregisterClientHeader,
+    answer,
+    loads,
+    retry_topic,
+)
+
+from ..bounds import (
+    CLIENT_GROUPS_MAX,
+    CLIENT_ID_LENGTH_MAX,
+    GROUP_NAME_LENGTH_MAX,
+    HEARTBEAT_SIZE_MAX,
+    LOCK_QUEUES_MAX,
+    SUBSCRIPTIONS_SIZE_MAX,
+    check_count,
+    check_heartbeat,
+    check_length,
+)
+from ..config import BrokerConfig
+from ..filter import FilterTable, compile_expression, is_tag_type, require_filter
+from ..tables import Client, ClientTable, GroupTable, LockTable, TopicTable, subscriptions_size
+
+
+class ClientRequests:
+    """Keeps the table of live clients, and tells consumers when others come and go.
+
+    account_of: the access key that signed a request, empty without access control.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clients: ClientTable,
+        groups: GroupTable,
+        topics: TopicTable,
+        locks: LockTable,
+        filters: FilterTable,
+        account_of: Callable[[RemotingCommand], str],
+    ) -> None:
+        self._config = config
+        self._account_of = account_of
+        self._clients = clients
+        self._groups = groups
+        self._topics = topics
+        self._locks = locks
+        self._filters = filters
+        self._fingerprints: dict[str, int] = {}
+        self._left: set[str] = set()  # groups that lost a connection since the last scan
+        self._opaque = 0
+        self._next_scan_ms: int | None = None
+
+    def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """34: note producers and consumers, make the groups' retry topics, tell the groups that changed.
+
+        NoPermission: a live producer of another account has the client id, and is sent what is meant for it.
+        """
+        if len(request.body) > HEARTBEAT_SIZE_MAX:
+            raise InvalidParameter(
+                f"found a heartbeat of {len(request.body)} bytes, expected at most {HEARTBEAT_SIZE_MAX}: "
+                "let the client have fewer groups and subscriptions"
+            )
+        data = HeartbeatData.decode(request.body)
+        if not data.client_id:
+            raise InvalidParameter("found a heartbeat without clientID, expected the client's id")
+        check_heartbeat(data)
+        self._check_room(peer, data)
+        if self._next_scan_ms is None:
+            self._next_scan_ms = now_ms + self._config.client_scan_ms
+        client = Client(peer, data.client_id, request.language, request.version, now_ms, self._account_of(request))
+        self._check_owner(client)
+        changed_groups = []
+        subscriptions_changed = True
+        for consumer in data.consumer_data_set:
+            known = data.heartbeat_fingerprint != 0 and self._is_known(consumer.group_name, data.heartbeat_fingerprint)
+            if known:
+                subscriptions_changed = False
+            if self._register_consumer(consumer, client, known or data.without_sub, now_ms):
+                changed_groups.append(consumer.group_name)
+            if not data.without_sub and self._clients.consumer_group(consumer.group_name) is not None:
+                self._fingerprints[consumer.group_name] = data.heartbeat_fingerprint
+        for producer in data.producer_data_set:
+            self._clients.register_producer(producer.group_name, client)
+        ext = {EXT_HEART_BEAT_V2: "true", EXT_SUB_CHANGE: "true" if subscriptions_changed else "false"}
+        return [*answer(peer, request, ext), *self._notify(changed_groups)]
+
+    def _check_room(self, peer: Peer, data: HeartbeatData) -> None:
+        """Return if there is room for the groups of a heartbeat. InvalidParameter, SystemError_: there is not."""
+        consuming, producing = self._clients.groups_of(peer.id)
+        check_count(
+            "consumer groups of one connection",
+            consuming | {consumer.group_name for consumer in data.consumer_data_set},
+            CLIENT_GROUPS_MAX,
+        )
+        producers = {producer.group_name for producer in data.producer_data_set}
+        check_count("producer groups of one connection", producing | producers, CLIENT_GROUPS_MAX)
+        count = self._clients.producer_groups_with(producers)
+        if count > self._config.producer_groups_max:
+            raise SystemError_(
+                f"found {count} producer groups with those of this heartbeat, expected at most "
+                f"{self._config.producer_groups_max}: let producers share groups, or raise producer_groups_max"
+            )
+
+        grown = 0
+        for consumer in data.consumer_data_set:
+            known = self._clients.consumer_group(consumer.group_name)
+            size = subscriptions_size(consumer.subscription_data_set)
+            grown += max(0, size - (0 if known is None else known.size))
+        if grown and self._clients.subscriptions_size + grown > SUBSCRIPTIONS_SIZE_MAX:
+            raise SystemError_(
+                f"found subscriptions of {self._clients.subscriptions_size + grown} characters with those of this "
+                f"heartbeat, expected at most {SUBSCRIPTIONS_SIZE_MAX}: use shorter expressions"
+            )
+
+    def _check_owner(self, client: Client) -> None:
+        holder = self._clients.producer(client.client_id)
+        if holder is None or holder.peer.id == client.peer.id or holder.account == client.account:
+            return
+        if not self._config.acl_like_apache:
+            raise NoPermission(
+                f"found client id {client.client_id}, which a live client of another account has: expected another one "
+                "(instanceName)"
+            )
+
+    def _is_known(self, group: str, fingerprint: int) -> bool:
+        return self._clients.consumer_group(group) is not None and self._fingerprints.get(group) == fingerprint
+
+    def _register_consumer(self, data: ConsumerData, client: Client, subscriptions_known: bool, now_ms: int) -> bool:
+        group = self._groups.find(data.group_name, now_ms)
+        if group is None:  # its pulls will be told so (26)
+            return False
+        if group.retry_queue_nums > 0:
+            self._topics.create_own(
+                retry_topic(group.group_name),
+                group.retry_queue_nums,
+                Perm.READ | Perm.WRITE,
+                now_ms,
+                TopicSysFlag.UNIT_SUB if data.unit_mode else 0,
+            )
+        changed = self._clients.register_consumer(data, client, subscriptions_known=subscriptions_known)
+        if not subscriptions_known:
+            self._filters.register(data.group_name, data.subscription_data_set, now_ms)
+        return changed and group.notify_consumer_ids_changed_enable
+
+    def unregister(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """35: the client leaves one group, or one of each kind."""
+        header = UnregisterClientHeader.from_ext(request.ext)
+        if header.producer_group:
+            self._clients.unregister_producer(header.producer_group, peer.id)
+        sends = []
+        if header.consumer_group and self._clients.unregister_consumer(header.consumer_group, peer.id):
+            self._forget_filters(header.consumer_group, now_ms)
+            sends = self._notify_where_wanted([header.consumer_group])
+        return [*answer(peer, request, {}), *sends]
+
+    def consumer_ids(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """38: the group's live clients. SystemError_: none, as 5.3.3 says it."""
+        header = ConsumerGroupHeader.from_ext(request.ext)
+        group = self._clients.consumer_group(header.consumer_group)
+        if group is None:
+            raise SystemError_(
+                f"no consumer for this group, {header.consumer_group}: its clients send this broker a heartbeat first"
+            )
+        return answer(peer, request, {}, body=ConsumerIdList(tuple(group.client_ids())).encode())
+
+    def check_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """46: whether the broker can serve a subscription. SubscriptionParseFailed, SystemError_: it cannot."""
+        body = loads(request.body)
+        subscription = SubscriptionData()
+        if isinstance(body, dict) and isinstance(body.get("subscriptionData"), dict):
+            subscription = SubscriptionData.read(body["subscriptionData"])
+        require_filter(subscription, self._config.property_filter)
+        if is_tag_type(subscription.expression_type):
+            SubscriptionData.build(subscription.topic, subscription.sub_string)
+        else:
+            compile_expression(subscription.expression_type, subscription.sub_string)
+        return answer(peer, request)
+
+    def lock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """41: the queues that the client may consume in order now."""
+        body = _lock_body(request)
+        locked = self._locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
+        return answer(peer, request, body=LockedQueues(tuple(locked)).encode())
+
+    def unlock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """42."""
+        body = _lock_body(request)
+        self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        return answer(peer, request)
+
+    def _forget_filters(self, group: str, now_ms: int) -> None:
+        """Note a group that has lost its last member."""
+        if self._clients.consumer_group(group) is None:
+            self._filters.unregister(group, now_ms)
+
+    # Clients that leave without a word.
+
+    def disconnected(self, peer: PeerId) -> list[Send]:
+        """Forget a closed connection's clients; return what the others of their groups must hear."""
+        left = self._clients.disconnect(peer)
+        self._left.update(left)
+        return self._notify_where_wanted(left)
+
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        if self._next_scan_ms is not None:
+            self._next_scan_ms -= by_ms
+
+    def next_tick_ms(self) -> int | None:
+        return self._next_scan_ms
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Forget clients silent for longer than client_expire_ms; return what the others must hear."""
+        if self._next_scan_ms is None or now_ms < self._next_scan_ms:
+            return []
+        self._next_scan_ms = now_ms + self._config.client_scan_ms
+        left = self._clients.expire(now_ms - self._config.client_expire_ms)
+        for name in self._left.union(left):
+            self._forget_filters(name, now_ms)
+        self._left.clear()
+        self._fingerprints = {
+            group: mark for group, mark in self._fingerprints.items() if self._clients.consumer_group(group) is not None
+        }
+        return self._notify_where_wanted(left)
+
+    def _notify_where_wanted(self, groups: Iterable[str]) -> list[Send]:
+        wanted = []
+        for name in groups:
+            config = self._groups.get(name)
+            if config is None or config.notify_consumer_ids_changed_enable:
+                wanted.append(name)
+        return self._notify(wanted)
+
+    def _notify(self, groups: Iterable[str]) -> list[Send]:
+        """40, one way, to every member of groups that share their queues."""
+        sends = []
+        for name in groups:
+            group = self._clients.consumer_group(name)
+            if group is None or group.broadcasts:
+                continue
+            for member in group.members.values():
+                self._opaque += 1
+                command = RemotingCommand(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    ConsumerGroupHeader(name).to_ext(),
+                    opaque=self._opaque & 0x7FFFFFFF,
+                    flag=FLAG_ONEWAY,
+                )
+                sends.append(Send(member.peer.id, command))
+        return sends
+
+
+def _lock_body(request: RemotingCommand) -> LockBatchBody:
+    """Return what is to be locked or unlocked. InvalidParameter: too many queues, or names that are too long."""
+    body = LockBatchBody.decode(request.body)
+    check_count("queues", body.mq_set, LOCK_QUEUES_MAX)
+    check_length("a consumer group", body.consumer_group, GROUP_NAME_LENGTH_MAX)
+    check_length("a clientID", body.client_id, CLIENT_ID_LENGTH_MAX)
+    for queue in body.mq_set:
+        check_length("a topic", queue.topic, GROUP_NAME_LENGTH_MAX)
+        check_length("a broker's name", queue.broker_name, GROUP_NAME_LENGTH_MAX)
+    return body

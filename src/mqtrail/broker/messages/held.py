@@ -1,0 +1,232 @@
+"""Pulls that found nothing and wait: long polling.
+
+A pull that may wait is held under its queue. It ends when a message arrives there that its tags may match, when its
+time is up, or when its connection closes. Number and size of held pulls are bounded, in all and for each connection.
+
+One message may be for thousands of pulls. They are looked at a few at a time, queues in turn, so that nobody else waits
+for them: `arrived` notes the message, `take_woken` returns who is woken next.
+
+Source: PullRequestHoldService, ManyPullRequest, apache/rocketmq broker/longpolling/. There a sweep every 5 s ends
+pulls whose time is up; here each ends when it is.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from mqtrail.wire import Peer, PeerId, RemotingCommand, SystemBusy
+
+from ..bounds import HELD_PEER_MIN, HELD_PEER_SHARE, HELD_SIZE_MAX
+from ..filter import MessageFilter
+from ..writer import Arrived, QueueKey
+
+LOOK_BUDGET: Final = 1_000  # what one call of take_woken may cost: a look at a pull is 1, more where its filter is SQL
+WAKE_COST: Final = 20  # to serve a pull, in looks
+DUE_A_SLICE: Final = 64  # requests that one call of take_due returns
+
+Key = TypeVar("Key")
+
+
+@dataclass(slots=True, eq=False)
+class HeldPull:
+    """One waiting pull. filter None: any message wakes it."""
+
+    peer: Peer
+    request: RemotingCommand
+    queue: QueueKey
+    queue_offset: int
+    filter: MessageFilter | None
+    deadline_ms: int
+    live: bool = True
+
+
+@dataclass(slots=True)
+class _Look:
+    """Whom what arrived in a queue is for: how far it was asked. again: what arrived since then, up to that offset."""
+
+    pulls: Iterator[HeldPull]
+    next_offset: int
+    arrived: Arrived | None
+    again: int | None = None
+
+
+class HeldRoom:
+    """How many requests are held and how large they are, in all and for each connection."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._peer_count_max = min(count_max, max(HELD_PEER_MIN, count_max // HELD_PEER_SHARE))
+        self._size = 0
+        self.count = 0
+        self._of: dict[PeerId, tuple[int, int]] = {}
+
+    def full(self, peer: PeerId, request: RemotingCommand) -> str | None:
+        """Return what keeps a request from being held; None: there is room."""
+        if self.count >= self._count_max:
+            return f"found {self.count} held requests, expected fewer than {self._count_max}"
+        size = _size(request)
+        peer_count, peer_size = self._of.get(peer, (0, 0))
+        if peer_count >= self._peer_count_max:
+            return f"found {peer_count} requests of one connection held, expected fewer than {self._peer_count_max}"
+        if self._size + size > HELD_SIZE_MAX or peer_size + size > HELD_SIZE_MAX // HELD_PEER_SHARE:
+            return (
+                f"found held requests of {self._size} characters, {peer_size} of this connection, expected at most "
+                f"{HELD_SIZE_MAX} and {HELD_SIZE_MAX // HELD_PEER_SHARE}"
+            )
+        return None
+
+    def take(self, peer: PeerId, request: RemotingCommand) -> None:
+        """Count a request in, and forget its body: nothing is held whose body says anything."""
+        request.body = b""
+        self._add(peer, 1, _size(request))
+
+    def give_back(self, peer: PeerId, request: RemotingCommand) -> None:
+        """Count a request out."""
+        self._add(peer, -1, -_size(request))
+
+    def _add(self, peer: PeerId, count: int, size: int) -> None:
+        self.count += count
+        self._size += size
+        peer_count, peer_size = self._of.get(peer, (0, 0))
+        if peer_count + count:
+            self._of[peer] = peer_count + count, peer_size + size
+        else:
+            del self._of[peer]
+
+
+class HeldPulls:
+    """The waiting pulls, by queue, by connection and by deadline."""
+
+    def __init__(self, count_max: int) -> None:
+        self._room = HeldRoom(count_max)
+        self._looks: OrderedDict[QueueKey, _Look] = OrderedDict()
+        self._by_queue: dict[QueueKey, dict[int, HeldPull]] = {}
+        self._by_peer: dict[PeerId, dict[int, HeldPull]] = {}
+        self._deadlines: list[tuple[int, int, HeldPull]] = []
+        self._number = 0
+
+    def __len__(self) -> int:
+        return self._room.count
+
+    def __contains__(self, queue: object) -> bool:
+        return queue in self._by_queue
+
+    def hold(self, pull: HeldPull) -> None:
+        """Keep the pull until it is taken. SystemBusy: as many as may wait do."""
+        if (why := self._room.full(pull.peer.id, pull.request)) is not None:
+            raise SystemBusy(f"{why}: use fewer consumers, or raise held_pulls_max")
+        self._room.take(pull.peer.id, pull.request)
+        self._number += 1
+        self._by_queue.setdefault(pull.queue, {})[id(pull)] = pull
+        self._by_peer.setdefault(pull.peer.id, {})[id(pull)] = pull
+        heapq.heappush(self._deadlines, (pull.deadline_ms, self._number, pull))
+        if len(self._deadlines) > 2 * len(self) + 64:  # most entries are of pulls that ended early
+            self._deadlines = [entry for entry in self._deadlines if entry[2].live]
+            heapq.heapify(self._deadlines)
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether take_woken has more to look at."""
+        return bool(self._looks)
+
+    def arrived(self, queue: QueueKey, next_offset: int, arrived: Arrived | None) -> bool:
+        """Note messages below next_offset; return whether take_woken looks at the queue at once.
+
+        arrived: the messages; None when they are not known: they may be for anyone. Those that arrive while the queue
+        is looked at are not known afterwards: it is then looked at once more.
+        """
+        look = self._looks.get(queue)
+        if look is not None:
+            look.again = next_offset
+            return False
+        pulls = self._by_queue.get(queue)
+        if pulls is None:
+            return False
+        self._looks[queue] = _Look(iter(list(pulls.values())), next_offset, arrived)
+        self._looks.move_to_end(queue, last=False)
+        return True
+
+    def take_woken(self) -> list[HeldPull]:
+        """Return, and hold no longer, some of the pulls that messages have arrived for."""
+        taken: list[HeldPull] = []
+        left = LOOK_BUDGET
+        while self._looks and left > 0:
+            queue = next(iter(self._looks))
+            look = self._looks.pop(queue)
+            for pull in look.pulls:
+                left -= _cost(pull.filter, look.arrived)
+                if pull.live and pull.queue_offset < look.next_offset and _is_for(pull.filter, look.arrived):
+                    left -= WAKE_COST
+                    self._drop(pull)
+                    taken.append(pull)
+                if left <= 0:
+                    self._looks[queue] = look  # behind the others
+                    break
+            else:
+                if look.again is not None:
+                    self.arrived(queue, look.again, None)
+        return taken
+
+    def take_due(self, now_ms: int) -> list[HeldPull]:
+        """Return, and hold no longer, pulls whose time is up: some of them, where there are many."""
+        taken: list[HeldPull] = []
+        while (
+            len(taken) < DUE_A_SLICE
+            and self._deadlines
+            and (self._deadlines[0][0] <= now_ms or not self._deadlines[0][2].live)
+        ):
+            pull = heapq.heappop(self._deadlines)[2]
+            if pull.live:
+                self._drop(pull)
+                taken.append(pull)
+        return taken
+
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        self._deadlines = [(deadline_ms - by_ms, number, pull) for deadline_ms, number, pull in self._deadlines]
+
+    def next_deadline_ms(self) -> int | None:
+        while self._deadlines and not self._deadlines[0][2].live:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def queues(self) -> list[QueueKey]:
+        return list(self._by_queue)
+
+    def disconnect(self, peer: PeerId) -> None:
+        """Forget a closed connection's pulls: nobody waits for their answers."""
+        for pull in list(self._by_peer.get(peer, {}).values()):
+            self._drop(pull)
+
+    def _drop(self, pull: HeldPull) -> None:
+        pull.live = False
+        self._room.give_back(pull.peer.id, pull.request)
+        _remove(self._by_queue, pull.queue, pull)
+        _remove(self._by_peer, pull.peer.id, pull)
+
+
+def _size(request: RemotingCommand) -> int:
+    return sum(map(len, request.ext)) + sum(map(len, request.ext.values()))
+
+
+def _cost(wanted: MessageFilter | None, arrived: Arrived | None) -> int:
+    """Return what it cost to ask a filter, in looks: a whole budget is as many messages as one pull may scan."""
+    if wanted is None or arrived is None:
+        return 1
+    of_one = 1 if wanted.scan_max is None else max(1, LOOK_BUDGET // wanted.scan_max)
+    return of_one * len(arrived)
+
+
+def _is_for(wanted: MessageFilter | None, arrived: Arrived | None) -> bool:
+    if wanted is None or arrived is None:
+        return True
+    return any(wanted.matches_code(tags_code) and wanted.matches(properties) for tags_code, properties in arrived)
+
+
+def _remove(table: dict[Key, dict[int, HeldPull]], key: Key, pull: HeldPull) -> None:
+    pulls = table[key]
+    del pulls[id(pull)]
+    if not pulls:
+        del table[key]

@@ -1,0 +1,291 @@
+"""Pulling: 11, 361, and long polling.
+
+A pull that finds nothing new and may wait is held (held.py); when something arrives, or its time is up, it is served
+once more and then answered whatever it finds. Under SYNC_FLUSH an answer waits for the flush of the newest record in
+it, so nobody consumes what power loss could take back.
+
+Source: PullMessageProcessor, DefaultPullMessageResultHandler, PullRequestHoldService, apache/rocketmq broker/.
+"""
+
+from typing import Final
+
+from mqtrail.store import GetStatus, MessageStore, ReadResult
+from mqtrail.wire import (
+    PROPERTY_RETRY_TOPIC,
+    RETRY_PREFIX,
+    FilterDataNotExist,
+    FilterDataNotLatest,
+    InvalidParameter,
+    NoPermission,
+    Peer,
+    Perm,
+    PullHeader,
+    PullResponseHeader,
+    PullSysFlag,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    Send,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
+    TopicConfig,
+    TopicNotExist,
+    answer,
+    decode_head,
+    find_property,
+)
+
+from ..config import BrokerConfig
+from ..filter import FilterTable, MessageFilter, SqlExpression, SqlFilter, compile_filter, is_tag_type, require_filter
+from ..tables import ClientTable, GroupTable, OffsetTable, RateLimits, TopicTable
+from ..telemetry import BrokerTrace, Statistics
+from .broadcasts import BroadcastOffsets
+from .held import HeldPull, HeldPulls
+
+OFFSET_RESET: Final = "OFFSET_RESET"  # the remark of an answer that carries an administrator's reset
+
+# Statuses not named here leave the offset wrong: PULL_OFFSET_MOVED.
+CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+}
+
+
+def pull_code(status: GetStatus, queue_offset: int) -> ResponseCode:
+    """Return the code that a pull at queue_offset is answered with."""
+    if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE) and queue_offset == 0:
+        return ResponseCode.PULL_NOT_FOUND
+    return CODES.get(status, ResponseCode.PULL_OFFSET_MOVED)
+
+
+class PullMessages:
+    """Hands messages out."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        filters: FilterTable,
+        held: HeldPulls,
+        stats: Statistics | None,
+        trace: BrokerTrace | None,
+        broadcasts: BroadcastOffsets,
+        limits: RateLimits,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._filters = filters
+        self._held = held
+        self._stats = stats
+        self._trace = trace
+        self._broadcasts = broadcasts
+        self._limits = limits
+
+    def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """Answer a pull, or hold it. Refusal: it may not be served."""
+        return self._serve(peer, request, now_ms, may_hold=True)
+
+    def serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
+        """Answer a pull that was held. Refusal: it may not be served any more."""
+        return self._serve(pull.peer, pull.request, now_ms, may_hold=False)
+
+    def _serve(self, peer: Peer, request: RemotingCommand, now_ms: int, *, may_hold: bool) -> list[Send]:
+        header = PullHeader.from_ext(request.ext)
+        group, topic = self._check(header, request.code, now_ms)
+        wanted = self._filter(header, group)
+        name, queue_id = header.consumer_group, header.queue_id
+        reset = self._offsets.take_reset(name, header.topic, queue_id)
+        if reset is not None:
+            return self._answer_reset(peer, request, header, topic, group, reset)
+        client_id = self._broadcasts.client_of(peer, header)
+        if client_id is not None:
+            start = self._broadcasts.start(client_id, header, now_ms)
+            if start is not None:
+                self._broadcasts.note(client_id, header, start, now_ms)
+                return self._answer_reset(peer, request, header, topic, group, start)
+        left = self._limits.pulls_left(group, now_ms)
+        found = self._store.read(
+            header.topic,
+            queue_id,
+            header.queue_offset,
+            max(1, min(header.max_msg_nums, self._config.pull_count_max, left or self._config.pull_count_max)),
+            max(1, min(self._config.pull_size_max, header.max_msg_bytes or self._config.pull_size_max)),
+            None if wanted is None else wanted.tags_codes,
+            accepts=None if wanted is None else wanted.accepts,
+            scan_max=None if wanted is None else wanted.scan_max,
+        )
+        self._limits.take_pulls(group, len(found.records), now_ms)
+        if may_hold and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+            self._offsets.commit(name, header.topic, queue_id, header.commit_offset)
+        code = pull_code(found.status, header.queue_offset)
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & PullSysFlag.SUSPEND:
+            hold_ms = header.suspend_timeout_millis if self._config.long_polling else self._config.short_polling_ms
+            if hold_ms > 0:
+                deadline_ms = now_ms + min(hold_ms, self._config.hold_ms_max)
+                queue = (header.topic, queue_id)
+                self._held.hold(HeldPull(peer, request, queue, header.queue_offset, wanted, deadline_ms))
+                return []
+        if client_id is not None:
+            moved = code == ResponseCode.PULL_OFFSET_MOVED
+            self._broadcasts.note(client_id, header, found.next_queue_offset if moved else header.queue_offset, now_ms)
+        return self._answer(peer, request, header, topic, group, found, code, now_ms)
+
+    # Checks, in 5.3.3's order.
+
+    def _check(self, header: PullHeader, code: int, now_ms: int) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        if not self._config.permission & Perm.READ:
+            raise NoPermission(f"the broker[{self._config.address.ip}] pulling message is forbidden")
+        if code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull:
+            raise NoPermission(
+                f"the broker[{self._config.address.ip}] for lite pull consumer is forbidden (litePullMessageEnable)"
+            )
+        group = self._groups.require(header.consumer_group, now_ms)
+        if not group.consume_enable:
+            raise NoPermission(f"subscription group no permission, {header.consumer_group}: its consumeEnable is false")
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise TopicNotExist(f"topic[{header.topic}] not exist, apply first please!")
+        if not topic.perm & Perm.READ:
+            raise NoPermission(f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise InvalidParameter(
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}]: refresh the route"
+            )
+        return group, topic
+
+    def _filter(self, header: PullHeader, group: SubscriptionGroupConfig) -> MessageFilter | None:
+        """Return the filter of the request's own subscription, or of the group's from its heartbeats; None: all."""
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            subscription = SubscriptionData.build(
+                header.topic, header.subscription, header.expression_type, header.sub_version
+            )
+            require_filter(subscription, self._config.property_filter)
+            return compile_filter(subscription)
+        subscription = self._group_subscription(header, group)
+        if is_tag_type(subscription.expression_type):
+            return compile_filter(subscription)
+        expression = self._kept_expression(header)
+        require_filter(subscription, self._config.property_filter)
+        if self._config.filter_retry and header.topic.startswith(RETRY_PREFIX):
+            return SqlFilter(expression, lambda properties: self._accepts_retry(header.consumer_group, properties))
+        return SqlFilter(expression)
+
+    def _kept_expression(self, header: PullHeader) -> SqlExpression:
+        """Return what heartbeats brought, if it can be compiled and is as new as the pull."""
+        kept = self._filters.get(header.topic, header.consumer_group)
+        if kept is None or kept.expression is None:
+            raise FilterDataNotExist(
+                "The broker's consumer filter data is not exist!Your expression may be wrong! found no expression of "
+                f"{header.consumer_group} for {header.topic} that can be read: correct it and send a heartbeat"
+            )
+        if kept.data.client_version < header.sub_version:
+            raise FilterDataNotLatest(
+                f"the consumer's consumer filter data not latest: found version {kept.data.client_version} of "
+                f"{header.topic}, expected {header.sub_version}: send a heartbeat"
+            )
+        return kept.expression
+
+    def _accepts_retry(self, group: str, properties: bytes) -> bool:
+        """Ask the expression of the topic that the message was first sent to; without one it passes."""
+        topic = find_property(properties, PROPERTY_RETRY_TOPIC.encode()) or b""
+        kept = self._filters.get(str(topic, "utf-8", "replace"), group)
+        return kept is None or kept.expression is None or kept.expression.matches(properties)
+
+    def _group_subscription(self, header: PullHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
+        name = header.consumer_group
+        consumers = self._clients.consumer_group(name)
+        if consumers is None:
+            raise SubscriptionNotExist(
+                f"the consumer's group info not exist: {name} has sent no heartbeat to this broker; send one first, or "
+                "put the subscription into the pull"
+            )
+        if consumers.broadcasts and not group.consume_broadcast_enable:
+            raise NoPermission(f"the consumer group[{name}] can not consume by broadcast way")
+        if self._groups.is_forbidden(name, header.topic):
+            raise NoPermission(f"the consumer group[{name}] is forbidden for topic[{header.topic}]")
+        subscription = consumers.subscriptions.get(header.topic)
+        if subscription is None:
+            raise SubscriptionNotExist(
+                f"the consumer's subscription not exist: {name} does not subscribe to {header.topic}, only to "
+                f"{', '.join(sorted(consumers.subscriptions)) or 'nothing'}"
+            )
+        if subscription.sub_version < header.sub_version:
+            raise SubscriptionNotLatest(
+                f"the consumer's subscription not latest: found version {subscription.sub_version} of {header.topic}, "
+                f"expected {header.sub_version}: send a heartbeat"
+            )
+        return subscription
+
+    # Answers.
+
+    def _answer(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        header: PullHeader,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        found: ReadResult,
+        code: ResponseCode,
+        now_ms: int,
+    ) -> list[Send]:
+        body = b"".join(found.records)
+        after_offset = 0
+        if found.records:
+            if self._config.sync_flush:
+                last = decode_head(found.records[-1])
+                after_offset = last.physical_offset + last.size
+            self._offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_queue_offset)
+            if self._stats is not None:
+                counter = self._stats.get_counter(header.topic, header.queue_id, header.consumer_group)
+                counter.add(len(found.records), len(body))
+            if self._trace is not None:
+                self._trace.delivered(peer, header, found, now_ms)
+        if self._stats is not None:
+            if found.records:
+                self._stats.pull_hits += 1
+            else:
+                self._stats.pull_misses += 1
+        ext = _response_ext(found.next_queue_offset, found.min_offset, found.max_offset, topic, group)
+        return answer(peer, request, ext, code=code, remark=found.status.value, body=body, after_offset=after_offset)
+
+    def _answer_reset(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        header: PullHeader,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        queue_offset: int,
+    ) -> list[Send]:
+        min_offset = self._store.min_offset(header.topic, header.queue_id)
+        max_offset = self._store.max_offset(header.topic, header.queue_id)
+        ext = _response_ext(queue_offset, min_offset, max_offset, topic, group)
+        return answer(peer, request, ext, code=ResponseCode.PULL_OFFSET_MOVED, remark=OFFSET_RESET)
+
+
+def _response_ext(
+    next_offset: int, min_offset: int, max_offset: int, topic: TopicConfig, group: SubscriptionGroupConfig
+) -> dict[str, str]:
+    return PullResponseHeader(
+        suggest_which_broker_id=0,
+        next_begin_offset=next_offset,
+        min_offset=min_offset,
+        max_offset=max_offset,
+        topic_sys_flag=topic.topic_sys_flag,
+        group_sys_flag=group.group_sys_flag,
+    ).to_ext()

@@ -1,0 +1,49 @@
+"""Finding messages: by key or unique id (12), by the place in the CommitLog that an offset id names (33).
+
+Source: QueryMessageProcessor, apache/rocketmq broker/processor/.
+"""
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    Peer,
+    QueryMessageHeader,
+    QueryMessageResponseHeader,
+    QueryNotFound,
+    RemotingCommand,
+    Send,
+    SystemError_,
+    ViewMessageHeader,
+    answer,
+)
+
+from ..config import BrokerConfig
+
+
+class QueryMessages:
+    """Looks messages up in the store's index and log."""
+
+    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+        self._config = config
+        self._store = store
+
+    def by_key(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """12: the newest records under topic and key, in the log's order. QueryNotFound: none."""
+        header = QueryMessageHeader.from_ext(request.ext)
+        count = self._config.query_count_default if header.unique_key else header.max_num
+        count = max(0, min(count, self._config.query_count_max))
+        found = self._store.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
+        ext = QueryMessageResponseHeader(found.index_timestamp_ms, found.index_physical_offset).to_ext()
+        if not found.records:
+            return answer(
+                peer, request, ext, code=QueryNotFound.code, remark="can not find message, maybe time range not correct"
+            )
+        return answer(peer, request, ext, body=b"".join(found.records))
+
+    def by_offset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """33: the record at a CommitLog offset. SystemError_: there is none, with the code 5.3.3 uses."""
+        header = ViewMessageHeader.from_ext(request.ext)
+        try:
+            record = self._store.read_at(header.offset)
+        except QueryNotFound as error:
+            raise SystemError_(f"can not find message by the offset, {header.offset}: {error.remark}") from error
+        return answer(peer, request, body=bytes(record))

@@ -1,0 +1,490 @@
+"""Sending: 10, 310 (one message), 320 (a batch).
+
+The checks stand in 5.3.3's order, each a Refusal with the code it has there. What they need of a topic is the same for
+every message to it, so it is kept as an Admission, which the fast lane asks for too; it lapses with the next change of
+any topic (TopicTable.version).
+
+Source: SendMessageProcessor, AbstractSendMessageProcessor, apache/rocketmq broker/processor/.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+from mqtrail.store import Appended, PendingRecord
+from mqtrail.wire import (
+    EXT_MSG_REGION,
+    EXT_TRACE_ON,
+    PROPERTY_DELAY,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    TOPIC_LENGTH_MAX,
+    UNSENDABLE_TOPICS,
+    VERSION_MAX_RECONSUME_TIMES,
+    DeadLetterCause,
+    InvalidParameter,
+    MessageIllegal,
+    MessageSysFlag,
+    MQError,
+    NoPermission,
+    Peer,
+    Perm,
+    RecallHandle,
+    Refusal,
+    RemotingCommand,
+    RequestCode,
+    Send,
+    SendMessageHeader,
+    SendResponseHeader,
+    StoredKind,
+    SubscriptionGroupNotExist,
+    SystemError_,
+    TopicConfig,
+    TopicNotExist,
+    answer,
+    batch_items,
+    decode_properties,
+    delay_of_level,
+    dlq_topic,
+    offset_msg_id,
+    validate_topic,
+)
+
+from ..config import BrokerConfig
+from ..errors import response_code
+from ..jobs import Jobs
+from ..properties import (
+    PropertyRules,
+    StoredProperties,
+    check_size,
+    delay_level,
+    is_transactional,
+    waits,
+    with_properties,
+)
+from ..tables import GroupTable, LockTable, RateLimits, TopicTable
+from ..telemetry import BrokerTrace
+from ..timing import DelayedMessages, Timers, recall_ms, recalls
+from ..transactions import half_record
+from ..writer import MessageWriter
+
+DLQ_QUEUES = 1
+ADMISSIONS_MAX = 10_000
+BATCH_COUNT_MAX = 65_536  # messages of a batch; the least that an official client makes of one are 75 bytes
+BATCH_IDS_MAX = 4_096  # of a larger one the answer names the first: a header has 256 KiB
+BATCH_SLICE = 1_000  # of them looked at, and stored, before others are served
+_HOST_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6  # the broker's to set
+_OURS = _HOST_BITS | MessageSysFlag.TRANSACTION_MASK
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What an ordinary topic allows. Ordinary: it exists, may be sent to, and is no retry topic.
+
+    version: of the topic table when this was found. queue_limit: the queue id must be below. sys_flag: bits to add.
+    """
+
+    topic: str
+    version: int
+    queue_limit: int
+    write_queue_nums: int
+    sys_flag: int
+
+
+@dataclass(slots=True)
+class _Destination:
+    """Where one request's messages go, after all checks."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+    changes: dict[str, str] = field(default_factory=dict)
+    """Properties that the way there sets."""
+    group: str | None = None
+    """The group that wants its message again, and does not send it back (36) but sends a copy itself."""
+    dead_letter: DeadLetterCause | None = None
+
+
+class SendMessages:
+    """Takes messages in."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: LockTable,
+        delays: DelayedMessages,
+        timers: Timers,
+        writer: MessageWriter,
+        properties: PropertyRules,
+        trace: BrokerTrace | None,
+        limits: RateLimits,
+        jobs: Jobs,
+    ) -> None:
+        self._jobs = jobs
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._delays = delays
+        self._timers = timers
+        self._writer = writer
+        self.properties = properties
+        self._trace = trace
+        self._limits = limits
+        self._admissions: dict[str, Admission] = {}
+        self._turn = 0
+        self._ext = {EXT_MSG_REGION: config.region_id, EXT_TRACE_ON: "true" if config.trace_on else "false"}
+
+    def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """Answer a send. Refusals too carry MSG_REGION and TRACE_ON, as 5.3.3's do."""
+        try:
+            header = SendMessageHeader.from_ext(request.ext)
+            if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
+                return self._jobs.begin(peer, request, self._batch_in_slices(peer, request, header, now_ms))
+            return self._send_one(peer, request, header, now_ms)
+        except MQError as error:
+            return self._refuse(peer, request, error)
+
+    def _refuse(self, peer: Peer, request: RemotingCommand, error: MQError) -> list[Send]:
+        remark = error.remark if isinstance(error, Refusal) else str(error)
+        return answer(peer, request, dict(self._ext), code=response_code(error, request.version), remark=remark)
+
+    # Checks.
+
+    def admission(self, topic: str) -> Admission | None:
+        """Return what an ordinary topic allows, or None: the request needs every check (`handle`)."""
+        known = self._admissions.get(topic)
+        if known is not None and known.version == self._topics.version:
+            return known
+        config = self._topics.get(topic)
+        if (
+            config is None
+            or not self._topics.is_saved(topic)
+            or topic in UNSENDABLE_TOPICS
+            or topic.startswith(RETRY_PREFIX)
+            or not self._config.permission & Perm.WRITE
+            or self._limited(topic) is not None
+        ):
+            return None
+        if len(self._admissions) >= ADMISSIONS_MAX:
+            self._admissions.clear()
+        made = Admission(
+            topic,
+            self._topics.version,
+            max(config.read_queue_nums, config.write_queue_nums),
+            config.write_queue_nums,
+            _filter_bit(config),
+        )
+        self._admissions[topic] = made
+        return made
+
+    def _limited(self, topic: str) -> TopicConfig | None:
+        """Return the topic where it takes no more than so many messages a second; the broker's own take any number."""
+        config = self._topics.get(topic)
+        if config is None or topic.startswith(RETRY_PREFIX) or not self._limits.send_rate(config):
+            return None
+        return None if self._topics.is_system(topic) else config
+
+    def accepts_from(self) -> int:
+        """Return the time (epoch ms) before which all sends are refused."""
+        return self._config.start_accept_ms
+
+    def queue_for(self, header: SendMessageHeader, request: RemotingCommand, now_ms: int) -> tuple[str, int]:
+        """Go through the checks of a send; return where its message goes. Refusal: one of them failed."""
+        destination = self._admit(header, request, now_ms)
+        return destination.topic, destination.queue_id
+
+    def _admit(self, header: SendMessageHeader, request: RemotingCommand, now_ms: int) -> _Destination:
+        """Go through 5.3.3's checks in its order; return where the messages go. Refusal: one of them failed."""
+        if now_ms < self._config.start_accept_ms:
+            raise SystemError_(
+                f"found time {now_ms}, expected {self._config.start_accept_ms} or later: this broker takes no messages "
+                "yet (startAcceptSendRequestTimeStamp)"
+            )
+        admission = self.admission(header.topic)
+        if admission is None:
+            admission = self._check_topic(header, now_ms)
+        if header.queue_id >= admission.queue_limit:
+            raise InvalidParameter(
+                f"request queueId[{header.queue_id}] is illegal, {header.topic} has queues 0 to "
+                f"{admission.queue_limit - 1}: refresh the route"
+            )
+        if (limited := self._limited(header.topic)) is not None:
+            self._limits.take_send(limited, now_ms)
+        destination = _Destination(header.topic, self._queue_of(header.queue_id, admission), admission.sys_flag)
+        if header.topic.startswith(RETRY_PREFIX):
+            return self._check_retry(destination, header, request, now_ms)
+        return destination
+
+    def _check_topic(self, header: SendMessageHeader, now_ms: int) -> Admission:
+        topic = header.topic
+        config = self._topics.get(topic)
+        if not self._config.permission & Perm.WRITE and config is not None and config.order:
+            raise NoPermission(f"the broker[{self._config.address.ip}] sending message is forbidden")
+        validate_topic(topic)
+        if topic in UNSENDABLE_TOPICS:
+            raise NoPermission(f"Sending message to topic[{topic}] is forbidden.")
+        if config is None:
+            config = self._topics.create_by_send(topic, header.default_topic, header.default_topic_queue_nums, now_ms)
+        if config is None and topic.startswith(RETRY_PREFIX):
+            config = self._topics.create_own(topic, 1, Perm.READ | Perm.WRITE, now_ms)
+        if config is None:
+            raise TopicNotExist(
+                f"topic[{topic}] not exist, and {header.default_topic} does not let it make itself: create it with "
+                "updateTopic, or set autoCreateTopicEnable=true"
+            )
+        limit = max(config.read_queue_nums, config.write_queue_nums)
+        return Admission(topic, self._topics.version, limit, config.write_queue_nums, _filter_bit(config))
+
+    def _check_retry(
+        self, destination: _Destination, header: SendMessageHeader, request: RemotingCommand, now_ms: int
+    ) -> _Destination:
+        """Return the dead letters where the group has tried often enough or consumes in order, else destination."""
+        group = header.topic.removeprefix(RETRY_PREFIX)
+        config = self._groups.find(group, now_ms)
+        if config is None:
+            raise SubscriptionGroupNotExist(
+                f"subscription group not exist, {group}: create it with updateSubGroup, or set "
+                "autoCreateSubscriptionGroup=true"
+            )
+        retry_max = config.retry_max_times
+        if request.version >= VERSION_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
+            retry_max = header.max_reconsume_times
+        destination.group = group
+        ordered = self._locks.is_any_held(group, now_ms)
+        if header.reconsume_times <= retry_max and not ordered:
+            return destination
+        cause = DeadLetterCause.ORDERED_GIVE_UP if ordered else DeadLetterCause.ATTEMPTS_EXHAUSTED
+        dead = self._topics.create_own(dlq_topic(group), DLQ_QUEUES, Perm.READ | Perm.WRITE, now_ms)
+        return _Destination(dead.topic, 0, _filter_bit(dead), {PROPERTY_DELAY: "-1"}, group, cause)
+
+    def _queue_of(self, queue_id: int, admission: Admission) -> int:
+        if queue_id >= 0:
+            return queue_id
+        if admission.write_queue_nums <= 0:
+            raise InvalidParameter(
+                f"found no queue to write in topic {admission.topic}, expected at least 1: raise writeQueueNums"
+            )
+        self._turn += 1
+        return self._turn % admission.write_queue_nums
+
+    # One message.
+
+    def _send_one(self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int) -> list[Send]:
+        sent = header.properties.encode()
+        destination = self._admit(header, request, now_ms)
+        is_half = self._is_half(sent, header, destination)
+        self._check_body(len(request.body))
+        if destination.changes:
+            check_size(sent)
+            sent = with_properties(sent, destination.changes)
+        stored = self.properties.of_message(sent)
+        record = PendingRecord(
+            topic=destination.topic,
+            queue_id=destination.queue_id,
+            body=request.body,
+            properties=stored.text,
+            tags_code=stored.tags_code,
+            flag=header.flag,
+            sys_flag=header.sys_flag & ~_OURS | destination.sys_flag,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=peer.address.packed(),
+            reconsume_times=header.reconsume_times,
+        )
+        record, kind = self._waiting(record, stored, is_half, now_ms)
+        (place,) = self._writer.write([record], now_ms, kind)
+        if self._trace is not None and destination.group is not None:
+            self._trace_retry(self._trace, destination, stored, header.reconsume_times, peer, now_ms)
+        handle = None
+        if record.topic == TIMER_TOPIC != destination.topic and destination.group is None:
+            deliver_ms = recall_ms(record.properties)
+            handle = RecallHandle(destination.topic, self._config.broker_name, deliver_ms, stored.unique_id).encode()
+        return self._answer(peer, request, stored, [place], destination.queue_id, handle)
+
+    def _waiting(
+        self, record: PendingRecord, stored: StoredProperties, is_half: bool, now_ms: int
+    ) -> tuple[PendingRecord, StoredKind | None]:
+        """Return the record as it waits for its transaction, level or time, and as what; as it is, if for nothing."""
+        if is_half:
+            if stored.delay_level > 0 or stored.timed:
+                raise MessageIllegal(
+                    "found a half message with a delay, expected one of both: Apache's broker would drop it when it is "
+                    "due; send it without DELAY and TIMER_ properties"
+                )
+            return half_record(record), StoredKind.HALF
+        if stored.delay_level > 0:
+            return self._delays.divert(record, stored.delay_level, now_ms), None
+        if stored.timed:
+            waiting = self._timers.divert_sent(record, now_ms)
+            if waiting.topic == TIMER_TOPIC:
+                return waiting, StoredKind.RECALL if recalls(waiting.properties) else StoredKind.DELAY
+        return record, None
+
+    def _trace_retry(
+        self,
+        trace: BrokerTrace,
+        destination: _Destination,
+        stored: StoredProperties,
+        reconsume_times: int,
+        peer: Peer,
+        now_ms: int,
+    ) -> None:
+        """Note that a group sent itself a message again (it does so where sending it back failed, or in order)."""
+        assert destination.group is not None
+        properties = decode_properties(stored.text)
+        trace.sent_back(
+            peer,
+            destination.group,
+            topic=properties.get(PROPERTY_RETRY_TOPIC, destination.topic),
+            msg_id=stored.unique_id,
+            origin_msg_id=properties.get(PROPERTY_ORIGIN_MESSAGE_ID),
+            reconsume_times=reconsume_times,
+            delay_level=max(0, stored.delay_level),
+            due_ms=now_ms + delay_of_level(stored.delay_level, self._delays.delays_ms),
+            cause=destination.dead_letter,
+            now_ms=now_ms,
+        )
+
+    def _is_half(self, properties: bytes, header: SendMessageHeader, destination: _Destination) -> bool:
+        """Tell whether a message is to wait for its transaction's end. NoPermission: none is taken.
+
+        A group's own copy of a message never is, nor what clients before 4.6.1 send again with a delay.
+        """
+        is_half = is_transactional(properties) and destination.group is None
+        if is_half and header.reconsume_times > 0 and delay_level(properties) > 0:
+            is_half = False
+        if not is_half:
+            if destination.group is None and not is_transactional(properties):
+                _refuse_bits(header.sys_flag)
+            return False
+        if self._config.reject_transactions:
+            raise NoPermission(
+                f"the broker[{self._config.address.ip}] sending transaction message is forbidden: found TRAN_MSG=true, "
+                "expected none while rejectTransactionMessage=true"
+            )
+        return True
+
+    def _check_body(self, size: int) -> None:
+        if not 0 < size <= self._config.message_size_max:
+            raise MessageIllegal(
+                f"the message is illegal: found a body of {size} bytes, expected 1 to {self._config.message_size_max} "
+                "(maxMessageSize)"
+            )
+
+    # A batch.
+
+    def _batch_in_slices(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int
+    ) -> Generator[None, None, list[Send]]:
+        try:
+            return (yield from self._send_batch(peer, request, header, now_ms))
+        except MQError as error:
+            return self._refuse(peer, request, error)
+
+    def _send_batch(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int
+    ) -> Generator[None, None, list[Send]]:
+        """Take a batch: all of it is looked at before the first message is stored.
+
+        A large one is stored in slices; should the store refuse one of these, the answer tells how many are stored.
+        """
+        if len(header.topic) > TOPIC_LENGTH_MAX or header.topic.startswith(RETRY_PREFIX):
+            # 5.3.3 finds this after its other checks, but for a retry topic these would make a topic first.
+            raise MessageIllegal(
+                f"found a batch to topic {header.topic[:40]} of {len(header.topic)} characters, expected a topic of at "
+                f"most {TOPIC_LENGTH_MAX} that is no retry topic"
+            )
+        destination = self._admit(header, request, now_ms)
+        of_batch = header.properties.encode()
+        _refuse_bits(header.sys_flag)
+        _refuse_half(of_batch)
+        self._check_body(len(request.body))
+        if delay_level(of_batch) > 0:
+            raise MessageIllegal("found a delay level on a batch, expected none: send delayed messages one by one")
+        batch = self.properties.of_message(of_batch)
+        if batch.timed:
+            raise MessageIllegal("found a timer property on a batch, expected none: send timer messages one by one")
+        wait = waits(of_batch)
+        records: list[PendingRecord] = []
+        for item in batch_items(request.body):
+            if len(records) >= BATCH_COUNT_MAX:
+                raise MessageIllegal(
+                    f"found a batch of more than {BATCH_COUNT_MAX} messages, expected fewer: send it in parts"
+                )
+            if records and len(records) % BATCH_SLICE == 0:
+                yield
+            _refuse_half(item.properties)
+            stored = self.properties.of_batch_item(item.properties, wait)
+            records.append(
+                PendingRecord(
+                    topic=destination.topic,
+                    queue_id=destination.queue_id,
+                    body=item.body,
+                    properties=stored.text,
+                    tags_code=stored.tags_code,
+                    flag=item.flag,
+                    sys_flag=header.sys_flag & ~_HOST_BITS | destination.sys_flag,
+                    born_timestamp_ms=header.born_timestamp,
+                    born_host=peer.address.packed(),
+                    reconsume_times=header.reconsume_times,
+                )
+            )
+        if (limited := self._limited(destination.topic)) is not None:
+            self._limits.add_sends(limited, len(records) - 1, now_ms)
+        places: list[Appended] = []
+        for start in range(0, len(records), BATCH_SLICE):
+            if start:
+                yield
+            try:
+                places += self._writer.write(records[start : start + BATCH_SLICE], now_ms, StoredKind.BATCH)
+            except MQError as error:
+                if not start:
+                    raise
+                raise SystemError_(
+                    f"{error}; found room for {start} of {len(records)} messages of the batch, which are stored"
+                ) from error
+        return self._answer(peer, request, batch._replace(waits=wait), places, destination.queue_id)
+
+    def _answer(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        stored: StoredProperties,
+        places: list[Appended],
+        queue_id: int,
+        recall_handle: str | None = None,
+    ) -> list[Send]:
+        address = self._config.address
+        named = places if len(places) <= BATCH_IDS_MAX else places[:1]
+        header = SendResponseHeader(
+            msg_id=",".join(offset_msg_id(address, place.physical_offset) for place in named),
+            queue_id=queue_id,
+            queue_offset=places[0].queue_offset,
+            transaction_id=stored.unique_id,
+            recall_handle=recall_handle,
+            msg_region=self._config.region_id,
+            trace_on=self._config.trace_on,
+        )
+        after_offset = places[-1].end_offset if self._config.sync_flush and stored.waits else 0
+        return answer(peer, request, header.to_ext(), after_offset=after_offset)
+
+
+def _filter_bit(config: TopicConfig) -> int:
+    return MessageSysFlag.MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+
+
+def _refuse_bits(sys_flag: int) -> None:
+    """Refuse what the store would keep in no queue: 5.3.3 takes such a message, and nobody ever sees it."""
+    if sys_flag & MessageSysFlag.TRANSACTION_MASK:
+        raise MessageIllegal(
+            f"found transaction bits {sys_flag & MessageSysFlag.TRANSACTION_MASK:#x} in sysFlag without TRAN_MSG=true, "
+            "expected both or none"
+        )
+
+
+def _refuse_half(properties: bytes) -> None:
+    if is_transactional(properties):
+        raise MessageIllegal("found TRAN_MSG=true in a batch, expected none: send half messages one by one")

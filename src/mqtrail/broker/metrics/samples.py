@@ -1,0 +1,166 @@
+"""What Prometheus may ask of a broker: RocketMQ 5's own names and labels, and a few of ours.
+
+Nothing is counted for it where a message is sent or pulled: each sample is read, when it is asked for, from what the
+broker keeps anyway. What is not known has no sample. METRICS (table) says what each one means;
+docs/reference/metrics.md prints it. Every sample also carries cluster, node_type and node_id.
+
+Source: BrokerMetricsManager, ConsumerLagCalculator, DefaultStoreMetricsManager, apache/rocketmq broker/ and store/ of
+5.3.3.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Final, NamedTuple
+
+from mqtrail.store import CommitLogStore, StoreError
+from mqtrail.wire import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    Perm,
+    RecordError,
+    decode_head,
+    is_system_group,
+    version_text,
+)
+
+from ..broker import Broker
+from ..pop import REVIVE_GROUP
+from ..tables import Client
+from ..telemetry import Histogram
+from .waiting import waiting_samples
+
+LAGS_MAX: Final = 50_000  # pairs of group and topic that are looked at in one answer
+QUEUES_A_PAUSE: Final = 500  # looked at
+
+
+class Sample(NamedTuple):
+    """One value of a metric, a Histogram where that is its kind; labels in the metric's order."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float | Histogram
+
+
+_STORAGE: Final = ("local", "disk")
+
+
+def samples(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
+    """Yield every sample as of now; None: here it has worked for a while without finding one.
+
+    The broker may go on between two of them: then each tells of the moment in which it is asked for.
+    """
+    yield Sample("rocketmq_broker_permission", (), broker.config.permission)
+    yield Sample("rocketmq_topic_number", (), len(broker.topics))
+    yield Sample("rocketmq_consumer_group_number", (), len(broker.groups.all()))
+    yield Sample("mqtrail_held_pulls", (), len(broker.held))
+    yield Sample("mqtrail_access_refused_total", (), broker.access.refused)
+    for work, (times, took_ms) in list(broker.stalls.items()):
+        yield Sample("mqtrail_loop_stalls_total", (work,), times)
+        yield Sample("mqtrail_loop_stalled_milliseconds_total", (work,), took_ms)
+    for direction, count in broker.clock_jumps.items():
+        yield Sample("mqtrail_clock_jumps_total", (direction,), count)
+    yield from _traffic(broker)
+    yield from _connections(broker)
+    yield from _lags(broker, now_ms)
+    yield from _storage(broker, now_ms)
+    for name, labels, value in waiting_samples(broker, now_ms):
+        yield Sample(name, labels, value)
+
+
+def _traffic(broker: Broker) -> Iterator[Sample]:
+    stats = broker.stats
+    if stats is None:
+        return
+    for topic, (count, size) in stats.puts_by_topic().items():
+        labels = (topic, _text(broker.topics.is_system(topic)))
+        yield Sample("rocketmq_messages_in_total", labels, count)
+        yield Sample("rocketmq_throughput_in_total", labels, size)
+        if topic.startswith(DLQ_PREFIX):
+            yield Sample("rocketmq_send_to_dlq_messages_total", (topic.removeprefix(DLQ_PREFIX),), count)
+    for (topic, group), (count, size) in stats.gets_by_topic_group().items():
+        is_system = _text(broker.topics.is_system(topic) or is_system_group(group))
+        out = (topic, group, _text(topic.startswith(RETRY_PREFIX)), is_system)
+        yield Sample("rocketmq_messages_out_total", out, count)
+        yield Sample("rocketmq_throughput_out_total", out, size)
+    yield Sample("mqtrail_pull_hits_total", (), stats.pull_hits)
+    yield Sample("mqtrail_pull_misses_total", (), stats.pull_misses)
+
+
+def _connections(broker: Broker) -> Iterator[Sample]:
+    producers = Counter(_kind(client) for group in broker.clients.producer_groups().values() for client in group)
+    for (language, version), count in producers.items():
+        yield Sample("rocketmq_producer_connections", (language, version, "remoting"), count)
+    for group in list(broker.clients.consumer_groups()):
+        mode = group.consume_type.removeprefix("CONSUME_").lower()
+        for (language, version), count in Counter(map(_kind, group.members.values())).items():
+            labels = (group.name, language, version, mode, "remoting", _text(is_system_group(group.name)))
+            yield Sample("rocketmq_consumer_connections", labels, count)
+
+
+def _kind(client: Client) -> tuple[str, str]:
+    return client.language.lower(), version_text(client.version).lower()
+
+
+def _lags(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
+    """How far each group is behind, per topic. Topics that nobody may read are left out."""
+    store, looked = broker.store, 0
+    for group, topic in list(islice(broker.offsets, LAGS_MAX)):
+        config = broker.topics.get(topic)
+        if config is None or not config.perm & Perm.READ or group == REVIVE_GROUP:
+            continue  # the revive log's offsets are the last ones done: rocketmq_pop_revive_lag tells
+        lag = ready = in_flight = 0
+        oldest_ms = oldest_ready_ms = 0
+        for queue_id in range(config.read_queue_nums):
+            looked += 1
+            if looked % QUEUES_A_PAUSE == 0:
+                yield None
+            end = store.max_offset(topic, queue_id)
+            committed = broker.offsets.get(group, topic, queue_id)
+            if committed is None or committed > end:
+                continue
+            committed = max(committed, store.min_offset(topic, queue_id))
+            pulled = min(end, max(committed, broker.offsets.pulled(group, topic, queue_id) or 0))
+            lag += end - committed
+            ready += end - pulled
+            in_flight += pulled - committed
+            if end > committed:
+                oldest_ms = _older(oldest_ms, store.store_time(topic, queue_id, committed))
+            if end > pulled:
+                oldest_ready_ms = _older(oldest_ready_ms, store.store_time(topic, queue_id, pulled))
+        is_system = _text(broker.topics.is_system(topic) or is_system_group(group))
+        labels = (group, topic, _text(topic.startswith(RETRY_PREFIX)), is_system)
+        yield Sample("rocketmq_consumer_lag_messages", labels, lag)
+        if oldest_ms or not lag:
+            latency_ms = now_ms - oldest_ms if oldest_ms else 0
+            yield Sample("rocketmq_consumer_lag_latency_milliseconds", labels, latency_ms)
+        if oldest_ready_ms or not ready:
+            latency_ms = now_ms - oldest_ready_ms if oldest_ready_ms else 0
+            yield Sample("rocketmq_consumer_queueing_latency_milliseconds", labels, latency_ms)
+        yield Sample("rocketmq_consumer_inflight_messages", labels, in_flight)
+        yield Sample("rocketmq_consumer_ready_messages", labels, ready)
+
+
+def _older(known_ms: int, stored_ms: int) -> int:
+    """Return the earlier of two times (epoch ms), where 0 or less is none."""
+    return known_ms if stored_ms <= 0 else min(known_ms or stored_ms, stored_ms)
+
+
+def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
+    store = broker.store
+    if not isinstance(store, CommitLogStore):
+        return
+    first, end = store.min_physical_offset, store.end_offset
+    yield Sample("rocketmq_storage_size_bytes", _STORAGE, max(0, end - first))
+    yield Sample("rocketmq_storage_flush_behind_bytes", _STORAGE, max(0, end - store.flushed_offset))
+    yield Sample("rocketmq_storage_dispatch_behind_bytes", _STORAGE, store.behind_size)
+    if end > first:
+        with suppress(StoreError, RecordError):  # a segment that has just gone, or a damaged record
+            oldest_ms = decode_head(store.read_at(first)).store_timestamp_ms
+            yield Sample("rocketmq_storage_message_reserve_time_milliseconds", _STORAGE, max(0, now_ms - oldest_ms))
+    yield Sample("mqtrail_disk_ratio", (), store.disk_ratio)
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,25 @@
+"""Requests of operators (mqadmin, dashboards): topics, groups, offsets, statistics, settings, store, replicas.
+
+One module per subject; settings has what may be changed at run time, surveys asks live consumers for their state.
+"""
+
+from .groups import GroupRequests
+from .offsets import OffsetAdmin
+from .replicas import ReplicaRequests
+from .settings import RETENTION_CONF, SettingsRequests
+from .stats import StatsRequests
+from .store import StoreAdmin
+from .surveys import ClientSurveys
+from .topics import TopicRequests
+
+__all__ = [
+    "RETENTION_CONF",
+    "ClientSurveys",
+    "GroupRequests",
+    "OffsetAdmin",
+    "ReplicaRequests",
+    "SettingsRequests",
+    "StatsRequests",
+    "StoreAdmin",
+    "TopicRequests",
+]

@@ -1,0 +1,164 @@
+"""Administration of consumer groups: 200, 225, 207, 201, 352; who consumes what: 300, 343, 345; resets: 222.
+
+Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    DeleteGroupHeader,
+    GroupHeader,
+    GroupList,
+    GroupSubscription,
+    GroupTopicHeader,
+    InvalidParameter,
+    MessageQueue,
+    Peer,
+    QueueOffsets,
+    RemotingCommand,
+    ResetOffsetHeader,
+    Send,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupNotExist,
+    SubscriptionGroupTable,
+    SystemError_,
+    TopicHeader,
+    TopicList,
+    TopicNotExist,
+    answer,
+    encode_in_slices,
+)
+
+from ..bounds import CONFIG_LIST_MAX, check_count
+from ..jobs import ENTRIES_A_SLICE, Work
+from ..tables import GROUP_ATTRIBUTES, ClientTable, GroupTable, OffsetTable, TopicTable, alter
+
+
+class GroupRequests:
+    """Makes, changes, shows, deletes and resets groups. on_reset: told a queue whose held pulls must hear of it."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        groups: GroupTable,
+        topics: TopicTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+    ) -> None:
+        self._broker_name = broker_name
+        self._groups = groups
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._store = store
+        self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
+
+    def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """200: make or change a group."""
+        self._update(SubscriptionGroupConfig.decode(request.body), now_ms)
+        return answer(peer, request)
+
+    def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """225: make or change groups, in order; the first that is not allowed ends it."""
+        configs = SubscriptionGroupList.decode(request.body).group_config_list
+        check_count("groups", configs, CONFIG_LIST_MAX)
+        for config in configs:
+            self._update(config, now_ms)
+        return answer(peer, request)
+
+    def _update(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
+        """Make or replace a group, its attributes aside: these are changed by name."""
+        known = self._groups.get(config.group_name)
+        attributes = alter(known.attributes if known else {}, config.attributes, GROUP_ATTRIBUTES)
+        self._groups.update(replace(config, attributes=attributes), now_ms)
+
+    def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """207: forget a group and, if asked to, its offsets."""
+        header = DeleteGroupHeader.from_ext(request.ext)
+        self._groups.delete(header.group_name, now_ms)
+        if header.clean_offset or header.remove_offset:
+            self._offsets.forget_group(header.group_name)
+        return answer(peer, request)
+
+    def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
+        """201."""
+        table = self._groups.table()
+        entries = table.subscription_group_table.items()
+        bare = SubscriptionGroupTable({}, table.data_version, table.forbidden_table)
+        body = yield from encode_in_slices(bare, "subscriptionGroupTable", entries, ENTRIES_A_SLICE)
+        return answer(peer, request, body=body)
+
+    def one(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """352."""
+        name = GroupHeader.from_ext(request.ext).group
+        config = self._groups.get(name)
+        if config is None:
+            raise SubscriptionGroupNotExist(f"No group in this broker: {name}")
+        return answer(peer, request, body=config.encode())
+
+    def consumers_of_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """300: the groups that have offsets in the topic or subscribe to it now."""
+        topic = TopicHeader.from_ext(request.ext).topic
+        names = set(self._offsets.groups_of(topic)) | self._clients.groups_subscribing(topic)
+        return answer(peer, request, body=GroupList(tuple(sorted(names))).encode())
+
+    def topics_of_group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """343: the topics in which the group has offsets."""
+        group = GroupHeader.from_ext(request.ext).group
+        return answer(peer, request, body=TopicList(tuple(self._offsets.topics_of(group))).encode())
+
+    def subscription(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """345: what the group subscribes to in the topic now; no member, where none is online."""
+        header = GroupTopicHeader.from_ext(request.ext)
+        topic = header.topic or ""
+        online = self._clients.consumer_group(header.group)
+        found = None if online is None else online.subscriptions.get(topic)
+        return answer(peer, request, body=GroupSubscription(header.group, topic, found).encode())
+
+    def reset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """222: set the group's offsets in a topic to a time, the end, or a given offset, also while it is offline.
+
+        Until the consumer pulls the queue again and is told (21), what it commits is void. Source: 5.3.3's
+        resetOffsetInner (useServerSideResetOffset).
+        """
+        header = ResetOffsetHeader.from_ext(request.ext)
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise TopicNotExist(f"Topic {header.topic} does not exist")
+        if self._groups.get(header.group) is None:
+            raise SubscriptionGroupNotExist(f"Group {header.group} does not exist")
+        queue_nums = max(topic.read_queue_nums, topic.write_queue_nums)
+        queue_ids = range(queue_nums)
+        if header.queue_id is not None and header.queue_id >= 0:
+            if header.queue_id >= queue_nums:
+                raise InvalidParameter(
+                    f"found queueId {header.queue_id} of {header.topic}, expected 0 to {queue_nums - 1}"
+                )
+            queue_ids = range(header.queue_id, header.queue_id + 1)
+        table = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
+        for queue_id, offset in table.items():
+            self._offsets.reset(header.group, header.topic, queue_id, offset)
+            self.on_reset(header.topic, queue_id)
+        body = QueueOffsets(
+            {MessageQueue(header.topic, self._broker_name, queue_id): offset for queue_id, offset in table.items()}
+        )
+        return answer(peer, request, body=body.encode(strict=False))
+
+    def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
+        store = self._store
+        if header.queue_id is not None and header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
+            first, end = store.min_offset(header.topic, queue_id), store.max_offset(header.topic, queue_id)
+            if not first <= header.offset <= end:
+                raise SystemError_(
+                    f"Target offset {header.offset} not in consume queue range [{first}-{end}] of {header.topic} "
+                    f"queue {queue_id}"
+                )
+            return header.offset
+        if header.timestamp < 0:
+            return store.max_offset(header.topic, queue_id)
+        return store.offset_by_time(header.topic, queue_id, header.timestamp)

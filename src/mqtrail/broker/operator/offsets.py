@@ -1,0 +1,131 @@
+"""Offsets as operators see and move them: 303 time spans, 308 corrections, 314 clones, 353 what a group may not read.
+
+Source: AdminBrokerProcessor, ConsumerOffsetManager, apache/rocketmq broker/.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    CloneGroupOffsetHeader,
+    ConsumeTimeSpan,
+    ConsumeTimeSpans,
+    CorrectionOffsetHeader,
+    CorrectionOffsets,
+    GroupForbidden,
+    GroupForbiddenHeader,
+    GroupTopicHeader,
+    MessageQueue,
+    Peer,
+    RemotingCommand,
+    Send,
+    TopicNotExist,
+    answer,
+    queue_members,
+)
+
+from ..tables import ClientTable, GroupTable, OffsetTable, TopicTable
+
+LONG_MAX: Final = (1 << 63) - 1
+
+
+class OffsetAdmin:
+    """Shows and moves offsets of groups."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+    ) -> None:
+        self._broker_name = broker_name
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._store = store
+
+    def time_span(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """303: when each queue's first, last and last consumed messages were stored. TopicNotExist."""
+        header = GroupTopicHeader.from_ext(request.ext)
+        topic = header.topic or ""
+        config = self._topics.get(topic)
+        if config is None:
+            raise TopicNotExist(f"topic[{topic}] not exist")
+        spans = tuple(self._span(header.group, topic, queue_id, now_ms) for queue_id in range(config.write_queue_nums))
+        return answer(peer, request, body=ConsumeTimeSpans(spans).encode())
+
+    def _span(self, group: str, topic: str, queue_id: int, now_ms: int) -> ConsumeTimeSpan:
+        store = self._store
+        end = store.max_offset(topic, queue_id)
+        first_ms = store.store_time(topic, queue_id, store.min_offset(topic, queue_id))
+        last_ms = store.store_time(topic, queue_id, end - 1)
+        consumed = self._offsets.get(group, topic, queue_id)
+        consumed = -1 if consumed is None else consumed
+        consumed_ms = store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else first_ms
+        behind_ms = now_ms - store.store_time(topic, queue_id, max(consumed, 0)) if 0 <= consumed < end else 0
+        return ConsumeTimeSpan(
+            min_time_stamp=first_ms,
+            max_time_stamp=last_ms,
+            consume_time_stamp=consumed_ms,
+            delay_time=behind_ms,
+            message_queue=queue_members(MessageQueue(topic, self._broker_name, queue_id)),
+            min_time_stamp_str=_time_text(first_ms),
+            max_time_stamp_str=_time_text(last_ms),
+            consume_time_stamp_str=_time_text(consumed_ms),
+        )
+
+    def corrections(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """308: each queue's smallest offset of any group, as a bound for one that runs ahead of all.
+
+        Where the smallest is above the compared group's own there is nothing to correct: Java's largest Long.
+        """
+        header = CorrectionOffsetHeader.from_ext(request.ext)
+        left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
+        smallest: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic):
+            if group in left_out:
+                continue
+            for queue_id, offset in self._offsets.queues(group, header.topic).items():
+                if offset >= self._store.min_offset(header.topic, queue_id):
+                    smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
+        for queue_id, offset in self._offsets.queues(header.compare_group, header.topic).items():
+            if smallest.get(queue_id, 0) > offset:
+                smallest[queue_id] = LONG_MAX
+        return answer(peer, request, body=CorrectionOffsets(smallest).encode(strict=False))
+
+    def clone(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """314: give a group another group's offsets, of one topic or of all it ever committed in.
+
+        Topics that a live source group does not subscribe to are left out, unless the request says offline.
+        """
+        header = CloneGroupOffsetHeader.from_ext(request.ext)
+        topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        online = self._clients.consumer_group(header.src_group)
+        for topic in topics:
+            if topic not in self._topics:
+                continue
+            if not header.offline and online is not None and online.subscriptions and topic not in online.subscriptions:
+                continue
+            for queue_id, offset in self._offsets.queues(header.src_group, topic).items():
+                self._offsets.commit(header.dest_group, topic, queue_id, offset)
+        return answer(peer, request)
+
+    def forbid(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """353: whether a group may read a topic; changed where the request says so."""
+        header = GroupForbiddenHeader.from_ext(request.ext)
+        if header.readable is not None:
+            self._groups.forbid(header.group, header.topic, not header.readable, now_ms)
+        readable = not self._groups.is_forbidden(header.group, header.topic)
+        body = GroupForbidden(header.group, header.topic, readable)
+        return answer(peer, request, remark="", body=body.encode())
+
+
+def _time_text(time_ms: int) -> str:
+    """Return a time as Java's tools print it; -1, for a message that is not there, as Java does: before 1970."""
+    moment = datetime.fromtimestamp(time_ms // 1000)
+    return f"{moment:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03}"

@@ -1,0 +1,320 @@
+"""How topics, groups, clients and the broker are doing: 202, 208, 317, 203, 204, 328, 315, 28.
+
+Source: AdminBrokerProcessor, apache/rocketmq broker/processor/; BrokerController, StoreStatsService for 28.
+"""
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    FRAME_SIZE_MAX,
+    MQ_VERSION,
+    BrokerConsumeStats,
+    BrokerConsumeStatsHeader,
+    BrokerStatsData,
+    ClientConnection,
+    ConsumerConnections,
+    ConsumerGroupHeader,
+    ConsumerNotOnline,
+    ConsumeStats,
+    ConsumeStatsHeader,
+    KvTable,
+    MessageQueue,
+    OffsetWrapper,
+    Peer,
+    ProducerConnections,
+    ProducerGroupHeader,
+    ProducerInfo,
+    ProducerTable,
+    QueryNotFound,
+    RemotingCommand,
+    Send,
+    StatsItem,
+    SystemError_,
+    TopicHeader,
+    TopicNotExist,
+    TopicOffset,
+    TopicStatsTable,
+    ViewBrokerStatsHeader,
+    answer,
+    decode_head,
+    dumps_fastjson,
+    version_text,
+)
+
+from ..config import BrokerConfig
+from ..jobs import TOPICS_A_SLICE, Work
+from ..tables import Client, ClientTable, GroupTable, OffsetTable, TopicTable
+from ..telemetry import Statistics, Window
+from ..timing import DelayedMessages
+
+
+class StatsRequests:
+    """Shows numbers. Those that this broker has no queue or thread for (thread pools, page cache) are 0."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        delays: DelayedMessages,
+        stats: Statistics | None,
+        boot_ms: int,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._delays = delays
+        self._stats = stats
+        self._boot_ms = boot_ms
+
+    # Topics and groups.
+
+    def topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """202: range and last write of each queue. TopicNotExist."""
+        name = TopicHeader.from_ext(request.ext).topic
+        config = self._topics.get(name)
+        if config is None:
+            raise TopicNotExist(f"topic[{name}] not exist")
+        table = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            end = self._store.max_offset(name, queue_id)
+            written_ms = self._store.store_time(name, queue_id, end - 1) if end > 0 else 0
+            table[self._queue(name, queue_id)] = TopicOffset(
+                self._store.min_offset(name, queue_id), end, max(0, written_ms)
+            )
+        tps = 0.0 if self._stats is None else self._stats.put_tps(name)
+        return answer(peer, request, body=TopicStatsTable(table, tps).encode(strict=False))
+
+    def group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
+        """208: where the group stands in a topic, in several, or in all where it ever committed."""
+        header = ConsumeStatsHeader.from_ext(request.ext)
+        if header.topic_list:
+            topics = header.topic_list.split(";")
+        else:
+            topics = [header.topic] if header.topic else self._offsets.topics_of(header.consumer_group)
+        online = self._clients.consumer_group(header.consumer_group)
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
+        for number, topic in enumerate(topics, 1):
+            if number % TOPICS_A_SLICE == 0:
+                yield
+            if online is not None and online.subscriptions and topic not in online.subscriptions:
+                continue  # left over from a subscription that the group gave up
+            stats = self._consume_stats(topic, header.consumer_group)
+            if stats is not None:
+                table |= stats.offset_table
+                tps += stats.consume_tps
+        return answer(peer, request, body=ConsumeStats(table, tps).encode(strict=False))
+
+    def _consume_stats(self, topic: str, group: str) -> ConsumeStats | None:
+        config = self._topics.get(topic)
+        if config is None:
+            return None
+        table = {}
+        for queue_id in range(config.read_queue_nums):
+            consumed = self._offsets.get(group, topic, queue_id) or 0
+            pulled = self._offsets.pulled(group, topic, queue_id)
+            consumed_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
+            table[self._queue(topic, queue_id)] = OffsetWrapper(
+                broker_offset=self._store.max_offset(topic, queue_id),
+                consumer_offset=consumed,
+                pull_offset=consumed if pulled is None else max(pulled, consumed),
+                last_timestamp=max(0, consumed_ms),
+            )
+        return ConsumeStats(table, 0.0 if self._stats is None else self._stats.get_tps(topic, group))
+
+    def broker_groups(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
+        """317: every group's standing in every topic where it committed."""
+        ordered_only = BrokerConsumeStatsHeader.from_ext(request.ext).is_order
+        groups: list[bytes] = []
+        size = behind = in_flight = number = 0
+        topics = self._offsets.topics_by_group()
+        for name in sorted(self._groups.all()):
+            found: list[ConsumeStats] = []
+            for topic in topics.get(name, ()):
+                number += 1
+                if number % TOPICS_A_SLICE == 0:
+                    yield
+                config = self._topics.get(topic)
+                stats = self._consume_stats(topic, name)
+                if config is None or stats is None or (ordered_only and not config.order):
+                    continue
+                found.append(stats)
+                for offset in stats.offset_table.values():
+                    behind += offset.broker_offset - offset.consumer_offset
+                    in_flight += (offset.pull_offset or offset.consumer_offset) - offset.consumer_offset
+            groups.append(dumps_fastjson({name: [stats.members() for stats in found]}))
+            size += len(groups[-1])
+            if size > FRAME_SIZE_MAX:
+                raise SystemError_(
+                    f"found statistics of more than {FRAME_SIZE_MAX} bytes, expected fewer: ask for one group (208)"
+                )
+        bare = BrokerConsumeStats({}, str(self._config.address), behind, in_flight).encode(strict=False)
+        before, mark, after = bare.partition(b'"consumeStatsList":[')
+        return answer(peer, request, body=b"".join((before, mark, b",".join(groups), after)))
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._config.broker_name, queue_id)
+
+    # Clients.
+
+    def consumers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """203. ConsumerNotOnline: the group has no live client here."""
+        name = ConsumerGroupHeader.from_ext(request.ext).consumer_group
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise ConsumerNotOnline(f"the consumer group[{name}] not online")
+        body = ConsumerConnections(
+            tuple(_connection(member) for member in group.members.values()),
+            dict(sorted(group.subscriptions.items())),
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+        )
+        return answer(peer, request, body=body.encode())
+
+    def producers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """204. SystemError_: the group has no live client here, with the code 5.3.3 uses."""
+        name = ProducerGroupHeader.from_ext(request.ext).producer_group
+        members = self._clients.producers(name)
+        if not members:
+            raise SystemError_(f"the producer group[{name}] not exist")
+        return answer(peer, request, body=ProducerConnections(tuple(map(_connection, members))).encode())
+
+    def all_producers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """328."""
+        table = {
+            group: tuple(
+                ProducerInfo(
+                    member.client_id, f"/{member.peer.address}", member.language, member.version, member.seen_ms
+                )
+                for member in members
+            )
+            for group, members in sorted(self._clients.producer_groups().items())
+        }
+        return answer(peer, request, body=ProducerTable(table).encode())
+
+    # The broker.
+
+    def windows(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """315. SystemError_: nothing was counted under the name and key, with the code 5.3.3 uses."""
+        header = ViewBrokerStatsHeader.from_ext(request.ext)
+        found = None if self._stats is None else self._stats.windows(header.stats_name, header.stats_key)
+        if found is None:
+            raise SystemError_(f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
+        return answer(peer, request, body=BrokerStatsData(*map(_item, found)).encode())
+
+    def runtime(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """28."""
+        return answer(peer, request, body=KvTable(self._runtime(now_ms)).encode())
+
+    def _runtime(self, now_ms: int) -> dict[str, str]:
+        store, stats = self._store, self._stats
+        table: dict[str, object] = {
+            "bootTimestamp": self._boot_ms,
+            "brokerActive": "true",
+            "brokerVersion": MQ_VERSION,
+            "brokerVersionDesc": version_text(MQ_VERSION),
+            "commitLogMaxOffset": store.end_offset,
+            "commitLogMinOffset": store.min_physical_offset,
+            "commitLogDirCapacity": _capacity_text(*store.disk_capacity),
+            "commitLogDiskRatio": round(store.disk_ratio, 4),
+            "consumeQueueDiskRatio": round(store.disk_ratio, 4),
+            "remainHowManyDataToFlush": f"{store.end_offset - store.flushed_offset} B",
+            "runtime": _runtime_text(now_ms - self._boot_ms),
+            "startAcceptSendRequestTimeStamp": self._config.start_accept_ms,
+            "earliestMessageTimeStamp": self._earliest_ms(),
+            "dispatchBehindBytes": store.behind_size,
+        }
+        table |= dict.fromkeys(_ALWAYS_ZERO, 0)
+        for level, (delivered, end) in self._delays.positions().items():
+            table[f"scheduleMessageOffset_{level}"] = f"{delivered},{end}"
+        if stats is not None:
+            put, size = stats.put_total(), stats.put_size_total()
+            table |= {
+                "msgPutTotalTodayNow": put,
+                "msgPutTotalTodayMorning": stats.morning["Today"][0],
+                "msgPutTotalYesterdayMorning": stats.morning["Yesterday"][0],
+                "msgGetTotalTodayNow": stats.get_total(),
+                "msgGetTotalTodayMorning": stats.morning["Today"][1],
+                "msgGetTotalYesterdayMorning": stats.morning["Yesterday"][1],
+                "putMessageTimesTotal": put,
+                "putMessageSizeTotal": size,
+                "putMessageAverageSize": size / put if put else 0.0,
+            }
+            names = {"put": "putTps", "transferred": "getTransferredTps", "found": "getFoundTps"}
+            names |= {"miss": "getMissTps", "total": "getTotalTps"}
+            for name, rates in stats.rates(now_ms).items():
+                table[names[name]] = " ".join(map(str, rates))
+            # mqadmin 4.9 reads the older spelling: without it clusterList shows no rates and exportMetrics fails
+            table["getTransferedTps"] = table["getTransferredTps"]
+        return {key: str(value) for key, value in sorted(table.items())}
+
+    def _earliest_ms(self) -> int:
+        """Return the store time of the log's first kept record, -1 where there is none."""
+        try:
+            return decode_head(self._store.read_at(self._store.min_physical_offset)).store_timestamp_ms
+        except QueryNotFound:
+            return -1
+
+
+# Keys that tools look for and that say something only about Java's thread pools and page cache.
+_ALWAYS_ZERO = (
+    "EndTransactionQueueSize",
+    "EndTransactionThreadPoolQueueCapacity",
+    "ackThreadPoolQueueCapacity",
+    "ackThreadPoolQueueHeadWaitTimeMills",
+    "ackThreadPoolQueueSize",
+    "dispatchMaxBuffer",
+    "getMessageEntireTimeMax",
+    "litePullThreadPoolQueueCapacity",
+    "litePullThreadPoolQueueHeadWaitTimeMills",
+    "litePullThreadPoolQueueSize",
+    "pageCacheLockTimeMills",
+    "pullThreadPoolQueueCapacity",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueSize",
+    "putMessageEntireTimeMax",
+    "putMessageFailedTimes",
+    "queryThreadPoolQueueCapacity",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueSize",
+    "remainTransientStoreBufferNumbs",
+    "sendThreadPoolQueueCapacity",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "sendThreadPoolQueueSize",
+)
+
+
+def _capacity_text(total_size: int, free_size: int) -> str:
+    return f"Total : {_size_text(total_size)}, Free : {_size_text(free_size)}."
+
+
+def _size_text(size: int) -> str:
+    """Return a size as Java's tools print it: 252.0 GiB."""
+    number, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if number < 1024:
+            break
+        number, unit = number / 1024, larger
+    return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
+def _runtime_text(span_ms: int) -> str:
+    minutes, seconds = divmod(span_ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _connection(client: Client) -> ClientConnection:
+    return ClientConnection(client.client_id, str(client.peer.address), client.language, client.version)
+
+
+def _item(window: Window) -> StatsItem:
+    return StatsItem(window.sum, window.tps, window.avgpt)

@@ -1,0 +1,117 @@
+"""Administration of topics: 17, 18, 215, 21, 351, 305.
+
+Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import (
+    CreateTopicHeader,
+    DataVersion,
+    InvalidParameter,
+    Peer,
+    RemotingCommand,
+    Send,
+    TopicConfig,
+    TopicConfigList,
+    TopicConfigTable,
+    TopicHeader,
+    TopicList,
+    TopicNotExist,
+    answer,
+    encode_in_slices,
+    pop_retry_topic,
+)
+
+from ..bounds import CONFIG_LIST_MAX, check_count
+from ..jobs import ENTRIES_A_SLICE, Work
+from ..tables import TOPIC_ATTRIBUTES, OffsetTable, TopicTable, alter, parse_changes
+from ..telemetry import Statistics
+
+
+class TopicRequests:
+    """Makes, changes, shows and deletes topics. on_deleted: told the name of a topic that is gone."""
+
+    def __init__(self, topics: TopicTable, store: MessageStore, offsets: OffsetTable, stats: Statistics | None) -> None:
+        self._topics = topics
+        self._store = store
+        self._offsets = offsets
+        self._stats = stats
+        self.on_deleted: Callable[[str], None] = lambda topic: None
+
+    def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """17: make or change a topic. InvalidParameter: its name, numbers or attributes are not allowed."""
+        header = CreateTopicHeader.from_ext(request.ext)
+        known = self._topics.get(header.topic)
+        config = TopicConfig(
+            topic=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=alter(_attributes(known), parse_changes(header.attributes or ""), TOPIC_ATTRIBUTES),
+        )
+        self._topics.update(config, now_ms)
+        return answer(peer, request)
+
+    def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """18: make or change topics, in order; the first that is not allowed ends it."""
+        configs = TopicConfigList.decode(request.body).topic_config_list
+        check_count("topics", configs, CONFIG_LIST_MAX)
+        for config in configs:
+            known = self._topics.get(config.topic)
+            attributes = alter(_attributes(known), config.attributes, TOPIC_ATTRIBUTES)
+            self._topics.update(replace(config, attributes=attributes), now_ms)
+        return answer(peer, request)
+
+    def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """215: forget a topic, its queues and the groups' offsets in it, and where groups popped it their retry topics.
+
+        A topic that is not there is no error. Messages go once the table without the topic is durable, and then the
+        answer leaves: a crash in between leaves queues without a topic, as 316 cleans them.
+        """
+        topic = TopicHeader.from_ext(request.ext).topic
+        if not topic.strip():
+            raise InvalidParameter("The specified topic is blank.")
+        if self._topics.is_system(topic):
+            raise InvalidParameter(f"The topic[{topic}] is conflict with system topic.")
+        groups = self._offsets.groups_of(topic)
+        for name in (topic, *(pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True))):
+            self._topics.delete(name, now_ms, partial(self._forget, name))
+        return answer(peer, request)
+
+    def _forget(self, topic: str) -> None:
+        self._offsets.forget_topic(topic)
+        self._store.delete_topic(topic)
+        if self._stats is not None:
+            self._stats.forget_topic(topic)
+        self.on_deleted(topic)
+
+    def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
+        """21."""
+        table = TopicConfigTable({}, self._topics.data_version, DataVersion(), {}, {})
+        entries = sorted(self._topics.all().items())
+        body = yield from encode_in_slices(table, "topicConfigTable", entries, ENTRIES_A_SLICE)
+        return answer(peer, request, {}, body=body)
+
+    def one(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """351."""
+        topic = TopicHeader.from_ext(request.ext).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise TopicNotExist(f"No topic in this broker. topic: {topic}")
+        return answer(peer, request, body=config.encode())
+
+    def system(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """305."""
+        return answer(peer, request, body=TopicList(tuple(self._topics.system_topics())).encode())
+
+
+def _attributes(topic: TopicConfig | None) -> dict[str, str]:
+    return {} if topic is None else topic.attributes

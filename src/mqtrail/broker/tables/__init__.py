@@ -1,0 +1,36 @@
+"""What a broker keeps: topics, groups, consumer offsets, connected clients, queue locks, rate limits.
+
+Tables that outlive a restart are JSON files (`broker.files`). A table decides nothing about messages: it looks up and
+changes its entries, and counts their versions. registration is what name servers receive of them.
+"""
+
+from .attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, alter, parse_changes
+from .clients import Client, ClientTable, subscriptions_size
+from .groups import GroupTable
+from .limits import RateLimits
+from .locks import LockTable
+from .offsets import OffsetTable
+from .registration import register_command, register_topic_command, unregister_command
+from .topics import TopicTable
+from .watched import Watched
+from .young import is_young
+
+__all__ = [
+    "GROUP_ATTRIBUTES",
+    "TOPIC_ATTRIBUTES",
+    "Client",
+    "ClientTable",
+    "GroupTable",
+    "LockTable",
+    "OffsetTable",
+    "RateLimits",
+    "TopicTable",
+    "Watched",
+    "alter",
+    "is_young",
+    "parse_changes",
+    "register_command",
+    "register_topic_command",
+    "subscriptions_size",
+    "unregister_command",
+]

@@ -1,0 +1,165 @@
+"""Subscription groups: what consumer groups may do on this broker, by name.
+
+A group makes itself on its first heartbeat or pull where auto_create_group is on.
+
+Source: SubscriptionGroupManager, SubscriptionGroupConfig, apache/rocketmq broker/subscription/.
+"""
+
+from collections.abc import Callable, Mapping
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import (
+    TOOLS_CONSUMER_GROUP,
+    DataVersion,
+    InvalidParameter,
+    Perm,
+    SubscriptionGroupConfig,
+    SubscriptionGroupNotExist,
+    SubscriptionGroupTable,
+    SystemError_,
+    dumps_fastjson,
+    is_system_group,
+    validate_group,
+)
+
+from ..bounds import QUEUES_MAX
+from ..config import BrokerConfig
+from ..files import GROUPS_FILE, EncodedEntries, Unsaved, load_table, next_version
+
+_OWN_GROUPS = (
+    TOOLS_CONSUMER_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+FORBIDDEN_TOPICS_MAX = 1_000  # of one group
+_FORBIDDEN_READ = Perm.READ  # Java keeps the bit at INDEX_PERM_READ, the same place
+
+
+class GroupTable:
+    """Group name -> SubscriptionGroupConfig. Every change is saved (`ConfigFileStore.change`)."""
+
+    def __init__(self, config: BrokerConfig, files: ConfigFileStore, now_ms: int) -> None:
+        self._config = config
+        self._files = files
+        table = load_table(files, GROUPS_FILE, SubscriptionGroupTable) or SubscriptionGroupTable(
+            {}, DataVersion(now_ms)
+        )
+        self.data_version = table.data_version
+        self._forbidden = dict(table.forbidden_table)
+        self._groups = dict(table.subscription_group_table)
+        for name in _OWN_GROUPS:
+            self._groups.setdefault(name, SubscriptionGroupConfig(name))
+        self._encoded = EncodedEntries(self._groups)
+        self._unsaved = Unsaved(files)
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        self._unsaved.look(group)
+        return self._groups.get(group)
+
+    def all(self) -> Mapping[str, SubscriptionGroupConfig]:
+        """Return the live table: read it, do not keep it."""
+        return self._groups
+
+    def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
+        """Return the group, made now if groups may make themselves and its name is allowed; else None."""
+        known = self.get(group)
+        if known is not None:
+            return known
+        if not (self._config.auto_create_group or is_system_group(group)):
+            return None
+        validate_group(group)
+        if len(self._groups) >= self._config.groups_max:
+            raise SystemError_(
+                f"found {len(self._groups)} groups, expected at most {self._config.groups_max} that make themselves: "
+                f"create group {group} with updateSubGroup, or raise groups_max"
+            )
+        made = SubscriptionGroupConfig(group)
+        self.update(made, now_ms)
+        return made
+
+    def require(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
+        """Return the group as `find`. SubscriptionGroupNotExist: it is not there and may not be made."""
+        found = self.find(group, now_ms)
+        if found is None:
+            raise SubscriptionGroupNotExist(
+                f"subscription group [{group}] does not exist, autoCreateSubscriptionGroup is off: "
+                "create it with updateSubGroup"
+            )
+        return found
+
+    def update(self, group: SubscriptionGroupConfig, now_ms: int) -> None:
+        """Make or replace a group. InvalidParameter: its name or its number of retry queues is not allowed."""
+        validate_group(group.group_name)
+        if group.retry_queue_nums > QUEUES_MAX:
+            raise InvalidParameter(
+                f"found retryQueueNums {group.retry_queue_nums} of group {group.group_name}, expected at most "
+                f"{QUEUES_MAX}"
+            )
+        if self.get(group.group_name) != group:
+            self._change(group.group_name, group, self._forbidden.get(group.group_name), now_ms)
+
+    def delete(self, group: str, now_ms: int) -> bool:
+        """Forget a group; return whether it was there."""
+        if self.get(group) is None:
+            return False
+        self._change(group, None, None, now_ms)
+        return True
+
+    def forbid(self, group: str, topic: str, is_forbidden: bool, now_ms: int) -> None:
+        """Take a topic from a group for reading, or give it back."""
+        topics = dict(self._forbidden.get(group, {}))
+        bits = topics.get(topic, 0)
+        changed = bits | _FORBIDDEN_READ if is_forbidden else bits & ~_FORBIDDEN_READ
+        if changed == bits:
+            return
+        if changed and len(self._forbidden) >= self._config.groups_max and group not in self._forbidden:
+            raise SystemError_(f"found {len(self._forbidden)} groups with forbidden topics, expected fewer")
+        if changed and len(topics) >= FORBIDDEN_TOPICS_MAX and topic not in topics:
+            raise SystemError_(f"found {len(topics)} forbidden topics of group {group}, expected fewer")
+        topics[topic] = changed
+        kept = {name: bits for name, bits in topics.items() if bits}
+        self._change(group, self._groups.get(group), kept or None, now_ms)
+
+    def _change(
+        self, name: str, group: SubscriptionGroupConfig | None, forbidden: dict[str, int] | None, now_ms: int
+    ) -> None:
+        """Set what is known of a group: itself, and the topics that it may not read."""
+        before = (self._groups.get(name), self._forbidden.get(name))
+        self._set(name, group, forbidden, now_ms)
+        number = self._files.change(GROUPS_FILE, self._document, lambda: self._set(name, *before, now_ms))
+        self._unsaved.note(name, number)
+
+    def _set(
+        self, name: str, group: SubscriptionGroupConfig | None, forbidden: dict[str, int] | None, now_ms: int
+    ) -> None:
+        if group is None:
+            self._groups.pop(name, None)
+        else:
+            self._groups[name] = group
+        if forbidden is None:
+            self._forbidden.pop(name, None)
+        else:
+            self._forbidden[name] = forbidden
+        self._encoded.put(name, group)
+        self.data_version = next_version(self.data_version, now_ms)
+
+    def _document(self) -> Callable[[], bytes]:
+        entries, version = self._encoded.snapshot(), self.data_version.members()
+        forbidden = {name: dict(topics) for name, topics in self._forbidden.items()}
+        return lambda: dumps_fastjson(
+            {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": entries()}
+        )
+
+    def table(self) -> SubscriptionGroupTable:
+        """Return all groups as one body: what request 201 answers, and as what they are saved."""
+        return SubscriptionGroupTable(dict(sorted(self._groups.items())), self.data_version, self._forbidden)
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Tell whether an administrator took the topic from the group for reading."""
+        self._unsaved.look(group)
+        return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & _FORBIDDEN_READ)

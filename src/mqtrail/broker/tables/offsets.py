@@ -1,0 +1,248 @@
+"""Consumer offsets: how far each group has consumed each queue, and resets that wait for their consumer.
+
+Saved every offsets_save_ms when something changed, in Apache's shape: {"topic@group": {queue_id: offset}}. The loop
+copies what changed; whoever saves tables makes JSON of it, of each entry once. An offset
+that the broker itself moved because of a record that it appended, as POP does, is saved once that record is durable.
+Saved sooner, it would outlive the record when the power goes, and what the record stands for would be passed by.
+
+Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import ConsumerOffsetTable, DataVersion, dumps, dumps_fastjson
+
+from ..files import OFFSETS_FILE, load_table, next_version
+
+GroupTopic = tuple[str, str]  # group, topic
+_Key = tuple[GroupTopic, int]  # and queue id
+WAITING_MAX = 16  # states of the table that wait for a flush
+
+
+class _Saver:
+    """Makes the file's content of entries as they are to be saved. It knows the JSON of those it has met."""
+
+    def __init__(self) -> None:
+        self._known: dict[GroupTopic, tuple[dict[int, int], str, bytes]] = {}
+
+    def content(self, entries: dict[GroupTopic, dict[int, int]], version: DataVersion) -> bytes:
+        """Return the file. Called by one thread at a time; the entries do not change any more."""
+        known, self._known = self._known, {}
+        members: dict[str, bytes] = {}
+        for entry, queues in entries.items():
+            found = known.get(entry)
+            if found is None or found[0] is not queues:
+                name = f"{entry[1]}@{entry[0]}"
+                pairs = ",".join([f"{queue_id}:{queues[queue_id]}" for queue_id in sorted(queues)])
+                found = (queues, name, b"%b:{%b}" % (dumps(name), pairs.encode()))
+            self._known[entry] = found
+            members[found[1]] = found[2]
+        table = b",".join([members[name] for name in sorted(members)])
+        return b'{"dataVersion":%b,"offsetTable":{%b}}' % (dumps_fastjson(version.members()), table)
+
+
+class OffsetTable:
+    """(group, topic) -> queue id -> consumer offset: the next one to consume."""
+
+    def __init__(self, files: ConfigFileStore, now_ms: int) -> None:
+        self._files = files
+        table = load_table(files, OFFSETS_FILE, ConsumerOffsetTable) or ConsumerOffsetTable()
+        self._version = table.data_version or DataVersion(now_ms)
+        self._offsets: dict[GroupTopic, dict[int, int]] = {}
+        for key, queues in table.offset_table.items():
+            topic, at, group = key.partition("@")
+            if at:
+                self._offsets[group, topic] = dict(queues)
+        self._pulled: dict[GroupTopic, dict[int, int]] = {}
+        self._resets: dict[GroupTopic, dict[int, int]] = {}
+        self._changed: set[GroupTopic] = set()  # entries that are not noted as they are to be saved
+        self._noted = {entry: dict(queues) for entry, queues in self._offsets.items()}
+        self._saver = _Saver()
+        self._content: Callable[[], bytes] = bytes  # the file as it was noted last
+        self._kept: dict[_Key, int | None] = {}  # what is saved instead of what follows from records not yet durable
+        self._moved: set[_Key] = set()  # such offsets, since the last save
+        self._waiting: deque[tuple[int, dict[_Key, int]]] = (
+            deque()
+        )  # as they were, and the log's end that they wait for
+
+    def cut(self, max_offset: Callable[[str, int], int]) -> bool:
+        """Set offsets back that lie past their queue's end, as max_offset tells it; return whether any did.
+
+        A power cut may take messages that were consumed and never durable. Those that come in their places are others,
+        and would be skipped. To be called, and what it changed to be saved, before any request: after another kill
+        nobody could tell any more.
+        """
+        changed = False
+        for (group, topic), queues in self._offsets.items():
+            for queue_id, consumer_offset in queues.items():
+                if consumer_offset > (end := max_offset(topic, queue_id)):
+                    queues[queue_id] = end
+                    self._changed.add((group, topic))
+                    changed = True
+        return changed
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the committed offset, or None: nothing was ever committed."""
+        queues = self._offsets.get((group, topic))
+        return None if queues is None else queues.get(queue_id)
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """Return a copy of the group's offsets in the topic, by queue id."""
+        return dict(self._offsets.get((group, topic), {}))
+
+    def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """Set an offset, also backwards: the client decides."""
+        entry = (group, topic)
+        self._offsets.setdefault(entry, {})[queue_id] = consumer_offset
+        if self._kept:
+            self._kept.pop((entry, queue_id), None)
+            self._moved.discard((entry, queue_id))
+        self._changed.add(entry)
+
+    def move(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """Set an offset that follows from what was just appended; it is saved when that is durable."""
+        queues = self._offsets.setdefault((group, topic), {})
+        key = (group, topic), queue_id
+        self._kept.setdefault(key, queues.get(queue_id))
+        self._moved.add(key)
+        queues[queue_id] = consumer_offset
+
+    def note_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Remember how far a group has pulled: shown to administrators, not saved."""
+        self._pulled.setdefault((group, topic), {})[queue_id] = queue_offset
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        queues = self._pulled.get((group, topic))
+        return None if queues is None else queues.get(queue_id)
+
+    def pulled_positions(self) -> Iterator[tuple[str, str, int, int]]:
+        """Return (group, topic, queue id, queue offset) of everything that was pulled since the start."""
+        for (group, topic), queues in list(self._pulled.items()):
+            for queue_id, queue_offset in list(queues.items()):
+                yield group, topic, queue_id, queue_offset
+
+    def topics_of(self, group: str) -> list[str]:
+        return sorted(topic for known, topic in self._offsets if known == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups with offsets in the topic, without what broadcasting ones have in common."""
+        return sorted(group for group, known in self._offsets if known == topic and "@" not in group)
+
+    def __iter__(self) -> Iterator[GroupTopic]:
+        return iter(self._offsets)
+
+    # Resets made by an administrator: the next pull of the queue is told the new offset; commits until then are void.
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        self.commit(group, topic, queue_id, queue_offset)
+        self._resets.setdefault((group, topic), {})[queue_id] = queue_offset
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self._resets) and queue_id in self._resets.get((group, topic), ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return a reset that waits for this pull, and forget it; None: there is none."""
+        if not self._resets:
+            return None
+        queues = self._resets.get((group, topic))
+        if queues is None:
+            return None
+        found = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[group, topic]
+        return found
+
+    def forget_topic(self, topic: str) -> None:
+        self._forget([key for key in self._all_keys() if key[1] == topic])
+
+    def forget_group(self, group: str) -> None:
+        self._forget([key for key in self._all_keys() if key[0] == group])
+
+    def _all_keys(self) -> set[GroupTopic]:
+        return self._offsets.keys() | self._pulled.keys() | self._resets.keys()
+
+    def _forget(self, keys: list[GroupTopic]) -> None:
+        for key in keys:
+            for table in (self._offsets, self._pulled, self._resets):
+                table.pop(key, None)
+            self._changed.add(key)
+        for kept in [kept for kept in self._kept if kept[0] in keys]:
+            del self._kept[kept]
+            self._moved.discard(kept)
+
+    @property
+    def version(self) -> DataVersion:
+        """The version of what was saved last."""
+        return self._version
+
+    def entries(self) -> Iterator[tuple[str, dict[int, int]]]:
+        """Yield the table's entries as `table` has them, while it changes: each as it is when its turn comes."""
+        for group, topic in sorted(self._offsets):
+            queues = self._offsets.get((group, topic))
+            if queues is not None:
+                yield f"{topic}@{group}", dict(sorted(queues.items()))
+
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return `topics_of` of every group with offsets."""
+        found: dict[str, list[str]] = {}
+        for group, topic in sorted(self._offsets):
+            found.setdefault(group, []).append(topic)
+        return found
+
+    def table(self) -> ConsumerOffsetTable:
+        """Return all offsets as one body, as request 43 answers."""
+        offsets = {
+            f"{topic}@{group}": dict(sorted(queues.items())) for (group, topic), queues in sorted(self._offsets.items())
+        }
+        return ConsumerOffsetTable(offsets, self._version)
+
+    def save(self, now_ms: int, end_offset: int, flushed_offset: int, undo: Callable[[], None] | None = None) -> None:
+        """Have saved what changed since it last was, as far as the log is durable that it follows from.
+
+        end_offset, flushed_offset: of the log. undo: the answer under way waits for it; called when it cannot be saved.
+        """
+        self._note_moved(end_offset)
+        while self._waiting and self._waiting[0][0] <= flushed_offset:
+            for key, consumer_offset in self._waiting.popleft()[1].items():
+                if key in self._kept:
+                    self._kept[key] = consumer_offset
+                    self._changed.add(key[0])
+        if not self._waiting:
+            self._kept.clear()
+        if self._changed:
+            self._version = next_version(self._version, now_ms)
+            self._note_entries()
+            if undo is None:
+                self._files.note(OFFSETS_FILE, lambda: self._content)
+            else:
+                self._files.change(OFFSETS_FILE, lambda: self._content, undo)
+            self._changed.clear()
+
+    def _note_entries(self) -> None:
+        """Copy what changed, as it is to be saved: without what follows from records that are not durable."""
+        for entry in self._changed:
+            queues = self._offsets.get(entry)
+            if queues is None:
+                self._noted.pop(entry, None)
+            else:
+                self._noted[entry] = queues.copy()
+        for (entry, queue_id), consumer_offset in self._kept.items():
+            if entry not in self._changed:
+                continue
+            if consumer_offset is None:
+                self._noted[entry].pop(queue_id, None)
+            else:
+                self._noted[entry][queue_id] = consumer_offset
+        self._content = partial(self._saver.content, self._noted.copy(), self._version)
+
+    def _note_moved(self, end_offset: int) -> None:
+        if not self._moved:
+            return
+        moved = {key: self._offsets[key[0]][key[1]] for key in self._moved}
+        self._moved.clear()
+        if len(self._waiting) >= WAITING_MAX:
+            moved = self._waiting.pop()[1] | moved
+        self._waiting.append((end_offset, moved))

@@ -1,0 +1,79 @@
+"""What the broker tells name servers: itself and its topics (103), one topic (217), and that it goes (104).
+
+5.3.3 name servers refuse a broker whose first registration has exactly one topic; ours always carries the broker's own
+topics too.
+
+Source: BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll, apache/rocketmq broker/.
+"""
+
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from mqtrail.wire import (
+    BrokerHeader,
+    DataVersion,
+    Perm,
+    QueueData,
+    RegisterBrokerBody,
+    RegisterBrokerHeader,
+    RemotingCommand,
+    RequestCode,
+    TopicConfig,
+    TopicConfigTable,
+    TopicHeader,
+    TopicRouteData,
+    dumps,
+)
+
+from ..config import BrokerConfig
+from .topics import TopicTable
+
+REGISTER_TIMEOUT_MS = 24_000  # how long a name server may take; the node waits so long
+
+
+def register_command(config: BrokerConfig, topics: TopicTable) -> RemotingCommand:
+    """Return 103 with all topics; the bits that the broker itself lacks are taken from each topic's permission."""
+    if _denied(config):
+        table = {name: topic_told(config, topic) for name, topic in topics.all().items()}
+        entries: object = {name: topic.members() for name, topic in table.items()}
+    else:
+        entries = topics.encoded()
+    wrapper = TopicConfigTable({}, topics.data_version, DataVersion(), {}, {}).members()
+    wrapper["topicConfigTable"] = entries
+    body = dumps(RegisterBrokerBody().members() | {"topicConfigSerializeWrapper": wrapper})
+    header = RegisterBrokerHeader(
+        broker_name=config.broker_name,
+        broker_addr=str(config.address),
+        cluster_name=config.cluster_name,
+        ha_server_addr=str(config.ha_address),
+        broker_id=config.broker_id,
+        compressed=False,
+        body_crc32=crc32(body) & 0x7FFFFFFF,
+        enable_acting_master=False,
+    )
+    return RemotingCommand(RequestCode.REGISTER_BROKER, header.to_ext(), body)
+
+
+def register_topic_command(config: BrokerConfig, topic: TopicConfig) -> RemotingCommand:
+    """Return 217: one topic of a broker that is registered. Name servers before 5.0 do not know it."""
+    told = topic_told(config, topic)
+    queues = QueueData(config.broker_name, told.read_queue_nums, told.write_queue_nums, told.perm, told.topic_sys_flag)
+    body = TopicRouteData((queues,)).encode()
+    return RemotingCommand(RequestCode.REGISTER_TOPIC_IN_NAMESRV, TopicHeader(topic.topic).to_ext(), body)
+
+
+def topic_told(config: BrokerConfig, topic: TopicConfig) -> TopicConfig:
+    """Return a topic as name servers are told it: without the permissions that the broker lacks."""
+    denied = _denied(config)
+    return replace(topic, perm=topic.perm & ~denied) if denied else topic
+
+
+def _denied(config: BrokerConfig) -> int:
+    return (Perm.READ | Perm.WRITE) & ~config.permission
+
+
+def unregister_command(config: BrokerConfig) -> RemotingCommand:
+    """Return 104."""
+    header = BrokerHeader(config.broker_name, str(config.address), config.cluster_name, config.broker_id)
+    return RemotingCommand(RequestCode.UNREGISTER_BROKER, header.to_ext())

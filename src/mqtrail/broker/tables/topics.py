@@ -1,0 +1,234 @@
+"""The topics this broker holds: made by itself, by the first send, by an administrator.
+
+Every change raises `version` (what a cached admission of the fast lane is checked against) and the data version that
+name servers compare. `changed_names` are the topics that name servers have to be told of; `changed`: all of them.
+
+Source: TopicConfigManager, TopicValidator, apache/rocketmq broker/topic/ and common/topic/.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_EVENT,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
+    TIMER_TOPIC,
+    DataVersion,
+    InvalidParameter,
+    Perm,
+    SystemBusy,
+    SystemError_,
+    TopicConfig,
+    TopicConfigTable,
+    dumps_fastjson,
+    is_system_topic,
+    revive_topic,
+    validate_topic,
+)
+
+from ..bounds import QUEUES_MAX
+from ..config import BrokerConfig
+from ..files import TOPICS_FILE, EncodedEntries, Unsaved, load_table, next_version
+
+
+class TopicTable:
+    """Topic name -> TopicConfig. Every change is saved (`ConfigFileStore.change`)."""
+
+    def __init__(self, config: BrokerConfig, files: ConfigFileStore, now_ms: int) -> None:
+        self._config = config
+        self._files = files
+        self.version = 1
+        self.changed = True
+        self.changed_names: dict[str, None] = {}
+        self._unsaved = Unsaved(files)
+        self._leaving: set[str] = set()  # deleted, but not durably, so that their messages are still there
+        table = load_table(files, TOPICS_FILE, TopicConfigTable)
+        self.data_version = DataVersion(now_ms) if table is None else table.data_version
+        self._own = _own_topics(config)
+        self._topics: dict[str, TopicConfig] = {} if table is None else dict(table.topic_config_table)
+        for topic in self._own.values():
+            self._topics.setdefault(topic.topic, topic)
+        # TBW102 is the template of topics that make themselves: its INHERIT bit follows today's setting.
+        default = self._topics.get(DEFAULT_TOPIC)
+        if default is not None and not config.auto_create_topic:
+            self._topics[DEFAULT_TOPIC] = replace(default, perm=default.perm & ~Perm.INHERIT)
+        self._encoded = EncodedEntries(self._topics)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        self._unsaved.look(topic)
+        return self._topics.get(topic)
+
+    def __contains__(self, topic: str) -> bool:
+        return self.get(topic) is not None
+
+    def is_saved(self, topic: str) -> bool:
+        """Tell whether a restart would know the topic as it is now."""
+        return topic not in self._unsaved
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        """Return the live table: read it, do not keep it."""
+        return self._topics
+
+    def is_system(self, topic: str) -> bool:
+        """Tell whether the topic is RocketMQ's or this broker's own: administrators may not make or delete it."""
+        return is_system_topic(topic) or topic in self._own
+
+    def system_topics(self) -> list[str]:
+        return sorted(SYSTEM_TOPICS | self._own.keys())
+
+    def create_by_send(self, topic: str, default_topic: str, queue_nums: int, now_ms: int) -> TopicConfig | None:
+        """Return the topic made from its template for a first send, or None: the template does not allow it."""
+        template = self._topics.get(default_topic)
+        if template is None or not template.perm & Perm.INHERIT:
+            return None
+        if len(self._topics) >= self._config.topics_max:
+            raise SystemError_(
+                f"found {len(self._topics)} topics, expected at most {self._config.topics_max} that make themselves: "
+                f"create topic {topic} with updateTopic, or raise topics_max"
+            )
+        queues = max(0, min(queue_nums, template.write_queue_nums))
+        made = replace(
+            template,
+            topic=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=template.perm & ~Perm.INHERIT,
+            attributes={},
+        )
+        self._put(made, now_ms)
+        return made
+
+    def create_own(self, topic: str, queue_nums: int, perm: int, now_ms: int, topic_sys_flag: int = 0) -> TopicConfig:
+        """Return a topic of the broker's making (%RETRY%, %DLQ%), made now if it is not there yet."""
+        known = self.get(topic)
+        if known is not None:
+            return known
+        queue_nums = min(queue_nums, QUEUES_MAX)  # groups.json may say anything
+        made = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag)
+        self._put(made, now_ms)
+        return made
+
+    def update(self, topic: TopicConfig, now_ms: int) -> None:
+        """Make or replace a topic for an administrator. InvalidParameter: its name or numbers are not allowed."""
+        validate_topic(topic.topic)
+        if self.is_system(topic.topic):
+            raise InvalidParameter(f"The topic[{topic.topic}] is conflict with system topic.")
+        for name in ("read_queue_nums", "write_queue_nums"):
+            if not 0 <= getattr(topic, name) <= QUEUES_MAX:
+                raise InvalidParameter(
+                    f"found {name} {getattr(topic, name)} of topic {topic.topic}, expected 0 to {QUEUES_MAX}"
+                )
+        if self.get(topic.topic) != topic:
+            self._put(topic, now_ms)
+
+    def settings_changed(self, now_ms: int) -> None:
+        """Follow settings that were changed: the template's INHERIT bit, and what name servers are told."""
+        default = self._topics.get(DEFAULT_TOPIC)
+        if default is not None:
+            bit = Perm.INHERIT if self._config.auto_create_topic else 0
+            default = replace(default, perm=default.perm & ~Perm.INHERIT | bit)
+        elif self._config.auto_create_topic:
+            default = _own_topics(self._config)[DEFAULT_TOPIC]
+        self.changed = True  # the permission goes into every topic that name servers are told
+        if default is None:
+            self.data_version = next_version(self.data_version, now_ms)
+        else:
+            self._put(default, now_ms)
+
+    def mark_ordered(self, names: Iterable[str], now_ms: int) -> None:
+        """Mark topics as ordered: those that a name server has a static order for (ORDER_TOPIC_CONFIG)."""
+        for name in names:
+            topic = self._topics.get(name)
+            if topic is not None and not topic.order:
+                self._put(replace(topic, order=True), now_ms)
+
+    def delete(self, topic: str, now_ms: int, forget: Callable[[], None] = lambda: None) -> bool:
+        """Forget a topic; return whether it was there.
+
+        forget: called once that is durable, to take what belongs to the topic along. Called sooner, it would be gone
+        although the topic came back, as a restart or a full disk may have it. Nobody makes the topic anew before.
+        """
+        known = self.get(topic)
+        if known is None:
+            return False
+
+        def undo() -> None:
+            self._leaving.discard(topic)
+            self._set(topic, known, now_ms)
+
+        def gone() -> None:
+            self._leaving.discard(topic)
+            forget()
+
+        self._leaving.add(topic)
+        self._set(topic, None, now_ms)
+        number = self._files.change(TOPICS_FILE, self._document, undo)
+        self._unsaved.note(topic, number)
+        self._files.after(number, gone)
+        return True
+
+    def _put(self, topic: TopicConfig, now_ms: int) -> None:
+        if topic.topic in self._leaving:
+            raise SystemBusy(f"found topic {topic.topic} being deleted, expected it to be gone: try again")
+        self._change(topic.topic, self._topics.get(topic.topic), topic, now_ms)
+
+    def _change(self, name: str, before: TopicConfig | None, after: TopicConfig, now_ms: int) -> None:
+        self._set(name, after, now_ms)
+        number = self._files.change(TOPICS_FILE, self._document, lambda: self._set(name, before, now_ms))
+        self._unsaved.note(name, number)
+
+    def _set(self, name: str, topic: TopicConfig | None, now_ms: int) -> None:
+        if topic is None:
+            self._topics.pop(name, None)
+            self.changed = True
+        else:
+            self._topics[name] = topic
+            self.changed_names[name] = None
+        self._encoded.put(name, topic)
+        self.version += 1
+        self.data_version = next_version(self.data_version, now_ms)
+
+    def _document(self) -> Callable[[], bytes]:
+        entries, version = self._encoded.snapshot(), self.data_version.members()
+        return lambda: dumps_fastjson({"dataVersion": version, "topicConfigTable": entries()})
+
+    def encoded(self) -> msgspec.Raw:
+        """Return the JSON object of all topics, by name."""
+        return self._encoded.snapshot()()
+
+
+def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
+    """Return the topics a 5.3.3 broker has from its start."""
+    read_write = Perm.READ | Perm.WRITE
+    inherited = read_write | Perm.INHERIT
+    topics = [
+        TopicConfig(SELF_TEST_TOPIC, 1, 1, read_write),
+        TopicConfig(BENCHMARK_TOPIC, 1024, 1024, read_write),
+        TopicConfig(config.cluster_name, 16, 16, Perm.INHERIT | (read_write if config.cluster_topic else 0)),
+        TopicConfig(config.broker_name, 1, 1, Perm.INHERIT | (read_write if config.broker_topic else 0)),
+        TopicConfig(OFFSET_MOVED_EVENT, 1, 1, read_write),
+        TopicConfig(SCHEDULE_TOPIC, 18, 18, read_write),
+        TopicConfig(f"{config.cluster_name}_REPLY_TOPIC", 1, 1, read_write),
+        TopicConfig(revive_topic(config.cluster_name), config.revive_queue_nums, config.revive_queue_nums, read_write),
+        TopicConfig(HALF_TOPIC, 1, 1, read_write),
+        TopicConfig(OP_HALF_TOPIC, 1, 1, read_write),
+        TopicConfig(TIMER_TOPIC, 1, 1, read_write),
+    ]
+    if config.auto_create_topic:
+        nums = config.default_topic_queue_nums
+        topics.append(TopicConfig(DEFAULT_TOPIC, nums, nums, inherited))
+    if config.trace_topic_enable:
+        topics.append(TopicConfig(config.trace_topic, 1, 1, read_write))
+    return {topic.topic: topic for topic in topics}

@@ -1,0 +1,14 @@
+"""Queues so young that a group without an offset starts at their first message."""
+
+from mqtrail.store import MessageStore
+from mqtrail.wire import decode_head
+
+
+def is_young(store: MessageStore, topic: str, queue_id: int, size: int) -> bool:
+    """Tell whether a queue's first message is still there, and at most size bytes from the log's end."""
+    if store.min_offset(topic, queue_id) > 0 or store.max_offset(topic, queue_id) == 0:
+        return False
+    found = store.read(topic, queue_id, 0, 1, 1)
+    if not found.records:
+        return False
+    return store.end_offset - decode_head(found.records[0]).physical_offset <= size

@@ -1,0 +1,68 @@
+"""How many messages wait in the timer, topic by topic: config/timermetrics, request 61.
+
+Counted as units come and go, and not counted anew after a crash: figures for people, nothing depends on them.
+What came and what went since the start is counted beside it, for Prometheus alone.
+
+Source: TimerMetrics, DefaultStoreMetricsManager, apache/rocketmq store/.
+"""
+
+from collections import Counter
+from typing import Final
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import DataVersion, TimerMetric, TimerMetrics
+
+from ..files import TIMER_METRICS_FILE, load_table, next_version
+from ..telemetry import Histogram
+
+SAVE_MS: Final = 60_000
+DELAY_BOUNDS_S: Final = (60.0, 600.0, 3_600.0, 43_200.0, 86_400.0, 259_200.0)
+
+
+class TimerCounts:
+    """Topic -> messages that wait for it, and when that last changed."""
+
+    def __init__(self, files: ConfigFileStore, now_ms: int) -> None:
+        self._files = files
+        table = load_table(files, TIMER_METRICS_FILE, TimerMetrics) or TimerMetrics()
+        self._counts = {topic: metric.count for topic, metric in table.timing_count.items()}
+        self._counted_ms = {topic: metric.time_stamp for topic, metric in table.timing_count.items()}
+        self._version = table.data_version or DataVersion(now_ms)
+        self._is_dirty = False
+        self._save_ms = now_ms + SAVE_MS
+        self.taken_in: Counter[str] = Counter()
+        self.handed_out: Counter[str] = Counter()
+        self.delays_s: dict[str, Histogram] = {}
+        """Topic -> from a message's birth to its time, of those taken in."""
+
+    def took_in(self, topic: str, delay_ms: int) -> None:
+        """Count a message, or a recall, that went into the wheel."""
+        self.taken_in[topic] += 1
+        delays_s = self.delays_s.get(topic)
+        if delays_s is None:
+            delays_s = self.delays_s[topic] = Histogram(DELAY_BOUNDS_S)
+        delays_s.add(max(0, delay_ms) // 1_000)
+
+    def waiting(self) -> dict[str, int]:
+        """Return topic -> messages that wait for it."""
+        return self._counts
+
+    def add(self, topic: str, change: int, now_ms: int) -> None:
+        self._counts[topic] = self._counts.get(topic, 0) + change
+        self._counted_ms[topic] = now_ms
+        self._is_dirty = True
+
+    def table(self) -> TimerMetrics:
+        """Return the counts as one body: what is saved, and what request 61 answers."""
+        return TimerMetrics(
+            {topic: TimerMetric(count, self._counted_ms[topic]) for topic, count in sorted(self._counts.items())},
+            self._version,
+        )
+
+    def save(self, now_ms: int, *, final: bool = False) -> None:
+        """Write the counts if they changed, once a minute."""
+        if self._is_dirty and (final or now_ms >= self._save_ms):
+            self._is_dirty = False
+            self._save_ms = now_ms + SAVE_MS
+            self._version = next_version(self._version, now_ms)
+            self._files.save(TIMER_METRICS_FILE, self.table().members())

@@ -1,0 +1,239 @@
+"""Delayed messages: each level is a queue of SCHEDULE_TOPIC_XXXX, and a message leaves it when its time has come.
+
+A message with a delay level is stored under SCHEDULE_TOPIC_XXXX, queue level - 1, with its real topic and queue in its
+properties. As all messages of a level wait equally long, a level's queue is in order of delivery, so its head alone
+says when the level is to be looked at: `next_due_ms`. Delivered is: appended again to the real queue. The offset of
+each level is saved every offsets_save_ms, as far as what was delivered is durable; what a crash leaves behind is
+delivered twice, never lost. Where the clock was set back, store times stand still, and the queue's entry says when a
+message is due. What was sent while the clock was ahead waits its whole delay once more: late, never early.
+
+Source: ScheduleMessageService, HookUtils.handleScheduleMessage, apache/rocketmq broker/. There a level is looked at
+every 100 ms; here when its head is due.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from mqtrail.store import ConfigFileStore, MessageStore, PendingRecord, StoreError
+from mqtrail.wire import (
+    HALF_TOPIC,
+    PROPERTY_REAL_QID,
+    PROPERTY_REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    Buffer,
+    DelayOffsetTable,
+    MQError,
+    decode_head,
+    find_property,
+    parse_delay_levels,
+)
+
+from ..config import BrokerConfig
+from ..files import DELAYS_FILE, load_table
+from ..properties import tag_hash, with_real_queue
+from ..writer import MessageWriter
+
+BATCH_COUNT = 32  # records delivered with one append
+BATCH_SIZE = 1 << 20
+RETRY_MS = 1_000  # after the store refused a delivery
+UNSAVED_MAX = 16  # offsets that wait for the log to be durable so far
+
+_REAL_TOPIC = PROPERTY_REAL_TOPIC.encode()
+_REAL_QID = PROPERTY_REAL_QID.encode()
+
+
+class DelayedMessages:
+    """The delay levels, their offsets and their clocks."""
+
+    def __init__(
+        self, config: BrokerConfig, files: ConfigFileStore, store: MessageStore, writer: MessageWriter
+    ) -> None:
+        self._files = files
+        self._store = store
+        self._writer = writer
+        self.delays_ms: Sequence[int] = parse_delay_levels(config.message_delay_level)
+        table = load_table(files, DELAYS_FILE, DelayOffsetTable) or DelayOffsetTable()
+        self._offsets: dict[int, int] = {}
+        for level in range(1, len(self.delays_ms) + 1):
+            first, end = store.min_offset(SCHEDULE_TOPIC, level - 1), store.max_offset(SCHEDULE_TOPIC, level - 1)
+            self._offsets[level] = min(max(table.offset_table.get(level, 0), first), end)
+        self._due_ms: dict[int, int] = {}
+        self._now_ms = 0  # as last told
+        self._unknown = set(self._offsets)  # levels whose head has not been looked at
+        self._retry_ms = 0  # when those are looked at again that could not be read
+        self._trouble: StoreError | None = None
+        self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was found to be set back
+        self._saved = dict(self._offsets)
+        self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # log's end, offsets as they were then
+        writer.on_scheduled = self._unknown.add
+
+    def divert(self, record: PendingRecord, level: int, now_ms: int) -> PendingRecord:
+        """Return the record as it waits at a level above 0, or at the highest level. MessageIllegal: no room."""
+        self._now_ms = now_ms
+        level = min(level, len(self.delays_ms))
+        return PendingRecord(
+            topic=SCHEDULE_TOPIC,
+            queue_id=level - 1,
+            body=record.body,
+            properties=with_real_queue(bytes(record.properties), record.topic, record.queue_id),
+            tags_code=now_ms + self.delays_ms[level - 1],
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp_ms=record.born_timestamp_ms,
+            born_host=record.born_host,
+            reconsume_times=record.reconsume_times,
+            prepared_transaction_offset=record.prepared_transaction_offset,
+        )
+
+    def next_due_ms(self) -> int | None:
+        """Return when deliver is to be called next, None while nothing waits."""
+        self._look()
+        due_ms = min(self._due_ms.values(), default=None)
+        if not self._unknown:
+            return due_ms
+        return self._retry_ms if due_ms is None else min(self._retry_ms, due_ms)
+
+    def deliver(self, now_ms: int) -> None:
+        """Append what is due to the real queues. A store or disk that refuses is tried again in a second.
+
+        StoreError: a message that waits is damaged, and those behind it wait with it.
+        """
+        self._now_ms = now_ms
+        if not now_ms < self._retry_ms <= now_ms + RETRY_MS:
+            self._look()
+        for level, due_ms in list(self._due_ms.items()):
+            latest_ms = now_ms + max(self.delays_ms[level - 1], RETRY_MS)
+            if due_ms > latest_ms:  # the clock was set back: what is here waits once more, but no longer
+                self._due_ms[level] = latest_ms
+                self._set_back[level] = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            elif due_ms <= now_ms:
+                self._deliver_level(level, now_ms)
+        if self._unknown:
+            self._retry_ms = now_ms + RETRY_MS
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+
+    def _deliver_level(self, level: int, now_ms: int) -> None:
+        try:
+            while self._deliver_some(level, now_ms):
+                pass
+        except (MQError, OSError) as error:
+            self._due_ms[level] = now_ms + RETRY_MS
+            self._note(error)
+        else:
+            self._set_back.pop(level, None)
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            self._trouble = error
+
+    def _look(self) -> None:
+        """Learn when the heads of levels that were empty are due, as far as they can be read."""
+        for level in list(self._unknown):
+            try:
+                self._look_at(level)
+            except (MQError, OSError) as error:
+                self._note(error)
+                return
+
+    def _look_at(self, level: int) -> None:
+        while level in self._offsets and level not in self._due_ms:
+            found = self._store.read(SCHEDULE_TOPIC, level - 1, self._offsets[level], 1, BATCH_SIZE)
+            if found.records:
+                self._due_ms[level] = self._due_of(found.records[0], level)
+            elif found.next_queue_offset > self._offsets[level]:
+                self._offsets[level] = found.next_queue_offset  # the store has expired what was there
+            else:
+                break
+        self._unknown.discard(level)
+
+    def _due_of(self, record: Buffer, level: int) -> int:
+        head = decode_head(record)
+        due_ms = head.store_timestamp_ms + self.delays_ms[level - 1]
+        if head.store_timestamp_ms <= self._now_ms or not self._now_ms:
+            return due_ms
+        for _, _, entry_due_ms in self._store.entries(SCHEDULE_TOPIC, level - 1, head.queue_offset, 1):
+            due_ms = min(due_ms, entry_due_ms)
+        return due_ms
+
+    def _deliver_some(self, level: int, now_ms: int) -> bool:
+        """Deliver the due records at the level's head; return whether there may be more of them."""
+        queue_offset = self._offsets[level]
+        found = self._store.read(SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_COUNT, BATCH_SIZE)
+        due: list[PendingRecord] = []
+        next_offset = found.next_queue_offset
+        next_due_ms = None
+        waited_end = self._set_back.get(level, 0)  # records before it have waited long enough
+        for record in found.records:
+            due_ms = self._due_of(record, level)
+            if due_ms > now_ms and (place := decode_head(record).queue_offset) >= waited_end:
+                next_offset, next_due_ms = place, due_ms
+                break
+            delivered = _real_record(record)
+            if delivered is not None:
+                due.append(delivered)
+        if due:
+            self._writer.write(due, now_ms)
+        self._offsets[level] = next_offset
+        self._due_ms.pop(level, None)
+        if next_due_ms is not None:
+            self._due_ms[level] = next_due_ms
+            return False
+        self._unknown.add(level)
+        if found.records:
+            self._due_ms[level] = now_ms  # look at once, within this call
+            return True
+        return False
+
+    def offsets(self) -> DelayOffsetTable:
+        """Return the levels' offsets as one body: what is saved, and what request 45 answers."""
+        return DelayOffsetTable({level: offset for level, offset in self._offsets.items() if offset > 0})
+
+    def positions(self) -> dict[int, tuple[int, int]]:
+        """Return level -> (delivered up to, end of its queue) for levels ever used."""
+        table = {}
+        for level, offset in self._offsets.items():
+            end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            if end > 0:
+                table[level] = (offset, end)
+        return table
+
+    def save(self) -> None:
+        """Write the offsets as they were when all that was delivered till then is durable, if that is news.
+
+        Saved sooner, they would outlive the copies that were delivered when the power goes.
+        """
+        flushed_offset, found = self._store.flushed_offset, self._saved
+        if not self._unsaved or self._unsaved[-1][1] != self._offsets:
+            self._unsaved.append((self._store.end_offset, dict(self._offsets)))
+        while self._unsaved and self._unsaved[0][0] <= flushed_offset:
+            found = self._unsaved.popleft()[1]
+        while len(self._unsaved) > UNSAVED_MAX:
+            self._unsaved.popleft()
+        if found != self._saved:
+            self._saved = found
+            table = DelayOffsetTable({level: offset for level, offset in found.items() if offset > 0})
+            self._files.save(DELAYS_FILE, table.members())
+
+
+def _real_record(record: Buffer) -> PendingRecord | None:
+    """Return a waiting record as it goes to its real queue; None: it names none, or the half topic (as Java drops)."""
+    head = decode_head(record)
+    properties = bytes(record[head.properties_start : head.properties_end])
+    topic, queue_id = find_property(properties, _REAL_TOPIC), find_property(properties, _REAL_QID)
+    if topic is None or queue_id is None or not queue_id.isdigit() or topic.decode() == HALF_TOPIC:
+        return None
+    return PendingRecord(
+        topic=topic.decode("utf-8", "replace"),
+        queue_id=int(queue_id),
+        body=bytes(record[head.body_start : head.body_end]),
+        properties=properties,
+        tags_code=tag_hash(properties),
+        flag=head.flag,
+        sys_flag=head.sys_flag,
+        born_timestamp_ms=head.born_timestamp_ms,
+        born_host=head.born_host,
+        reconsume_times=head.reconsume_times,
+        prepared_transaction_offset=head.prepared_transaction_offset,
+    )

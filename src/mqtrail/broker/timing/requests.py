@@ -1,0 +1,135 @@
+"""What is asked of the timers: recall a message (370), where they stand (60), what waits (61).
+
+A recall is a message too. It waits for the same second as the one it recalls, and when that second is over it takes it
+away. So a recall is durable as any message is, and late where its second has begun.
+
+Source: RecallMessageProcessor, AdminBrokerProcessor, apache/rocketmq broker/processor/.
+"""
+
+from typing import Final
+
+from mqtrail.store import PendingRecord
+from mqtrail.wire import (
+    EXT_MSG_REGION,
+    PROPERTY_BORN_TIMESTAMP,
+    PROPERTY_PGROUP,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_UNIQ_KEY,
+    RECALL_TAG,
+    IllegalOperation,
+    InvalidParameter,
+    MQError,
+    NoPermission,
+    Peer,
+    RecallHandle,
+    RecallMessageHeader,
+    RecallMessageResponseHeader,
+    Refusal,
+    RemotingCommand,
+    Send,
+    ServiceNotAvailable,
+    StoredKind,
+    SystemError_,
+    TopicNotExist,
+    answer,
+    encode_properties,
+    tags_code,
+)
+
+from ..config import BrokerConfig
+from ..errors import response_code
+from ..tables import TopicTable
+from ..writer import MessageWriter
+from .timers import Timers
+
+_BODY: Final = b"0"
+
+
+class TimerRequests:
+    """Serves 370, 60 and 61."""
+
+    def __init__(self, config: BrokerConfig, topics: TopicTable, timers: Timers, writer: MessageWriter) -> None:
+        self._config = config
+        self._topics = topics
+        self._timers = timers
+        self._writer = writer
+
+    def recall(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """370. Refusals too carry MSG_REGION, as 5.3.3's do."""
+        ext = {EXT_MSG_REGION: self._config.region_id}
+        try:
+            header = RecallMessageHeader.from_ext(request.ext)
+            handle = self._check(header, now_ms)
+            after_offset = self._write(peer, header, handle, now_ms)
+        except MQError as error:
+            remark = error.remark if isinstance(error, Refusal) else str(error)
+            return answer(peer, request, ext, code=response_code(error, request.version), remark=remark)
+        ext |= RecallMessageResponseHeader(handle.msg_id).to_ext()
+        return answer(peer, request, ext, after_offset=after_offset)
+
+    def _check(self, header: RecallMessageHeader, now_ms: int) -> RecallHandle:
+        """Go through 5.3.3's checks in its order; return what the handle says."""
+        if not self._config.recall:
+            raise NoPermission("recall failed, operation is forbidden: set recallMessageEnable=true")
+        if now_ms < self._config.start_accept_ms:
+            raise ServiceNotAvailable(
+                f"recall failed, broker service not available: found time {now_ms}, expected "
+                f"{self._config.start_accept_ms} or later (startAcceptSendRequestTimeStamp)"
+            )
+        if self._topics.get(header.topic) is None:
+            raise TopicNotExist(f"recall failed, the topic[{header.topic}] not exist")
+        try:
+            handle = RecallHandle.decode(header.recall_handle)
+        except InvalidParameter as error:
+            raise IllegalOperation(f"recall handle is invalid: {error.remark}") from error
+        if handle.topic != header.topic:
+            raise IllegalOperation(
+                f"recall failed, topic not match: found a handle of {handle.topic}, expected {header.topic}"
+            )
+        if handle.broker_name != self._config.broker_name:
+            raise IllegalOperation(
+                f"recall failed, broker service not available: found a handle of {handle.broker_name}, this is "
+                f"{self._config.broker_name}"
+            )
+        if not 0 < handle.deliver_ms - now_ms < self._config.timer_delay_max_ms:
+            raise IllegalOperation(
+                f"recall failed, timestamp invalid: found a message due in {handle.deliver_ms - now_ms} ms, expected 1 "
+                f"to {self._config.timer_delay_max_ms - 1}"
+            )
+        return handle
+
+    def _write(self, peer: Peer, header: RecallMessageHeader, handle: RecallHandle, now_ms: int) -> int:
+        """Store the recall; return the offset its answer waits for. SystemError_: the store takes nothing."""
+        properties = {
+            PROPERTY_TAGS: RECALL_TAG,
+            PROPERTY_TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.msg_id}",
+            PROPERTY_UNIQ_KEY: handle.msg_id,
+            PROPERTY_TIMER_DELIVER_MS: str(handle.deliver_ms),
+            PROPERTY_BORN_TIMESTAMP: str(now_ms),
+        }
+        if header.producer_group:
+            properties[PROPERTY_PGROUP] = header.producer_group
+        try:
+            record = PendingRecord(
+                topic=handle.topic,
+                queue_id=0,
+                body=_BODY,
+                properties=encode_properties(properties).encode(),
+                tags_code=tags_code(RECALL_TAG),
+                born_timestamp_ms=now_ms,
+                born_host=peer.address.packed(),
+            )
+            (place,) = self._writer.write([self._timers.divert_sent(record, now_ms)], now_ms, StoredKind.RECALL)
+        except MQError as error:
+            raise SystemError_(f"recall failed, execute error: {error}") from error
+        return place.end_offset if self._config.sync_flush else 0
+
+    def checkpoint(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """60: where the timers stand, as a slave takes it over."""
+        return answer(peer, request, body=self._timers.checkpoint(now_ms).encode())
+
+    def metrics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """61: how many messages of each topic wait."""
+        return answer(peer, request, body=self._timers.counts.table().encode())

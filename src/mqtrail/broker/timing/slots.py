@@ -1,0 +1,134 @@
+"""One second of the timer on its way out: its chain in the log, recalls first, then its messages, oldest first.
+
+A chain leads from the newest unit backwards, so all of it is walked before the first message leaves; what is kept of a
+message meanwhile is one number.
+
+Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, apache/rocketmq store/timer.
+"""
+
+from array import array
+from typing import Final, NamedTuple
+
+from mqtrail.store import MessageStore, PendingRecord, UnitMagic
+from mqtrail.wire import TIMER_TOPIC, QueryNotFound, RecordHead, decode_head, find_property
+
+from .records import delivered_record
+
+COLLECT_MAX: Final = 5_000  # units of a slot read by one stroke
+BATCH_COUNT: Final = 32  # messages delivered with one append
+BATCH_SIZE: Final = 1 << 20
+_MAGIC_BITS: Final = 4
+_NO_UNIT: Final = -1
+
+
+class Batch(NamedTuple):
+    """What leaves a slot together. taken: how many of its messages, also those that are recalled or gone.
+
+    changes: what that does to the counts of topics.
+    """
+
+    records: list[PendingRecord]
+    taken: int
+    changes: list[tuple[str, int]]
+
+
+class SlotReader:
+    """Reads one slot. position: of the next unit to read, below 0 when all are read. last: where the chain began."""
+
+    def __init__(self, slot_ms: int, last: int, store: MessageStore) -> None:
+        self.slot_ms = slot_ms
+        self.last = last
+        self.position = last
+        self._store = store
+        self._log = store.timers.log
+        self._stop_position = _NO_UNIT
+        self._waiting = array("q")  # physical offset and magic in one number each: a slot may hold millions
+        self._recalled: dict[bytes, str] = {}  # real topic+unique key -> real topic
+        self._met: set[bytes] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting
+
+    def go_on(self, last: int) -> None:
+        """Read what was put in since."""
+        self._stop_position, self.last, self.position = self.last, last, last
+
+    def collect(self) -> bool:
+        """Walk the chain backwards, some of it; return whether it is done."""
+        for _ in range(COLLECT_MAX):
+            if self.position < 0 or self.position == self._stop_position:
+                self.position = _NO_UNIT
+                return True
+            unit = self._log.unit(self.position)
+            if unit is None:  # expired
+                self.position = _NO_UNIT
+                return True
+            if unit.magic & UnitMagic.DELETE and not unit.magic & UnitMagic.ROLL:
+                self._note_recall(unit.physical_offset)
+            else:
+                self._waiting.append(unit.physical_offset << _MAGIC_BITS | unit.magic)
+            self.position = unit.previous
+        return False
+
+    def _note_recall(self, physical_offset: int) -> None:
+        found = self._read(physical_offset)
+        if found is None:
+            return
+        _, _, text = found
+        key = find_property(text, b"TIMER_DEL_UNIQKEY")
+        if key is not None:
+            topic = find_property(text, b"REAL_TOPIC") or b""
+            self._recalled.setdefault(key, topic.decode("utf-8", "replace"))
+
+    def _read(self, physical_offset: int) -> tuple[bytes, RecordHead, bytes] | None:
+        """Return a waiting record, its head and its properties; None: it expired, or another one stands there."""
+        try:
+            record = self._store.read_at(physical_offset)
+        except QueryNotFound:
+            return None
+        head = decode_head(record)
+        if head.topic != TIMER_TOPIC:
+            return None
+        return record, head, record[head.properties_start : head.properties_end]
+
+    def oldest(self, now_ms: int) -> Batch:
+        """Return the oldest messages of the slot as they are to be appended; `forget` them when that is done."""
+        batch = Batch([], 0, [])
+        size = count = 0
+        for entry in reversed(self._waiting[-BATCH_COUNT:]):
+            count += 1
+            found = self._read(entry >> _MAGIC_BITS)
+            if found is None:
+                continue
+            record, head, text = found
+            topic = find_property(text, b"REAL_TOPIC") or b""
+            if self._is_recalled(topic, find_property(text, b"UNIQ_KEY")):
+                continue
+            delivered = delivered_record(record, rolls=bool(entry & UnitMagic.ROLL), now_ms=now_ms)
+            if delivered is None:
+                continue
+            batch.records.append(delivered)
+            batch.changes.append((topic.decode("utf-8", "replace"), 1 if entry & UnitMagic.DELETE else -1))
+            size += head.size
+            if size >= BATCH_SIZE:
+                break
+        return batch._replace(taken=count)
+
+    def _is_recalled(self, topic: bytes, unique_key: bytes | None) -> bool:
+        if not self._recalled or unique_key is None:
+            return False
+        key = topic + b"+" + unique_key
+        if key not in self._recalled:
+            return False
+        self._met.add(key)
+        return True
+
+    def forget(self, count: int) -> None:
+        """Drop the oldest messages."""
+        if count:
+            del self._waiting[-count:]
+
+    def missed(self) -> list[str]:
+        """Return the topics of recalls that met nothing."""
+        return [topic for key, topic in self._recalled.items() if key not in self._met]

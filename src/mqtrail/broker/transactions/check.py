@@ -1,0 +1,370 @@
+"""The check loop: half messages without an end are asked about, at most transaction_check_max times.
+
+Every transaction_check_ms a round goes through each half queue from where the last one stopped. It reads all op records
+first, so it knows what is done with; then it walks:
+
+    done with                             next
+    asked about too often, or too old     moved to TRANS_CHECK_MAX_TIME_TOPIC, next
+    stored during this round              the round ends
+    has an immunity that lasts            appended again behind the others, next
+    younger than transaction_timeout_ms   the round ends
+    else                                  appended again with one more TRANSACTION_CHECK_TIMES; its producer is asked
+
+So the round's end is the first half message that is still young, and nothing before it is looked at again. How far it
+came is committed as the offsets of CID_RMQ_SYS_TRANS, once all that was appended until then is durable: the copies, the
+op records and the messages they speak for.
+
+A round works in strokes; `next_due_ms` asks for the next one.
+Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener, apache/rocketmq broker/.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final
+
+from mqtrail.store import Appended, MessageStore
+from mqtrail.wire import (
+    FLAG_ONEWAY,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    PROPERTY_TRAN_PREPARED_QUEUE_OFFSET,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANSACTION_GROUP,
+    Buffer,
+    CheckTransactionStateHeader,
+    MQError,
+    Perm,
+    RecordHead,
+    RemotingCommand,
+    RequestCode,
+    Send,
+    decode_head,
+    find_property,
+    offset_msg_id,
+)
+
+from ..config import BrokerConfig
+from ..tables import Client, ClientTable, OffsetTable, TopicTable
+from ..writer import MessageWriter
+from .records import half_again, half_offsets_of, moved_record, question_body, real_queue
+
+READ_COUNT: Final = 32  # op records read at once
+READ_SIZE: Final = 1 << 20
+OPS_MAX: Final = 512  # op records that one stroke reads
+ENDS_READ_MAX: Final = 10_000  # half messages that op records of one stroke speak of, and those of its last read
+HALVES_MAX: Final = 1_000  # half messages that one stroke goes through
+RETRY_MS: Final = 1_000  # after the store refused a copy
+ENDED_MAX: Final = 100_000  # half messages of which it is remembered that they ended, or where their copies are
+COMMITS_MAX: Final = 16  # rounds whose offsets wait for a flush
+_CLOCK_SKEW_MS: Final = -1  # a message from the future is asked about at once
+
+MayAsk = Callable[[Client, str], bool]  # whether a client may see what is to be published to a topic
+
+
+class EndedHalves:
+    """Half messages that ended in this life, and which copy was made of which: the newest ENDED_MAX of each.
+
+    It spares second commits; op records are what counts.
+    """
+
+    def __init__(self) -> None:
+        # Ordered ones: to find the first key of a plain dict is a walk past all that were deleted before it.
+        self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._copies: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self.forgotten = -1
+        """The highest queue offset of an end that is no longer remembered."""
+
+    def has(self, queue_id: int, queue_offset: int) -> bool:
+        return (queue_id, queue_offset) in self._ended
+
+    def add(self, queue_id: int, queue_offset: int) -> list[int]:
+        """Note an end; return the queue offsets that are done with by it: the half message's, and of its copies."""
+        offsets = [queue_offset]
+        while (copy := self._copies.get((queue_id, offsets[-1]))) is not None:
+            offsets.append(copy)
+        for offset in offsets:
+            self._ended[queue_id, offset] = None
+        while len(self._ended) > ENDED_MAX:
+            (_, forgotten), _ = self._ended.popitem(last=False)
+            self.forgotten = max(self.forgotten, forgotten)
+        return offsets
+
+    def note_copy(self, queue_id: int, queue_offset: int, copy: int) -> None:
+        self._copies[queue_id, queue_offset] = copy
+        while len(self._copies) > ENDED_MAX:
+            self._copies.popitem(last=False)
+
+
+class _Round:
+    """One round through one half queue. half, op: the next offset of each queue to read."""
+
+    def __init__(self, queue_id: int, half: int, op: int, half_end: int) -> None:
+        """half_end: where the half queue ended when the round began."""
+        self.queue_id = queue_id
+        self.half_end = half_end
+        self.half_first = self.half = half
+        self.op_first = self.op = op
+        self.op_of: dict[int, int] = {}  # half message that is done with -> op record that says so
+        self.left: dict[int, int] = {}  # op record -> half messages of it that the walk has not met
+        self.has_ended = False
+        self.has_met_all = False
+
+    def note_op(self, op_offset: int, half_offsets: list[int]) -> None:
+        for half_offset in half_offsets:
+            if half_offset not in self.op_of:
+                self.op_of[half_offset] = op_offset
+                self.left[op_offset] = self.left.get(op_offset, 0) + 1
+
+    def take_done(self, half_offset: int) -> bool:
+        """Tell whether a half message is done with; if so its op record has one less to wait for."""
+        op_offset = self.op_of.pop(half_offset, None)
+        if op_offset is None:
+            return False
+        self.left[op_offset] -= 1
+        if not self.left[op_offset]:
+            del self.left[op_offset]
+        return True
+
+    def op_end(self) -> int:
+        """Return the first op record that is still needed: it speaks of half messages that the walk has not met."""
+        return self.op if self.has_met_all else min(self.left, default=self.op)
+
+
+class TransactionCheck:
+    """The check loop of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        writer: MessageWriter,
+        ended: EndedHalves,
+        may_ask: MayAsk,
+        now_ms: int,
+    ) -> None:
+        self._may_ask = may_ask
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._writer = writer
+        self._ended = ended
+        self._half: dict[int, int] = {}  # queue id -> where the next round begins
+        self._op: dict[int, int] = {}
+        self._commits: deque[tuple[int, int, int, int]] = deque()  # CommitLog's end, queue id, half offset, op offset
+        self._rounds: list[_Round] = []
+        self._next_ms = now_ms + config.transaction_check_ms
+        self._retry_ms = 0
+        self._turn = 0
+
+    # The clock.
+
+    @property
+    def round_ms(self) -> int:
+        """When the next round begins, if something is open then."""
+        return self._next_ms
+
+    def next_due_ms(self) -> int | None:
+        """Return when `tick` is to be called next, None while nothing is open."""
+        if self._rounds:
+            return self._retry_ms
+        return self._next_ms if any(map(self._is_open, self._store.queue_ids(HALF_TOPIC))) else None
+
+    def set_back(self, by_ms: int) -> None:
+        """Wait no longer for the clock's having been set back."""
+        self._next_ms -= by_ms
+
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether `tick` has something to do. All that ended must be in op records then."""
+        if self._rounds:
+            return not now_ms < self._retry_ms <= now_ms + RETRY_MS
+        return now_ms >= self._next_ms and self.next_due_ms() is not None
+
+    def _is_open(self, queue_id: int) -> bool:
+        half, op = self._positions(queue_id)
+        return half < self._store.max_offset(HALF_TOPIC, queue_id) or op < self._store.max_offset(
+            OP_HALF_TOPIC, queue_id
+        )
+
+    def _positions(self, queue_id: int) -> tuple[int, int]:
+        """Return where a queue's next round begins, in its half and its op queue."""
+        if queue_id not in self._half:
+            for known, topic in ((self._half, HALF_TOPIC), (self._op, OP_HALF_TOPIC)):
+                first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+                committed = self._offsets.get(TRANSACTION_GROUP, topic, queue_id)
+                known[queue_id] = min(max(first if committed is None else committed, first), end)
+        return self._half[queue_id], self._op[queue_id]
+
+    def walked(self, queue_id: int) -> int:
+        """Return the queue offset before which every half message was dealt with: ended, copied or given up."""
+        return next((walk.half for walk in self._rounds if walk.queue_id == queue_id), self._positions(queue_id)[0])
+
+    def tick(self, now_ms: int) -> list[Send]:
+        """Do one stroke; return questions for producers. A store that refuses is tried again in a second."""
+        self._retry_ms = 0
+        if not self._rounds:
+            self._next_ms = now_ms + self._config.transaction_check_ms
+            for queue_id in self._store.queue_ids(HALF_TOPIC):
+                half_end = self._store.max_offset(HALF_TOPIC, queue_id)
+                self._rounds.append(_Round(queue_id, *self._positions(queue_id), half_end))
+        sends: list[Send] = []
+        current = self._rounds[0]
+        try:
+            if not current.has_ended and self._read_ops(current):
+                self._walk(current, sends, now_ms)
+        except MQError:
+            self._retry_ms = now_ms + RETRY_MS
+        if current.has_ended:
+            self._rounds.pop(0)
+            self._half[current.queue_id], self._op[current.queue_id] = current.half, current.op_end()
+            self._commits.append((self._store.end_offset, current.queue_id, current.half, current.op_end()))
+            if len(self._commits) > COMMITS_MAX:  # the newer ones say more
+                self._commits.popleft()
+        return sends
+
+    def save(self, *, final: bool = False) -> None:
+        """Commit the offsets of rounds whose traces are durable. final: make them so."""
+        if final and self._commits:
+            try:
+                self._store.flush()
+            except (MQError, OSError):
+                return  # the next start goes through the last rounds again
+        while self._commits and self._commits[0][0] <= self._store.flushed_offset:
+            _, queue_id, half, op = self._commits.popleft()
+            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, queue_id, half)
+            self._offsets.commit(TRANSACTION_GROUP, OP_HALF_TOPIC, queue_id, op)
+
+    # A round.
+
+    def _read_ops(self, current: _Round) -> bool:
+        """Read what op records say, some of it; return whether that was all."""
+        end = self._store.max_offset(OP_HALF_TOPIC, current.queue_id)
+        left, ends_left = OPS_MAX, ENDS_READ_MAX
+        while current.op < end and left > 0 and ends_left > 0:
+            found = self._store.read(OP_HALF_TOPIC, current.queue_id, current.op, READ_COUNT, READ_SIZE)
+            for record in found.records:
+                head = decode_head(record)
+                body = bytes(record[head.body_start : head.body_end])
+                text = bytes(record[head.properties_start : head.properties_end])
+                done = half_offsets_of(body, text)
+                ends_left -= len(done)
+                current.note_op(head.queue_offset, [offset for offset in done if offset >= current.half_first])
+                for offset in done:
+                    if offset < current.half_first:  # a copy of it may come
+                        self._ended.add(current.queue_id, offset)
+            left -= max(1, len(found.records))
+            if found.next_queue_offset <= current.op:
+                break
+            current.op = found.next_queue_offset
+        return current.op >= end or (left > 0 and ends_left > 0)
+
+    def _walk(self, current: _Round, sends: list[Send], now_ms: int) -> None:
+        end = self._store.max_offset(HALF_TOPIC, current.queue_id)
+        for _ in range(HALVES_MAX):
+            if current.half >= end:
+                current.has_ended = current.has_met_all = True
+                return
+            if current.take_done(current.half):
+                current.half += 1
+                continue
+            found = self._store.read(HALF_TOPIC, current.queue_id, current.half, 1, 1)
+            if not found.records:
+                if found.next_queue_offset <= current.half:
+                    current.has_ended = True
+                    return
+                current.half = found.next_queue_offset  # expired
+                continue
+            record = bytes(found.records[0])
+            head = decode_head(record)
+            if not self._pass(current, record, head, sends, now_ms):
+                current.has_ended = True
+                return
+            current.half = head.queue_offset + 1
+
+    def _pass(self, current: _Round, record: Buffer, head: RecordHead, sends: list[Send], now_ms: int) -> bool:
+        """Do what is to be done with a half message that has no end; False: the round ends before it."""
+        text = bytes(record[head.properties_start : head.properties_end])
+        times = _number(find_property(text, PROPERTY_TRANSACTION_CHECK_TIMES.encode()))
+        age_ms = now_ms - head.born_timestamp_ms
+        if (
+            (times or 0) >= self._config.transaction_check_max
+            or age_ms > self._store.retention_ms > 0
+            or real_queue(text) is None
+        ):
+            self._give_up(record, head, now_ms)
+            return True
+        if head.queue_offset >= current.half_end:
+            return False
+        immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+        if immunity is None:
+            if 0 <= age_ms <= self._config.transaction_timeout_ms:
+                return False
+        else:
+            seconds = _number(immunity)
+            limit_ms = self._config.transaction_timeout_ms if seconds is None else seconds * 1_000
+            original = _number(find_property(text, PROPERTY_TRAN_PREPARED_QUEUE_OFFSET.encode()))
+            if original is not None and (current.take_done(original) or self._ended.has(current.queue_id, original)):
+                return True
+            if _CLOCK_SKEW_MS < age_ms <= limit_ms:
+                first = head.queue_offset if original is None else original
+                self._append_again(record, head, {PROPERTY_TRAN_PREPARED_QUEUE_OFFSET: str(first)}, now_ms)
+                return True
+        changes = {PROPERTY_TRANSACTION_CHECK_TIMES: str((times or 0) + 1)}
+        place, question = self._append_again(record, head, changes, now_ms)
+        sends += self._ask(text, place, question)
+        return True
+
+    def _give_up(self, record: Buffer, head: RecordHead, now_ms: int) -> None:
+        self._topics.create_own(TRANS_CHECK_MAX_TIME_TOPIC, 1, Perm.READ | Perm.WRITE, now_ms)
+        self._writer.write([moved_record(record, head, TRANS_CHECK_MAX_TIME_TOPIC)], now_ms)
+
+    def _append_again(
+        self, record: Buffer, head: RecordHead, changes: dict[str, str], now_ms: int
+    ) -> tuple[Appended, bytes]:
+        """Append a copy behind the others; return its place and what a question about it carries."""
+        copy = half_again(record, head, changes)
+        (place,) = self._writer.write([copy], now_ms)
+        self._ended.note_copy(head.queue_id, head.queue_offset, place.queue_offset)
+        return place, question_body(record, head, copy, place.physical_offset, place.queue_offset)
+
+    def _ask(self, text: bytes, place: Appended, body: bytes) -> list[Send]:
+        """Return the question (39) for one of the group's producers, each in turn; none where none is connected.
+
+        It carries the half message, and any client may name any producer group. So only clients are asked that may
+        publish to its topic.
+        """
+        group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
+        destination = real_queue(text)
+        topic = "" if destination is None else destination[0]
+        producers = [client for client in self._clients.producers(group) if self._may_ask(client, topic)]
+        if not producers:
+            return []
+        self._turn += 1
+        unique_key = find_property(text, b"UNIQ_KEY")
+        message_id = None if unique_key is None else unique_key.decode("utf-8", "replace")
+        header = CheckTransactionStateHeader(
+            tran_state_table_offset=place.queue_offset,
+            commit_log_offset=place.physical_offset,
+            msg_id=message_id,
+            transaction_id=message_id,
+            offset_msg_id=offset_msg_id(self._config.address, place.physical_offset),
+            topic=HALF_TOPIC,
+            broker_name=self._config.broker_name,
+        )
+        command = RemotingCommand(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            header.to_ext(),
+            body,
+            opaque=self._turn & 0x7FFFFFFF,
+            flag=FLAG_ONEWAY,
+        )
+        return [Send(producers[self._turn % len(producers)].peer.id, command)]
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and len(value) < 12 else None

@@ -1,0 +1,151 @@
+"""Transactions as records: half messages, what becomes of them, and op records.
+
+A half message is an ordinary record of RMQ_SYS_TRANS_HALF_TOPIC, queue 0, with the queue it is meant for in its
+properties and no transaction bit. Its commit is another record, in that queue, with bit 8 and the half message's place.
+An op record (RMQ_SYS_TRANS_OP_HALF_TOPIC, the same queue id, tag "d") lists queue offsets of half messages that are
+done with: "4," or "4,7,5,". 4.9 writes one a record and no comma; both are read.
+
+Source: TransactionalMessageBridge, TransactionalMessageServiceImpl, EndTransactionProcessor, apache/rocketmq broker/.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from mqtrail.store import PendingRecord
+from mqtrail.wire import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    PROPERTY_REAL_QID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TRANSACTION_ID,
+    Buffer,
+    MessageSysFlag,
+    RecordHead,
+    decode_properties,
+    encode_properties,
+    encode_record,
+    find_property,
+    tags_code,
+)
+
+from ..properties import check_size, tag_hash
+
+OP_TAG: Final = "d"
+_OP_PROPERTIES: Final = encode_properties({"WAIT": "true", "TAGS": OP_TAG}).encode()
+_OP_TAGS_CODE: Final = tags_code(OP_TAG)
+_MASK: Final = MessageSysFlag.TRANSACTION_MASK
+_OFFSET_DIGITS_MAX: Final = 18
+
+
+def half_record(record: PendingRecord) -> PendingRecord:
+    """Return a sent message as it waits for its transaction. MessageIllegal: its properties have no room for that."""
+    properties = decode_properties(bytes(record.properties))
+    unique_key = properties.get("UNIQ_KEY")
+    if unique_key is not None:
+        properties[PROPERTY_TRANSACTION_ID] = unique_key
+    properties |= {PROPERTY_REAL_TOPIC: record.topic, PROPERTY_REAL_QID: str(record.queue_id)}
+    text = encode_properties(properties).encode()
+    check_size(text)
+    return record._replace(
+        topic=HALF_TOPIC, queue_id=0, properties=text, tags_code=tag_hash(text), sys_flag=record.sys_flag & ~_MASK
+    )
+
+
+def real_queue(text: bytes) -> tuple[str, int] | None:
+    """Return the topic and queue that a half message is meant for; None: it names none, or one of the half topics."""
+    topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
+    if topic is None or queue_id is None or not queue_id.isdigit():
+        return None
+    name = topic.decode("utf-8", "replace")
+    return None if name in (HALF_TOPIC, OP_HALF_TOPIC) else (name, int(queue_id))
+
+
+def committed_record(record: Buffer, head: RecordHead, topic: str, queue_id: int) -> PendingRecord:
+    """Return what the commit of a half message stores: its properties as they are, as Java's broker leaves them."""
+    return _copy(record, head)._replace(
+        topic=topic,
+        queue_id=queue_id,
+        sys_flag=head.sys_flag & ~_MASK | MessageSysFlag.TRANSACTION_COMMIT,
+        prepared_transaction_offset=head.physical_offset,
+    )
+
+
+def half_again(record: Buffer, head: RecordHead, changes: Mapping[str, str]) -> PendingRecord:
+    """Return a half message as it is appended to the half topic once more, with some properties set."""
+    text = bytes(record[head.properties_start : head.properties_end])
+    changed = encode_properties({**decode_properties(text), **changes}).encode()
+    copy = _copy(record, head)
+    return copy._replace(topic=HALF_TOPIC, queue_id=head.queue_id, properties=changed)
+
+
+def moved_record(record: Buffer, head: RecordHead, topic: str) -> PendingRecord:
+    """Return a half message unchanged, as it goes to queue 0 of another topic."""
+    return _copy(record, head)._replace(topic=topic, queue_id=0)
+
+
+def question_body(record: Buffer, head: RecordHead, pending: PendingRecord, physical_offset: int, offset: int) -> bytes:
+    """Return the record that a check (39) carries: the half message under its real topic and queue.
+
+    pending, physical_offset, offset: its copy in the half topic, that copy's place and queue offset.
+    """
+    topic, queue_id = real_queue(bytes(pending.properties)) or (head.topic, head.queue_id)
+    return encode_record(
+        topic,
+        bytes(pending.body),
+        bytes(pending.properties),
+        queue_id=queue_id,
+        queue_offset=offset,
+        physical_offset=physical_offset,
+        flag=head.flag,
+        sys_flag=head.sys_flag,
+        born_timestamp_ms=head.born_timestamp_ms,
+        born_host=head.born_host,
+        store_timestamp_ms=head.store_timestamp_ms,
+        store_host=head.store_host,
+        reconsume_times=head.reconsume_times,
+        prepared_transaction_offset=head.prepared_transaction_offset,
+    )
+
+
+def _copy(record: Buffer, head: RecordHead) -> PendingRecord:
+    text = bytes(record[head.properties_start : head.properties_end])
+    return PendingRecord(
+        topic=head.topic,
+        queue_id=head.queue_id,
+        body=bytes(record[head.body_start : head.body_end]),
+        properties=text,
+        tags_code=tag_hash(text),
+        flag=head.flag,
+        sys_flag=head.sys_flag,
+        born_timestamp_ms=head.born_timestamp_ms,
+        born_host=head.born_host,
+        reconsume_times=head.reconsume_times,
+    )
+
+
+def op_records(
+    queue_id: int, half_offsets: Iterable[int], size_max: int, now_ms: int, born_host: bytes
+) -> list[PendingRecord]:
+    """Return op records for half messages that are done with, each of about size_max bytes at most."""
+    records = []
+    body = bytearray()
+    for offset in half_offsets:
+        if len(body) >= size_max:
+            records.append(_op_record(queue_id, bytes(body), now_ms, born_host))
+            body.clear()
+        body += b"%d," % offset
+    if body:
+        records.append(_op_record(queue_id, bytes(body), now_ms, born_host))
+    return records
+
+
+def _op_record(queue_id: int, body: bytes, now_ms: int, born_host: bytes) -> PendingRecord:
+    return PendingRecord(OP_HALF_TOPIC, queue_id, body, _OP_PROPERTIES, _OP_TAGS_CODE, now_ms, born_host)
+
+
+def half_offsets_of(body: bytes, text: bytes) -> list[int]:
+    """Return the queue offsets that an op record lists; what is no number in it is passed over, as by Java's."""
+    if find_property(text, b"TAGS") != OP_TAG.encode():
+        return []
+    parts = body.split(b",")
+    return [int(part) for part in parts if part.isdigit() and len(part) <= _OFFSET_DIGITS_MAX]

@@ -1,0 +1,109 @@
+"""Positions of broadcasting clients: those of proxies are told where to begin, and find their place again."""
+
+import pytest
+
+from mqtrail.wire import (
+    ConsumerData,
+    HeartbeatData,
+    MessageModel,
+    Peer,
+    PullHeader,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+)
+
+from ..helpers import NOW_MS, OTHER, PEER, Bench
+
+COMMON = "g@broadcast"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    bench = Bench()
+    for number in range(5):
+        bench.send(body=b"%d" % number)
+    return bench
+
+
+def pull(
+    bench: Bench, queue_offset: int, client_id: str | None = None, *, peer: Peer = PEER, count: int = 2
+) -> RemotingCommand:
+    """Pull as a proxy for client_id, or as a client of its own."""
+    ext = PullHeader("g", "orders", 0, queue_offset, count, 4, 0, 0, "*").to_ext()
+    if client_id is not None:
+        ext |= {"requestSource": "1", "proxyFrowardClientId": client_id}
+    return bench.ask(RequestCode.PULL_MESSAGE, ext, peer=peer)
+
+
+def heartbeat(bench: Bench, client_id: str, peer: Peer = PEER) -> None:
+    data = HeartbeatData(client_id, (), (ConsumerData("g", message_model=MessageModel.BROADCASTING),))
+    bench.ask(RequestCode.HEART_BEAT, body=data.encode(), peer=peer)
+
+
+def told(reply: RemotingCommand) -> int:
+    """Return where the client is told to begin."""
+    assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+    return int(reply.ext["nextBeginOffset"])
+
+
+def test_proxy_client_begins(bench: Bench) -> None:
+    """At the first message while it is young, else at the end; from then on it is answered as any other."""
+    assert told(pull(bench, -1, "p1")) == 0
+    assert pull(bench, 0, "p1").code == ResponseCode.SUCCESS
+    bench = Bench(young_queue_size=-1)
+    bench.send()
+    assert told(pull(bench, -1, "p1")) == 1
+
+
+def test_proxy_client_comes_again(bench: Bench) -> None:
+    """It goes on where it was; one that the broker does not know begins where the slowest is."""
+    pull(bench, -1, "fast")
+    pull(bench, 4, "fast")
+    pull(bench, -1, "slow")
+    pull(bench, 2, "slow")
+    assert told(pull(bench, -1, "fast")) == 4
+    bench.broker.save(NOW_MS)
+    assert bench.broker.offsets.get(COMMON, "orders", 0) == 2
+    assert told(pull(bench, -1, "new")) == 2
+    bench.restart()
+    assert told(pull(bench, -1, "fast")) == 2
+
+
+def test_from_proxy_to_broker_and_back(bench: Bench) -> None:
+    """Whoever changes the door goes on where it was behind the other."""
+    pull(bench, -1, "c1")
+    pull(bench, 3, "c1")
+    heartbeat(bench, "c1")
+    assert told(pull(bench, 0)) == 3
+    assert pull(bench, 3).code == ResponseCode.SUCCESS
+    assert told(pull(bench, 0, "c1")) == 3
+
+
+def test_client_of_its_own(bench: Bench) -> None:
+    """A client that keeps its offsets is not told where to begin, wherever it begins."""
+    heartbeat(bench, "c1")
+    heartbeat(bench, "c2", OTHER)
+    for offset, peer in ((0, PEER), (4, OTHER), (2, PEER)):
+        assert pull(bench, offset, peer=peer).code == ResponseCode.SUCCESS
+    bench.broker.save(NOW_MS)
+    assert bench.broker.offsets.get(COMMON, "orders", 0) == 2
+    assert bench.broker.offsets.groups_of("orders") == []
+
+
+def test_silent_clients_are_forgotten(bench: Bench) -> None:
+    """Two minutes after one left it holds the group's common position back no longer."""
+    pull(bench, -1, "slow")
+    pull(bench, 1, "slow")
+    for _ in range(30):
+        pull(bench, 4, "fast")
+        bench.advance(5_000)
+    assert bench.broker.offsets.get(COMMON, "orders", 0) == 4
+    assert told(pull(bench, -1, "slow")) == 4
+
+
+def test_switched_off() -> None:
+    """Without it a proxy's pull is one like any other."""
+    bench = Bench(broadcast_offsets=False)
+    bench.send()
+    assert pull(bench, -1, "p1").remark != "OFFSET_RESET"

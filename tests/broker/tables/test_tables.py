@@ -1,0 +1,257 @@
+"""Topics, groups and offsets: what is kept, in which shape, and what a restart finds."""
+
+import pytest
+
+from mqtrail.broker import BrokerConfig
+from mqtrail.broker.tables.groups import GroupTable
+from mqtrail.broker.tables.offsets import OffsetTable
+from mqtrail.broker.tables.topics import TopicTable
+from mqtrail.store import ConfigFileStore, MemoryDisk
+from mqtrail.wire import InvalidParameter, Perm, SystemError_, TopicConfig
+
+from ..helpers import NOW_MS, Bench
+
+
+def files() -> ConfigFileStore:
+    return ConfigFileStore(MemoryDisk())
+
+
+def test_topics_json_has_apaches_shape() -> None:
+    """Apache RocketMQ reads the file that a topic made by a send is saved in."""
+    bench = Bench()
+    bench.send("orders")
+    document = bench.files.load("topics.json")
+    assert document is not None
+    assert document["topicConfigTable"]["orders"] == {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 4,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "orders",
+        "topicSysFlag": 0,
+        "writeQueueNums": 4,
+    }
+    assert document["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": NOW_MS}
+
+
+def test_tables_survive_a_restart() -> None:
+    """A broker that starts again knows its topics, groups, offsets and their versions."""
+    bench = Bench()
+    bench.send("orders")
+    bench.heartbeat(topics={"orders": "*"})
+    (queue_id,) = bench.store.queue_ids("orders")
+    bench.broker.offsets.commit("g", "orders", queue_id, 1)
+    bench.broker.offsets.commit("h", "orders", queue_id, 7)
+    version = bench.broker.topics.data_version
+    bench.restart()
+    assert "orders" in bench.broker.topics
+    assert "%RETRY%g" in bench.broker.topics
+    assert bench.broker.groups.get("g") is not None
+    assert bench.broker.offsets.get("g", "orders", queue_id) == 1
+    assert bench.broker.offsets.get("h", "orders", queue_id) == 1, "past the queue's end, new messages would be skipped"
+    assert bench.broker.topics.data_version == version
+
+
+def test_what_cannot_be_saved_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic or group that makes itself and cannot be saved is tried again: a restart must not know less."""
+    bench = Bench()
+
+    def refuse(path: str, data: bytes) -> None:
+        raise OSError("the disk fails")
+
+    monkeypatch.setattr(bench.disk, "replace", refuse)
+    with pytest.raises(OSError, match="the disk fails"):
+        bench.broker.groups.find("g", NOW_MS)
+    with pytest.raises(OSError, match="the disk fails"):
+        bench.broker.topics.create_own("%RETRY%g", 1, Perm.READ | Perm.WRITE, NOW_MS)
+    assert bench.broker.groups.get("g") is None
+    assert "%RETRY%g" not in bench.broker.topics
+    monkeypatch.undo()
+    bench.broker.groups.find("g", NOW_MS)
+    bench.broker.topics.create_own("%RETRY%g", 1, Perm.READ | Perm.WRITE, NOW_MS)
+    bench.restart()
+    assert bench.broker.groups.get("g") is not None
+    assert "%RETRY%g" in bench.broker.topics
+
+
+def test_moved_offsets_are_saved_once_durable() -> None:
+    """What a record stands for is saved when the record is durable, as it was when that was noted; the rest at once."""
+    kept = files()
+    table = OffsetTable(kept, NOW_MS)
+    table.commit("g", "T", 0, 3)
+    table.move("g", "T", 0, 5)
+    table.move("g", "T", 1, 1)
+    table.move("h", "T", 0, 2)
+    table.commit("h", "T", 0, 9)
+
+    def saved() -> dict[str, dict[int, int]]:
+        return OffsetTable(kept, NOW_MS).table().offset_table
+
+    table.save(NOW_MS, 100, 60)
+    assert saved() == {"T@g": {0: 3}, "T@h": {0: 9}}
+    table.move("g", "T", 0, 7)
+    table.save(NOW_MS, 200, 150)
+    assert saved() == {"T@g": {0: 5, 1: 1}, "T@h": {0: 9}}
+    assert table.get("g", "T", 0) == 7
+    table.save(NOW_MS, 200, 200)
+    assert saved() == {"T@g": {0: 7, 1: 1}, "T@h": {0: 9}}
+    table.move("g", "T", 0, 8)
+    table.forget_group("g")
+    table.save(NOW_MS, 300, 300)
+    assert saved() == {"T@h": {0: 9}}
+
+
+def test_offsets_that_were_cut_are_saved_at_once() -> None:
+    """Else another kill would find them past the end of what has come since, and skip that."""
+    bench = Bench()
+    bench.broker.offsets.commit("g", "orders", 0, 10)
+    bench.broker.save(bench.now_ms)
+    bench.broker = bench._new_broker()
+    assert OffsetTable(bench.files, NOW_MS).get("g", "orders", 0) == 0
+    for _ in range(5):
+        bench.send()
+    bench.broker = bench._new_broker()
+    assert bench.broker.offsets.get("g", "orders", 0) == 0
+
+
+def test_many_saves_before_a_flush() -> None:
+    """What waits for a flush is bounded: the newest states wait together."""
+    kept = files()
+    table = OffsetTable(kept, NOW_MS)
+    for number in range(100):
+        table.move("g", "T", 0, number)
+        table.save(NOW_MS, number, -1)
+    assert OffsetTable(kept, NOW_MS).get("g", "T", 0) is None
+    table.save(NOW_MS, 100, 99)
+    assert OffsetTable(kept, NOW_MS).get("g", "T", 0) == 99
+
+
+def test_offsets_of_apache_are_read() -> None:
+    """A 4.9 consumerOffset.json, with bare queue ids and no version, is taken over."""
+    disk = MemoryDisk()
+    disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:10,1:3}}}')
+    table = OffsetTable(ConfigFileStore(disk), NOW_MS)
+    assert table.queues("g", "T") == {0: 10, 1: 3}
+    assert (table.topics_of("g"), table.groups_of("T")) == (["T"], ["g"])
+
+
+def test_a_table_of_another_shape_is_named() -> None:
+    """A config file that is no table of topics stops the start, with its name and the remedy."""
+    disk = MemoryDisk()
+    disk.replace("config/topics.json", b'{"topicConfigTable":[1]}')
+    with pytest.raises(InvalidParameter, match=r"topics\.json.*restore topics\.json\.bak"):
+        TopicTable(BrokerConfig(), ConfigFileStore(disk), NOW_MS)
+
+
+def test_offsets_are_saved_only_when_changed() -> None:
+    """Five seconds without a commit write nothing."""
+    bench = Bench()
+    bench.advance(20_000)
+    assert bench.files.load("consumerOffset.json") is None
+    bench.broker.offsets.commit("g", "orders", 0, 1)
+    bench.advance(5_000)
+    document = bench.files.load("consumerOffset.json")
+    assert document is not None
+    assert document["offsetTable"] == {"orders@g": {"0": 1}} or document["offsetTable"] == {"orders@g": {0: 1}}
+
+
+def test_every_change_of_topics_is_noticed() -> None:
+    """Making, changing and deleting raise the version and ask for a registration; repeating does not."""
+    topics = TopicTable(BrokerConfig(), files(), NOW_MS)
+    topics.changed = False
+    seen = [topics.version]
+    topics.update(TopicConfig("orders", 4, 4), NOW_MS)
+    seen.append(topics.version)
+    assert (list(topics.changed_names), topics.changed) == (["orders"], False)
+    topics.update(TopicConfig("orders", 4, 4), NOW_MS)
+    assert topics.version == seen[-1]
+    assert topics.delete("orders", NOW_MS)
+    assert not topics.delete("orders", NOW_MS)
+    assert topics.version > seen[-1] > seen[0]
+    assert topics.changed, "one topic less: only a whole registration can say that"
+
+
+def test_a_first_send_takes_no_more_queues_than_the_template_has() -> None:
+    """The client's wish is cut to TBW102's, and the INHERIT bit does not pass on."""
+    topics = TopicTable(BrokerConfig(default_topic_queue_nums=2), files(), NOW_MS)
+    made = topics.create_by_send("orders", "TBW102", 16, NOW_MS)
+    assert made is not None
+    assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (2, 2, Perm.READ | Perm.WRITE)
+    assert topics.create_by_send("more", "SELF_TEST_TOPIC", 4, NOW_MS) is None
+    assert topics.create_by_send("more", "absent", 4, NOW_MS) is None
+
+
+def test_topics_that_make_themselves_are_bounded() -> None:
+    """A client that invents topic names meets a limit that names its setting."""
+    topics = TopicTable(BrokerConfig(topics_max=12), files(), NOW_MS)
+    number = 0
+    while len(topics) < 12:
+        topics.create_by_send(f"t{(number := number + 1)}", "TBW102", 1, NOW_MS)
+    with pytest.raises(SystemError_, match="topics_max"):
+        topics.create_by_send("one_more", "TBW102", 1, NOW_MS)
+    topics.update(TopicConfig("by_hand", 1, 1), NOW_MS)
+
+
+@pytest.mark.parametrize("nums", [-1, 70_000])
+def test_absurd_queue_numbers_are_refused(nums: int) -> None:
+    """A typing error does not fill the disk with queue files."""
+    topics = TopicTable(BrokerConfig(), files(), NOW_MS)
+    with pytest.raises(InvalidParameter, match="read_queue_nums"):
+        topics.update(TopicConfig("orders", nums, 4), NOW_MS)
+
+
+def test_auto_creation_follows_todays_setting() -> None:
+    """TBW102 as saved with auto-creation on lets nothing make itself once it is off."""
+    kept = files()
+    TopicTable(BrokerConfig(), kept, NOW_MS).update(TopicConfig("orders", 4, 4), NOW_MS)
+    topics = TopicTable(BrokerConfig(auto_create_topic=False), kept, NOW_MS)
+    assert topics.create_by_send("orders", "TBW102", 4, NOW_MS) is None
+
+
+def test_system_names() -> None:
+    """The cluster's and the broker's names and the trace topic are the broker's own."""
+    topics = TopicTable(BrokerConfig(trace_topic_enable=True, trace_topic="my_trace"), files(), NOW_MS)
+    for name in ("TBW102", "DefaultCluster", "broker-a", "my_trace", "rmq_sys_x"):
+        assert topics.is_system(name)
+        with pytest.raises(InvalidParameter, match="conflict with system topic"):
+            topics.update(TopicConfig(name, 1, 1), NOW_MS)
+    assert not topics.is_system("orders")
+
+
+def test_groups_make_themselves_only_where_they_may() -> None:
+    """Without auto-creation only RocketMQ's own groups come into being."""
+    groups = GroupTable(BrokerConfig(auto_create_group=False), files(), NOW_MS)
+    assert groups.find("g", NOW_MS) is None
+    assert groups.find("CID_RMQ_SYS_x", NOW_MS) is not None
+    with pytest.raises(InvalidParameter):
+        GroupTable(BrokerConfig(), files(), NOW_MS).find("g" * 121, NOW_MS)
+    with pytest.raises(SystemError_, match="groups_max"):
+        GroupTable(BrokerConfig(groups_max=8), files(), NOW_MS).find("g", NOW_MS)
+
+
+def test_a_reset_voids_commits_until_it_is_taken() -> None:
+    """The reset stands until the queue is pulled, once."""
+    table = OffsetTable(files(), NOW_MS)
+    table.reset("g", "T", 0, 5)
+    assert table.is_reset("g", "T", 0)
+    assert (table.take_reset("g", "T", 1), table.take_reset("g", "T", 0), table.take_reset("g", "T", 0)) == (
+        None,
+        5,
+        None,
+    )
+    assert not table.is_reset("g", "T", 0)
+    assert table.get("g", "T", 0) == 5
+
+
+def test_forgetting() -> None:
+    """A deleted topic or group leaves no offsets behind."""
+    table = OffsetTable(files(), NOW_MS)
+    for group in ("g", "h"):
+        for topic in ("T", "U"):
+            table.commit(group, topic, 0, 1)
+            table.note_pull(group, topic, 0, 2)
+    table.forget_topic("T")
+    table.forget_group("h")
+    assert list(table) == [("g", "U")]
+    assert table.pulled("g", "T", 0) is None
