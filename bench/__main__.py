@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.machine import ROOT, busy_cores, commit, machine
-from bench.registry import FIGURES, CannotMeasure, Figure, Json
+from bench.registry import FIGURES, Figure
+from bench.rows import CannotMeasure, Json
 from bench.session import Session
 from bench.table import RESULTS, write_table
 

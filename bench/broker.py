@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from bench.apache import create_topic
 from bench.load import BATCH, DEEP, ONE64, PULL, SYNC64, Load, Shape, run_load
-from bench.registry import Bar, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, Row
 from bench.session import APACHE_VERSION, PULL_TOPIC, Pair, Session, Setting, two_cores
 
 PEER = f"Apache RocketMQ {APACHE_VERSION}"

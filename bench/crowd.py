@@ -21,7 +21,8 @@ from bench.apache import JVM_LEAN, ApachePeer, cpu_seconds, create_topic, send_o
 from bench.broker import PEER
 from bench.load import Shape, run_load
 from bench.ours import OurPeer
-from bench.registry import Bar, CannotMeasure, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, CannotMeasure, Row
 from bench.session import APACHE_VERSION, Session
 
 MIB = 1 << 20

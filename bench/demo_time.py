@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 
 from bench.machine import ROOT
-from bench.registry import Bar, CannotMeasure, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, CannotMeasure, Row
 from bench.session import Session
 
 ORDERS_QUICK = 500

@@ -17,7 +17,8 @@ from bench.apache import JVM_BENCH, ApachePeer, create_topic, measured
 from bench.broker import BOTH_CORES, PEER, play, row
 from bench.load import BATCH, DEEP, PULL, SYNC64, Load, Shape, run_load
 from bench.ours import OurPeer
-from bench.registry import Bar, Json, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, Json, Row
 from bench.session import APACHE_VERSION, Pair, Session, Setting, two_cores, warm
 
 CREDENTIALS = ("operator", "operator1")

@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.registry import Bar, CannotMeasure, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, CannotMeasure, Row
 from bench.session import Session
 from mqtrail.lake import Lake, LookUp, connect
 from mqtrail.lake.maintenance import copy

@@ -12,7 +12,8 @@ from interop.driver import JavaClient
 from bench import our_client
 from bench.apache import JVM_BENCH, TOPIC, measured
 from bench.broker import BOTH_CORES, PEER
-from bench.registry import Bar, Json, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, Json, Row
 from bench.session import APACHE_VERSION, Pair, Session
 
 THREADS = 64

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.apache import JVM_BENCH, ApachePeer
 from bench.broker import PEER
-from bench.registry import Bar, CannotMeasure, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, CannotMeasure, Row
 from bench.session import APACHE_VERSION, Session
 from bench.trace_rows import AS_OF_MS, CLUSTER, RECORDS_A_MESSAGE, DuckPipeline, codes_of, write_raw
 from mqtrail import trail

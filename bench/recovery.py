@@ -24,7 +24,8 @@ from bench.apache import BENCH_PROPERTIES, JVM_BENCH, create_topic, send_one
 from bench.broker import PEER
 from bench.load import DEEP, run_load
 from bench.ours import OurPeer
-from bench.registry import Bar, CannotMeasure, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, CannotMeasure, Row
 from bench.session import APACHE_VERSION, Session
 
 GIB = 1 << 30

@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 from bench.apache import ApachePeer, Usage, cpu_seconds
 from bench.load import BATCH, DEEP, ONE64, PULL, SYNC64, Shape, run_load
 from bench.ours import OurPeer
-from bench.registry import CannotMeasure
+from bench.rows import CannotMeasure
 
 APACHE_VERSION = "5.3.3"
 WARM_S, WARM_QUICK_S = 36.0, 4.0

@@ -15,7 +15,8 @@ from interop.probe import wait_until
 from bench.apache import JVM_LEAN, ApachePeer, anonymous_bytes, create_topic, send_one
 from bench.broker import PEER
 from bench.load import DEEP, SYNC64, run_load
-from bench.registry import Bar, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, Row
 from bench.session import APACHE_VERSION, Session
 
 MIB = 1 << 20

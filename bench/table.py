@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bench.registry import Json
+from bench.rows import Json
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")

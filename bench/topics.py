@@ -12,7 +12,8 @@ from contextlib import closing
 
 from bench.broker import BOTH_CORES, PEER, WARMUP_S
 from bench.load import Load, Shape, run_load
-from bench.registry import Bar, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, Row
 from bench.session import Server, Session
 from mqtrail.wire import (
     CreateTopicHeader,

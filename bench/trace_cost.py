@@ -8,7 +8,8 @@ from bench import our_client
 from bench.apache import TOPIC
 from bench.broker import BOTH_CORES
 from bench.official import PER_S, failed
-from bench.registry import Bar, Json, Row, figure
+from bench.registry import figure
+from bench.rows import Bar, Json, Row
 from bench.session import Session
 
 WARM_S = 1.0

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bench.registry import Bar, Row
+from bench.rows import Bar, Row
 
 from bench import table
 

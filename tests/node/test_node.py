@@ -15,7 +15,7 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.net import BindError, ConnectionPool
 from mqtrail.node import DataFolderError, Node, NodeConfig
 from mqtrail.node.node import advertised_ip
-from mqtrail.store import CommitLogConfig
+from mqtrail.store import CommitLogConfig, CommitLogStore
 from mqtrail.wire import InvalidParameter, PullHeader, PullSysFlag, RemotingCommand, RequestCode, encode_command
 
 from .helpers import read_all, send_command
@@ -189,7 +189,7 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
         address = node.broker_addresses[0]
         assert (await pool.request(address, send_command("orders", b"a"), 30_000)).code == 0
         store = node.brokers["broker-a"].store
-        assert store is not None
+        assert isinstance(store, CommitLogStore)
         store._full = True
         reply = await pool.request(address, send_command("orders", b"b"), 30_000)
         assert reply.code == 14

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.store import CommitLogConfig, CommitLogStore, GetStatus, PendingRecord, RealDisk, StoreError, StoreFull
-from mqtrail.store.commitlog.segments import used_size
+from mqtrail.store.segments import used_size
 from mqtrail.wire import Host, ServiceNotAvailable, decode_record
 
 MIB = 1024 * 1024

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mqtrail.broker import USERS_FILE, Broker, BrokerConfig
 from mqtrail.net import BindError, Log, Server, TlsClientConfig, TlsMode, join_address
-from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, RealDisk
+from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, MessageStore, RealDisk
 from mqtrail.wire import BodyError, Host, RemotingCommand, UniqueIdFactory, sign
 
 from .acl_files import AclFolder, AclWatch, warn_if_open_to_others
@@ -65,7 +65,7 @@ class BrokerNode:
         self._acl: AclWatch | None = None
         self._advertised = ""
         self._clock = SteadyClock(name, on_jump=self._clock_jumped)
-        self.store: CommitLogStore | None = None
+        self.store: MessageStore | None = None
         self.core: Broker | None = None
 
     @property

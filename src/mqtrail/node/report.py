@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from mqtrail.store import CommitLogStore
+from mqtrail.store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class BrokerReport:
     metrics: str = ""
 
     @classmethod
-    def of(cls, address: str, store: CommitLogStore | None, metrics: str = "") -> Self:
+    def of(cls, address: str, store: MessageStore | None, metrics: str = "") -> Self:
         """Return the report of a broker that has just started."""
         if store is None:
             return cls(address, "", {}, metrics)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from mqtrail.net import Log
-from mqtrail.store import CommitLogStore, StoreError, StoreFull
+from mqtrail.store import MessageStore, StoreError, StoreFull
 
 from .clock import wall_clock_ms
 from .flusher import Flusher
@@ -35,7 +35,7 @@ class Upkeep:
 
     def __init__(
         self,
-        store: CommitLogStore,
+        store: MessageStore,
         flusher: Flusher,
         *,
         flush_interval_ms: int,

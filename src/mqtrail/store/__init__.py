@@ -4,7 +4,7 @@ The disk is handed in: only `disk.RealDisk` touches the operating system. docs/d
 a crash on either side of each step leaves.
 """
 
-from mqtrail.store.base import (
+from .base import (
     Appended,
     GetStatus,
     MessageStore,
@@ -12,16 +12,15 @@ from mqtrail.store.base import (
     QueryResult,
     QueueState,
     ReadResult,
+    Recovery,
     Retention,
-    StoreBroken,
-    StoreError,
-    StoreFull,
 )
-from mqtrail.store.commitlog import CommitLogConfig, CommitLogStore, Recovery
-from mqtrail.store.config_file import ConfigFileStore
-from mqtrail.store.disk import Disk, File, RealDisk
-from mqtrail.store.memory import MemoryDisk, MemoryFile, MemoryStore
-from mqtrail.store.timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
+from .commitlog import CommitLogConfig, CommitLogStore
+from .config_file import ConfigFileStore
+from .disk import Disk, File, RealDisk
+from .errors import StoreBroken, StoreError, StoreFull
+from .memory import MemoryDisk, MemoryFile, MemoryStore
+from .timers import PRECISION_MS, Slot, TimerCheckpoint, TimerFiles, Unit, UnitMagic, floor_ms
 
 __all__ = [
     "PRECISION_MS",

@@ -5,6 +5,17 @@ derived from it. It is driven from outside: `append` writes and returns tickets;
 `begin_checkpoint`), writes queue entries and builds the index; the caller holds an answer back until `flushed_offset`
 reaches its ticket's `end_offset`. Times and clocks are arguments.
 
+What every store promises, and tests/store/test_contract.py checks for each kind:
+
+- `append` stores all records of a call, in order, or none.
+- Queue offsets of a queue rise by one from 0. None is given twice, also after a restart or expiry; `delete_topic` alone
+  begins anew.
+- A record is returned byte for byte as it was stored until it expires. No read skips one that its filters let through.
+- A power loss takes nothing below `flushed_offset`, and from above it the end alone.
+- `query` returns records of that topic and key alone. Where it cannot know all of them it raises SystemBusy.
+
+A store is free in where, when and how it writes: in files of any size, at once or later.
+
 Physical offsets and sizes are bytes; ranges are half open, [first, end).
 Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
 """
@@ -14,12 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from mqtrail.wire import InvalidParameter, MQError, ServiceNotAvailable
+from mqtrail.wire import InvalidParameter
 
-if TYPE_CHECKING:
-    from mqtrail.store.timers import TimerFiles
+from .timers import TimerFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -85,24 +95,6 @@ class QueryResult(NamedTuple):
     index_physical_offset: int
 
 
-class StoreFull(ServiceNotAvailable):
-    """There is no room to append: nothing of the call was stored."""
-
-
-class StoreBroken(ServiceNotAvailable):
-    """The disk failed, and nothing more can be promised: the store takes nothing until it is opened again."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"found that {what}; nothing more is taken, what was stored can be read: look at the disk and the kernel's "
-            "log, then restart the broker"
-        )
-
-
-class StoreError(MQError):
-    """The files on disk are not what a store may open or go on with. The text says what was found and what to do."""
-
-
 @dataclass(slots=True, eq=False)
 class QueueState:
     """What the store keeps of a queue in memory. The fast lane holds on to it; only the store writes it.
@@ -146,6 +138,55 @@ class Retention:
                 raise InvalidParameter(f"found {name} {ratio:g} ({key}), expected more than 0, 1 (100 %) at most")
 
 
+class Damage(NamedTuple):
+    """Bytes [first, end) of the log that hold no whole record, and why."""
+
+    first: int
+    end: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.end - self.first} damaged bytes stepped over at physical offset {self.first} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What the start found. wiped_size: bytes that were written and are no record; more may have been lost with them,
+    which nobody can count. dangling_entries: queue entries that pointed past the end of the log. damage: what was
+    stepped over. rebuilt: derived files that were damaged and are built again, each with what was found. first_start:
+    no broker has been in the folder before. lost: what is gone from the log otherwise than by retention."""
+
+    unclean: bool
+    scanned_from: int
+    end_offset: int
+    wiped_size: int
+    dangling_entries: int
+    rebuilt_entries: int
+    last_store_ms: int
+    damage: tuple[Damage, ...] = ()
+    rebuilt: tuple[str, ...] = ()
+    first_start: bool = False
+    lost: tuple[str, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing an operator must know."""
+        return not (self.unclean or self.damage or self.rebuilt or self.lost)
+
+    def __str__(self) -> str:
+        told = [f"the log ends at {self.end_offset}"]
+        if self.unclean:
+            told.append(
+                f"{self.wiped_size} bytes wiped, {self.dangling_entries} queue entries pointed past the end: messages "
+                "that were not flushed are lost, possibly more than these"
+                if self.wiped_size or self.dangling_entries
+                else "nothing was wiped"
+            )
+        told += [*map(str, self.damage), *self.rebuilt, *self.lost]
+        before = "first start" if self.first_start else f"after {'an unclean' if self.unclean else 'a clean'} stop"
+        return f"{before}; {'; '.join(told)}"
+
+
 class MessageStore(Protocol):
     """See the module. One thread calls it; what the begin_… methods return may run in another one, one at a time."""
 
@@ -160,6 +201,18 @@ class MessageStore(Protocol):
     @property
     def flushed_offset(self) -> int:
         """Everything below survives power loss."""
+
+    @property
+    def recovery(self) -> Recovery:
+        """What the start found, and what was found damaged and built again since."""
+
+    @property
+    def fault(self) -> str | None:
+        """Why the store accepts nothing more until it is opened again; None while all is well."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `append` raises StoreFull because the disk is above the limit that retention sets."""
 
     @property
     def retention_ms(self) -> int:
@@ -244,8 +297,11 @@ class MessageStore(Protocol):
     def write_queues_in_slices(self) -> Iterator[None]:
         """Write queue entries that wait in memory; yield now and then. Appends and deletions may come in between."""
 
-    def begin_checkpoint(self) -> Callable[[], None]:
-        """Write what waits in memory; return what makes all of it durable, so that the next start begins here."""
+    def begin_checkpoint(self, *, index: bool = True) -> Callable[[], None]:
+        """Write what waits in memory; return what makes all of it durable, so that the next start begins here.
+
+        index: the index too.
+        """
 
     @property
     def behind_size(self) -> int:
@@ -274,3 +330,6 @@ class MessageStore(Protocol):
 
     def close(self) -> None:
         """Make everything durable, and give the files back."""
+
+    def abandon(self) -> None:
+        """Give the files back as they are, as a crash would leave them."""

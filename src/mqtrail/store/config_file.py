@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.disk import Disk
 from mqtrail.wire import BodyError, dumps_fastjson, loads_file
+
+from .disk import Disk
+from .errors import StoreError
 
 FOLDER = "config"
 

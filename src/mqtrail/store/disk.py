@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from mqtrail.store.base import StoreError, StoreFull
+from .errors import StoreError, StoreFull
 
 MIB = 1024 * 1024
 MAPPED_WRITE_MAX = 8 * 1024  # bytes; above, page faults on fresh pages cost more than a system call

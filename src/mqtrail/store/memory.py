@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.commitlog import CommitLogConfig, CommitLogStore
+from .commitlog import CommitLogConfig, CommitLogStore
+from .errors import StoreError
 
 MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
 MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024

@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
 
-from mqtrail.store import CommitLogStore, StoreError
+from mqtrail.store import StoreError
 from mqtrail.wire import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -149,8 +149,6 @@ def _older(known_ms: int, stored_ms: int) -> int:
 
 def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
     store = broker.store
-    if not isinstance(store, CommitLogStore):
-        return
     first, end = store.min_physical_offset, store.end_offset
     yield Sample("rocketmq_storage_size_bytes", _STORAGE, max(0, end - first))
     yield Sample("rocketmq_storage_flush_behind_bytes", _STORAGE, max(0, end - store.flushed_offset))

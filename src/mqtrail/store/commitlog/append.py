@@ -12,9 +12,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from mqtrail.store.base import Appended, Buffer, PendingRecord, StoreBroken
-from mqtrail.store.commitlog.log import BLANK, BLANK_SIZE_MIN, CommitLog
-from mqtrail.store.commitlog.queue import ENTRY, ConsumeQueue
 from mqtrail.wire import (
     MAGIC_BLANK,
     RECORD_V4,
@@ -24,6 +21,11 @@ from mqtrail.wire import (
     body_crc,
     encode_record,
 )
+
+from ..base import Appended, Buffer, PendingRecord
+from ..errors import StoreBroken
+from .log import BLANK, BLANK_SIZE_MIN, CommitLog
+from .queue import ENTRY, ConsumeQueue
 
 RECORD_BASE = RECORD_V4.size + 2  # with IPv4 hosts, without body, topic field and properties
 TRANSACTION_MASK = int(MessageSysFlag.TRANSACTION_MASK)

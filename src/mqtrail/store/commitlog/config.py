@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqtrail.store.base import Retention
 from mqtrail.wire import DELAY_LEVELS_DEFAULT, Host, InvalidParameter
+
+from ..base import Retention
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -8,11 +8,7 @@ wants to look at the damage finds it. Queue entries that pointed into it become 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.commitlog.log import BLANK, BLANK_SIZE_MIN, CommitLog
-from mqtrail.store.commitlog.queue import ConsumeQueue
 from mqtrail.wire import (
     MAGIC_BLANK,
     MAGIC_V1,
@@ -24,21 +20,15 @@ from mqtrail.wire import (
     encode_record,
 )
 
+from ..base import Damage
+from ..errors import StoreError
+from .log import BLANK, BLANK_SIZE_MIN, CommitLog
+from .queue import ConsumeQueue
+
 TOPIC = "mqtrail-damaged"
 TOPIC_SHORT = "x"
 NO_HOST = bytes(8)
 SKIP_REMEDY = "start once with --skip-damaged (store.skip_damaged) to step over it and lose the messages there"
-
-
-class Damage(NamedTuple):
-    """Bytes [first, end) of the log that hold no whole record, and why."""
-
-    first: int
-    end: int
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.end - self.first} damaged bytes stepped over at physical offset {self.first} ({self.why})"
 
 
 def damaged(log: CommitLog, position: int, why: object) -> StoreError:

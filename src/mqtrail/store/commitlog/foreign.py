@@ -6,9 +6,10 @@ broker/; DLedgerConfig, openmessaging/dledger.
 
 from __future__ import annotations
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.disk import Disk
 from mqtrail.wire import BodyError, MessageIllegal, loads_file
+
+from ..disk import Disk
+from ..errors import StoreError
 
 FOREIGN_FOLDERS = {
     "batchconsumequeue": "BatchCQ topics",

@@ -29,12 +29,13 @@ from datetime import datetime
 from operator import mul
 from zlib import crc32
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.commitlog.config import CommitLogConfig
-from mqtrail.store.commitlog.index_sums import BLOCK_ENTRIES, IndexSums, decode_sums, end_offset_of
-from mqtrail.store.commitlog.index_sums import FOLDER as SUMS_FOLDER
-from mqtrail.store.disk import Disk, File
 from mqtrail.wire import index_key_hash, java_string_hash
+
+from ..disk import Disk, File
+from ..errors import StoreError
+from .config import CommitLogConfig
+from .index_sums import BLOCK_ENTRIES, IndexSums, decode_sums, end_offset_of
+from .index_sums import FOLDER as SUMS_FOLDER
 
 HEADER = struct.Struct(
     ">q"  # begin timestamp

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mqtrail.store.base import Appended, PendingRecord, StoreError, StoreFull
-from mqtrail.store.commitlog.damage import damaged, next_whole
-from mqtrail.store.commitlog.index import (
+from mqtrail.wire import MessageSysFlag, RecordError, find_property
+
+from ..base import Appended, PendingRecord
+from ..errors import StoreError, StoreFull
+from .damage import damaged, next_whole
+from .index import (
     COUNTER_HIGH_PARTS,
     COUNTER_LOW_PARTS,
     HASH_BITS,
@@ -20,8 +23,7 @@ from mqtrail.store.commitlog.index import (
     Index,
     IndexLost,
 )
-from mqtrail.store.commitlog.log import CommitLog
-from mqtrail.wire import MessageSysFlag, RecordError, find_property
+from .log import CommitLog
 
 WAITING_MAX = 256  # records that wait to be indexed together, and those of one append more
 UNIQUE_MARK = b"UNIQ_KEY\x01"

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from mqtrail.store.base import StoreBroken, StoreError, StoreFull
-from mqtrail.store.commitlog.mark import DurableMark, Mark, WipingNote
-from mqtrail.store.commitlog.segments import Segments, used_size
-from mqtrail.store.disk import Disk, File
 from mqtrail.wire import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RecordError, RecordHead, check_record
+
+from ..disk import Disk, File
+from ..errors import StoreBroken, StoreError, StoreFull
+from ..segments import Segments, used_size
+from .mark import DurableMark, Mark, WipingNote
 
 BLANK = struct.Struct(">iI")  # bytes to the segment's end, MAGIC_BLANK
 BLANK_SIZE_MIN = 8

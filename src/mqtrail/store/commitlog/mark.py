@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass
 from zlib import crc32
 
-from mqtrail.store.disk import Disk
+from ..disk import Disk
 
 MARK_FILE = "mqtrail-durable"
 WIPING_FILE = "mqtrail-wiping"

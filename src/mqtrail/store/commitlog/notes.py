@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from mqtrail.store.disk import Disk
+from ..disk import Disk
 
 NOTES_FILE = "mqtrail-queues"
 EXPIRED_FILE = "mqtrail-expired"

@@ -15,11 +15,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from mqtrail.store.base import QueueState
-from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
-from mqtrail.store.commitlog.segments import Segments, used_size
-from mqtrail.store.disk import Disk, File
 from mqtrail.wire import MAGIC_V1, MAGIC_V2, topic_length
+
+from ..base import QueueState
+from ..disk import Disk, File
+from ..segments import Segments, used_size
+from .config import QUEUE_ENTRY_SIZE
 
 ENTRY = struct.Struct(
     ">q"  # physical offset

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mqtrail.store.base import GetStatus, ReadResult, StoreError
-from mqtrail.store.commitlog.config import QUEUE_ENTRY_SIZE
-from mqtrail.store.commitlog.damage import SKIP_REMEDY
-from mqtrail.store.commitlog.log import CommitLog
-from mqtrail.store.commitlog.queue import BLANK_ENTRY_SIZE_FIELD, ENTRY, ConsumeQueue
 from mqtrail.wire import QueryNotFound, RecordError, check_record, properties_text
+
+from ..base import GetStatus, ReadResult
+from ..errors import StoreError
+from .config import QUEUE_ENTRY_SIZE
+from .damage import SKIP_REMEDY
+from .log import CommitLog
+from .queue import BLANK_ENTRY_SIZE_FIELD, ENTRY, ConsumeQueue
 
 SCAN_SIZE_MIN = 16_000  # bytes of entries looked at by one read, at least
 

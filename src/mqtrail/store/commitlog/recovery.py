@@ -14,66 +14,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.commitlog.config import CommitLogConfig
-from mqtrail.store.commitlog.damage import Damage, damaged, step_over
-from mqtrail.store.commitlog.log import CommitLog
-from mqtrail.store.commitlog.mark import Mark
-from mqtrail.store.commitlog.notes import Noted, QueueKey
-from mqtrail.store.commitlog.queue import ConsumeQueue
-from mqtrail.store.commitlog.scan import LogScan, PutEntry
-from mqtrail.store.disk import Disk
 from mqtrail.wire import (
     RecordError,
     check_record,
     parse_delay_levels,
 )
 
+from ..base import Damage, Recovery
+from ..disk import Disk
+from ..errors import StoreError
+from .config import CommitLogConfig
+from .damage import damaged, step_over
+from .log import CommitLog
+from .mark import Mark
+from .notes import Noted, QueueKey
+from .queue import ConsumeQueue
+from .scan import LogScan, PutEntry
+
 MARK_LOST = (
     "mqtrail-durable: found no note that can be read: the whole CommitLog was read, and taken to end at the first "
     "bytes that are no record"
 )
 CHECKPOINT_SLACK_MS = 3_000  # what Apache takes off the checkpoint's times
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """What the start found. wiped_size: bytes that were written and are no record; more may have been lost with them,
-    which nobody can count. dangling_entries: queue entries that pointed past the end of the log. damage: what was
-    stepped over. rebuilt: derived files that were damaged and are built again, each with what was found. first_start:
-    no broker has been in the folder before. lost: what is gone from the log otherwise than by retention."""
-
-    unclean: bool
-    scanned_from: int
-    end_offset: int
-    wiped_size: int
-    dangling_entries: int
-    rebuilt_entries: int
-    last_store_ms: int
-    damage: tuple[Damage, ...] = ()
-    rebuilt: tuple[str, ...] = ()
-    first_start: bool = False
-    lost: tuple[str, ...] = ()
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is nothing an operator must know."""
-        return not (self.unclean or self.damage or self.rebuilt or self.lost)
-
-    def __str__(self) -> str:
-        told = [f"the log ends at {self.end_offset}"]
-        if self.unclean:
-            told.append(
-                f"{self.wiped_size} bytes wiped, {self.dangling_entries} queue entries pointed past the end: messages "
-                "that were not flushed are lost, possibly more than these"
-                if self.wiped_size or self.dangling_entries
-                else "nothing was wiped"
-            )
-        told += [*map(str, self.damage), *self.rebuilt, *self.lost]
-        before = "first start" if self.first_start else f"after {'an unclean' if self.unclean else 'a clean'} stop"
-        return f"{before}; {'; '.join(told)}"
 
 
 def recover(

@@ -12,9 +12,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.commitlog.log import CommitLog
-from mqtrail.store.commitlog.queue import ENTRY, ConsumeQueue
 from mqtrail.wire import (
     MAGIC_V1,
     RECORD_V4,
@@ -28,6 +25,10 @@ from mqtrail.wire import (
     find_property,
     tags_code,
 )
+
+from ..errors import StoreError
+from .log import CommitLog
+from .queue import ENTRY, ConsumeQueue
 
 PutEntry = Callable[[str, int, int, int, int, int], None]
 PROPERTIES_LENGTH = struct.Struct(">h")

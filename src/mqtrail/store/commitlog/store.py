@@ -17,34 +17,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from mqtrail.store.base import (
-    Appended,
-    PendingRecord,
-    QueryResult,
-    QueueState,
-    ReadResult,
-    Retention,
-    StoreError,
-    StoreFull,
-)
-from mqtrail.store.commitlog.append import Appender
-from mqtrail.store.commitlog.config import CommitLogConfig
-from mqtrail.store.commitlog.foreign import refuse_bad_name, refuse_foreign
-from mqtrail.store.commitlog.index import Index, IndexDamaged
-from mqtrail.store.commitlog.indexer import Indexer, keys_of
-from mqtrail.store.commitlog.log import CommitLog
-from mqtrail.store.commitlog.notes import NOTES_FILE, Noted, expired_to, note_expired, read_notes, write_notes
-from mqtrail.store.commitlog.queue import ConsumeQueue
-from mqtrail.store.commitlog.reading import Reader
-from mqtrail.store.commitlog.recovery import Recovery, is_right, recover
-from mqtrail.store.disk import Disk, File
-from mqtrail.store.timers import TimerFiles
 from mqtrail.wire import (
     QUEUE_OFFSET_AT,
     QueryNotFound,
     SystemBusy,
     decode_head,
 )
+
+from ..base import Appended, PendingRecord, QueryResult, QueueState, ReadResult, Recovery, Retention
+from ..disk import Disk, File
+from ..errors import StoreError, StoreFull
+from ..timers import TimerFiles
+from .append import Appender
+from .config import CommitLogConfig
+from .foreign import refuse_bad_name, refuse_foreign
+from .index import Index, IndexDamaged
+from .indexer import Indexer, keys_of
+from .log import CommitLog
+from .notes import NOTES_FILE, Noted, expired_to, note_expired, read_notes, write_notes
+from .queue import ConsumeQueue
+from .reading import Reader
+from .recovery import is_right, recover
 
 CHECKPOINT = struct.Struct(">qqqqq")  # physic, logics, index timestamps (ms), master flushed offset, confirm offset
 CHECKPOINT_SIZE = 4096

@@ -23,8 +23,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from mqtrail.store.disk import Disk
-from mqtrail.store.timers.layout import (
+from ..disk import Disk
+from .layout import (
     CHECKPOINT,
     CHECKPOINT_FILE_SIZE,
     IS_REBUILDING,
@@ -36,8 +36,8 @@ from mqtrail.store.timers.layout import (
     TimerCheckpoint,
     UnitMagic,
 )
-from mqtrail.store.timers.log import TimerLog, check_log_file_size
-from mqtrail.store.timers.wheel import TimerWheel
+from .log import TimerLog, check_log_file_size
+from .wheel import TimerWheel
 
 CHECKPOINT_FILE = "config/timercheck"
 WAIT_MAX_MS = 7 * 86_400_000  # no unit waits longer, whatever timerRollWindowSlot its writer had

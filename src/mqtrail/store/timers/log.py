@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.commitlog.segments import Segments
-from mqtrail.store.disk import Disk, File
-from mqtrail.store.timers.layout import (
+from ..disk import Disk, File
+from ..errors import StoreError
+from ..segments import Segments
+from .layout import (
     FILLER,
     FILLER_MAGIC,
     UNIT,

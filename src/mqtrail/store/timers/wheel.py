@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from mqtrail.store.disk import Disk, File
-from mqtrail.store.timers.layout import NO_UNIT, PRECISION_MS, SLOT, SLOT_COUNT, WHEEL_SIZE, Slot
+from ..disk import Disk, File
+from .layout import NO_UNIT, PRECISION_MS, SLOT, SLOT_COUNT, WHEEL_SIZE, Slot
 
 WHEEL_FILE = "timerwheel"
 PART_SLOTS = 128

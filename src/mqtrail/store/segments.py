@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from mqtrail.store.base import StoreError
-from mqtrail.store.disk import Disk, File
+from .disk import Disk, File
+from .errors import StoreError
 
 NAME_DIGITS = 20
 FILES_OPEN_MAX = 64  # the current file and those read lately

@@ -1,0 +1,23 @@
+"""The store's errors: no room, a failed disk, and files that cannot be used."""
+
+from __future__ import annotations
+
+from mqtrail.wire import MQError, ServiceNotAvailable
+
+
+class StoreFull(ServiceNotAvailable):
+    """There is no room to append: nothing of the call was stored."""
+
+
+class StoreBroken(ServiceNotAvailable):
+    """The disk failed, and nothing more can be promised: the store takes nothing until it is opened again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"found that {what}; nothing more is taken, what was stored can be read: look at the disk and the kernel's "
+            "log, then restart the broker"
+        )
+
+
+class StoreError(MQError):
+    """The files on disk are not what a store may open or go on with. The text says what was found and what to do."""
