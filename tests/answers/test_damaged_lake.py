@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.answers import Answers, SearchFor, Status
-from mqtrail.lake import LakeDamaged
+from mqtrail.lake import JUDGED, JUDGED_APP, Lake, LakeDamaged
 from tests.answers.lakes import AS_OF_MS, id_of, key_of
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -91,3 +91,32 @@ def test_damage_of_evidence_alone(lake: Path) -> None:
     found = Answers(lake).search(SearchFor(), AS_OF_MS)
     assert not found.scope.is_damaged
     assert any("message_meta" in one for one in found.scope.omissions)
+
+
+@pytest.mark.parametrize("table", ["trajectories", "key_index", "verdicts"])
+@pytest.mark.parametrize("how", ["deleted", "foreign"])
+def test_the_last_commit(lake: Path, table: str, how: str) -> None:
+    """A log without its last commit is one of an empty table: no proof that there is no such message."""
+    last = max((lake / table / "_delta_log").glob("*.json"))
+    last.unlink() if how == "deleted" else last.write_text('{"hello": "world"}')
+    answers = Answers(lake)
+    traced = answers.trace(key_of("send ok"), AS_OF_MS)
+    assert traced.status is (Status.FOUND if table == "verdicts" else Status.CANNOT_LOOK)
+    found = answers.search(SearchFor(), AS_OF_MS)
+    for scope in (traced.scope, found.scope):
+        assert scope.is_damaged
+        assert any(last.name in one for one in scope.omissions)
+
+
+def test_a_judgement_that_is_not_complete(lake: Path) -> None:
+    """A writer that was interrupted between two gold tables is no damage, but the answer says so until all are done."""
+    writer = Lake.open(lake)
+    for done, relation in enumerate(JUDGED, start=1):
+        writer[relation.name].commit([], app=JUDGED_APP, batch=AS_OF_MS)
+        answer = Answers(lake).trace(id_of("send ok"), AS_OF_MS)
+        assert answer.status is Status.FOUND
+        assert not answer.scope.is_damaged
+        told = [one for one in answer.scope.omissions if "is not complete yet" in one]
+        behind = ", ".join(later.name for later in JUDGED[done:])
+        assert len(told) == (done < len(JUDGED))
+        assert all(behind in one for one in told)

@@ -29,6 +29,7 @@ from mqtrail.lake import (
     sweep,
 )
 from mqtrail.lake.lock import LOCK_FILE
+from mqtrail.lake.marks import COMMITS_MAX, MARKS, CommitMark
 from tests.lake.test_tables import verdict, write
 
 DAMAGED_LOGS: dict[str, Callable[[Path], object]] = {
@@ -41,6 +42,19 @@ DAMAGED_LOGS: dict[str, Callable[[Path], object]] = {
     "log a file": lambda log: (shutil.rmtree(log), log.write_text("x")),
     "a commit of something else": lambda log: (log / "00000000000000000009.json").write_text('{"x": 1}'),
     "a newer Delta protocol": lambda log: _edit(log, '"minReaderVersion":1', '"minReaderVersion":99'),
+}
+DAMAGED_COMMITS: dict[str, tuple[Callable[[Path], object], set[str]]] = {
+    # what is done to the log of two commits after the first -> the ids that can still be read
+    "last commit deleted": (lambda log: _last(log).unlink(), {"m5"}),
+    "both commits deleted": (lambda log: [file.unlink() for file in sorted(log.glob("*.json"))[1:]], set()),
+    "last commit of something else": (lambda log: _last(log).write_text('{"x": 1}'), {"m5"}),
+    "earlier commit of something else": (lambda log: sorted(log.glob("*.json"))[1].write_text('{"x": 1}'), {"m6"}),
+    "last commit of another table": (
+        lambda log: shutil.copy(_last(log.parent.parent / "gaps" / "_delta_log"), _last(log)),
+        {"m5"},
+    ),
+    "mark garbage": (lambda log: (log.parent.parent / MARKS / "verdicts.json").write_bytes(b"x"), {"m5", "m6"}),
+    "mark empty": (lambda log: (log.parent.parent / MARKS / "verdicts.json").write_bytes(b""), {"m5", "m6"}),
 }
 DAMAGED_FILES: dict[str, Callable[[Path], object]] = {
     "missing": lambda file: file.unlink(),
@@ -100,6 +114,72 @@ def test_a_damaged_log(path: Path, name: str) -> None:
     assert len(lake["gaps"].files()) == 1
 
 
+@pytest.mark.parametrize("name", DAMAGED_COMMITS)
+def test_commits_that_are_not_as_written(path: Path, name: str) -> None:
+    """A log that Delta reads without a word is compared with its mark: a writer refuses, a reader reads the rest."""
+    damages, left = DAMAGED_COMMITS[name]
+    damages(path / "verdicts" / "_delta_log")
+    for opened in (Lake.open, Lake.create):
+        with pytest.raises(LakeDamaged, match=r"verdicts.*found .*expected.*restore") as told:
+            opened(path)
+        assert "\n" not in str(told.value)
+    lake = Lake.open(path, is_whole=False)
+    assert [table.table.name for table in lake if table.damage] == ["verdicts"]
+    assert ids(lake) == left
+
+
+def test_all_logs_removed(path: Path) -> None:
+    """A lake that had commits is not taken for a new one."""
+    for log in path.glob("*/_delta_log"):
+        shutil.rmtree(log)
+    for opened in (Lake.open, Lake.create):
+        with pytest.raises(LakeDamaged, match="found no Delta log, expected one"):
+            opened(path)
+    assert not list(path.glob("*/_delta_log"))
+
+
+def test_a_mark_behind_its_log(path: Path) -> None:
+    """A crash between a commit and its mark is no damage, and the next commit marks both."""
+    file = path / MARKS / "verdicts.json"
+    before = file.read_bytes()
+    table = Lake.open(path)["verdicts"]
+    table.commit([write(table, "h7", [verdict("m7", 7)])], app="a", batch=7)
+    file.write_bytes(before)
+    lake = Lake.open(path)
+    lake["verdicts"].commit([write(lake["verdicts"], "h8", [verdict("m8", 8)])], app="a", batch=8)
+    assert sorted(json.loads(file.read_bytes())["commits"]) == ["0", "1", "2", "3", "4"]
+    assert Lake.open(path)["verdicts"].version == 4
+
+
+def test_a_lake_without_marks(path: Path) -> None:
+    """One of an earlier mqtrail is read, and marked from its next commit on."""
+    shutil.rmtree(path / MARKS)
+    lake = Lake.open(path)
+    assert ids(lake) == {"m5", "m6"}
+    lake["verdicts"].note("k", "v")
+    _last(path / "verdicts" / "_delta_log").unlink()
+    with pytest.raises(LakeDamaged, match=r"0003\.json: found no such commit \(the log ends at version 2\)"):
+        Lake.open(path)
+
+
+def test_a_mark_keeps_no_more_than_the_log_needs(tmp_path: Path) -> None:
+    """Commits before a checkpoint are forgotten; without one, all but the latest."""
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    mark = CommitMark(log.parent)
+    for version in range(COMMITS_MAX + 20):
+        (log / f"{version:020}.json").write_text(str(version))
+        mark.write(version)
+    assert len(mark.commits) == COMMITS_MAX
+    assert mark.version == COMMITS_MAX + 19
+    (log / "_last_checkpoint").write_text(json.dumps({"version": COMMITS_MAX + 10}))
+    mark.write(COMMITS_MAX + 19)
+    assert min(mark.commits) == COMMITS_MAX + 11
+    assert mark.problems(COMMITS_MAX + 19) == {}
+    (log / f"{COMMITS_MAX + 15:020}.json").unlink()
+    assert mark.problems(COMMITS_MAX + 19) == {}, "the log was read, so a later checkpoint covers it"
+
+
 @pytest.mark.parametrize("name", DAMAGED_FILES)
 def test_a_damaged_file(path: Path, name: str) -> None:
     """A writer that reads it names it; a reader has the rows of the others and names it too."""
@@ -152,6 +232,7 @@ def test_a_path_that_is_a_file(tmp_path: Path) -> None:
 def test_a_newer_version_is_no_damage(path: Path) -> None:
     """What a newer mqtrail wrote is refused whole, by readers too."""
     _edit(path / "verdicts" / "_delta_log", '"mqtrail.schema":"1"', '"mqtrail.schema":"2"')
+    shutil.rmtree(path / MARKS)  # a newer one would have marked what it wrote
     for is_whole in (True, False):
         with pytest.raises(SchemaVersionError, match="Upgrade mqtrail"):
             Lake.open(path, is_whole=is_whole)

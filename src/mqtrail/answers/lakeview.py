@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from mqtrail import trail
-from mqtrail.lake import TABLES, Lake, LakeDamaged, LookUp, lake_errors, relation_of, settings_at
+from mqtrail.lake import TABLES, Lake, LakeDamaged, LookUp, lake_errors, relation_of, settings_at, unfinished_judgement
 from mqtrail.trail import UNKNOWN_HOUR
 
 from .live import Row
@@ -109,11 +109,22 @@ class LakeView:
             told.append(f"{len(gaps) - GAPS_SHOWN_MAX} further gaps")
         if self.rejects:
             told.append(f"{self.rejects} trace records did not decode (table trace_rejects)")
+        told += self._unfinished()
         damage = self.damage
         told += [f"damaged: {one}" for one in damage[:DAMAGE_SHOWN_MAX]]
         if len(damage) > DAMAGE_SHOWN_MAX:
             told.append(f"{len(damage) - DAMAGE_SHOWN_MAX} further damaged files")
         return told
+
+    def _unfinished(self) -> list[str]:
+        found = unfinished_judgement(self.look.lake)
+        if found is None:
+            return []
+        as_of_ms, tables = found
+        return [
+            f"the judgement as of {_day(as_of_ms)} UTC is not complete yet: {', '.join(tables)} are of an earlier one; "
+            "if no `mqtrail pipeline` is running, run it again"
+        ]
 
     def scope(self, now_ms: int, extra: Sequence[str] = ()) -> Scope:
         """The bound on an answer from this lake alone."""

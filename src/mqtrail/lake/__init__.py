@@ -17,13 +17,15 @@ from .errors import (
     SchemaVersionError,
 )
 from .fresh import judge_messages
-from .judged import note_settings, settings_at
+from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
 from .lookup import Answer, LookUp, relation_of
 from .maintenance import compact, copy_hours, expire, parquet_of, sweep
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
 from .tables import DataFile, Lake, LakeTable
 
 __all__ = [
+    "JUDGED",
+    "JUDGED_APP",
     "SCHEMA_VERSION",
     "TABLES",
     "Answer",
@@ -57,4 +59,5 @@ __all__ = [
     "relation_of",
     "settings_at",
     "sweep",
+    "unfinished_judgement",
 ]

@@ -34,6 +34,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from .edge import RESTORE, first_line, lake_errors
 from .errors import FileRefused, LakeDamaged, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
 from .lock import WriteLock
+from .marks import MARKS, CommitMark
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema
 
 VERSION_KEY = "mqtrail.schema"
@@ -67,14 +68,18 @@ class LakeTable:
         self.table = table
         self.path = path
         self.damage: dict[str, str] = {}
-        """What cannot be read, each with what was found: committed files by path, the whole table as ''."""
+        """What cannot be read, each with what was found: committed files by path, commits by name, the whole table as
+        ''."""
         self._lock = lock
         self._is_whole = is_whole
         self._files: list[DataFile] | None = None
+        self._mark = CommitMark(path)
         try:
             _check_log(path)
             with lake_errors(path):
+                self._read_mark()  # before the log, which may be ahead of its mark, never behind
                 self._delta = DeltaTable(str(path))
+                self._check_commits()
         except LakeError as error:
             if is_whole:
                 raise
@@ -101,9 +106,24 @@ class LakeTable:
             return
         with lake_errors(self.path):
             before = self._delta.version()
+            self._read_mark()
             self._delta.update_incremental()
             if self._delta.version() != before:
                 self._files = None
+            self._check_commits(before)
+
+    def _read_mark(self) -> None:
+        try:
+            self._mark.read()
+        except LakeDamaged as error:
+            if self._is_whole:
+                raise
+            self.damage[MARKS] = str(error)
+
+    def _check_commits(self, after: int = -1) -> None:
+        """Compare the log with its mark. LakeDamaged, or a note in `damage`, of commits that are not as written."""
+        for name, why in self._mark.problems(self._delta.version(), after).items():
+            self._note_damage(f"_delta_log/{name}", why)
 
     def readable(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Those of committed files that are there in their size. LakeDamaged, or a note in `damage`, of the others."""
@@ -113,7 +133,7 @@ class LakeTable:
                 if (why := self._why_unreadable(file)) is None:
                     found.append(file)
                     continue
-                self._note_damage(file, why)
+                self._note_damage(file.path, why)
         return found
 
     def probe(self) -> None:
@@ -124,7 +144,7 @@ class LakeTable:
                     for _ in parquet.iter_batches():
                         pass
             except (OSError, pa.ArrowException) as error:
-                self._note_damage(file, f"found what is no whole Parquet file ({first_line(error)})")
+                self._note_damage(file.path, f"found what is no whole Parquet file ({first_line(error)})")
 
     def _why_unreadable(self, file: DataFile) -> str | None:
         try:
@@ -136,11 +156,11 @@ class LakeTable:
             return f"found {error.strerror}, expected a file that this user may read"
         return None if size == file.size else f"found {size} bytes, expected {file.size}"
 
-    def _note_damage(self, file: DataFile, why: str) -> None:
-        told = f"{self.path / file.path}: {why}: {RESTORE}"
+    def _note_damage(self, path: str, why: str) -> None:
+        told = f"{self.path / path}: {why}: {RESTORE}"
         if self._is_whole:
             raise LakeDamaged(told)
-        self.damage[file.path] = told
+        self.damage[path] = told
 
     def files(self, hours: Iterable[int] | None = None) -> list[DataFile]:
         """The committed files; of partitioned tables those of `hours` alone, if given."""
@@ -206,6 +226,7 @@ class LakeTable:
             self.refresh()
             self._delta.alter.set_table_properties({key: text}, raise_if_not_exists=False)
             self.refresh()
+            self._mark.write(self._delta.version())
 
     def swap(
         self,
@@ -230,6 +251,7 @@ class LakeTable:
             )
             self._delta.update_incremental()
             self._files = None
+            self._mark.write(self._delta.version())
 
     def _partition(self, hour: int | None) -> dict[str, str | None]:
         return {self.table.partition_by: str(hour)} if self.table.partition_by else {}
@@ -278,7 +300,7 @@ class Lake:
         folder = local_folder(path)
         with lake_errors(folder):
             missing = [name for name in TABLES if not _has_log(folder / name)]
-        if len(missing) == len(TABLES) or (missing and not _is_begun(folder)):
+        if missing and not _is_begun(folder):
             raise LakeMissing(
                 f"no lake at {folder}: found no table {missing[0]!r}, expected {len(TABLES)} of them. "
                 "Run `mqtrail pipeline once --namesrv HOST:PORT --lake DIR` first, or name its folder."
@@ -407,7 +429,7 @@ def _has_log(folder: Path) -> bool:
 
 def _is_begun(folder: Path) -> bool:
     """Whether anything but empty tables was ever committed here."""
-    return any(
+    return (folder / MARKS).is_dir() or any(
         file.name.removesuffix(".json").isdigit() and int(file.name.removesuffix(".json")) > 0
         for name in TABLES
         if (folder / name / "_delta_log").is_dir()

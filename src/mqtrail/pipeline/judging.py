@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from mqtrail import trail
-from mqtrail.lake import Lake, LakeTable
+from mqtrail.lake import JUDGED, JUDGED_APP, Lake, LakeTable
 from mqtrail.pipeline.engine import SparkEngine
 from mqtrail.pipeline.files import Committer, read_table, write_rows
 from mqtrail.pipeline.hours import JudgedHours
@@ -26,8 +26,8 @@ from mqtrail.pipeline.shares import WORK, FileRows, Shares
 SHARE_ROWS_MAX = 500_000
 SHARE_ROWS_MIN = 20_000
 EVENTS = trail.TRACE_EVENTS.name
-RESULTS = (trail.TRAJECTORIES, trail.VERDICTS, trail.LATENCY_MINUTE, trail.KEY_INDEX)
-APP = "gold"  # its batches are numbered by the instant of judgement
+RESULTS = JUDGED
+APP = JUDGED_APP  # its batches are numbered by the instant of judgement
 
 
 class Judge:

@@ -1,0 +1,101 @@
+"""Commit marks: the checksum of each commit of a table's Delta log, kept beside the tables.
+
+    <lake>/_marks/<table>.json      {"commits": {"7": 2774563010, "8": 331940185}}     version -> CRC-32 of its file
+
+A Delta log cannot tell that its last commits are missing: without them it is the log of an earlier version. Nor does a
+reader of Delta refuse a commit of something else: it ignores what it does not know. The mark tells both.
+
+It is written after the commit. So a crash leaves a mark that is behind its log, which the next commit mends, and never
+one that is ahead. A reader reads the mark before the log, for the same reason. A lake without marks (written before
+there were any) is read unchecked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from .errors import LakeDamaged
+
+MARKS = "_marks"
+COMMITS_MAX = 200
+"""Commits that a mark keeps: those since the last checkpoint of the log, of which delta-rs makes one every 100."""
+
+
+class CommitMark:
+    """The mark of one table, as last read or written. commits: version -> CRC-32 of the commit's file."""
+
+    def __init__(self, table: Path) -> None:
+        self._log = table / "_delta_log"
+        self._file = table.parent / MARKS / f"{table.name}.json"
+        self.commits: dict[int, int] = {}
+
+    @property
+    def version(self) -> int:
+        """The last version that was marked; -1: none."""
+        return max(self.commits, default=-1)
+
+    def read(self) -> None:
+        """Read what was marked since. LakeDamaged where the file is no mark. OSError."""
+        try:
+            text = self._file.read_bytes()
+        except FileNotFoundError:
+            self.commits = {}
+            return
+        try:
+            self.commits = {int(version): int(crc) for version, crc in json.loads(text)["commits"].items()}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise LakeDamaged(
+                f"{self._file}: found no commit mark, expected JSON with 'commits': restore the lake from a copy, or "
+                "remove this file if the table beside it is known to be complete"
+            ) from None
+
+    def write(self, version: int) -> None:
+        """Mark the log up to `version`, which was just committed. OSError."""
+        checkpoint = self._checkpoint()
+        first = max(self.version, checkpoint, version - COMMITS_MAX) + 1
+        marked = self.commits | {one: self._crc(one) for one in range(min(first, version), version + 1)}
+        kept = {one: crc for one, crc in marked.items() if one == version or one > checkpoint}
+        self.commits = dict(sorted(kept.items())[-COMMITS_MAX:])
+        self._file.parent.mkdir(exist_ok=True)
+        written = self._file.with_suffix(".tmp")
+        with written.open("w") as file:
+            json.dump({"commits": self.commits}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(written, self._file)
+
+    def problems(self, version: int, after: int = -1) -> dict[str, str]:
+        """Compare a log that was read up to `version` with the mark: commit file -> found and expected. OSError.
+
+        after: commits up to this version were compared before. A commit that is gone from inside the log is none of
+        these: the log could be read without it, so a checkpoint holds what it said.
+        """
+        found: dict[str, str] = {}
+        for one, crc in self.commits.items():
+            if one > version:
+                found[self._name(one)] = f"found no such commit (the log ends at version {version}), expected it"
+            elif one > after:
+                with suppress(FileNotFoundError):
+                    if self._crc(one) != crc:
+                        found[self._name(one)] = (
+                            f"found a file that was changed after its commit, expected CRC-32 {crc}"
+                        )
+        return found
+
+    def _checkpoint(self) -> int:
+        """The version up to which a checkpoint stands in for the commits; -1: none."""
+        try:
+            return int(json.loads((self._log / "_last_checkpoint").read_bytes())["version"])
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return -1
+
+    def _crc(self, version: int) -> int:
+        return zlib.crc32((self._log / self._name(version)).read_bytes())
+
+    @staticmethod
+    def _name(version: int) -> str:
+        return f"{version:020}.json"
