@@ -1,12 +1,10 @@
-"""The pages under docs/reference say what the code does: every request code and every setting has its entry."""
+"""The pages under docs/reference say what the code does: every request code has its entry."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from mqtrail.broker import BROKER_CONF, BrokerConfig
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.wire import RequestCode, ResponseCode
 
@@ -40,24 +38,3 @@ def test_rows_say_who_serves(server: str) -> None:
     for code in refused & set(handlers):
         assert request_rows()[code][1] == {"none"}
         assert Bench().ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-
-@pytest.mark.parametrize(
-    ("config", "title"),
-    [(BrokerConfig(), "Settings of the broker"), (NameServerConfig(), "Settings of the name server")],
-)
-def test_settings_are_listed(config: BrokerConfig | NameServerConfig, title: str) -> None:
-    """Every setting has a row with its default; every row is a setting."""
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section(title), re.MULTILINE))
-    assert rows.keys() == {field.name for field in fields(config)}
-    for name, shown in rows.items():
-        value = getattr(config, name)
-        text = str(value).lower() if isinstance(value, bool | None) else str(value) or "empty"
-        assert shown == f"`{text}`" or name == "message_delay_level"
-
-
-def test_names_of_rocketmq_are_listed() -> None:
-    """Every key of a broker.conf that is read stands beside its setting."""
-    text = section("Settings of the broker")
-    for key, entry in BROKER_CONF.items():
-        assert re.search(rf"^\| `{entry.field}` \| .* \| .*`{key}\b", text, re.MULTILINE), key

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtrail.broker import BROKER_CONF, BrokerConfig, properties_text
+from mqtrail.broker import BrokerConfig, properties_text
 from mqtrail.broker.bounds import HELD_PEER_SHARE, HELD_SIZE_MAX
 from mqtrail.broker.filter import TagFilter
 from mqtrail.broker.messages.held import DUE_A_SLICE, HeldPull, HeldPulls
@@ -26,6 +26,7 @@ from mqtrail.wire import (
     RemotingCommand,
     SubscriptionData,
     SystemBusy,
+    conf_keys,
     decode_properties,
     encode_properties,
 )
@@ -252,9 +253,9 @@ def test_properties_that_do_not_fit() -> None:
 def test_settings_speak_rocketmq() -> None:
     """A broker.conf's keys are read and written back alike."""
     settings: dict[str, Any] = {
-        entry.field: entry.read(text)
+        entry.name: entry.unit.read(text)
         for key, text in {"brokerName": "b", "flushDiskType": "SYNC_FLUSH", "traceTopicEnable": "true"}.items()
-        for entry in [BROKER_CONF[key]]
+        for entry in [conf_keys(BrokerConfig)[key]]
     }
     lines = properties_text(BrokerConfig(**settings, address=Host("1.2.3.4", 5))).splitlines()
     assert {"brokerName=b", "flushDiskType=SYNC_FLUSH", "traceTopicEnable=true", "listenPort=5"} <= set(lines)

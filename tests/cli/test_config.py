@@ -69,7 +69,7 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
         ("[broker]\nlong_poling = true\n", "long_poling: no such setting, expected long_polling"),
         ("[broker]\nlong_polling = 1\n", "found 1, expected true or false"),
         ("[broker]\naddress = '1.2.3.4:1'\n", "no such setting"),
-        ("[broker]\nmessage_size_max = 0\n", "found message_size_max 0, expected more than 0"),
+        ("[broker]\nmessage_size_max = 0\n", "found message_size_max 0, expected 1 or more"),
         ("[store]\nsegment_size = 'big'\n", "found 'big', expected a whole number"),
         ("[consumer]\nmodel = 'X'\n", "expected one of BROADCASTING, CLUSTERING"),
         ("broker = 3\n", "found broker = 3, expected a table"),

@@ -341,7 +341,7 @@ def test_settings() -> None:
         (b"kvConfigPath=/tmp/x", 16, "Can not update config in black list."),
         (b"configBlackList=", 16, "black list"),
         (b"clusterTest=true", 29, "found clusterTest, which has no effect here"),
-        (b"listenPort=1", 29, "stands from the start on"),
+        (b"listenPort=1", 29, "needs a restart"),
         (b"scanNotActiveBrokerInterval=soon", 29, "expected a number"),
         (b"scanNotActiveBrokerInterval=0", 29, "found scan_ms 0"),
     ],

@@ -20,17 +20,14 @@ from mqtrail.wire import Peer, PeerId, Send
 
 from .access import USERS_FILE, AclFiles, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
 from .broker import Broker
-from .config import BROKER_CONF, BrokerConfig, properties_text
+from .config import BrokerConfig, properties_text
 from .lane import Lane
 from .metrics import ABSENT, METRICS, Metric, Sample, samples
-from .operator import RETENTION_CONF
 from .telemetry import Histogram
 
 __all__ = [
     "ABSENT",
-    "BROKER_CONF",
     "METRICS",
-    "RETENTION_CONF",
     "USERS_FILE",
     "AclFiles",
     "Broker",

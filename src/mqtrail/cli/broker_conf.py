@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtrail.broker import BROKER_CONF, RETENTION_CONF
 from mqtrail.net import tls_settings
-from mqtrail.wire import read_properties
+from mqtrail.wire import Setting, conf_keys, read_properties
 
-from .config import namesrv_addresses, warn_if_open_to_others
+from .config import config_class, warn_if_open_to_others
 from .exits import UsageError
 
-QUEUE_ENTRY_SIZE = 20
-
-OTHERS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
-    "bindAddress": ("node", "host", str),
-    "rocketmqHome": ("node", "acl_home", str),
-    "metricsPromExporterPort": ("node", "metrics_port", int),
-    "initAuthenticationUser": ("broker", "init_user", str),
-    "innerClientAuthenticationCredentials": ("broker", "inner_credentials", str),
-    "serverChannelMaxIdleTimeSeconds": ("server", "idle_timeout_ms", lambda text: int(text) * 1_000),
-    "namesrvAddr": ("node", "namesrv_addresses", namesrv_addresses),
-    "brokerIP1": ("node", "advertise", str),
-    "listenPort": ("node", "broker_port", int),
-    "mappedFileSizeCommitLog": ("store", "segment_size", int),
-    "mappedFileSizeConsumeQueue": ("store", "queue_entries", lambda text: int(text) // QUEUE_ENTRY_SIZE),
-    "messageIndexEnable": ("store", "index", str),
-    "maxHashSlotNum": ("store", "index_slots", int),
-    "maxIndexNum": ("store", "index_entries", int),
-    "mappedFileSizeTimerLog": ("store", "timer_log_file_size", int),
-    "checkCRCOnRecover": ("store", "check_crc", str),
-    "flushIntervalCommitLog": ("node", "flush_interval_ms", int),
-    "cleanResourceInterval": ("node", "expire_interval_ms", int),
-}
-"""Key -> table, field and reader, of the keys that BROKER_CONF and RETENTION_CONF have not: of store, node and server,
-and secrets."""
+TABLES = ("broker", "store", "node", "server")
+"""Tables of the settings file that have keys in a broker.conf."""
 
 AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "brokerRole": (("ASYNC_MASTER",), "slaves are not supported yet, so every broker is an ASYNC_MASTER"),
@@ -67,30 +44,32 @@ class BrokerConf:
     notes: tuple[str, ...]
 
 
+def conf_settings() -> dict[str, tuple[str, Setting]]:
+    """Return key -> table and setting, of the keys that have an effect here."""
+    return {key: (table, one) for table in TABLES for key, one in conf_keys(config_class(table)).items()}
+
+
 def read_broker_conf(path: Path) -> BrokerConf:
     """Read a .properties file. UsageError when it cannot be read or a value is not what its key takes."""
     try:
         lines = read_properties(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"broker.conf {path} cannot be read: {error}") from error
-    values: dict[str, dict[str, object]] = {"broker": {}, "store": {}, "node": {}, "server": {}, "tls_server": {}}
+    known = conf_settings()
+    values: dict[str, dict[str, object]] = {table: {} for table in (*TABLES, "tls_server")}
     notes: list[str] = []
     tls: dict[str, str] = {}
     for number, key, value in lines:
-        if not value and key not in {**BROKER_CONF, **RETENTION_CONF, **OTHERS}:
+        if not value and key not in known:
             raise UsageError(f"{path}:{number}: found {key!r}, expected key=value")
         try:
-            if (known := BROKER_CONF.get(key)) is not None:
-                values["broker"][known.field] = known.read(value)
-            elif (kept := RETENTION_CONF.get(key)) is not None:
-                values["store"][kept.field] = kept.read(value)
-            elif (other := OTHERS.get(key)) is not None:
-                table, field, read = other
-                values[table][field] = read(value)
+            if key in known:
+                table, one = known[key]
+                values[table][one.name] = one.unit.read(value)
             elif key.startswith("tls."):
                 tls[key] = value
             else:
-                notes += _note(key, value)
+                notes += _note(key, value, known)
         except ValueError:
             raise UsageError(f"{path}:{number}: found {key}={value}, expected a number") from None
     told = tls_settings(tls)
@@ -100,12 +79,12 @@ def read_broker_conf(path: Path) -> BrokerConf:
     return BrokerConf(values, (*notes, *told.notes))
 
 
-def _note(key: str, value: str) -> list[str]:
-    """Return what is to be said of a key that changes nothing; none where it says what is so anyway."""
+def _note(key: str, value: str, known: Collection[str]) -> list[str]:
+    """Return the note on a key without effect; none if its value is how things are here."""
     if key in AS_IT_IS:
         same, so = AS_IT_IS[key]
         return [] if value in same else [f"{key}={value} has no effect here: {so}"]
     if key in ELSEWHERE:
         return [f"{key} has no effect here: {ELSEWHERE[key]}"]
-    near = difflib.get_close_matches(key, [*BROKER_CONF, *RETENTION_CONF, *OTHERS], n=1, cutoff=0.85)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.85)
     return [f"{key} has no effect here" + (f"; did you mean {near[0]}?" if near else "")]

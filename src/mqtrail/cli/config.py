@@ -25,7 +25,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mqtrail.wire import Host, MQError
+import msgspec
+
+from mqtrail.wire import Host, MQError, settings_of
 
 from .exits import UsageError
 from .output import warn
@@ -67,21 +69,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "spark": ("mqtrail.pipeline", "SessionConfig"),
 }
 """Table of the file -> module and class of the config object it fills. Imported when a command asks for it."""
-COMPOSED: Mapping[str, frozenset[str]] = {
-    "BrokerConfig": frozenset({"address", "ha_address", "use_tls"}),
-    "CommitLogConfig": frozenset({"store_host", "message_size_max", "message_delay_level"}),
-    "NodeConfig": frozenset({"data", "broker", "store", "server", "namesrv", "namesrv_credentials", "tls"}),
-    "ServerConfig": frozenset({"tls"}),
-    "InstanceConfig": frozenset({"credentials", "tls"}),
-    "ProducerConfig": frozenset({"instance", "trace"}),
-    "ConsumerConfig": frozenset({"instance", "trace"}),
-    "LitePullConfig": frozenset({"instance", "trace"}),
-    "JobConfig": frozenset({"namesrv", "lake", "settings", "session", "instance"}),
-    "ReaderConfig": frozenset({"credentials", "tls"}),
-    "SessionConfig": frozenset({"spark_conf"}),
-}
-"""Fields that are no key of their class's table: they are put together from other tables, flags or the broker's."""
-
+_SIZE = re.compile(r"(-?[0-9_]+)\s*(|KiB|MiB|GiB)", re.IGNORECASE)
 _SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
@@ -126,7 +114,7 @@ class Config:
     ) -> Any:
         """The config object of a table of ROOMS. Later layers outweigh earlier ones, all the file, that `below`.
 
-        fixed: fields that are no key of the table (COMPOSED), as they are.
+        fixed: fields that are not settings, as they are.
         """
         cls = config_class(name)
         told: dict[str, tuple[str, object]] = {}
@@ -251,30 +239,19 @@ def config_class(table: str) -> type[Any]:
     return found
 
 
-def field_names(cls: type[Any]) -> list[str]:
-    """Return the keys of a config class's table."""
-    return [one.name for one in dataclasses.fields(cls) if one.name not in COMPOSED.get(cls.__name__, ())]
-
-
 def build(cls: type[T], told: Mapping[str, tuple[str, object]], fixed: Mapping[str, object] | None = None) -> T:
     """Return cls with fields set from texts or TOML values: field -> (where it was said, value). UsageError."""
     hints = typing.get_type_hints(cls)
-    names = field_names(cls)
-    secret = secret_fields(cls)
+    known = settings_of(cls)
     values: dict[str, object] = dict(fixed or {})
     for name, (where, value) in told.items():
-        if name not in names:
-            raise UsageError(f"{where}: no such setting, expected {_nearest(name, names)}")
-        values[name] = convert(value, hints[name], where, is_secret=name in secret)
+        if name not in known:
+            raise UsageError(f"{where}: no such setting, expected {_nearest(name, list(known))}")
+        values[name] = convert(value, hints[name], where, is_secret=known[name].secret)
     try:
         return cls(**values)
     except MQError as error:  # a config object that refuses what could not work
         raise UsageError(str(error)) from error
-
-
-def secret_fields(cls: type[Any]) -> frozenset[str]:
-    """Return the fields that hold secrets: those that a config class keeps out of its repr."""
-    return frozenset(one.name for one in dataclasses.fields(cls) if not one.repr)
 
 
 def _nearest(name: str, names: list[str]) -> str:
@@ -285,53 +262,50 @@ def _nearest(name: str, names: list[str]) -> str:
 
 
 def convert(value: object, kind: Any, where: str, *, is_secret: bool = False) -> object:
-    """Return a text or TOML value as a field's type. UsageError says what was found, secrets apart, and what was
-    expected."""
-    shown = f"a {type(value).__name__}" if is_secret else repr(value)
-    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        options = [one for one in typing.get_args(kind) if one is not type(None)]
-        if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
-            return None
-        return convert(value, options[0], where, is_secret=is_secret)
-    if typing.get_origin(kind) is tuple:
-        parts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(parts, list | tuple):
-            raise UsageError(f"{where}: found {shown}, expected a list")
-        return tuple(convert(part, typing.get_args(kind)[0], where, is_secret=is_secret) for part in parts)
+    """Return a text or TOML value as a field's type. UsageError names what was found (unless it is a secret) and what
+    was expected."""
     try:
-        return _scalar(value, kind)
-    except (ValueError, KeyError, MQError):
+        if kind is Host:
+            return _host(value)
+        return msgspec.convert(_plain(value, kind), kind, strict=not isinstance(value, str), dec_hook=_decoded)
+    except (ValueError, msgspec.ValidationError, MQError):
+        shown = f"a {type(value).__name__}" if is_secret else repr(value)
         raise UsageError(f"{where}: found {shown}, expected {_expected(kind)}") from None
 
 
-def _scalar(value: object, kind: Any) -> object:
-    text = value.strip() if isinstance(value, str) else None
-    if kind is bool:
-        if isinstance(value, bool):
-            return value
-        return {"true": True, "false": False}[str(text).lower()]
-    if kind in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
-        if kind is int and isinstance(value, float):
-            raise ValueError
-        return kind(value)
-    if text is None:
-        raise ValueError
-    if kind is int:
-        match = re.fullmatch(r"(-?[0-9_]+)\s*(|KiB|MiB|GiB)", text, re.IGNORECASE)
-        if match is None:
-            raise ValueError
+def _plain(value: object, kind: Any) -> object:
+    """Return the value in the form that msgspec converts: sizes as numbers, lists as lists, members by their value."""
+    if isinstance(kind, types.UnionType):
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
+            return None
+        return _plain(value, typing.get_args(kind)[0])
+    if typing.get_origin(kind) is tuple and isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    if not isinstance(value, str):
+        return value
+    if kind is int and (match := _SIZE.fullmatch(value.strip())):
         return int(match[1]) * _SIZES[match[2].lower()]
-    if kind is Path:
-        return Path(text).expanduser()
-    if kind is Host:
-        ip, _, port = text.rpartition(":")
-        return Host(ip.strip("[]"), int(port))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind[text.upper()]
-    return kind(value)
+        return next((one.value for one in kind if one.name == value.strip().upper()), value)
+    return value if kind is str else value.strip()
+
+
+def _host(value: object) -> Host:
+    ip, _, port = str(value).strip().rpartition(":")
+    return Host(ip.strip("[]"), int(port))
+
+
+def _decoded(kind: Any, value: object) -> object:
+    if kind is not Path or not isinstance(value, str):
+        raise ValueError(value)
+    return Path(value).expanduser()
 
 
 def _expected(kind: Any) -> str:
+    if isinstance(kind, types.UnionType):
+        return _expected(typing.get_args(kind)[0])
+    if typing.get_origin(kind) is tuple:
+        return f"a list, each entry {_expected(typing.get_args(kind)[0])}"
     if kind is bool:
         return "true or false"
     if kind is int:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mqtrail.wire import settings_of
+
 from .config import (
     SECRETS,
     Config,
@@ -19,7 +21,6 @@ from .config import (
     config_class,
     load,
     namesrv_addresses,
-    secret_fields,
     warn_if_open_to_others,
 )
 from .exits import UsageError
@@ -197,7 +198,7 @@ def _conf_layers(conf: Path | None) -> list[dict[str, Layer]]:
 def _set_layers(texts: Sequence[str]) -> list[dict[str, Layer]]:
     values = _tables(assignments(texts, "--set"), "--set")
     for table, field in values:
-        if field in secret_fields(config_class(table)):
+        if (known := settings_of(config_class(table)).get(field)) is not None and known.secret:
             variable = SECRETS.get((table, field))
             raise UsageError(
                 f"--set {table}.{field}: found a secret on the command line, which other users can read; "

@@ -59,7 +59,7 @@ from mqtrail.wire import (
 from .access import Accounts, NameServerAccess, no_accounts
 from .config import NameServerConfig
 from .routes import RouteTable
-from .settings import change_settings, settings_text
+from .settings import settings_text, update_settings
 
 KV_FILE: Final = "kvConfig.json"
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
@@ -387,7 +387,7 @@ class NameServer:
 
     def _update_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """318. It lasts until the name server stops. NoPermission, InvalidParameter."""
-        change_settings(self.config, str(request.body, "utf-8", "replace"))
+        update_settings(self.config, str(request.body, "utf-8", "replace"))
         return answer(peer, request)
 
 

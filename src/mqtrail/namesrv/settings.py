@@ -3,50 +3,29 @@
 Source: DefaultRequestProcessor.updateConfig, getConfig, apache/rocketmq namesrv/.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from mqtrail.wire import InvalidParameter, NoPermission
+from mqtrail.wire import InvalidParameter, NoPermission, change_settings, conf_keys, conf_lines
 
 from .config import NameServerConfig
 
 BLACK_LIST: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 
 
-class _Key(NamedTuple):
-    field: str
-    read: Callable[[str], object]
-
-
-def _switch(text: str) -> bool:
-    return text.strip().lower() == "true"
-
-
-CHANGEABLE: Final[Mapping[str, _Key]] = {
-    "deleteTopicWithBrokerRegistration": _Key("delete_with_registration", _switch),
-    "enableAllTopicList": _Key("topic_list", _switch),
-    "enableTopicList": _Key("cluster_topic_list", _switch),
-    "needWaitForService": _Key("wait_for_service", _switch),
-    "orderMessageEnable": _Key("order_conf_in_route", _switch),
-    "returnOrderTopicConfigToBroker": _Key("order_conf_to_broker", _switch),
-    "scanNotActiveBrokerInterval": _Key("scan_ms", int),
-    "waitSecondsForService": _Key("wait_for_service_ms", lambda text: int(text) * 1000),
-}
-"""RocketMQ's key -> our field."""
+_CHANGEABLE: Final = {key: one for key, one in conf_keys(NameServerConfig).items() if one.changeable}
 
 
 def settings_text(config: NameServerConfig) -> str:
     """Return the settings as lines of a properties file, by key: what request 319 answers."""
-    lines = {key: getattr(config, entry.field) for key, entry in CHANGEABLE.items()}
-    lines["waitSecondsForService"] = config.wait_for_service_ms // 1000
-    lines["listenPort"] = config.listen_port
-    return "".join(f"{key}={str(lines[key]).lower()}\n" for key in sorted(lines))
+    lines = dict(conf_lines(config))
+    lines["listenPort"] = str(config.listen_port)
+    return "".join(f"{key}={lines[key]}\n" for key in sorted(lines))
 
 
-def change_settings(config: NameServerConfig, text: str) -> None:
+def update_settings(config: NameServerConfig, text: str) -> None:
     """Change config by the `key=value` lines of request 318, all of them or none.
 
-    NoPermission: a key that nobody may change from afar. InvalidParameter: one that is not known here, or its value.
+    NoPermission: a key that must not be changed remotely. InvalidParameter: one that is not known here, or its value.
     """
     values: dict[str, object] = {}
     for line in text.splitlines():
@@ -55,14 +34,13 @@ def change_settings(config: NameServerConfig, text: str) -> None:
             continue
         if key in BLACK_LIST:
             raise NoPermission(f"Can not update config in black list. found {key}: set it before the start")
-        entry = CHANGEABLE.get(key)
-        if entry is None:
+        one = _CHANGEABLE.get(key)
+        if one is None:
             raise InvalidParameter(
-                f"found {key}, which has no effect here or stands from the start on: expected one of "
-                f"{', '.join(CHANGEABLE)}"
+                f"found {key}, which has no effect here or needs a restart: expected one of {', '.join(_CHANGEABLE)}"
             )
         try:
-            values[entry.field] = entry.read(value)
+            values[one.name] = one.unit.read(value)
         except ValueError:
             raise InvalidParameter(f"found {key}={value!r:.40}, expected a number") from None
-    config.change(values)
+    change_settings(config, values)

@@ -1,6 +1,8 @@
-"""What a listening port may be told."""
+"""The settings of a listening port."""
 
 from dataclasses import dataclass, field
+
+from mqtrail.wire import SECONDS, setting
 
 from .tls import TlsServerConfig
 
@@ -11,9 +13,16 @@ MIB = 1024 * 1024
 class ServerConfig:
     """Limits and TLS of one listening port. Sizes are bytes."""
 
-    connection_count_max: int = 10_000
-    idle_timeout_ms: int = 120_000  # serverChannelMaxIdleTimeSeconds: nothing received, nothing drained
-    write_pause_size: int = 1 * MIB  # unsent bytes above which a peer is no longer read from
-    write_size_max: int = 64 * MIB  # unsent bytes above which a peer is cut off (held pulls may add to a paused one)
-    partial_size_max: int = 256 * MIB  # bytes of unfinished frames, all connections together
+    connection_count_max: int = setting(10_000, "maximum number of connections per port")
+    idle_timeout_ms: int = setting(
+        120_000,
+        "time without traffic after which a connection is closed (RocketMQ: seconds)",
+        conf="serverChannelMaxIdleTimeSeconds",
+        unit=SECONDS,
+    )
+    write_pause_size: int = setting(1 * MIB, "unsent bytes above which requests of a peer are no longer read")
+    write_size_max: int = setting(
+        64 * MIB, "unsent bytes above which the connection of a peer is closed (held pulls may add to a paused one)"
+    )
+    partial_size_max: int = setting(256 * MIB, "maximum bytes of incomplete frames of all connections")
     tls: TlsServerConfig = field(default_factory=TlsServerConfig)

@@ -8,13 +8,13 @@ Source: TlsSystemConfig, TlsHelper, apache/rocketmq remoting/.
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
 
-from mqtrail.wire import MQError, properties_of, read_properties
+from mqtrail.wire import MQError, conf_keys, properties_of, read_properties, setting
 
 from .certificates import validity
 
@@ -45,13 +45,27 @@ class ClientAuth(StrEnum):
 class TlsServerConfig:
     """TLS of a listening port. Without a certificate it takes plain connections alone."""
 
-    mode: TlsMode = TlsMode.PERMISSIVE  # tls.server.mode
-    cert_path: Path | None = None  # tls.server.certPath; the certificate, and those between it and its authority
-    key_path: Path | None = None  # tls.server.keyPath
-    key_password: str = field(default="", repr=False)  # tls.server.keyPassword
-    client_auth: ClientAuth = ClientAuth.NONE  # tls.server.need.client.auth
-    trust_path: Path | None = None  # tls.server.trustCertPath; the authorities of clients
-    self_signed: bool = False  # tls.test.mode.enable; without cert_path: the node makes a certificate of its own
+    mode: TlsMode = setting(
+        TlsMode.PERMISSIVE,
+        "DISABLED: no TLS; PERMISSIVE: with and without TLS, if there is a certificate; ENFORCING: TLS only",
+        conf="tls.server.mode",
+    )
+    cert_path: Path | None = setting(
+        None, "certificate of the server, followed by the intermediate certificates", conf="tls.server.certPath"
+    )
+    key_path: Path | None = setting(None, "private key of the certificate", conf="tls.server.keyPath")
+    key_password: str = setting("", "password of the private key", conf="tls.server.keyPassword", secret=True)
+    client_auth: ClientAuth = setting(
+        ClientAuth.NONE,
+        "client certificates: NONE, OPTIONAL or REQUIRE; a certificate that a client sends is always verified",
+        conf="tls.server.need.client.auth",
+    )
+    trust_path: Path | None = setting(
+        None, "certificate authorities of client certificates", conf="tls.server.trustCertPath"
+    )
+    self_signed: bool = setting(
+        False, "without `cert_path`: create a self-signed certificate", like="tls.test.mode.enable"
+    )
 
     def __post_init__(self) -> None:
         """Refuse what could not work. TlsError."""
@@ -100,13 +114,17 @@ class TlsServerConfig:
 class TlsClientConfig:
     """TLS of a client: for all its connections, name servers' included."""
 
-    enable: bool = False  # tls.enable
-    verify: bool = True  # tls.client.authServer, there false: take no server whose certificate nobody trusted signed
-    verify_host: bool = False  # the certificate has to name the host too; Java never asks
-    trust_path: Path | None = None  # tls.client.trustCertPath; None: the system's authorities
-    cert_path: Path | None = None  # tls.client.certPath; where servers ask for one
-    key_path: Path | None = None  # tls.client.keyPath
-    key_password: str = field(default="", repr=False)  # tls.client.keyPassword
+    enable: bool = setting(False, "use TLS", conf="tls.enable")
+    verify: bool = setting(
+        True, "accept only servers with a trusted certificate (RocketMQ: false)", conf="tls.client.authServer"
+    )
+    verify_host: bool = setting(False, "also verify the host name in the certificate")
+    trust_path: Path | None = setting(
+        None, "trusted certificate authorities; none: those of the system", conf="tls.client.trustCertPath"
+    )
+    cert_path: Path | None = setting(None, "client certificate, if servers require one", conf="tls.client.certPath")
+    key_path: Path | None = setting(None, "private key of the certificate", conf="tls.client.keyPath")
+    key_password: str = setting("", "password of the private key", conf="tls.client.keyPassword", secret=True)
 
     def __post_init__(self) -> None:
         """Refuse what could not work. TlsError."""
@@ -225,22 +243,8 @@ def _reason(error: ssl.SSLError) -> str:
 
 # tls.properties.
 
-_SERVER: Final[Mapping[str, str]] = {
-    "tls.server.mode": "mode",
-    "tls.server.need.client.auth": "client_auth",
-    "tls.server.keyPath": "key_path",
-    "tls.server.keyPassword": "key_password",
-    "tls.server.certPath": "cert_path",
-    "tls.server.trustCertPath": "trust_path",
-}
-_CLIENT: Final[Mapping[str, str]] = {
-    "tls.enable": "enable",
-    "tls.client.authServer": "verify",
-    "tls.client.keyPath": "key_path",
-    "tls.client.keyPassword": "key_password",
-    "tls.client.certPath": "cert_path",
-    "tls.client.trustCertPath": "trust_path",
-}
+_SERVER: Final = {key: one.name for key, one in conf_keys(TlsServerConfig).items()}
+_CLIENT: Final = {key: one.name for key, one in conf_keys(TlsClientConfig).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from mqtrail.broker import BrokerConfig
 from mqtrail.namesrv import NameServerConfig
-from mqtrail.net import ServerConfig, TlsClientConfig
+from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
 from mqtrail.store import CommitLogConfig
-from mqtrail.wire import Credentials
+from mqtrail.wire import Credentials, Unit, setting
 
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
+
+NAMESRV = Unit(lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";".join)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,26 +25,40 @@ class NodeConfig:
     """
 
     data: Path | None = None
-    host: str = "127.0.0.1"
-    advertise: str | None = None
-    namesrv_port: int | None = 9876
-    namesrv_addresses: tuple[str, ...] = ()
-    broker_port: int = 10911
-    broker_names: tuple[str, ...] = ("broker-a",)
-    fast_port: bool = True  # RocketMQ: fastListenPort; open broker_port - 2 as well, for clients with vipChannelEnabled
-    acl_home: Path | None = None  # RocketMQ: rocketmqHome, ROCKETMQ_HOME
+    host: str = setting("127.0.0.1", "IP address to listen on", conf="bindAddress")
+    advertise: str | None = setting(None, "IP address advertised to clients; none: `host`", conf="brokerIP1")
+    namesrv_port: int | None = setting(9876, "port of the name server; none: run no name server")
+    namesrv_addresses: tuple[str, ...] = setting(
+        (), "further name servers to register with", conf="namesrvAddr", unit=NAMESRV
+    )
+    broker_port: int = setting(10911, "port of the first broker; +10 for each next one", conf="listenPort")
+    broker_names: tuple[str, ...] = setting(("broker-a",), "names of the brokers to run", like="brokerName")
+    fast_port: bool = setting(
+        True,
+        "also listen on `broker_port` - 2, for clients with vipChannelEnabled; not with port 0",
+        like="fastListenPort",
+    )
+    acl_home: Path | None = setting(
+        None, "folder of `conf/plain_acl.yml` and `conf/acl/`; none: the folder of each broker", conf="rocketmqHome"
+    )
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     store: CommitLogConfig = field(default_factory=CommitLogConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     tls: TlsClientConfig = field(default_factory=TlsClientConfig)  # of brokers as clients of name servers
     namesrv: NameServerConfig = field(default_factory=NameServerConfig)
     namesrv_credentials: Credentials | None = None  # what brokers sign with at name servers: see namesrv_access
-    flush_interval_ms: int = 500  # flushIntervalCommitLog, ASYNC_FLUSH only
-    expire_interval_ms: int = 10_000  # cleanResourceInterval
-    index_interval_ms: int = 5  # pause between two strokes of index building while there is something to index
-    index_stroke_ms: int = 5  # how long a stroke may keep requests waiting; it does as many records as that allows
-    register_timeout_ms: int = 6_000  # registerBrokerTimeoutMills is 24 000 there
-    metrics_port: int | None = None  # RocketMQ: metricsPromExporterPort; None: nowhere
+    flush_interval_ms: int = setting(500, "pause between two flushes, ASYNC_FLUSH only", conf="flushIntervalCommitLog")
+    expire_interval_ms: int = setting(10_000, "interval of the check for expired files", conf="cleanResourceInterval")
+    index_interval_ms: int = setting(5, "pause between two steps of index building while records are waiting")
+    index_stroke_ms: int = setting(5, "maximum duration of one step, during which requests wait")
+    register_timeout_ms: int = setting(
+        6_000, "timeout of one registration (RocketMQ: 24 000)", like="registerBrokerTimeoutMills"
+    )
+    metrics_port: int | None = setting(
+        None,
+        "port of the [Prometheus metrics](metrics.md), +1 for each next broker; 0: any free port; none: off",
+        conf="metricsPromExporterPort",
+    )
 
     def of_broker(self, index: int) -> "NodeConfig":
         """Return the settings of one broker that has a process of its own: the next has the next metrics port."""

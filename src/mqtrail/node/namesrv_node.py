@@ -6,6 +6,7 @@ from pathlib import Path
 from mqtrail.namesrv import Accounts, NameServer, NameServerConfig, no_accounts
 from mqtrail.net import Log, Server, ServerConfig
 from mqtrail.store import ConfigFileStore, RealDisk
+from mqtrail.wire import change_settings
 
 from .clock import wall_clock_ms
 from .shell import Shell
@@ -48,7 +49,7 @@ class NameServerNode:
     def bind(self, host: str, port: int) -> None:
         """Take the port. BindError."""
         self._server.bind(host, port)
-        self.core.config.change({"listen_port": self.port})
+        change_settings(self.core.config, {"listen_port": self.port})
 
     async def start(self) -> None:
         """Serve."""

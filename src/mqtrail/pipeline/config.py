@@ -8,7 +8,7 @@ from pathlib import Path
 from mqtrail import trail
 from mqtrail.client import InstanceConfig
 from mqtrail.pipeline.session import SessionConfig
-from mqtrail.wire import TRACE_TOPIC, MQError
+from mqtrail.wire import TRACE_TOPIC, MQError, setting
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -20,19 +20,24 @@ class JobConfig:
 
     namesrv: str  # host:port;host:port
     lake: Path
-    cluster: str = ""  # its name in the lake; the name server's where empty
-    # Business topics whose messages are read as evidence. "*": all; None: all of our own brokers, none of others'.
-    topics: tuple[str, ...] | None = None
-    trace_topic: str = TRACE_TOPIC
+    cluster: str = setting("", "cluster name in the lake; empty: as registered with the name server")
+    topics: tuple[str, ...] | None = setting(
+        None, "business topics whose messages are read as evidence; none: all of mqtrail brokers"
+    )
+    trace_topic: str = setting(TRACE_TOPIC, "trace topic of the clients")
     settings: trail.Settings = field(default_factory=trail.Settings)
     session: SessionConfig = field(default_factory=SessionConfig)
     instance: InstanceConfig = field(default_factory=InstanceConfig)  # credentials and TLS are taken from it
-    read_rate_max: int = 0  # messages a second of each stream; 0: no limit
-    fail_on_data_loss: bool = True  # of `once`; `run` records a gap and goes on
-    offsets_per_batch_max: int = 200_000  # messages of one micro-batch
-    retry_timeout_ms: int = 15_000  # how long one request is tried again before its broker is left for the next cycle
-    task_memory: str = "1GB"  # of DuckDB in one task of the judgement, beside the heap; what needs more goes to files
-    retention_ms: int = 90 * DAY_MS  # what the lake keeps
+    read_rate_max: int = setting(0, "maximum messages per second of each stream; 0: no limit")
+    fail_on_data_loss: bool = setting(
+        True, "`once` only: fail when unread messages are gone; `run` records a gap and continues"
+    )
+    offsets_per_batch_max: int = setting(200_000, "maximum number of messages per micro-batch")
+    retry_timeout_ms: int = setting(15_000, "time to retry a request before its broker is left for the next cycle")
+    task_memory: str = setting(
+        "1GB", "memory of DuckDB in one task of the judgement, in addition to the heap; larger data goes to files"
+    )
+    retention_ms: int = setting(90 * DAY_MS, "time that the lake keeps its data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

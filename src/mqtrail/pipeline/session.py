@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from mqtrail.pipeline.java import find_java, wrap_java
 from mqtrail.pipeline.python import wrap_python
-from mqtrail.wire import MQError
+from mqtrail.wire import MQError, setting
 
 # Up to three retries of a task: a killed Python worker must not end the job, which plain local[n] would let it do.
 LOCAL_MASTER = "local[*,4]"
@@ -87,15 +87,16 @@ class SparkNotStarted(MQError):
 class SessionConfig:
     """How Spark is started. spark_conf holds `--spark-conf key=value` and wins over every setting of ours."""
 
-    app_name: str = "mqtrail"
-    master: str = LOCAL_MASTER
+    app_name: str = setting("mqtrail", "name of the Spark application")
+    master: str = setting(LOCAL_MASTER, "Spark master; the default retries a task three times")
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    driver_memory: str = "2g"
-    # Two suit what one cycle of a small cluster brings; the job raises them with the rows it has to shuffle.
-    shuffle_partitions: int = 2
-    log_level: str = "ERROR"
-    java_options: str = LONG_SESSION
-    scratch: Path | None = None  # None: a folder of its own below the system's temporary one
+    driver_memory: str = setting("2g", "heap of the driver")
+    shuffle_partitions: int = setting(2, "partitions of a small shuffle; larger ones use more")
+    log_level: str = setting("ERROR", "level of Spark's own log")
+    java_options: str = setting(LONG_SESSION, "further JVM options")
+    scratch: Path | None = setting(
+        None, "folder of temporary files; none: a new one in the temporary folder of the system"
+    )
 
 
 @contextmanager

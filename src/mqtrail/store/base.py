@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from mqtrail.wire import InvalidParameter
+from mqtrail.wire import HOURS, PERCENT, InvalidParameter, Unit, setting
 
 from .timers import TimerFiles
 
@@ -108,19 +108,56 @@ class QueueState:
     next_offset: int = 0
 
 
+def _hours(text: str) -> tuple[int, ...]:
+    hours = tuple(int(part) for part in text.replace(";", ",").split(",") if part.strip())
+    if not hours:
+        raise ValueError(text)
+    return hours
+
+
+HOURS_OF_DAY: Final = Unit(_hours, lambda hours: ";".join(f"{hour:02}" for hour in hours))
+HOUR_MS: Final = 3_600_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long records are kept. Times are ms, ratios shares of the partition; CommitLogConfig tells of each.
+    """How long records are kept. Times are ms, ratios shares of the partition.
 
     The one rule for these, at a start and while the broker runs. The ratios count each for itself, in any order, as
     Java's do.
     """
 
-    retention_ms: int
-    delete_hours: tuple[int, ...]
-    expire_ratio: float
-    force_ratio: float
-    full_ratio: float
+    retention_ms: int = setting(
+        72 * HOUR_MS, "time to keep files (RocketMQ: hours)", conf="fileReservedTime", unit=HOURS, changeable=True
+    )
+    delete_hours: tuple[int, ...] = setting(
+        (4,),
+        "hours of the day (local time) at which expired files are deleted",
+        conf="deleteWhen",
+        unit=HOURS_OF_DAY,
+        changeable=True,
+    )
+    expire_ratio: float = setting(
+        0.75,
+        "share of the disk above which expired files are deleted at any hour",
+        conf="diskMaxUsedSpaceRatio",
+        unit=PERCENT,
+        changeable=True,
+    )
+    force_ratio: float = setting(
+        0.85,
+        "share of the disk above which the oldest files are deleted before they expire",
+        conf="diskSpaceCleanForciblyRatio",
+        unit=PERCENT,
+        changeable=True,
+    )
+    full_ratio: float = setting(
+        0.90,
+        "share of the disk above which sends are rejected",
+        conf="diskSpaceWarningLevelRatio",
+        unit=PERCENT,
+        changeable=True,
+    )
 
     def __post_init__(self) -> None:
         """Refuse what means nothing. InvalidParameter names the field, and RocketMQ's key."""

@@ -5,31 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from mqtrail.wire import setting
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All that a judgement depends on beside its evidence and its instant. Times are milliseconds."""
 
-    send_slow_ms: int = 1_000
-    """SEND_SLOW from here, first try to acknowledgement."""
-    consume_slow_ms: int = 1_000
-    """CONSUMED_SLOW from here."""
-    delivered_late_ms: int = 3_000
-    """DELIVERED_LATE from here past due."""
-    hung_ms: int = 45_000
-    """A hand-over without an end is HUNG from here; before, IN_FLIGHT."""
-    hung_p99_factor: int = 3
-    """…or from this many times the group's 99th percentile, where that is longer."""
-    hung_p99_samples: int = 100
-    """Hand-overs a group must have ended before its percentile counts."""
-    trace_delay_ms: int = 10_000
-    """How late a trace record may reach the lake: what is younger is not judged missing."""
-    state_age_ms_max: int = 120_000
-    """Samples of offsets and clients older than this, at the instant of judgement, prove nothing about it."""
-    next_attempt_ms_max: int = 2 * 3_600_000 + 600_000
-    """A failed hand-over without any further copy is still RETRYING until here (the longest delay level is 2 h)."""
-    loss_window_ms: int = 600_000
-    """A loss of trace records this long after a message became visible is still named as a likely reason."""
+    send_slow_ms: int = setting(1_000, "minimum time from the first attempt to the acknowledgement for SEND_SLOW")
+    consume_slow_ms: int = setting(1_000, "minimum handler time for CONSUMED_SLOW")
+    delivered_late_ms: int = setting(3_000, "minimum delay after the due time for DELIVERED_LATE")
+    hung_ms: int = setting(45_000, "time after which a delivery without a result is HUNG; before, it is IN_FLIGHT")
+    hung_p99_factor: int = setting(3, "the same as a multiple of the group's 99th percentile; the longer time applies")
+    hung_p99_samples: int = setting(
+        100, "minimum number of completed deliveries of a group for its percentile to apply"
+    )
+    trace_delay_ms: int = setting(
+        10_000, "maximum delay of a trace record on its way to the lake; newer records are not judged missing"
+    )
+    state_age_ms_max: int = setting(
+        120_000, "maximum age of samples of offsets and clients at the time of judgement; older ones prove nothing"
+    )
+    next_attempt_ms_max: int = setting(
+        2 * 3_600_000 + 600_000,
+        "time that a failed delivery without a further copy is RETRYING (the longest delay level is 2 h)",
+    )
+    loss_window_ms: int = setting(
+        600_000, "time after a message became visible within which a loss of trace records is named as a likely reason"
+    )
 
     def values(self) -> dict[str, int]:
         """Every setting by its name."""

@@ -50,6 +50,7 @@ from .trace_layouts import *
 from .trace_records import *
 from .trace_text import *
 
-# Text of settings: .properties files and lists of addresses.
+# Settings: their declarations, .properties files and lists of addresses.
 from .addresses import *
 from .java_properties import *
+from .settings import *

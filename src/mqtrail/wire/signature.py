@@ -14,7 +14,7 @@ import hashlib
 import hmac
 from binascii import b2a_base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from .codes import VERSION_UNIQUE_KEY_UNSIGNED
 from .command import RemotingCommand
 from .errors import InvalidParameter
 from .headers import EXT_ACCESS_KEY, EXT_SIGNATURE, EXT_UNIQUE_KEY_QUERY
+from .settings import setting
 
 __all__ = [
     "Credentials",
@@ -42,9 +43,11 @@ _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 class Credentials:
     """Who a client says it is. Secrets are in no repr, so in no log."""
 
-    access_key: str = ""
-    secret_key: str = field(default="", repr=False)
-    security_token: str = field(default="", repr=False)
+    access_key: str = setting("", "account of an ACL file, or user of 5.x", like="accessKey")
+    secret_key: str = setting(
+        "", "secret key of the account, or password of the user; never logged", like="secretKey", secret=True
+    )
+    security_token: str = setting("", "security token of a temporary key", like="securityToken", secret=True)
 
     def __post_init__(self) -> None:
         """Refuse half of a pair. InvalidParameter shows no secret."""

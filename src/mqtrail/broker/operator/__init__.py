@@ -6,14 +6,13 @@ One module per subject; settings has what may be changed at run time, surveys as
 from .groups import GroupRequests
 from .offsets import OffsetAdmin
 from .replicas import ReplicaRequests
-from .settings import RETENTION_CONF, SettingsRequests
+from .settings import SettingsRequests
 from .stats import StatsRequests
 from .store import StoreAdmin
 from .surveys import ClientSurveys
 from .topics import TopicRequests
 
 __all__ = [
-    "RETENTION_CONF",
     "ClientSurveys",
     "GroupRequests",
     "OffsetAdmin",

@@ -1,16 +1,16 @@
-"""Settings while the broker runs: 26 shows them, 25 changes those of RocketMQ's that are looked at when they count.
+"""Settings of the running broker: request 26 shows them, request 25 changes those that are changeable.
 
-A change lasts until the broker stops; what it starts with next time is its file's and its flags'. It is all or
-nothing: one key that cannot be changed, and nothing is.
+A change lasts until the broker stops; the next start uses file and flags again. If one key of a request cannot be
+changed, none is.
 
 Source: AdminBrokerProcessor.updateBrokerConfig, Configuration, apache/rocketmq broker/ and remoting/.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from mqtrail.store import MessageStore
+from mqtrail.store import MessageStore, Retention
 from mqtrail.wire import (
     IMPLEMENTATION,
     IMPLEMENTATION_KEY,
@@ -21,98 +21,23 @@ from mqtrail.wire import (
     Peer,
     RemotingCommand,
     Send,
+    Setting,
     answer,
+    change_settings,
+    conf_keys,
+    conf_lines,
     properties_of,
 )
 
-from ..config import BROKER_CONF, BrokerConfig, ConfKey, properties_text
+from ..config import BrokerConfig, properties_text
 
-HOUR_MS: Final = 3_600_000
-
-# Fields that every reader asks for at the moment of use, or that are handed on by `changed`.
-CHANGEABLE: Final = frozenset(
-    {
-        "auto_create_group",
-        "auto_create_topic",
-        "broadcast_expire_max_ms",
-        "broadcast_expire_ms",
-        "broadcast_offsets",
-        "client_expire_ms",
-        "consumer_fall_behind_size",
-        "default_pop_share_queue_nums",
-        "default_request_mode",
-        "fast_failure",
-        "filter_retry",
-        "lite_pull",
-        "long_polling",
-        "message_size_max",
-        "offsets_save_ms",
-        "permission",
-        "pop_actual_retry_topic",
-        "pop_from_retry_percent",
-        "pop_from_retry_v1",
-        "property_filter",
-        "protect_broker",
-        "pull_count_max",
-        "pull_size_max",
-        "query_count_default",
-        "query_count_max",
-        "recall",
-        "reject_transactions",
-        "retry_topic_v2",
-        "revive_interval_ms",
-        "server_load_balance",
-        "server_side_reset",
-        "short_polling_ms",
-        "start_accept_ms",
-        "store_replies",
-        "timer_delay_max_ms",
-        "timer_slot_max",
-        "timers",
-        "transaction_check_max",
-        "transaction_check_ms",
-        "transaction_op_delay_ms",
-        "transaction_op_size_max",
-        "transaction_timeout_ms",
-        "wait_ack_ms",
-        "wait_admin_ms",
-        "wait_heartbeat_ms",
-        "wait_lite_pull_ms",
-        "wait_pull_ms",
-        "wait_send_ms",
-        "wait_transaction_ms",
-    }
-)
+_SETTINGS: Final = conf_keys(BrokerConfig)
+_RETENTION: Final = conf_keys(Retention)
+CHANGEABLE: Final = {key: one for key, one in (_SETTINGS | _RETENTION).items() if one.changeable}
+"""Key of broker.conf -> setting, of those that request 25 may change."""
 
 # What no one may change from afar, whatever else is listed in configBlackList.
 BLACK_LIST: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList")
-
-
-def _percent(field: str) -> ConfKey:
-    return ConfKey(field, lambda text: int(text) / 100, lambda ratio: str(round(float(str(ratio)) * 100)))
-
-
-def _hours(text: str) -> tuple[int, ...]:
-    hours = tuple(int(part) for part in text.replace(";", ",").split(",") if part.strip())
-    if not hours:
-        raise ValueError(text)
-    return hours
-
-
-RETENTION_CONF: Final[Mapping[str, ConfKey]] = {
-    "deleteWhen": ConfKey(
-        "delete_hours",
-        _hours,
-        lambda hours: ";".join(f"{hour:02}" for hour in hours),  # type: ignore[attr-defined]
-    ),
-    "diskMaxUsedSpaceRatio": _percent("expire_ratio"),
-    "diskSpaceCleanForciblyRatio": _percent("force_ratio"),
-    "diskSpaceWarningLevelRatio": _percent("full_ratio"),
-    "fileReservedTime": ConfKey(
-        "retention_ms", lambda text: int(text) * HOUR_MS, lambda ms: str(int(str(ms)) // HOUR_MS)
-    ),
-}
-"""Keys of the store's retention, in RocketMQ's units."""
 
 
 class SettingsRequests:
@@ -130,8 +55,7 @@ class SettingsRequests:
     def show(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """26: the settings as lines of a broker.conf."""
         ext = BrokerConfigResponseHeader(self._version.encode().decode()).to_ext()
-        retention = self._store.retention
-        lines = [f"{key}={entry.write(getattr(retention, entry.field))}\n" for key, entry in RETENTION_CONF.items()]
+        lines = [f"{key}={text}\n" for key, text in conf_lines(self._store.retention)]
         lines += properties_text(self._config).splitlines(keepends=True)
         lines.append(f"{IMPLEMENTATION_KEY}={IMPLEMENTATION}\n")
         return answer(peer, request, ext, body="".join(sorted(lines)).encode())
@@ -145,11 +69,8 @@ class SettingsRequests:
         values: dict[str, object] = {}
         retention: dict[str, object] = {}
         for key, text in pairs.items():
-            if (entry := RETENTION_CONF.get(key)) is not None:
-                retention[entry.field] = _value(key, entry, text)
-            else:
-                entry = self._entry(key)
-                values[entry.field] = _value(key, entry, text)
+            one = self._changeable(key)
+            (retention if key in _RETENTION else values)[one.name] = _value(key, one, text)
         size_max = values.get("message_size_max", 0)
         if isinstance(size_max, int) and size_max > self._message_size_max:
             raise InvalidParameter(
@@ -158,7 +79,7 @@ class SettingsRequests:
             )
         kept = replace(self._store.retention, **retention) if retention else None  # type: ignore[arg-type]
         now = {name for name, value in values.items() if getattr(self._config, name) != value}
-        self._config.change(values)
+        change_settings(self._config, values)
         if kept is not None:
             self._store.retention = kept
         if pairs:
@@ -167,20 +88,18 @@ class SettingsRequests:
             self._changed(frozenset(now), now_ms)
         return answer(peer, request)
 
-    def _entry(self, key: str) -> ConfKey:
-        entry = BROKER_CONF.get(key)
-        if entry is None:
-            raise InvalidParameter(
-                f"found {key}, which has no effect here: expected one of "
-                f"{', '.join(sorted([*RETENTION_CONF, *(k for k, e in BROKER_CONF.items() if e.field in CHANGEABLE)]))}"
-            )
-        if entry.field not in CHANGEABLE:
-            raise InvalidParameter(f"found a change of {key}, which stands from the start on: restart with another one")
-        return entry
+    def _changeable(self, key: str) -> Setting:
+        if (one := CHANGEABLE.get(key)) is not None:
+            return one
+        if key in _SETTINGS:
+            raise InvalidParameter(f"found a change of {key}, which needs a restart: change it in broker.conf")
+        raise InvalidParameter(
+            f"found {key}, which has no effect here: expected one of {', '.join(sorted(CHANGEABLE))}"
+        )
 
 
-def _value(key: str, entry: ConfKey, text: str) -> object:
+def _value(key: str, one: Setting, text: str) -> object:
     try:
-        return entry.read(text)
+        return one.unit.read(text)
     except ValueError:
         raise InvalidParameter(f"found {key}={text!r:.80}, expected a value as in broker.conf") from None

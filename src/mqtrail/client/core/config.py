@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtrail.net import TlsClientConfig
-from mqtrail.wire import TRACE_TOPIC, CompressionType, Credentials
+from mqtrail.wire import TRACE_TOPIC, CompressionType, Credentials, setting
 
 MINUTE_MS = 60_000
 KIB = 1024
@@ -20,15 +20,23 @@ NEVER = 1 << 62  # compress_over: bodies go as they are
 class InstanceConfig:
     """What producers, consumers and admins share: name servers, connections, periodic work."""
 
-    request_timeout_ms: int = 3_000  # mqClientApiTimeout: name server, id lists, offsets
-    route_refresh_ms: int = 30_000  # pollNameServerInterval
-    heartbeat_ms: int = 30_000  # heartbeatBrokerInterval
-    unit_name: str = ""  # appended to the client id
-    namespace: str = ""  # namespace (4.x): stands before the names of topics and groups
-    namespace_v2: str = ""  # namespaceV2 (5.x): travels beside them
-    namesrv_domain: str = ""  # rocketmq.namesrv.domain, as jmenv.tbsite.net: where no name server is given
-    namesrv_subgroup: str = "nsaddr"  # rocketmq.namesrv.domain.subgroup
-    namesrv_refresh_ms: int = 2 * MINUTE_MS  # how often an HTTP end point is asked for the name servers again
+    request_timeout_ms: int = setting(
+        3_000,
+        "timeout of requests to name servers, and of requests for client ids and offsets",
+        like="mqClientApiTimeout",
+    )
+    route_refresh_ms: int = setting(30_000, "interval at which routes are refreshed", like="pollNameServerInterval")
+    heartbeat_ms: int = setting(30_000, "interval of heartbeats to brokers", like="heartbeatBrokerInterval")
+    unit_name: str = setting("", "suffix of the client id")
+    namespace: str = setting("", "namespace of 4.x: prefix `NAMESPACE%` of topic and group names", like="namespace")
+    namespace_v2: str = setting("", "namespace of 5.x: sent in each request beside the names", like="namespaceV2")
+    namesrv_domain: str = setting(
+        "", "HTTP endpoint that lists the name servers, used if none are configured", like="rocketmq.namesrv.domain"
+    )
+    namesrv_subgroup: str = setting(
+        "nsaddr", "last part of the path of the endpoint", like="rocketmq.namesrv.domain.subgroup"
+    )
+    namesrv_refresh_ms: int = setting(2 * MINUTE_MS, "interval at which the endpoint is queried")
     credentials: Credentials | None = None  # AclClientRPCHook: every request is signed with them
     tls: TlsClientConfig = field(default_factory=TlsClientConfig)  # useTLS, tls.client.*
 
@@ -37,53 +45,77 @@ class InstanceConfig:
 class TraceConfig:
     """The trace dispatcher: how much it may keep, where it spills, how long it waits."""
 
-    topic: str = TRACE_TOPIC  # customizedTraceTopic
-    batch_count_max: int = 400  # records' contexts in one trace message (Apache: 10 or 20)
-    body_size_max: int = 128_000  # UTF-8 bytes of one trace message's body
-    keys_size_max: int = 24_000  # bytes of its KEYS property; a broker refuses properties over 32 767
-    linger_ms: int = 200  # an incomplete trace message is sent after this (Apache: up to 5 000)
-    memory_size_max: int = 16 * MIB  # text kept in memory before the spool takes over
-    in_flight_max: int = 4  # trace messages sent and not yet acknowledged
-    send_timeout_ms: int = 5_000
-    retry_ms: int = 1_000  # wait after a failed send; doubles up to retry_max_ms
-    retry_max_ms: int = 30_000
-    spool_dir: Path | None = None  # None: ~/.mqtrail/spool; below it a folder for each cluster
-    spool_size_max: int = 256 * MIB  # one file a process
-    close_wait_ms: int = 5_000  # at close: then what is left goes to the spool
-    compress_over: int = 4_096  # compressMsgBodyOverHowmuch; bodies as large or larger are compressed
+    topic: str = setting(TRACE_TOPIC, "trace topic", like="customizedTraceTopic")
+    batch_count_max: int = setting(400, "maximum number of contexts per trace message (Apache: 10 or 20)")
+    body_size_max: int = setting(128_000, "maximum UTF-8 bytes of the body of a trace message")
+    keys_size_max: int = setting(24_000, "maximum bytes of its KEYS property; a broker rejects properties over 32 767")
+    linger_ms: int = setting(200, "maximum time before an incomplete trace message is sent (Apache: up to 5 000)")
+    memory_size_max: int = setting(16 * MIB, "bytes of text kept in memory before the spool is used")
+    in_flight_max: int = setting(4, "maximum number of unacknowledged trace messages")
+    send_timeout_ms: int = setting(5_000, "timeout of one send of a trace message")
+    retry_ms: int = setting(1_000, "delay after a failed send; doubles up to retry_max_ms")
+    retry_max_ms: int = setting(30_000, "maximum delay between two attempts")
+    spool_dir: Path | None = setting(None, "folder of the spool, with a folder per cluster; none: ~/.mqtrail/spool")
+    spool_size_max: int = setting(256 * MIB, "maximum bytes of the spool file of a process")
+    close_wait_ms: int = setting(5_000, "time to flush the trace at close; the rest goes to the spool")
+    compress_over: int = setting(4_096, "minimum bytes of a body to compress", like="compressMsgBodyOverHowmuch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
     """A producer's settings."""
 
-    send_timeout_ms: int = 3_000  # sendMsgTimeout: the whole send, retries included
-    retry_count: int = 2  # retryTimesWhenSendFailed: attempts beyond the first
-    attempt_timeout_ms: int = -1  # sendMsgMaxTimeoutPerRequest: of each attempt but the last; -1: what is left
-    retry_not_stored_ok: bool = False  # retryAnotherBrokerWhenNotStoreOK
-    retry_codes: tuple[int, ...] = ()  # addRetryResponseCode: refusals to try again after, beside the built-in ones
-    compress_over: int = 4 * KIB  # compressMsgBodyOverHowmuch
-    compress_type: CompressionType = CompressionType.ZLIB  # rocketmq.message.compressType
-    compress_level: int = 5  # rocketmq.message.compressLevel; LZ4 has none
-    body_size_max: int = 4 * MIB  # maxMessageSize, before compression
-    default_topic: str = "TBW102"  # createTopicKey: the template for topics that do not exist
-    default_topic_queue_nums: int = 4  # defaultTopicQueueNums
-    latency_fault: bool = False  # sendLatencyFaultEnable
-    latency_detect: bool = False  # startDetectorEnable: ask brokers that failed whether they are back
-    detect_ms: int = 3_000  # how often that is done
-    detect_interval_ms: int = 2_000  # detectInterval: the least time between two questions to one broker
-    detect_timeout_ms: int = 200  # detectTimeout
-    in_flight_max: int = 65_535  # clientAsyncSemaphoreValue; a send waits for its turn within its time-out
-    back_pressure: bool = False  # enableBackpressureForAsyncMode: the two bounds below hold
-    back_pressure_count: int = 1_024  # backPressureForAsyncSendNum, at least 10
-    back_pressure_size: int = 100 * MIB  # backPressureForAsyncSendSize, bytes of bodies, at least 1 MiB
-    auto_batch: bool = False  # autoBatch: single messages wait for company and travel as batches
-    auto_batch_ms: int = 10  # batchMaxDelayMs
-    auto_batch_size: int = 32 * KIB  # batchMaxBytes: bodies of one batch
-    auto_batch_total_size: int = 32 * MIB  # totalBatchMaxBytes: bodies that wait; what is beyond goes alone
-    requests_max: int = 65_535  # request() calls that wait for their reply
-    check_concurrency: int = 1  # checkThreadPoolMaxSize: transactions checked at once
-    check_queue_max: int = 2_000  # checkRequestHoldMax: checks that wait; more are dropped, the broker asks again
-    check_timeout_ms: int = 3_000  # of the answer to a check
+    send_timeout_ms: int = setting(3_000, "timeout of a send, retries included", like="sendMsgTimeout")
+    retry_count: int = setting(2, "maximum number of retries", like="retryTimesWhenSendFailed")
+    attempt_timeout_ms: int = setting(
+        -1, "timeout of each attempt except the last; -1: the remaining time", like="sendMsgMaxTimeoutPerRequest"
+    )
+    retry_not_stored_ok: bool = setting(
+        False, "retry if the status is not SEND_OK", like="retryAnotherBrokerWhenNotStoreOK"
+    )
+    retry_codes: tuple[int, ...] = setting(
+        (), "response codes to retry after, in addition to 1, 2, 14, 16, 17, 204, 205, 1500", like="retryResponseCodes"
+    )
+    compress_over: int = setting(4 * KIB, "minimum bytes of a body to compress", like="compressMsgBodyOverHowmuch")
+    compress_type: CompressionType = setting(
+        CompressionType.ZLIB, "LZ4, ZSTD or ZLIB", like="rocketmq.message.compressType"
+    )
+    compress_level: int = setting(5, "compression level of ZLIB and ZSTD", like="rocketmq.message.compressLevel")
+    body_size_max: int = setting(4 * MIB, "maximum bytes of a body before compression", like="maxMessageSize")
+    default_topic: str = setting("TBW102", "template of topics that do not exist", like="createTopicKey")
+    default_topic_queue_nums: int = setting(
+        4, "maximum number of queues of an automatically created topic", like="defaultTopicQueueNums"
+    )
+    latency_fault: bool = setting(False, "avoid slow brokers for a while", like="sendLatencyFaultEnable")
+    latency_detect: bool = setting(False, "probe brokers that failed", like="startDetectorEnable")
+    detect_ms: int = setting(3_000, "interval of the probes")
+    detect_interval_ms: int = setting(2_000, "minimum time between two probes of one broker", like="detectInterval")
+    detect_timeout_ms: int = setting(200, "timeout of a probe", like="detectTimeout")
+    in_flight_max: int = setting(
+        65_535,
+        "maximum number of unacknowledged sends; further ones wait until their timeout",
+        like="com.rocketmq.remoting.clientAsyncSemaphoreValue",
+    )
+    back_pressure: bool = setting(False, "enable the two limits below", like="enableBackpressureForAsyncMode")
+    back_pressure_count: int = setting(
+        1_024, "maximum number of unacknowledged sends, at least 10", like="backPressureForAsyncSendNum"
+    )
+    back_pressure_size: int = setting(
+        100 * MIB, "maximum bytes of their bodies, at least 1 MiB", like="backPressureForAsyncSendSize"
+    )
+    auto_batch: bool = setting(False, "collect single messages and send them as batches", like="autoBatch")
+    auto_batch_ms: int = setting(10, "maximum time to collect a batch", like="batchMaxDelayMs")
+    auto_batch_size: int = setting(32 * KIB, "bytes of bodies at which a batch is sent", like="batchMaxBytes")
+    auto_batch_total_size: int = setting(
+        32 * MIB, "maximum bytes of collected messages; further ones are sent alone", like="totalBatchMaxBytes"
+    )
+    requests_max: int = setting(65_535, "maximum number of requests waiting for a reply")
+    check_concurrency: int = setting(1, "number of transactions checked at once", like="checkThreadPoolMaxSize")
+    check_queue_max: int = setting(
+        2_000,
+        "maximum number of waiting checks; further ones are dropped, and the broker asks again",
+        like="checkRequestHoldMax",
+    )
+    check_timeout_ms: int = setting(3_000, "timeout of sending the answer to a check")
     instance: InstanceConfig = field(default_factory=InstanceConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)

@@ -31,6 +31,7 @@ from mqtrail.wire import (
     ResponseCode,
     TopicRouteData,
     refusal_for,
+    setting,
 )
 
 from ..consumer import PullResult, PullStatus, read_pull_reply
@@ -57,14 +58,18 @@ Pace = Callable[[int, int], None]
 class ReaderConfig:
     """How to read. Picklable, so that a driver can hand it to its workers."""
 
-    namesrv: str = NAMESRV_DEFAULT  # host:port;host:port
-    group: str = TOOLS_CONSUMER_GROUP  # a group that exists already: see this module's head
-    timeout_ms: int = 10_000  # of one request
-    retry_count: int = 5  # further tries of one request after a failure that may pass
-    retry_ms: int = 200  # before the first of them; doubles each time
-    pull_count_max: int = 32  # records asked for at once; brokers give at most 32 from memory and 8 from disk
-    range_check_ms: int = 5_000  # how long a known [min, max) is trusted
-    rate_max: float = 0.0  # records a second; 0: no limit
+    namesrv: str = setting(NAMESRV_DEFAULT, "name servers", like="namesrvAddr")
+    group: str = setting(
+        TOOLS_CONSUMER_GROUP, "group that every broker has; a pull of an unknown group would create it"
+    )
+    timeout_ms: int = setting(10_000, "timeout of one request")
+    retry_count: int = setting(5, "maximum number of retries of a request after a temporary failure")
+    retry_ms: int = setting(200, "delay before the first retry; doubles each time")
+    pull_count_max: int = setting(
+        32, "maximum number of records per pull; brokers return at most 32 from memory and 8 from disk"
+    )
+    range_check_ms: int = setting(5_000, "time that a known range of a queue is used without a new request")
+    rate_max: float = setting(0.0, "maximum records per second; 0: no limit")
     credentials: Credentials | None = None  # every request is signed with them
     tls: TlsClientConfig = field(default_factory=TlsClientConfig)
 

@@ -1,0 +1,151 @@
+"""Declares settings: a field of a frozen config dataclass, with everything that is known about it.
+
+    class BrokerConfig:
+        pull_size_max: int = setting(256 * KIB, "maximum bytes per pull", conf="maxTransferBytesOnMessageInMemory")
+
+Readers of broker.conf and of the settings file, the requests that show and change settings, and the tables of
+docs/reference/settings.md are derived from these declarations. A field without a declaration is not a setting: the
+program puts it together from others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
+
+from .errors import InvalidParameter
+
+__all__ = [
+    "BOOLEAN",
+    "HOURS",
+    "PERCENT",
+    "SECONDS",
+    "Setting",
+    "Unit",
+    "change_settings",
+    "check_settings",
+    "conf_keys",
+    "conf_lines",
+    "setting",
+    "settings_of",
+]
+
+T = TypeVar("T")
+_KEY: Final = "setting"
+
+
+class Unit(NamedTuple):
+    """How a value is written in RocketMQ's files. read raises ValueError."""
+
+    read: Callable[[str], object]
+    write: Callable[[Any], str]
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"  # Boolean.parseBoolean: any other text is false
+
+
+def scaled(factor: int) -> Unit:
+    """Whole numbers there are `factor` times as large here."""
+    return Unit(lambda text: int(text) * factor, lambda value: str(value // factor))
+
+
+TEXT: Final = Unit(str, str)
+BOOLEAN: Final = Unit(_is_true, lambda value: "true" if value else "false")
+NUMBER: Final = Unit(int, str)
+SECONDS: Final = scaled(1_000)
+HOURS: Final = scaled(3_600_000)
+PERCENT: Final = Unit(lambda text: int(text) / 100, lambda ratio: str(round(ratio * 100)))
+_UNITS: Final[Mapping[object, Unit]] = {bool: BOOLEAN, int: NUMBER, int | None: NUMBER}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known about a setting.
+
+    text: what it does, for the documentation. conf: the key in RocketMQ's file that sets it. like: RocketMQ's name,
+    where no file sets it here. least, most: bounds of a number, or of the length of a text. changeable: while the
+    server runs.
+    """
+
+    name: str
+    text: str
+    unit: Unit
+    conf: str = ""
+    like: str = ""
+    least: int | None = None
+    most: int | None = None
+    changeable: bool = False
+    secret: bool = False
+
+    def check(self, value: Any) -> None:
+        """Raise InvalidParameter for a value outside the bounds."""
+        if self.least is None or value is None:
+            return
+        if isinstance(value, str):
+            if len(value) < self.least:
+                raise InvalidParameter(f"found an empty {self.name}, expected a name")
+        elif value < self.least or (self.most is not None and value > self.most):
+            expected = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
+            raise InvalidParameter(f"found {self.name} {value}, expected {expected}")
+
+
+def setting(
+    default: T,
+    text: str,
+    *,
+    conf: str = "",
+    like: str = "",
+    unit: Unit | None = None,
+    least: int | None = None,
+    most: int | None = None,
+    changeable: bool = False,
+    secret: bool = False,
+) -> T:
+    """Declare a field of a config dataclass; see Setting. unit: where the field's type does not decide it."""
+    declared = (text, unit, conf, like, least, most, changeable, secret)
+    made: T = field(default=default, repr=not secret, metadata={_KEY: declared})
+    return made
+
+
+_KNOWN: Final[dict[type[Any], Mapping[str, Setting]]] = {}
+
+
+def settings_of(cls: type[Any]) -> Mapping[str, Setting]:
+    """Return the settings that a config class declares, by name, in order."""
+    if (known := _KNOWN.get(cls)) is None:
+        known = _KNOWN[cls] = MappingProxyType(dict(_declared(cls)))
+    return known
+
+
+def _declared(cls: type[Any]) -> Iterator[tuple[str, Setting]]:
+    hints = get_type_hints(cls)
+    for one in fields(cls):
+        if (declared := one.metadata.get(_KEY)) is not None:
+            text, unit, *rest = declared
+            yield one.name, Setting(one.name, text, unit or _UNITS.get(hints[one.name], TEXT), *rest)
+
+
+def conf_keys(cls: type[Any]) -> dict[str, Setting]:
+    """Return the settings that have a key in RocketMQ's file, by this key, sorted."""
+    return {one.conf: one for one in sorted(settings_of(cls).values(), key=lambda one: one.conf) if one.conf}
+
+
+def check_settings(config: object) -> None:
+    """Raise InvalidParameter if a setting is outside its bounds."""
+    for name, one in settings_of(type(config)).items():
+        one.check(getattr(config, name))
+
+
+def change_settings(config: Any, values: Mapping[str, object]) -> None:
+    """Set fields of the config of a running server, all or none of them. InvalidParameter."""
+    replace(config, **values)
+    for name, value in values.items():
+        object.__setattr__(config, name, value)
+
+
+def conf_lines(config: object) -> Iterator[tuple[str, str]]:
+    """Yield key and text of every setting that has a key and is no secret."""
+    for key, one in conf_keys(type(config)).items():
+        if not one.secret:
+            yield key, one.unit.write(getattr(config, one.name))
