@@ -377,7 +377,7 @@ def test_validity_is_read(papers: Papers) -> None:
     assert first < last
     with pytest.raises(ValueError, match="BEGIN"):
         validity("nothing")
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match="truncated"):
         validity("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
 
 

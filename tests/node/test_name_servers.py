@@ -135,7 +135,7 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
         node = Node(NodeConfig(namesrv_port=0, namesrv_addresses=(slow.address,), broker_port=0))
         await node.start()
         try:
-            monkeypatch.setattr(registrar, "TOLD_WAIT_S", 60.0)
+            monkeypatch.setattr(registrar, "REGISTERED_WAIT_S", 60.0)
             (broker,) = node.broker_addresses
             own = next(address for address in node.namesrv_address.split(";") if address != slow.address)
             await slow.registered.get()

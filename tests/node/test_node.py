@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from mqtrail.broker import BrokerConfig
 from mqtrail.net import BindError, ConnectionPool
 from mqtrail.node import DataFolderError, Node, NodeConfig
-from mqtrail.node.node import advertised_ip
+from mqtrail.node.addresses import advertised_ip
 from mqtrail.store import CommitLogConfig, CommitLogStore
 from mqtrail.wire import InvalidParameter, PullHeader, PullSysFlag, RemotingCommand, RequestCode, encode_command
 
@@ -282,7 +282,8 @@ async def test_a_failing_disk_stops_the_node(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             await node.failed.wait()
         assert not task.done()
-        assert logs[0]["event"] == "store.flush_failed"
+        events = [line["event"] for line in logs if line["event"] != "loop.stalled"]  # a busy machine may add these
+        assert events[0] == "store.flush_failed"
     task.cancel()
     del broker.store.begin_flush
     await pool.close()

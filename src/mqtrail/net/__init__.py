@@ -1,7 +1,7 @@
-"""TCP door: remoting over sockets, both sides.
+"""Remoting over TCP, both sides.
 
-`ConnectionPool` and `Connection` call a name server or broker; `Server` is called. Bytes become `RemotingCommand`
-and back; what a command means is decided elsewhere. Errors say whether the request can have reached the peer.
+`ConnectionPool` and `Connection` are the client side, `Server` the server side. They turn bytes into `RemotingCommand`
+and back; other rooms decide what a command means. Errors tell whether the peer may have received the request.
 """
 
 from .address import NAMESRV_DEFAULT, join_address, parse_namesrv, split_address

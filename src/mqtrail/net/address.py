@@ -23,7 +23,7 @@ def join_address(host: str, port: int) -> str:
 def parse_namesrv(text: str | Sequence[str]) -> tuple[str, ...]:
     """Return the addresses of "host:port;host:port" (or of a sequence), in order and without repeats.
 
-    Raises ValueError that names the part that is not host:port, or that there is none.
+    ValueError: a part is not host:port, or there is no address.
     """
     parts = text.split(";") if isinstance(text, str) else list(text)
     addresses: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""When a certificate is good: the one fact of a PEM file that the ssl module does not tell.
+"""The validity period of a PEM certificate, which the ssl module does not return.
 
     Certificate ::= SEQUENCE { tbs SEQUENCE { [0] version, serial, algorithm, issuer, validity SEQUENCE { from, to } …
 
@@ -14,7 +14,7 @@ _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 
 
 def validity(pem: str) -> tuple[datetime, datetime]:
-    """Return from when to when the first certificate of a PEM text is good. ValueError: there is none."""
+    """Return (not before, not after) of the first certificate in a PEM text. ValueError: there is none."""
     match = _PEM.search(pem)
     if match is None:
         raise ValueError("found no -----BEGIN CERTIFICATE-----")
@@ -36,9 +36,9 @@ def validity(pem: str) -> tuple[datetime, datetime]:
 
 
 def _element(data: bytes, position: int) -> tuple[int, bytes, int]:
-    """Return the tag, the content and the end of the element at position. ValueError: it is cut short."""
+    """Return the tag, the content and the end of the element at position. ValueError: it is truncated."""
     if position + 2 > len(data):
-        raise ValueError("found a certificate that is cut short")
+        raise ValueError("found a truncated certificate")
     kind, size = data[position], data[position + 1]
     position += 2
     if size & 0x80:
@@ -46,7 +46,7 @@ def _element(data: bytes, position: int) -> tuple[int, bytes, int]:
         size = int.from_bytes(data[position : position + count])
         position += count
     if position + size > len(data):
-        raise ValueError("found a certificate that is cut short")
+        raise ValueError("found a truncated certificate")
     return kind, data[position : position + size], position + size
 
 

@@ -1,10 +1,10 @@
-"""The calling side of remoting: one connection, and a pool with one connection an address.
+"""The client side of remoting: one connection.
 
-A request and its reply find each other by `opaque` alone, replies come in any order, and the peer may send requests of
-its own on the same socket (`on_request`). Bound to the event loop that opened it; nothing starts at import.
+`opaque` matches a reply to its request. Replies come in any order, and the peer may send requests on the same socket
+(`on_request`). A connection belongs to the event loop that opened it.
 
-Cancelling a request forgets it: its reply, if one comes, is dropped. What is written in one turn of the loop leaves
-in one write.
+If a request is cancelled, a later reply to it is dropped. All frames written in one iteration of the loop leave in one
+write.
 Source: NettyRemotingClient and NettyRemotingAbstract, apache/rocketmq remoting/.
 """
 
@@ -33,8 +33,8 @@ from .tls_session import TlsSession, TlsTransport
 CONNECT_TIMEOUT_MS = 3_000  # connectTimeoutMillis
 CLOSE_WAIT_MS = 1_000
 PENDING_MAX = 65_535  # clientAsyncSemaphoreValue: requests without a reply on one connection
-WRITE_BUFFER_HIGH = 4 * 1024 * 1024  # bytes unsent above which requests wait for the socket
-SILENCE_CLOSES_MS = 500  # a time-out this long, nothing heard meanwhile: the peer is gone, connect anew
+WRITE_BUFFER_HIGH = 4 * 1024 * 1024  # unsent bytes above which requests wait for the socket
+SILENCE_CLOSES_MS = 500  # a timeout at least this long without any received byte closes the connection
 OPAQUE_MASK = 0x7FFFFFFF
 
 Reply = RemotingCommand | None
@@ -48,9 +48,9 @@ log = Log()
 class Connection(asyncio.Protocol):
     """One socket to a peer. Open it with `Connection.open`; `request` and `oneway` may be called concurrently.
 
-    on_request serves what the peer asks of us (codes 40, 220, 307, ...): it returns the reply, or None for no reply,
-    or an awaitable of either. on_closed is called once, when the socket is gone, whatever the reason. sign is called
-    with every request before it is encoded, the last to change it.
+    on_request: serves requests of the peer (codes 40, 220, 307, ...). It returns the reply, None for no reply, or an
+    awaitable of either. on_closed: called once when the connection closes for any reason. sign: called with every
+    request before it is encoded; the last to change it.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Connection(asyncio.Protocol):
         sign: Sign | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> "Connection":
-        """Connect to `host:port`, and shake hands where there is a TLS context.
+        """Connect to `host:port`, with a TLS handshake if there is a TLS context.
 
-        ConnectError when the address is wrong, refuses, is silent for too long, or one side takes the other's
-        certificate not.
+        ConnectError: the address is malformed, refuses, does not answer in time, or a side rejects the other's
+        certificate.
         """
         try:
             host, port = split_address(address)
@@ -122,19 +122,19 @@ class Connection(asyncio.Protocol):
 
     @property
     def local_host(self) -> str:
-        """The ip address this side of the connection has; '' when it is closed."""
+        """The IP address of this side of the connection; '' when it is closed."""
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
         return str(name[0]) if name else ""
 
     @property
     def pending_count(self) -> int:
-        """Requests that wait for their reply."""
+        """Number of requests without a reply."""
         return len(self._pending)
 
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Send command (its `opaque` is set here) and return the reply, whatever its code.
+        """Set the command's `opaque`, send it and return the reply, also one with an error code.
 
-        RequestTimeout, ConnectionClosed; both say in `sent` whether the peer can have seen the request.
+        RequestTimeout, ConnectionClosed: `sent` tells whether the peer may have received the request.
         """
 
         def write(opaque: int) -> bytes:
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
         return await self.request_frame(write, timeout_ms)
 
     async def request_frame(self, write: Callable[[int], bytes], timeout_ms: int) -> RemotingCommand:
-        """As `request`, for a caller that writes whole frames itself; write is given the opaque to put in."""
+        """As `request`, for a caller that encodes the frame itself: write(opaque) returns its bytes."""
         deadline = self._loop.time() + timeout_ms / 1000
         if not self._writable.is_set() or len(self._pending) >= PENDING_MAX:
             await self._wait_for_room(deadline, timeout_ms)
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
             self._pending.pop(opaque, None)
 
     async def oneway(self, command: RemotingCommand) -> None:
-        """Send command and forget it; the oneway flag is set here. Waits only while the socket is full."""
+        """Set the oneway flag and send the command without waiting for a reply. Waits only while the socket is full."""
         await self._writable.wait()
         self._check_open()
         command.opaque = self._next_opaque()
@@ -173,11 +173,11 @@ class Connection(asyncio.Protocol):
         self._write(encode_command(command))
 
     def close(self) -> None:
-        """Close the socket once what is written has left; requests without a reply fail with ConnectionClosed now."""
+        """Close the socket after pending writes. Requests without a reply fail with ConnectionClosed now."""
         self._lost("closed by us")
 
     async def wait_closed(self, timeout_ms: int = CLOSE_WAIT_MS) -> None:
-        """Wait, after `close`, until the socket is gone; a peer that takes nothing loses what is left."""
+        """Wait, after `close`, until the socket is closed. After timeout_ms, drop unread bytes."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._gone.wait()
@@ -240,10 +240,10 @@ class Connection(asyncio.Protocol):
             raise
 
     def _decrypt(self, session: TlsSession, data: bytes) -> bytes:
-        """Return what the peer said; write what the session itself has to say."""
+        """Return the decrypted bytes; write handshake messages and alerts of the session."""
         transport = cast(TlsTransport, self._transport)
         try:
-            said = session.receive(data)
+            plain = session.receive(data)
         except TlsError as error:
             transport.write_raw(session.take())
             self._lost(f"{self.address}: {error}")
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
             self._secured.set_result(None)
         if session.ended:
             self._lost(f"{self.address} closed the connection")
-        return said
+        return plain
 
     def _on_command(self, command: RemotingCommand) -> None:
         if command.is_response:

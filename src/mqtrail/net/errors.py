@@ -1,14 +1,14 @@
-"""What can go wrong on the way to a peer. `sent` is what the caller needs to know before it tries again.
+"""Errors between a request and its reply. `sent` tells the caller whether a retry can duplicate the request.
 
-A peer that answers with a code other than success is no error here: the reply is returned, and the caller turns the
-code into a `mqtrail.wire.Refusal`. Bytes that make no sense are `mqtrail.wire.RemotingError`.
+A reply with a code other than success is not an error here: it is returned, and the caller turns the code into a
+`mqtrail.wire.Refusal`. Malformed bytes raise `mqtrail.wire.RemotingError`.
 """
 
 from mqtrail.wire import MQError
 
 
 class NetError(MQError):
-    """A request got no reply. `sent`: its bytes were handed to the socket, so that the peer may have served it."""
+    """A request got no reply. `sent`: its bytes were passed to the socket, so the peer may have served it."""
 
     def __init__(self, text: str, *, sent: bool = True) -> None:
         super().__init__(text)
@@ -23,8 +23,8 @@ class ConnectError(NetError):
 
 
 class RequestTimeout(NetError):
-    """No reply within the time allowed. The peer may have served the request all the same (when `sent`)."""
+    """No reply within the timeout. If `sent`, the peer may have served the request."""
 
 
 class ConnectionClosed(NetError):
-    """The connection ended, or was closed by us, before the reply came."""
+    """The peer or this side closed the connection before the reply came."""

@@ -1,7 +1,7 @@
-"""Other protocols that knock at a remoting port, told by their first bytes.
+"""Recognizes other protocols on a remoting port by their first bytes, for the text of the refusal.
 
-The first four bytes of a frame are its length, at most 16 MiB: every greeting below reads as a length far above that,
-so frames cost nothing for this table; it only gives the refusal its text.
+The first four bytes of a frame are its length, at most 16 MiB. Every greeting below would be a length far above that,
+so the table is searched only after a frame was refused.
 """
 
 _GREETINGS: tuple[tuple[bytes, str], ...] = (
@@ -22,7 +22,7 @@ _GREETINGS: tuple[tuple[bytes, str], ...] = (
 
 
 def foreign_greeting(head: bytes) -> str | None:
-    """Return what the first bytes of a connection are when they are another protocol's, else None."""
+    """Return a description of the protocol whose first bytes these are, None for an unknown one."""
     for greeting, text in _GREETINGS:
         if head.startswith(greeting) or (len(head) >= 4 and greeting.startswith(head)):
             return text

@@ -1,8 +1,8 @@
-"""The loggers of the doors and shells: structlog's, imported at the first line logged.
+"""Loggers: structlog's, imported when the first event is logged.
 
-structlog brings half of rich with it, 0.2 s of a start-up that is promised to be short; most processes log nothing in
-their first second. Whoever configures structlog decides where lines go; else they go to standard error, debug ones
-nowhere.
+Importing structlog imports half of rich, which takes 0.2 s, and most processes log nothing in their first second. If
+the application has configured structlog, that configuration applies. Otherwise events go to standard error, and debug
+events are dropped.
 """
 
 import sys
@@ -14,8 +14,10 @@ from mqtrail.wire import visible, visible_lines
 
 
 def log_processors(*, colors: bool) -> list[Any]:
-    """Return how a line is made for people to read. Tracebacks are plain: structlog's own show every local variable,
-    and among these are message bodies. What others chose (names, ids, remarks) is made visible.
+    """Return structlog processors for readable lines.
+
+    Tracebacks are plain, because structlog's own ones show local variables, which may be message bodies. Control
+    characters in values (names, ids, remarks from peers) are escaped.
     """
     import structlog
 
@@ -76,7 +78,7 @@ class Log:
             logger = structlog.get_logger()
         elif level == "debug":
             return
-        else:  # standard output is the command's; and a library does not configure for its host
+        else:  # stdout belongs to the command, and a library must not configure structlog for its application
             logger = structlog.wrap_logger(
                 structlog.PrintLogger(sys.stderr), processors=log_processors(colors=sys.stderr.isatty())
             )

@@ -1,4 +1,4 @@
-"""One connection an address, opened when first needed and again after it broke."""
+"""One connection per address, opened at first use and again after it was lost."""
 
 import asyncio
 import ssl
@@ -11,12 +11,12 @@ from .errors import ConnectError, ConnectionClosed, RequestTimeout
 
 
 class ConnectionPool:
-    """Requests by address. Callers that need an address at the same time share one attempt to connect.
+    """Sends requests by address. Concurrent callers of one address share one attempt to connect.
 
-    on_request is handed to every connection; on_connect and on_disconnect are told the address (no waiting in them).
-    prepare gets every command before it is sent, to add what all of them carry: a namespace. sign is called after it,
-    the last to change a command. tls: what connections shake hands with.
-    Belongs to the event loop that first uses it.
+    on_request: passed to every connection. on_connect, on_disconnect: called with the address; they must not block.
+    prepare: called with every command before it is sent, to add common fields such as a namespace. sign: called after
+    prepare; the last to change a command. tls: the TLS context of connections; None: plain.
+    Use it only in the event loop that uses it first.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ConnectionPool:
         self._closed = False
 
     async def request(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Send command to address and return its reply; the time to connect counts.
+        """Send command to address and return its reply. timeout_ms includes the time to connect.
 
         ConnectError, RequestTimeout, ConnectionClosed; see their `sent`.
         """
@@ -70,7 +70,7 @@ class ConnectionPool:
             raise RequestTimeout(f"{address} read nothing from its socket for {timeout_ms} ms", sent=False) from None
 
     async def connect(self, address: str) -> Connection:
-        """Return the open connection to address, made now if there is none. ConnectError."""
+        """Return the connection to address; open one if there is none. ConnectError."""
         if self._closed:
             raise ConnectionClosed(f"the connection pool is closed; nothing was sent to {address}", sent=False)
         connection = self._connections.get(address)
@@ -82,7 +82,7 @@ class ConnectionPool:
             self._opening[address] = opening
             opening.add_done_callback(lambda task: self._opened(address, task))
         try:
-            # A caller that is cancelled leaves the attempt to the others who wait for it.
+            # If one caller is cancelled, the attempt continues for the others.
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             caller = asyncio.current_task()
@@ -94,7 +94,7 @@ class ConnectionPool:
 
     @property
     def signs(self) -> bool:
-        """Whether requests are signed, so that frames cannot be written without their commands."""
+        """Whether requests are signed. Signing needs the command, so frames cannot be written without it."""
         return self._sign is not None
 
     def connected(self, address: str) -> bool:
@@ -102,7 +102,7 @@ class ConnectionPool:
         return self.connection(address) is not None
 
     def connection(self, address: str) -> Connection | None:
-        """The open connection to address, without making one."""
+        """The open connection to address, None if there is none. Opens none."""
         connection = self._connections.get(address)
         return connection if connection is not None and not connection.closed else None
 
@@ -113,7 +113,7 @@ class ConnectionPool:
             connection.close()
 
     async def close(self) -> None:
-        """Close every connection; requests that wait fail with ConnectionClosed."""
+        """Close every connection. Pending requests fail with ConnectionClosed."""
         self._closed = True
         opening = list(self._opening.values())
         for task in opening:
@@ -149,7 +149,7 @@ class ConnectionPool:
     def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._opening.pop(address, None)
         if not task.cancelled():
-            task.exception()  # seen: when every caller was cancelled, nobody else looks
+            task.exception()  # mark as retrieved: all callers may have been cancelled
 
     def _lost(self, connection: Connection) -> None:
         if self._connections.get(connection.address) is connection:

@@ -1,4 +1,4 @@
-"""Files that hold keys or passwords: only their owner, and a group that the owner chose, should read them."""
+"""Files with keys or passwords: only their owner and group should have access."""
 
 import stat
 from pathlib import Path
@@ -7,7 +7,7 @@ OTHERS = stat.S_IROTH | stat.S_IWOTH
 
 
 def mode_open_to_others(path: Path) -> str | None:
-    """Return the mode of a file that every user of this machine can read or write, as "644"; None: it is no such."""
+    """Return the mode, such as "644", of a file that every user can read or write; None if others have no access."""
     try:
         mode = path.stat().st_mode
     except OSError:

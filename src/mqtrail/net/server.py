@@ -1,6 +1,7 @@
-"""The called side of remoting: a listening port, its connections and their limits.
+"""The server side of remoting: a listening port and its connections.
 
-Connections, bytes of unfinished frames and silence have limits. What one connection does stands in server_connection.
+Limits apply to the number of connections, to bytes of incomplete frames, and to the time that a connection is idle. See
+server_connection for a single connection.
 
 Source: NettyRemotingServer, apache/rocketmq remoting/.
 """
@@ -18,11 +19,11 @@ from .server_config import ServerConfig
 from .server_connection import Application, BufferConnection, PieceConnection, ServerConnection
 from .tls import TlsError, TlsFiles, TlsMode
 
-RECEIVE_SIZE = 256 * 1024  # bytes one read may bring
-IDLE_SWEEPS = 8  # looks at a silent connection before it is closed
-CLOSE_WAIT_S = 2.0  # at stop: for what is written to leave
-ACCEPT_STEPS = 4  # rounds of the event loop from an accepted socket to its connection, and to its end if refused
-TLS_WATCH_S = 5.0  # how often the files of certificates are looked at
+RECEIVE_SIZE = 256 * 1024  # most bytes of one read
+IDLE_SWEEPS = 8  # sweeps within the idle timeout
+CLOSE_WAIT_S = 2.0  # at stop, for pending writes
+ACCEPT_STEPS = 4  # loop iterations from accept to the connection, and to its end if it is refused
+TLS_WATCH_S = 5.0  # interval at which certificate files are checked for changes
 
 log = Log()
 
@@ -37,11 +38,11 @@ class Server:
     def __init__(
         self, application: Application | None = None, config: ServerConfig | None = None, *, first_id: int = 0
     ) -> None:
-        """first_id: connections are numbered behind it; two servers of one application need different ones."""
+        """first_id: connection ids start after it. Two servers of one application need different ranges."""
         self.config = config or ServerConfig()
-        self.application = application  # to be there when start is called
+        self.application = application  # must be set before start
         self.tls: TlsFiles | None = None
-        self.clock = time.monotonic  # seconds, by which connections take turns
+        self.clock = time.monotonic  # seconds; measures the turns of connections
         self.connections: dict[int, ServerConnection] = {}
         self.partial_size = 0
         self.receive_buffer = memoryview(b"")
@@ -52,7 +53,7 @@ class Server:
         self._sweeper: asyncio.TimerHandle | None = None
         self._tls_timer: asyncio.TimerHandle | None = None
         self._last_id = first_id
-        self._full_told = False
+        self._full_logged = False
         self._stopping = False
         self._empty = asyncio.Event()
 
@@ -62,13 +63,13 @@ class Server:
 
     @property
     def takes_tls(self) -> bool:
-        """Whether connections may be TLS, so that their first byte has to be looked at."""
+        """Whether connections may use TLS, so that their first byte must be checked."""
         return self.tls is not None and self.tls.current is not None
 
     def bind(self, host: str, port: int) -> None:
-        """Take host and port; port 0 takes a free one (`self.port` tells). Nobody can connect yet.
+        """Bind to host and port; 0: any free port, see `port`. Peers cannot connect before start.
 
-        BindError; TlsError where a certificate cannot be used.
+        BindError. TlsError: a certificate cannot be used.
         """
         if self.config.tls.mode is not TlsMode.DISABLED and self.config.tls.cert_path is not None:
             self.tls = TlsFiles(self.config.tls)
@@ -87,7 +88,7 @@ class Server:
         self.port = sock.getsockname()[1]
 
     async def start(self) -> None:
-        """Let peers connect. BindError: another process listens on the same port by now."""
+        """Accept connections. BindError: another process listens on the port now."""
         assert self._socket is not None, "bind comes first"
         application = self.application
         assert application is not None, "an application comes first"
@@ -112,7 +113,7 @@ class Server:
             self._look_at_tls_later()
 
     async def stop(self) -> None:
-        """Stop listening, let what is written leave, close every connection."""
+        """Stop listening, finish pending writes, close every connection."""
         for timer in (self._sweeper, self._tls_timer):
             if timer is not None:
                 timer.cancel()
@@ -136,7 +137,7 @@ class Server:
         self.release()
 
     async def _accept_no_more(self) -> None:
-        """Refuse who was accepted just now: asyncio (3.11) forgets, open, what is on its way when its server closes."""
+        """Finish connections being accepted: asyncio (3.11) leaves them open when its server closes."""
         assert self._socket is not None
         if not _on_uvloop():
             asyncio.get_running_loop().remove_reader(self._socket)
@@ -144,18 +145,18 @@ class Server:
             await asyncio.sleep(0)
 
     def release(self) -> None:
-        """Give the port back, if start was never called."""
+        """Release the port, if start was never called."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def admit(self, connection: ServerConnection) -> bool:
-        """Count connection in, unless there are too many or the server stops."""
+        """Add a connection; return False if there are too many or the server stops."""
         if self._stopping:
             return False
         if len(self.connections) >= self.config.connection_count_max:
-            if not self._full_told:
-                self._full_told = True
+            if not self._full_logged:
+                self._full_logged = True
                 log.warning("server.full", port=self.port, connection_count_max=self.config.connection_count_max)
             return False
         self._last_id += 1
@@ -164,21 +165,21 @@ class Server:
         return True
 
     def forget(self, connection: ServerConnection) -> bool:
-        """Count connection out; False when it was never admitted."""
+        """Remove a connection; return False if it was never admitted."""
         known = self.connections.pop(connection.id, None) is not None
         if len(self.connections) < self.config.connection_count_max:
-            self._full_told = False
+            self._full_logged = False
         if not self.connections:
             self._empty.set()
         return known
 
     def make_room(self) -> None:
-        """Close the connection with the most bytes of unfinished frames: it may be another one than spoke last."""
+        """Close the connection with the most unserved bytes, which need not be the one that sent last."""
         largest = max(self.connections.values(), key=lambda connection: connection.unfinished_size)
         largest.give_up(self.config.partial_size_max)
 
     def look_at_tls(self) -> None:
-        """Take certificates that changed for the connections to come; those from before stay where they are wrong."""
+        """Reload changed certificates for new connections. If one is invalid, the previous ones stay in use."""
         if self.tls is None:
             return
         try:

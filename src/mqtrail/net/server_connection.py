@@ -1,11 +1,11 @@
-"""One accepted connection: pieces as they come from the socket go in, replies go out in one write.
+"""One accepted connection: each read from the socket is served as one piece, and its replies leave in one write.
 
-An `Application` gets whole pieces and says how far it got; everything it writes while it looks at one piece leaves in
-one write. A peer that reads too slowly is not read from any more, one that lets even that limit grow is cut off. TLS
-and plain connections share the port: the first byte of a connection tells which it is.
+An `Application` serves a piece and returns the position where it stopped. If the peer reads its replies too slowly, the
+connection stops reading from it; above a second limit the connection closes. TLS and plain connections share the port:
+the first byte of a connection decides.
 
-Connections take turns. One that has used up its turn is not read from until the loop has been at the others; what it
-sent and is not served waits here, in order.
+Connections take turns. After its turn, a connection is not read from until the event loop has served the others. Bytes
+received but not served yet wait here in order.
 
 Source: NettyRemotingServer, NettyRemotingAbstract, apache/rocketmq remoting/.
 """
@@ -22,15 +22,15 @@ from .server_config import ServerConfig
 from .tls import TlsError, TlsFiles, TlsMode
 from .tls_session import TlsSession, TlsTransport
 
-TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; as a frame's it would be a length above 16 MiB
-TURN_S: Final = 0.02  # a connection's requests may hold the loop for so long, and end what they have begun
-TURN_SHORT_S: Final = 0.002  # after a shorter turn it is read from again at once: a loop reads up to 32 pieces in a row
+TLS_HANDSHAKE = 0x16  # first byte of a TLS connection; in a frame it would be a length above 16 MiB
+TURN_S: Final = 0.02  # after this time a turn ends with the current frame
+TURN_SHORT_S: Final = 0.002  # after a shorter turn, read again at once: a loop reads up to 32 pieces in a row
 
 log = Log()
 
 
 class Port(Protocol):
-    """What a connection needs of the port that accepted it."""
+    """The part of the server that a connection uses."""
 
     config: ServerConfig
     clock: Callable[[], float]
@@ -50,16 +50,16 @@ class Port(Protocol):
 
 
 class Application(Protocol):
-    """What a server is for. Called in the loop's thread; must not wait."""
+    """Serves the requests of a server's connections. Called in the loop's thread; must not block."""
 
     def connected(self, connection: "ServerConnection") -> None: ...
 
     def process(self, connection: "ServerConnection", buffer: bytes, start: int, end: int) -> int:
-        """Serve whole frames of buffer[start:end], write the replies to connection, return where it stopped.
+        """Serve whole frames of buffer[start:end], write the replies to connection, return the end of the last one.
 
-        What lies behind that comes again, together with what follows it. Stopping before a whole frame means: let the
-        socket take the replies first, or, where `turn_is_over`, let others have their turn. RemotingError: the bytes
-        make no sense, the connection is closed.
+        The next call gets the remaining bytes again, followed by newly received ones. Return before a whole frame if
+        the socket is full (`write_paused`) or if `turn_is_over`. RemotingError: the bytes are malformed, and the
+        connection closes.
         """
         ...
 
@@ -67,9 +67,9 @@ class Application(Protocol):
 
 
 def next_command(buffer: bytes, start: int, end: int) -> tuple[RemotingCommand | None, int]:
-    """Return the command of the frame at start and where the next begins; (None, start) when it is not whole yet.
+    """Return the command of the frame at start and the start of the next; (None, start) if the frame is incomplete.
 
-    The general road: one frame at a time, every header read in full. RemotingError.
+    RemotingError: the frame or its header is malformed.
     """
     frame = frame_end(buffer, start, end)
     if not frame:
@@ -78,7 +78,7 @@ def next_command(buffer: bytes, start: int, end: int) -> tuple[RemotingCommand |
 
 
 class ServerConnection(asyncio.BaseProtocol):
-    """One accepted socket. `id` is unique within the server's life; `host` is the peer's address."""
+    """One accepted socket. `id` is unique as long as the server runs; `host` is the peer's address."""
 
     __slots__ = (
         "_application",
@@ -120,8 +120,8 @@ class ServerConnection(asyncio.BaseProtocol):
         self.host = Host("0.0.0.0", 0)
         self.active = True
         self.silent_sweeps = 0
-        self.kept_s = 0.0  # loop time since when whole frames wait here, for the peer to read or for others; 0: none do
-        self.data: object = None  # the application's own, for as long as the connection lives
+        self.kept_s = 0.0  # loop time since which whole frames wait here; 0: none wait
+        self.data: object = None  # for use by the application
 
     # What applications use
 
@@ -136,15 +136,15 @@ class ServerConnection(asyncio.BaseProtocol):
 
     @property
     def unfinished_size(self) -> int:
-        """Bytes that wait here: of a frame that is not whole, or of whole ones that are not served yet."""
+        """Received bytes that are not served yet: of an incomplete frame, or of whole frames that wait."""
         return self._partial_size
 
     def turn_is_over(self) -> bool:
-        """Whether it is others' turn: an application asks after what may take long, and stops before the next frame."""
+        """Whether this turn is over. Check it after work that may take long, and stop before the next frame."""
         return self._server.clock() >= self._turn_end_s
 
     def write(self, data: bytes) -> None:
-        """Send data, together with everything else that this piece brings; nothing happens on a closed connection."""
+        """Send data, in one write with the other replies of this piece. On a closed connection, do nothing."""
         if self._receiving:
             self._outgoing.append(data)
         elif self._transport is not None:
@@ -153,12 +153,12 @@ class ServerConnection(asyncio.BaseProtocol):
                 self._check_write_size()
 
     def close(self) -> None:
-        """Close after what is written has left."""
+        """Close after pending writes."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once; what is unsent is lost."""
+        """Close at once and drop unsent bytes."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -195,7 +195,7 @@ class ServerConnection(asyncio.BaseProtocol):
         self._go_on()
 
     def received(self, data: bytes) -> None:
-        """Serve data and what is left of earlier pieces."""
+        """Serve data after the remaining bytes of earlier pieces."""
         self.active = True
         if self._undecided:
             self._undecided = False
@@ -217,7 +217,7 @@ class ServerConnection(asyncio.BaseProtocol):
         self._serve(data)
 
     def give_up(self, limit: int) -> None:
-        """Close the connection that holds the most, where unfinished frames of all hold too much."""
+        """Close this connection, because unserved bytes of all connections exceed the limit and it has the most."""
         self._refuse(f"{self._partial_size} bytes of unfinished frames, where those of all connections exceed {limit}")
 
     # TLS
@@ -227,7 +227,7 @@ class ServerConnection(asyncio.BaseProtocol):
         return self._tls is not None
 
     def _decide(self, data: bytes) -> bool:
-        """Look at the connection's first byte: TLS or plain? False: it is refused."""
+        """Choose TLS or plain by the connection's first byte. False: the connection is refused."""
         context = self._server.tls.current if self._server.tls is not None else None
         if data[0] == TLS_HANDSHAKE and context is not None and self._transport is not None:
             self._tls = TlsSession(context, server_side=True)
@@ -245,12 +245,12 @@ class ServerConnection(asyncio.BaseProtocol):
         return True
 
     def _decrypt(self, session: TlsSession, data: bytes) -> bytes:
-        """Return what the peer said; write what its handshake needs."""
+        """Return the decrypted bytes; write handshake messages and alerts of the session."""
         transport = cast(TlsTransport | None, self._transport)
         if transport is None:
             return b""
         try:
-            said = session.receive(data)
+            plain = session.receive(data)
         except TlsError as error:
             transport.write_raw(session.take())
             log.warning("connection.tls_failed", peer=str(self.host), port=self._server.port, error=str(error))
@@ -258,13 +258,13 @@ class ServerConnection(asyncio.BaseProtocol):
             return b""
         transport.write_raw(session.take())
         if session.ended:
-            asyncio.get_running_loop().call_soon(self.close)  # what came before the end is served and answered first
-        return said
+            asyncio.get_running_loop().call_soon(self.close)  # first serve the bytes before the end
+        return plain
 
     # inside
 
     def _go_on(self) -> None:
-        """Read and serve again, once the peer has read its replies and others have had their turn."""
+        """Continue to read and serve, unless the peer must read its replies first or it is not this one's turn."""
         if self._write_paused or self._waits_turn or self._transport is None or self._transport.is_closing():
             return
         self._transport.resume_reading()
@@ -272,7 +272,7 @@ class ServerConnection(asyncio.BaseProtocol):
             self._serve(self._take_partial())
 
     def _end_turn(self) -> None:
-        """Read no more until the loop has been at the other connections."""
+        """Stop reading until the loop has served the other connections."""
         if self._transport is not None and not self._waits_turn:
             self._waits_turn = True
             self._transport.pause_reading()
@@ -368,14 +368,14 @@ class ServerConnection(asyncio.BaseProtocol):
 
 
 class PieceConnection(ServerConnection, asyncio.Protocol):
-    """For uvloop, which copies each read from a buffer of its own."""
+    """For uvloop, which reads into its own buffer and copies."""
 
     __slots__ = ()
     data_received = ServerConnection.received
 
 
 class BufferConnection(ServerConnection, asyncio.BufferedProtocol):
-    """For asyncio, whose plain protocols allocate 256 KiB a read."""
+    """For asyncio, whose plain protocols allocate 256 KiB for each read."""
 
     __slots__ = ()
 

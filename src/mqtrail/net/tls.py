@@ -1,7 +1,7 @@
-"""TLS settings of both sides, and the contexts that they make.
+"""TLS settings of both sides, and the SSL contexts made from them.
 
-Files are PEM. Names stand beside those of Apache's tls.properties (tls.config.file), which `read_tls_properties`
-takes. The host's name in a certificate is not looked at unless asked for, as in Java's clients and servers.
+Files are PEM. Comments give the keys of Apache's tls.properties (tls.config.file), which `read_tls_properties` reads.
+The host name of a certificate is not verified unless verify_host is set, as in Java's clients and servers.
 
 Source: TlsSystemConfig, TlsHelper, apache/rocketmq remoting/.
 """
@@ -26,7 +26,7 @@ class TlsError(MQError):
 
 
 class TlsMode(StrEnum):
-    """What a port takes: plain connections alone, both, TLS alone."""
+    """Which connections a port accepts: plain only, both, TLS only."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -34,7 +34,7 @@ class TlsMode(StrEnum):
 
 
 class ClientAuth(StrEnum):
-    """Whether clients show a certificate."""
+    """Whether a server requests a client certificate."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -43,7 +43,7 @@ class ClientAuth(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsServerConfig:
-    """TLS of a listening port. Without a certificate it takes plain connections alone."""
+    """TLS of a listening port. Without a certificate it accepts only plain connections."""
 
     mode: TlsMode = setting(
         TlsMode.PERMISSIVE,
@@ -68,7 +68,7 @@ class TlsServerConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what could not work. TlsError."""
+        """TlsError: the settings contradict each other."""
         if (self.cert_path is None) != (self.key_path is None):
             raise TlsError("found one of cert_path and key_path (tls.server.certPath, keyPath), expected both or none")
         if self.self_signed and self.cert_path is not None:
@@ -85,12 +85,12 @@ class TlsServerConfig:
 
     @property
     def on(self) -> bool:
-        """Whether handshakes are taken."""
+        """Whether the port accepts TLS handshakes."""
         return self.mode is not TlsMode.DISABLED and (self.cert_path is not None or self.self_signed)
 
     @property
     def lets_plain_pass(self) -> bool:
-        """Whether client certificates are required, and plain connections pass without one."""
+        """Whether client certificates are required, but plain connections are accepted without one."""
         return self.on and self.mode is TlsMode.PERMISSIVE and self.client_auth is ClientAuth.REQUIRE
 
     @property
@@ -98,7 +98,7 @@ class TlsServerConfig:
         return tuple(path for path in (self.cert_path, self.key_path, self.trust_path) if path is not None)
 
     def context(self) -> ssl.SSLContext | None:
-        """Return what handshakes are made with; None: there is no TLS. TlsError names the file."""
+        """Return the SSL context for handshakes; None: no TLS. TlsError: a file cannot be used."""
         if self.mode is TlsMode.DISABLED or self.cert_path is None or self.key_path is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -112,7 +112,7 @@ class TlsServerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientConfig:
-    """TLS of a client: for all its connections, name servers' included."""
+    """TLS of a client, for all its connections, also to name servers."""
 
     enable: bool = setting(False, "use TLS", conf="tls.enable")
     verify: bool = setting(
@@ -127,7 +127,7 @@ class TlsClientConfig:
     key_password: str = setting("", "password of the private key", conf="tls.client.keyPassword", secret=True)
 
     def __post_init__(self) -> None:
-        """Refuse what could not work. TlsError."""
+        """TlsError: the settings contradict each other."""
         if (self.cert_path is None) != (self.key_path is None):
             raise TlsError("found one of cert_path and key_path (tls.client.certPath, keyPath), expected both or none")
         if self.verify_host and not self.verify:
@@ -135,13 +135,13 @@ class TlsClientConfig:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return what a tls.properties of Apache's says to clients. TlsError: it cannot be read."""
+        """Return the client settings of Apache's tls.properties. TlsError: the file cannot be read."""
         try:
-            told = read_tls_properties(path.read_text("utf-8")).client
+            texts = read_tls_properties(path.read_text("utf-8")).client
         except (OSError, UnicodeDecodeError) as error:
             raise TlsError(f"{path} cannot be read ({error}): expected a tls.properties") from error
         values: dict[str, Any] = {}
-        for name, text in told.items():
+        for name, text in texts.items():
             if name in ("enable", "verify"):
                 values[name] = text.lower() == "true"
             else:
@@ -149,7 +149,7 @@ class TlsClientConfig:
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     def context(self) -> ssl.SSLContext | None:
-        """Return what handshakes are made with; None: connections are plain. TlsError names the file."""
+        """Return the SSL context for handshakes; None: plain connections. TlsError: a file cannot be used."""
         if not self.enable:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -166,7 +166,7 @@ class TlsClientConfig:
 
 
 class TlsFiles:
-    """A server's context, made anew when its files change. `current` is what the next handshake takes."""
+    """A server's SSL context, reloaded when its files change. `current`: the context of the next handshake."""
 
     def __init__(self, config: TlsServerConfig) -> None:
         self.config = config
@@ -174,7 +174,7 @@ class TlsFiles:
         self.current = config.context()
 
     def reload(self) -> bool:
-        """Look at the files; return whether the context is a new one. TlsError: the old one stays, told once."""
+        """Check the files; return whether the context was replaced. TlsError, once per change: the old one stays."""
         stamps = self._look()
         if stamps == self._stamps:
             return False
@@ -198,7 +198,7 @@ def _load_chain(context: ssl.SSLContext, cert: Path, key: Path, password: str) -
         _readable(path)
     _check_validity(cert)
     try:
-        # A callable: a text would make OpenSSL ask at the terminal where it is empty and the key is encrypted.
+        # A callable, because OpenSSL prompts at the terminal for an encrypted key if the password is an empty string.
         context.load_cert_chain(cert, key, lambda: password)
     except ssl.SSLError as error:
         raise TlsError(
@@ -249,7 +249,7 @@ _CLIENT: Final = {key: one.name for key, one in conf_keys(TlsClientConfig).items
 
 @dataclass(frozen=True, slots=True)
 class TlsProperties:
-    """What a tls.properties says: field -> text of either side; and what of it has no effect here, in words."""
+    """The settings of a tls.properties: field -> text of each side. notes: keys without effect, as sentences."""
 
     server: Mapping[str, str]
     client: Mapping[str, str]
@@ -257,32 +257,32 @@ class TlsProperties:
 
 
 def read_tls_properties(text: str) -> TlsProperties:
-    """Return what a file of `key=value` or `key: value` lines says. TlsError names a line that is none."""
+    """Return the settings of `key=value` or `key: value` lines. TlsError: a line is malformed."""
     for number, key, value in read_properties(text):
         if not value and not key.startswith("tls."):
             raise TlsError(f"line {number} of tls.properties: found {key!r}, expected key=value")
     return tls_settings(properties_of(text))
 
 
-def tls_settings(told: Mapping[str, str]) -> TlsProperties:
-    """Return what keys of tls.properties say, wherever they stood."""
+def tls_settings(properties: Mapping[str, str]) -> TlsProperties:
+    """Return the settings of keys of tls.properties, from whatever file."""
     server: dict[str, str] = {}
     client: dict[str, str] = {}
     notes = []
-    for key, value in told.items():
+    for key, value in properties.items():
         if key in _SERVER:
             server[_SERVER[key]] = value
         elif key in _CLIENT:
             client[_CLIENT[key]] = value
         elif key == "tls.test.mode.enable" and value.lower() == "true":
-            if "tls.server.certPath" in told:
+            if "tls.server.certPath" in properties:
                 notes.append(f"{key}=true has no effect beside tls.server.certPath: that certificate is used")
             else:
                 server["self_signed"] = "true"
         elif (
             key == "tls.server.authClient"
             and value.lower() != "true"
-            and told.get("tls.server.need.client.auth", "none") not in ("", "none")
+            and properties.get("tls.server.need.client.auth", "none") not in ("", "none")
         ):
             notes.append(f"{key}=false has no effect: a requested client certificate is always verified")
         elif key not in ("tls.test.mode.enable", "tls.server.authClient"):

@@ -1,8 +1,7 @@
-"""One TLS connection as bytes in and bytes out: no socket in it, so that it sits in any protocol.
+"""One TLS connection without a socket: bytes in, bytes out, for use in any asyncio protocol.
 
-The bytes of a socket go into `receive`, which returns what the peer said; `send` returns what is to be written for what
-we say. `take` returns what the handshake, a ticket or an alert wants written; ask it after every call. OpenSSL does the
-work in memory; one call each for all that one read brought.
+Pass received bytes to `receive`, which returns the plain text. `send` returns the encrypted bytes of a plain text.
+After every call, write the bytes of `take`: they belong to the handshake, a session ticket or an alert.
 """
 
 import asyncio
@@ -12,11 +11,11 @@ from typing import Final
 
 from .tls import TlsError
 
-READ_SIZE: Final = 16 * 1024  # the most that one record carries: a read takes a whole one, and leaves nothing behind
+READ_SIZE: Final = 16 * 1024  # most plain bytes of one record, so that a read takes a whole record
 
 
 class TlsSession:
-    """Either side of one connection. TlsError from any call: write what `take` returns, then close."""
+    """Either side of one connection. After a TlsError of any call, write the bytes of `take`, then close."""
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool, host: str | None = None) -> None:
         self._incoming = ssl.MemoryBIO()
@@ -25,14 +24,14 @@ class TlsSession:
             self._incoming, self._outgoing, server_side=server_side, server_hostname=host if not server_side else None
         )
         self.established = False
-        self.ended = False  # the peer said that it will say no more
+        self.ended = False  # the peer sent close_notify
 
     def start(self) -> None:
-        """Begin the handshake: the client's hello."""
+        """Start the handshake with the client's hello."""
         self._handshake()
 
     def receive(self, data: bytes) -> bytes:
-        """Take what came from the socket; return what the peer said, perhaps nothing yet."""
+        """Pass in received bytes; return the plain text, which may be empty."""
         self._incoming.write(data)
         if not self.established:
             self._handshake()
@@ -41,7 +40,7 @@ class TlsSession:
         pieces = []
         read, incoming = self._object.read, self._incoming
         try:
-            # Asking once more when nothing is left would cost as much as a record: OpenSSL answers with an error.
+            # Check `pending` first: a read without data costs as much as a record, because OpenSSL raises an error.
             while incoming.pending:
                 piece = read(READ_SIZE)
                 if not piece:
@@ -57,23 +56,23 @@ class TlsSession:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def send(self, data: bytes) -> bytes:
-        """Return the bytes that carry data to the peer, and what else is due. After the handshake alone."""
+        """Return the encrypted bytes of data, and other pending bytes. Call it only after the handshake."""
         try:
             written = self._object.write(data)
-            while written < len(data):  # an OpenSSL may take a record at a time
+            while written < len(data):  # OpenSSL may accept only one record
                 written += self._object.write(memoryview(data)[written:])
         except ssl.SSLError as error:
             raise tls_failure(error) from error
         return self._outgoing.read()
 
     def take(self) -> bytes:
-        """Return what is to be written by itself."""
+        """Return pending bytes of the handshake, a ticket or an alert."""
         return self._outgoing.read() if self._outgoing.pending else b""
 
     def close(self) -> bytes:
-        """Return the last bytes: that we will say no more."""
+        """Return the last bytes, with close_notify."""
         if self.established:
-            with contextlib.suppress(ssl.SSLError):  # it wants the peer's end too: nobody waits for that
+            with contextlib.suppress(ssl.SSLError):  # it also expects the peer's close_notify, which is not awaited
                 self._object.unwrap()
         return self.take()
 
@@ -88,7 +87,7 @@ class TlsSession:
 
 
 class TlsTransport:
-    """The part of a transport that connections use, with a session in between."""
+    """Encrypts what a connection writes to its transport. Has only the methods that connections use."""
 
     __slots__ = ("_session", "_transport")
 
@@ -97,12 +96,12 @@ class TlsTransport:
         self._session = session
 
     def write(self, data: bytes) -> None:
-        """Write data; nothing happens behind `close`, which has said that no more comes."""
+        """Encrypt and write data. After `close`, do nothing."""
         if not self._transport.is_closing():
             self._transport.write(self._session.send(data))
 
     def write_raw(self, data: bytes) -> None:
-        """Write what the session itself has to say."""
+        """Write bytes that the session returned."""
         if data:
             self._transport.write(data)
 
@@ -145,7 +144,7 @@ _REMEDIES: Final = {
 
 
 def tls_failure(error: ssl.SSLError) -> TlsError:
-    """Return what a failure of the handshake, or behind it, means and what to do."""
+    """Return the error of a failed handshake or record, with a remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(
             f"the certificate of the peer is rejected: {error.verify_message}; expected a valid one signed by an "

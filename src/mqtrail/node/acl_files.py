@@ -1,55 +1,40 @@
-"""ACL files on disk: read at start, looked at every 5 s, written when a request changes an account.
+"""ACL files on disk: read at start, checked for changes every 5 s, written when a request changes an account.
 
     <home>/conf/plain_acl.yml
     <home>/conf/acl/**/*.yml, *.yaml
 
-home is the broker's folder unless told otherwise (RocketMQ: ROCKETMQ_HOME). What counts is the set of files as a whole:
-a set with a broken file changes nothing, and is told once.
+home is the broker's folder unless acl_home is set (RocketMQ: ROCKETMQ_HOME). The files apply as one set: if one of them
+is malformed, the previous rules stay in force, and the error is logged once.
 
 Source: AclFileWatchService, PlainPermissionManager, apache/rocketmq acl/.
 """
 
 import asyncio
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mqtrail.net import Log, mode_open_to_others
+from mqtrail.net import Log
 from mqtrail.wire import InvalidParameter
+
+from .files import Stamp, file_stamps, replace_file, warn_if_open_to_others
 
 WATCH_S = 5.0
 FILE_SIZE_MAX = 16 * 1024 * 1024
-FILE_MODE = 0o600  # there are secret keys in it
-
-Stamp = tuple[int, int, int]
+FILE_MODE = 0o600  # the file contains secret keys
 
 log = Log()
 
 
-def warn_if_open_to_others(names: Iterable[Path | str]) -> None:
-    """Log each file with secrets that every user of this machine can read or change."""
-    for name in names:
-        if mode := mode_open_to_others(Path(name)):
-            log.warning("secrets.open_to_others", path=str(name), mode=mode, remedy=f"chmod 600 {name}")
-
-
 class AclFolder:
-    """The files below one home: a broker's AclFiles."""
+    """The ACL files below one home. Implements the broker's AclFiles."""
 
     def __init__(self, home: Path) -> None:
         self._conf = home.absolute() / "conf"
         self.default = str(self._conf / "plain_acl.yml")
 
     def stamps(self) -> dict[str, Stamp]:
-        """Return what tells two states of the files apart."""
-        found = {}
-        for path in self._paths():
-            try:
-                status = path.stat()
-            except FileNotFoundError:
-                continue
-            found[str(path)] = (status.st_mtime_ns, status.st_size, status.st_ino)
-        return found
+        """Return path -> stamp; equal results mean that no file has changed."""
+        return file_stamps(self._paths())
 
     def read(self) -> dict[str, str]:
         """Return name -> text. InvalidParameter names a file that cannot be read."""
@@ -75,13 +60,7 @@ class AclFolder:
         """Replace a file durably. OSError."""
         path = Path(name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
-        with open(descriptor, "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
+        replace_file(path, text.encode(), FILE_MODE)
 
     def _paths(self) -> list[Path]:
         more = self._conf / "acl"
@@ -90,7 +69,7 @@ class AclFolder:
 
 
 class AclWatch:
-    """Hands the files to a broker: once by `load`, then whenever they change. take: Access.load_acl."""
+    """Passes the files to a broker: once by `load`, then after each change. take: Access.load_acl."""
 
     def __init__(self, broker: str, folder: AclFolder, take: Callable[[Mapping[str, str]], tuple[str, ...]]) -> None:
         self._broker = broker
@@ -101,7 +80,7 @@ class AclWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def load(self) -> None:
-        """Read the files now. InvalidParameter: one is wrong."""
+        """Read the files now. InvalidParameter: one is malformed."""
         self._stamps = self._folder.stamps()
         warn_if_open_to_others(name for name in self._stamps if name not in self._seen)
         self._seen.update(self._stamps)
@@ -109,17 +88,17 @@ class AclWatch:
             log.warning("acl.ignored", broker=self._broker, found=text)
 
     def start(self) -> None:
-        """Look every WATCH_S."""
+        """Check for changes every WATCH_S."""
         self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def look(self) -> None:
-        """Take the files if they changed; the rules from before stay where they are wrong."""
+        """Load the files if they changed. If one is malformed, the previous rules stay in force."""
         if self._folder.stamps() == self._stamps:
             return
         try:

@@ -1,7 +1,7 @@
 """A broker on real sockets, files and time.
 
-What it adds to the core: the port, the clock and timer (BrokerShell), the flush thread, the jobs beside the path
-(Upkeep), the registration with name servers. Everything but syncing runs in the loop's thread.
+It adds to the core: the port, the clock and timer (BrokerShell), the flush thread, the background jobs (Upkeep), the
+registration with name servers. Everything except syncing runs in the event loop's thread.
 """
 
 import os
@@ -17,25 +17,26 @@ from mqtrail.net import BindError, Log, Server, TlsClientConfig, TlsMode, join_a
 from mqtrail.store import CommitLogConfig, CommitLogStore, ConfigFileStore, MemoryDisk, MessageStore, RealDisk
 from mqtrail.wire import BodyError, Host, RemotingCommand, UniqueIdFactory, sign
 
-from .acl_files import AclFolder, AclWatch, warn_if_open_to_others
+from .acl_files import AclFolder, AclWatch
 from .broker_shell import BrokerShell
 from .clock import SteadyClock
 from .config import NodeConfig
 from .fast_door import FIRST_ID, PORT_STEP, FastDoor
+from .files import warn_if_open_to_others
 from .flusher import Flusher
-from .registrar import Registrar
+from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
 from .table_writer import TableWriter
 from .upkeep import Upkeep
 from .watchdog import Watchdog
 
-# A store in memory is for tests: small files, because they are made of memory.
+# A store in memory is for tests: its files are small because they use memory.
 MEMORY_SEGMENT_SIZE = 16 * 1024 * 1024
 MEMORY_QUEUE_ENTRIES = 10_000
 MEMORY_INDEX_SLOTS = 10_000
 MEMORY_INDEX_ENTRIES = 40_000
 MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
-HA_PORT_STEP = 1  # haListenPort: nothing listens there yet, but name servers are told
+HA_PORT_STEP = 1  # haListenPort: advertised to name servers, but nothing listens there yet
 
 log = Log()
 
@@ -43,7 +44,7 @@ log = Log()
 class BrokerNode:
     """`bind`, `start`, `stop`, in this order, once each. The address is known after `bind`.
 
-    folder: Apache's storePathRootDir; None: in memory. on_failure: the log cannot be made durable any more.
+    folder: Apache's storePathRootDir; None: in memory. on_failure: called when the log can no longer be made durable.
     """
 
     def __init__(
@@ -70,19 +71,19 @@ class BrokerNode:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port that the broker listens on."""
         assert self._server is not None, "bind comes first"
         return self._server.port
 
     @property
     def address(self) -> str:
-        """host:port that clients are told."""
+        """host:port that is advertised to clients."""
         return join_address(self._advertised, self.port)
 
     def bind(self, host: str, port: int, advertised: str) -> None:
-        """Take the port, open the store, make the core. BindError, StoreError: nothing is held then.
+        """Take the port, open the store, make the core. BindError, StoreError: everything is released then.
 
-        advertised: the ip that clients are told and records carry.
+        advertised: the IP address for clients, also written into records.
         """
         self._advertised = advertised
         self._server = Server(config=self._config.server)
@@ -98,16 +99,16 @@ class BrokerNode:
             raise
 
     def _bind_fast(self, host: str, port: int) -> None:
-        """Take the fast port too. A broker without it serves all clients but those that insist on it."""
+        """Take the fast port too. Without it the broker still serves all clients without vipChannelEnabled."""
         server = Server(config=self._config.server, first_id=FIRST_ID)
         try:
             server.bind(host, port)
         except BindError as error:
-            self._tell_no_fast_port(error)
+            self._warn_no_fast_port(error)
         else:
             self._fast_server = server
 
-    def _tell_no_fast_port(self, error: BindError) -> None:
+    def _warn_no_fast_port(self, error: BindError) -> None:
         log.warning(
             "broker.no_fast_port",
             broker=self.name,
@@ -173,39 +174,16 @@ class BrokerNode:
         )
 
     async def start(self, namesrvs: Sequence[str], own_namesrv: str | None = None) -> None:
-        """Serve, and register with the name servers. own_namesrv: the one among them that has our certificate."""
+        """Serve, and register with the name servers. own_namesrv: the one among them that uses our certificate."""
         assert self._server is not None, "bind comes first"
         assert self.core is not None
         assert self.store is not None
-        config = self._config
-        self._flusher = Flusher(self.store, self._on_failure, late_ms=self.core.config.sync_flush_timeout_ms)
         assert self._files is not None
+        self._flusher = Flusher(self.store, self._on_failure, late_ms=self.core.config.sync_flush_timeout_ms)
         self._tables = TableWriter(self._files, self.name)
         watchdog = Watchdog(self.core.stalls)
-        self._upkeep = Upkeep(
-            self.store,
-            self._flusher,
-            flush_interval_ms=config.flush_interval_ms,
-            expire_interval_ms=config.expire_interval_ms,
-            index_interval_ms=config.index_interval_ms,
-            index_stroke_ms=config.index_stroke_ms,
-            expires=self._folder is not None,
-            clock=self._clock,
-            watchdog=watchdog,
-        )
-        credentials = config.namesrv_credentials or self.core.access.own_credentials()
-        self._registrar = Registrar(
-            self.name,
-            namesrvs,
-            self.core.registration,
-            self.core.unregistration,
-            self.core.topic_registration,
-            interval_ms=self.core.config.register_ms,
-            timeout_ms=config.register_timeout_ms,
-            sign=None if credentials is None else partial(sign, credentials=credentials),
-            tls=self._namesrv_tls(namesrvs, own_namesrv),
-            on_registered=self._registered,
-        )
+        self._upkeep = self._make_upkeep(self.store, self._flusher, watchdog)
+        self._registrar = self._make_registrar(self.core, namesrvs, own_namesrv)
         self._shell = BrokerShell(
             self.core,
             clock=self._clock,
@@ -214,18 +192,12 @@ class BrokerNode:
             on_change=self._changed,
             on_stored=self._upkeep.appended,
             watchdog=watchdog,
-            when_told=self._registrar.when_told,
+            when_registered=self._registrar.when_registered,
         )
         self._server.application = self._shell
         await self._registrar.check_name(self.address)
         await self._server.start()
-        if self._fast_server is not None:
-            self._fast_server.application = FastDoor(self._shell, self._clock)
-            try:
-                await self._fast_server.start()
-            except BindError as error:
-                self._tell_no_fast_port(error)
-                self._fast_server = None
+        await self._start_fast(self._shell)
         await self._registrar.start()
         if namesrvs:
             self._routes = RouteKeeper(self.core, self._registrar.ask, self._clock, self._shell.write)
@@ -235,15 +207,52 @@ class BrokerNode:
         if self._acl is not None:
             self._acl.start()
 
+    def _make_upkeep(self, store: CommitLogStore, flusher: Flusher, watchdog: Watchdog) -> Upkeep:
+        config = self._config
+        return Upkeep(
+            store,
+            flusher,
+            flush_interval_ms=config.flush_interval_ms,
+            expire_interval_ms=config.expire_interval_ms,
+            index_interval_ms=config.index_interval_ms,
+            index_stroke_ms=config.index_stroke_ms,
+            expires=self._folder is not None,
+            clock=self._clock,
+            watchdog=watchdog,
+        )
+
+    def _make_registrar(self, core: Broker, namesrvs: Sequence[str], own_namesrv: str | None) -> Registrar:
+        credentials = self._config.namesrv_credentials or core.access.own_credentials()
+        return Registrar(
+            self.name,
+            namesrvs,
+            Commands(core.registration, core.unregistration, core.topic_registration),
+            interval_ms=core.config.register_ms,
+            timeout_ms=self._config.register_timeout_ms,
+            sign=None if credentials is None else partial(sign, credentials=credentials),
+            tls=self._namesrv_tls(namesrvs, own_namesrv),
+            on_registered=self._registered,
+        )
+
+    async def _start_fast(self, shell: BrokerShell) -> None:
+        if self._fast_server is None:
+            return
+        self._fast_server.application = FastDoor(shell, self._clock)
+        try:
+            await self._fast_server.start()
+        except BindError as error:
+            self._warn_no_fast_port(error)
+            self._fast_server = None
+
     def _namesrv_tls(self, namesrvs: Sequence[str], own: str | None) -> dict[str, ssl.SSLContext]:
-        """Return what connections to name servers shake hands with: as a client is told, our own as it wants it."""
+        """Return the TLS context per name server: the client settings, or those that our own name server requires."""
         client, server = self._config.tls, self._config.server.tls
         context = client.context()
         if context is not None:
             return dict.fromkeys(namesrvs, context)
         if own is None or server.mode is not TlsMode.ENFORCING:
             return {}
-        # The peer is this very node, so that there is nothing to verify; it may want a certificate, and has this one.
+        # The peer is this node, so there is nothing to verify. If it requires a client certificate, it accepts its own.
         mutual = TlsClientConfig(
             enable=True,
             verify=False,
@@ -278,7 +287,7 @@ class BrokerNode:
             self._upkeep.appended()
 
     async def stop(self) -> None:
-        """Unregister, answer what waits, close everything durably. What was started halfway is stopped too."""
+        """Unregister, answer held requests, flush and close everything. Also cleans up after a failed start."""
         if self._acl is not None:
             self._acl.stop()
         if self._routes is not None:

@@ -1,4 +1,4 @@
-"""The shell of a broker: whole pieces go through the fast lane, replies wait for the flush where they must."""
+"""The shell of a broker: serves received bytes by the fast lane, and holds replies until the flush that they need."""
 
 from collections.abc import Callable
 from typing import cast
@@ -11,12 +11,12 @@ from .clock import wall_clock_ms
 from .shell import Hold, HoldForTables, Shell
 from .watchdog import STALL_S, Watchdog, work_of
 
-BUSY_FROM_MS = 5  # a piece that takes as long keeps others waiting
-LARGE_PIECE_SIZE = 16 * 1024  # smaller ones do not, unless they are more than sends and pulls
+BUSY_FROM_MS = 5  # a piece that takes this long delays other connections
+LARGE_PIECE_SIZE = 16 * 1024  # a smaller piece of sends and pulls never takes that long
 
 
 class BrokerShell(Shell):
-    """`process` is the lane's: one call, one append and one write for all that one read brought."""
+    """`process` uses the lane: one call, one append and one write for all frames of one read."""
 
     def __init__(
         self,
@@ -27,10 +27,10 @@ class BrokerShell(Shell):
         hold_for_tables: HoldForTables | None = None,
         on_change: Callable[[], None] | None = None,
         on_stored: Callable[[], None] | None = None,
-        when_told: Callable[[Callable[[], None]], None] | None = None,
+        when_registered: Callable[[Callable[[], None]], None] | None = None,
         watchdog: Watchdog | None = None,
     ) -> None:
-        """on_stored: called after pieces that may have stored messages. when_told: `Registrar.when_told`."""
+        """on_stored: called after a piece that may have stored messages. when_registered: of the Registrar."""
         super().__init__(
             core,
             clock=clock,
@@ -40,14 +40,14 @@ class BrokerShell(Shell):
             watchdog=watchdog or Watchdog(core.stalls),
         )
         self._on_stored = on_stored
-        self._when_told = when_told
+        self._when_registered = when_registered
         self._broker = core
         self._fast_failure = core.fast_failure
-        self._busy_since_ms = 0  # since when pieces that were ready together are served; 0: none took long
+        self._busy_since_ms = 0  # when the first slow piece of this loop iteration began; 0: none was slow
         self._lane = Lane(core, self.decide)
 
     def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
-        """Serve a piece. RemotingError: its first frame makes no sense."""
+        """Serve a piece. RemotingError: its first frame is malformed."""
         now_ms = self._clock()
         if self._busy_since_ms or connection.kept_s:
             waited_ms = self._waited_ms(connection, now_ms)
@@ -60,7 +60,7 @@ class BrokerShell(Shell):
             cast(Peer, connection.data), buffer, start, end, now_ms, connection.turn_is_over
         )
         if watchdog.clock() - began_s >= STALL_S and watchdog.stalls == stalls:
-            command, _ = next_command(buffer, start, end)  # the first of them stands for them all
+            command, _ = next_command(buffer, start, end)  # report the stall under the first command
             watchdog.look(began_s, work_of(-1 if command is None else command.code), str(connection.host))
         if end - start > LARGE_PIECE_SIZE or handled:
             self._look_at_clock(now_ms)
@@ -78,41 +78,41 @@ class BrokerShell(Shell):
         return position
 
     def write(self, sends: list[Send]) -> None:
-        """Write each Send; what a topic was made or changed for waits until name servers know it.
+        """Write each Send. If the request created or changed a topic, first wait until name servers know it.
 
-        As Apache's broker answers only then, a consumer that starts after updateTopic, or after the first message of a
-        topic that makes itself, finds the route at once and not when it asks again in half a minute.
+        Apache's broker does the same: a consumer that starts after updateTopic, or after the first message to an
+        auto-created topic, then finds the route at once instead of after its next route refresh (30 s).
         """
-        if sends and self._when_told is not None and self._broker.topics_changed:
-            self._when_told(lambda: super(BrokerShell, self).write(sends))
+        if sends and self._when_registered is not None and self._broker.topics_changed:
+            self._when_registered(lambda: super(BrokerShell, self).write(sends))
         else:
             super().write(sends)
 
-    # Fast failure. What was ready to be read when the loop last looked, and is read only now, has waited since then; so
-    # has what a peer left here because it did not read its replies. More is not known: how long bytes lay in the
-    # kernel before that is nobody's to say.
+    # Fast failure. A piece that was readable at the loop's last poll, and is read only now, has waited since then. So
+    # has a piece kept back because the peer did not read its replies. Time in the kernel's buffer before the poll is
+    # unknown and not counted.
 
     def _waited_ms(self, connection: ServerConnection, now_ms: int) -> int:
-        """Return how long the first request of a piece surely waited."""
+        """Return the time that the first request of a piece is known to have waited."""
         waited_ms = now_ms - self._busy_since_ms if self._busy_since_ms else 0
         if connection.kept_s:
             waited_ms = max(waited_ms, int((self._loop.time() - connection.kept_s) * 1000))
         return waited_ms
 
     def _look_at_clock(self, began_ms: int) -> None:
-        """After a piece that may have taken long: note when it began, for those that were ready with it."""
+        """Note when a slow piece began: pieces that became readable with it have waited since then."""
         if not self._busy_since_ms and self._clock() - began_ms >= BUSY_FROM_MS:
             self._busy_since_ms = began_ms
             self._loop.call_soon(self._caught_up)
 
     def _caught_up(self) -> None:
-        """All that was ready has been served: the loop looks again."""
+        """All readable pieces are served, and the loop polls again."""
         self._busy_since_ms = 0
 
     def _process_late(
         self, connection: ServerConnection, buffer: bytes, start: int, end: int, now_ms: int, waited_ms: int
     ) -> int:
-        """Serve a piece that waited long, one command after another: refuse what waited too long."""
+        """Serve a piece command by command, and refuse the requests that waited too long."""
         peer = cast(Peer, connection.data)
         try:
             while start < end and not connection.write_paused:

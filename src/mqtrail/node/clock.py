@@ -1,8 +1,8 @@
-"""The clock of a broker: the machine's, without its jumps.
+"""The clock of a broker: the machine's clock without its jumps.
 
-A machine's clock is set: by hand, by NTP, by a hypervisor, and sometimes forward and back again. What a broker does on
-such a time stays: messages stored in a future hour, timers that wait for it. So a jump is told at once, but followed
-only when it has lasted for SETTLE_MS; until then time goes on as it passes. Small corrections are followed at once.
+An administrator, NTP or a hypervisor can set a machine's clock, sometimes forward and back again. The effects on a
+broker would be permanent: messages stored in a future hour, timers that wait for that hour. So a jump is logged at
+once, but the broker adopts the new time only after it has lasted for SETTLE_MS. Small corrections are adopted at once.
 """
 
 import time
@@ -11,25 +11,25 @@ from typing import Final
 
 from mqtrail.net import Log
 
-JUMP_MS: Final = 1_000  # a clock that is off by more than that was set
-SETTLE_MS: Final = 60_000  # a jump that lasts so long is the time now
-_ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first goes on while the machine sleeps
+JUMP_MS: Final = 1_000  # a larger difference means that the clock was set
+SETTLE_MS: Final = 60_000  # after this time the broker adopts the new time
+_ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # BOOTTIME includes time in suspend
 
 log = Log()
 
 
 def wall_clock_ms() -> int:
-    """Epoch ms, as the machine's clock says."""
+    """Return the machine's clock as epoch ms."""
     return time.time_ns() // 1_000_000
 
 
 def elapsed_ms() -> int:
-    """Ms since some moment, whatever the clock is set to."""
+    """Return ms since a fixed moment, independent of the machine's clock."""
     return time.clock_gettime_ns(_ELAPSED) // 1_000_000
 
 
 class SteadyClock:
-    """Epoch ms when it is called. on_jump: told by how many ms the machine's clock was set, once each time."""
+    """Returns epoch ms when called. on_jump: called once per jump of the machine's clock, with its size in ms."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class SteadyClock:
         self._elapsed = elapsed
         self._on_jump = on_jump
         self._offset_ms = wall() - elapsed()
-        self._ahead_ms = 0  # how far the machine's clock was off when it was last seen to jump
+        self._ahead_ms = 0  # difference to the machine's clock at its last jump
         self._since_ms = 0
 
     def __call__(self) -> int:
@@ -67,7 +67,7 @@ class SteadyClock:
         elif elapsed_ms - self._since_ms < SETTLE_MS:
             return now_ms
         else:
-            log.warning("clock.followed", broker=self._name, by_ms=ahead_ms)
+            log.warning("clock.adopted", broker=self._name, by_ms=ahead_ms)
             self._ahead_ms = 0
         self._offset_ms += ahead_ms
         return now_ms + ahead_ms

@@ -1,4 +1,4 @@
-"""What a node may be told. One frozen value, made by `cli` or `testing`, handed down, read nowhere else."""
+"""The configuration of a node: one frozen value, made by `cli` or `testing` and passed down."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,12 +16,12 @@ NAMESRV = Unit(lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """A name server and its brokers in one process. Times are ms.
+    """A name server and its brokers. Times are ms.
 
-    data: the data folder; None keeps everything in memory and forgets it at the end. host: where ports open; advertise:
-    the ip that clients are told (brokerIP1), host where None. A port 0 takes a free one. namesrv_port None: no name
-    server here; namesrv_addresses: further ones to register with. broker: settings of every broker, its name and
-    address apart. acl_home: where conf/plain_acl.yml and conf/acl/ are (ROCKETMQ_HOME); None: each broker's own folder.
+    data: the data folder; None: keep everything in memory. host: IP address to listen on. advertise: IP address
+    advertised to clients (brokerIP1); None: host. Port 0: any free port. namesrv_port None: run no name server.
+    namesrv_addresses: further name servers to register with. broker: settings of every broker; the node adds name and
+    address. acl_home: folder with conf/plain_acl.yml and conf/acl/ (ROCKETMQ_HOME); None: each broker's own folder.
     """
 
     data: Path | None = None
@@ -61,5 +61,5 @@ class NodeConfig:
     )
 
     def of_broker(self, index: int) -> "NodeConfig":
-        """Return the settings of one broker that has a process of its own: the next has the next metrics port."""
+        """Return the settings of a broker in a process of its own: each has its own metrics port."""
         return replace(self, metrics_port=self.metrics_port + index if self.metrics_port else self.metrics_port)

@@ -1,14 +1,14 @@
-"""The data folder: one directory that holds all a node keeps, and is held by one process at a time.
+"""The data folder: one directory with all files of a node, used by one process at a time.
 
     mqtrail-data/            mode 0700
       mqtrail.json           {"format": 1, "written_by": "mqtrail 0.1.0"}: written once, read before anything else
-      lock                   locked while a node runs; its text is the process id
-      namesrv/               what the name server keeps
+      lock                   locked while a node runs; it contains the process id
+      namesrv/               the tables of the name server
       <brokerName>/          Apache's storePathRootDir: commitlog/, consumequeue/, index/, config/
-      tls/                   a certificate that the node made for itself
-      lake/                  the pipeline's tables (not the node's: only its place is fixed here)
+      tls/                   the node's self-signed certificate
+      lake/                  the pipeline's tables; the node does not use them
 
-A format this version does not know is refused, never converted on the way.
+A folder of an unknown format is refused. It is never converted.
 """
 
 import fcntl
@@ -19,10 +19,13 @@ from pathlib import Path
 from mqtrail import __version__
 from mqtrail.wire import MQError
 
+from .files import replace_file
+
 FORMAT = 1
 FORMAT_FILE = "mqtrail.json"
 LOCK_FILE = "lock"
 FOLDER_MODE = 0o700
+FILE_MODE = 0o666  # less the umask
 
 
 class DataFolderError(MQError):
@@ -30,7 +33,7 @@ class DataFolderError(MQError):
 
 
 class DataFolder:
-    """An open, locked data folder. Close it to let another process have it."""
+    """An open, locked data folder. Close it so that another process can open it."""
 
     def __init__(self, path: Path, lock_fd: int) -> None:
         self.path = path
@@ -38,10 +41,10 @@ class DataFolder:
 
     @classmethod
     def open(cls, path: Path) -> "DataFolder":
-        """Make path if it is not there, check its format, lock it. DataFolderError names found, expected, remedy."""
+        """Create path if needed, check its format, lock it. DataFolderError."""
         path = path.absolute()
         _make(path)
-        _check_format(path)  # before the lock: a folder of another kind gets no file of ours
+        _check_format(path)  # before the lock: write no file into a folder of another kind
         lock_fd = _lock(path)
         try:
             _write_format(path)
@@ -51,7 +54,7 @@ class DataFolder:
         return cls(path, lock_fd)
 
     def room(self, name: str) -> Path:
-        """Return the directory of a broker, or of the name server, made if it is not there."""
+        """Return the directory of a broker, or of the name server; create it if needed."""
         room = self.path / name
         room.mkdir(mode=FOLDER_MODE, exist_ok=True)
         return room
@@ -138,10 +141,5 @@ def _write_format(path: Path) -> None:
     file = path / FORMAT_FILE
     if file.exists():
         return
-    temporary = path / (FORMAT_FILE + ".tmp")
-    with temporary.open("w") as handle:
-        json.dump({"format": FORMAT, "written_by": f"mqtrail {__version__}"}, handle)
-        handle.write("\n")
-        handle.flush()
-        os.fsync(handle.fileno())
-    temporary.replace(file)
+    text = json.dumps({"format": FORMAT, "written_by": f"mqtrail {__version__}"}) + "\n"
+    replace_file(file, text.encode(), FILE_MODE)

@@ -1,7 +1,7 @@
-"""The second port of a broker, two below its own: clients with vipChannelEnabled send there, before 4.5.1 by default.
+"""The fast port of a broker, two below its own: clients with vipChannelEnabled (the default before 4.5.1) send there.
 
-Apache keeps it so that a crowd of pulls cannot hold up sends. Here one loop serves both, and the door is there for the
-clients: it serves what the other one does, but for the reads that Apache refuses there (code 3).
+In Apache's broker it keeps many pulls from delaying sends. Here one loop serves both ports, and the fast port exists
+for such clients. It serves the same requests, except the reads that Apache refuses there (code 3).
 
 Source: BrokerController.registerProcessor (fastRemotingServer), apache/rocketmq 5.3.3 broker/.
 """
@@ -15,7 +15,7 @@ from mqtrail.wire import Peer, RequestCode, RequestCodeNotSupported, answer
 from .broker_shell import BrokerShell
 
 PORT_STEP: Final = -2  # from the broker's port; RocketMQ: fastListenPort
-FIRST_ID: Final = 1 << 40  # connections are numbered from here, so that no two doors give one number
+FIRST_ID: Final = 1 << 40  # first connection id, so that the two ports give no id twice
 READS: Final = frozenset(
     {
         RequestCode.PULL_MESSAGE,
@@ -29,7 +29,7 @@ READS: Final = frozenset(
 
 
 class FastDoor:
-    """A `net.Application` before a broker's shell."""
+    """The `net.Application` of the fast port, over a broker's shell."""
 
     def __init__(self, shell: BrokerShell, clock: Callable[[], int]) -> None:
         self._shell = shell
@@ -42,7 +42,7 @@ class FastDoor:
         self._shell.disconnected(connection)
 
     def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
-        """Serve one command after another. RemotingError: the bytes make no sense."""
+        """Serve one command after another. RemotingError: the bytes are malformed."""
         now_ms = self._clock()
         peer = cast(Peer, connection.data)
         try:
@@ -53,7 +53,7 @@ class FastDoor:
                 if command.code not in READS or command.is_response:
                     self._shell.write(self._shell.decide(peer, command, now_ms))
                 elif not command.is_oneway:
-                    remark = f" request type {command.code} not supported: ask the broker's own port, two above"
+                    remark = f" request type {command.code} not supported: send it to the broker's own port, two above"
                     self._shell.write(answer(peer, command, code=RequestCodeNotSupported.code, remark=remark))
                 if connection.turn_is_over():
                     break

@@ -1,8 +1,8 @@
-"""The thread that makes the log durable, and what waits for it.
+"""The thread that makes the log durable, and the replies that wait for it.
 
-Replies that must not leave before their record is safe wait in a list. One fdatasync releases all that it covers
-(group commit): while it runs, the next ones gather. The thread only syncs: what a flush covers is noted, and lists are
-changed, in the loop's thread. fdatasync lets go of the interpreter's lock, so the loop serves on meanwhile.
+Replies that must not leave before their record is durable wait in a list. One fdatasync releases all replies that it
+covers (group commit); later ones gather while it runs. The thread only syncs. Lists, and what a flush covers, change
+in the event loop's thread. fdatasync releases the GIL, so the loop continues to serve.
 Source: GroupCommitService and FlushRealTimeService, apache/rocketmq store/CommitLog.
 """
 
@@ -24,23 +24,23 @@ log = Log()
 
 
 class Flushable(Protocol):
-    """What the flusher asks of a store."""
+    """The part of a store that the flusher uses."""
 
     @property
     def flushed_offset(self) -> int: ...
 
     @property
     def fault(self) -> str | None:
-        """Why nothing more can be made durable; None while all is well."""
+        """Why the log can no longer be made durable; None without a fault."""
         ...
 
     def begin_flush(self) -> Callable[[], int]:
-        """Note what is appended so far; return what makes it durable, to be called in the flush thread."""
+        """Note the present end of the log; return a function for the flush thread that makes it durable so far."""
         ...
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _FlushWaiter:
     """A reply that waits for a flush."""
 
     physical_offset: int
@@ -50,13 +50,13 @@ class _Waiting:
 
 
 class Flusher:
-    """Runs the store's flushes, and other jobs that wait for the disk, in one thread, one after another.
+    """Runs the store's flushes and other disk jobs in one thread, one after another.
 
-    on_failure is called in the loop's thread when the log cannot be synced, by whichever of them: what was appended may
-    never be durable, nothing that waits is released, and no later flush is tried (the kernel may have dropped the dirty
-    pages).
+    on_failure: called in the loop's thread when a flush or another job could not sync the log. Appended records may
+    never become durable then: waiting replies are not released, and no later flush is tried, because the kernel may
+    have dropped the dirty pages.
 
-    late_ms: how long a reply may wait before `after`'s late is asked.
+    late_ms: how long a reply may wait before `late` of `after` is called.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Flusher:
         self._late_s = late_ms / 1000
         self._late_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_FlushWaiter] = deque()
         self._running = False
         self._failed = False
         self._jobs: SimpleQueue[tuple[Callable[[], object], Callable[[], None]] | None] = SimpleQueue()
@@ -76,18 +76,18 @@ class Flusher:
 
     @property
     def waiting_count(self) -> int:
-        """Replies that wait for a flush."""
+        """Number of replies that wait for a flush."""
         return len(self._waiting)
 
     def after(self, physical_offset: int, release: Callable[[], None], late: Late | None = None) -> None:
-        """Call release once the log is durable up to physical_offset; at once when it is. Starts a flush if needed.
+        """Call release once the log is durable up to physical_offset: now, or after a flush that this starts.
 
-        late is called when that takes too long; what it returns is called in release's place then, None: nothing is.
+        late: called if that takes too long. Its result is called instead of release after the flush; None: no call.
         """
         if physical_offset <= self._store.flushed_offset:
             release()
             return
-        self._waiting.append(_Waiting(physical_offset, release, late, self._loop.time() + self._late_s))
+        self._waiting.append(_FlushWaiter(physical_offset, release, late, self._loop.time() + self._late_s))
         if self._late_timer is None and late is not None:
             self._late_timer = self._loop.call_later(self._late_s, self._look_at_late)
         if not self._running:
@@ -98,25 +98,25 @@ class Flusher:
         if not self._running and not self._failed:
             try:
                 job = self._store.begin_flush()
-            except StoreBroken as error:  # an append or another job met the fault first
+            except StoreBroken as error:  # an append or another job found the fault first
                 self._fail(error)
                 return
             self._running = True
             self._jobs.put((job, self._flushed))
 
     def run(self, job: Callable[[], object]) -> None:
-        """Run another job in the thread. Its failure is logged."""
+        """Run another job in the thread. A failure is logged."""
         self._jobs.put((job, _nothing))
 
     async def stop(self) -> None:
-        """Do what was asked for, flush what is left, release what waits, end the thread."""
+        """Finish the queued jobs, flush the rest, release waiting replies, end the thread."""
         if not self._failed and self._store.fault is None and self._thread.is_alive():
             self._jobs.put((self._store.begin_flush(), self._flushed))
         self._jobs.put(None)
         if self._late_timer is not None:
             self._late_timer.cancel()
         await self._loop.run_in_executor(None, self._thread.join)
-        await asyncio.sleep(0)  # the last release was asked for before the thread ended
+        await asyncio.sleep(0)  # the thread scheduled its last release before it ended
 
     def _run(self) -> None:
         while (entry := self._jobs.get()) is not None:
@@ -138,14 +138,14 @@ class Flusher:
     def _flushed(self) -> None:
         self._running = False
         flushed_offset, waiting = self._store.flushed_offset, self._waiting
-        # Offsets are handed out in rising order; one that is not waits for those before it, which are due soon.
+        # Offsets nearly always rise. A smaller one behind a larger one waits for it; the next flush covers both.
         while waiting and waiting[0].physical_offset <= flushed_offset:
             waiting.popleft().release()
         if waiting:
             self.ask()
 
     def _look_at_late(self) -> None:
-        """Tell those that waited too long; come again when the next one has."""
+        """Call `late` of replies that waited too long; set the timer for the next one."""
         self._late_timer = None
         now_s = self._loop.time()
         for one in self._waiting:
@@ -167,4 +167,4 @@ class Flusher:
 
 
 def _nothing() -> None:
-    """What follows a job that nobody waits for."""
+    """Follow-up of a job without waiting replies."""

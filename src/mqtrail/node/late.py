@@ -1,7 +1,7 @@
-"""Answers whose flush takes too long: SYNC_FLUSH, syncFlushTimeout.
+"""Replies whose flush takes too long: SYNC_FLUSH, syncFlushTimeout.
 
-A send is told 10 (FLUSH_DISK_TIMEOUT): it is stored, and may be lost with the power. Whatever else waits in the same
-bytes (a pull that hands out the message) goes on waiting, for nobody may consume what is not yet safe.
+A send is answered with 10 (FLUSH_DISK_TIMEOUT): the message is stored, but a power failure may lose it. Other replies
+in the same bytes (a pull that delivers the message) wait on, because a message must be durable before it is consumed.
 
 Source: GroupCommitService, SendMessageProcessor.handlePutMessageResult, apache/rocketmq store/ and broker/.
 """
@@ -18,8 +18,8 @@ from mqtrail.wire import (
 
 
 def late_replies(data: bytes) -> tuple[bytes, bytes]:
-    """Return (what is to be written now, what goes on waiting) of encoded replies that waited too long."""
-    told: list[bytes] = []
+    """Divide encoded replies that waited too long into (those to write now, those that wait on)."""
+    late: list[bytes] = []
     waiting: list[bytes] = []
     start = 0
     while start < len(data):
@@ -27,13 +27,13 @@ def late_replies(data: bytes) -> tuple[bytes, bytes]:
         command = decode_command(cut_frame(data, start, end))
         if _stored(command):
             command.code = ResponseCode.FLUSH_DISK_TIMEOUT
-            told.append(encode_command(command))
+            late.append(encode_command(command))
         else:
             waiting.append(data[start:end])
         start = end
-    return b"".join(told), b"".join(waiting)
+    return b"".join(late), b"".join(waiting)
 
 
 def _stored(command: RemotingCommand) -> bool:
-    """Whether it is the good answer to a send: these alone have a message id."""
+    """Return whether it is a successful reply to a send: only those have a message id."""
     return command.is_response and command.code == ResponseCode.SUCCESS and "msgId" in command.ext

@@ -1,13 +1,13 @@
-"""The event loop of a process of ours, and what its collector is told."""
+"""The event loop and the garbage collector's threshold of a server process."""
 
 import asyncio
 from collections.abc import Callable
 
-GC_THRESHOLD = 50_000  # allocations between two looks for garbage; the path makes none that is cyclic
+GC_THRESHOLD = 50_000  # allocations between two collections; serving requests creates no cyclic garbage
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes uvloop's loop where it is installed; None: asyncio's own."""
+    """Return uvloop's loop factory if uvloop is installed; None: use asyncio's own loop."""
     try:
         import uvloop
     except ImportError:

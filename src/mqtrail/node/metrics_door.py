@@ -1,7 +1,7 @@
-"""The port that Prometheus asks: GET /metrics of the brokers in this process, as text.
+"""The port for Prometheus: GET /metrics returns the metrics of the brokers in this process as text.
 
-One request a connection. Samples are read in the loop's thread, a few milliseconds at a time, and made into text in
-another one. Whoever asks while an answer is made gets that one.
+Each connection serves one request. The event loop's thread reads the samples, a few milliseconds at a time; another
+thread formats them. Requests that arrive meanwhile share the answer.
 
 Source: Prometheus text exposition format 0.0.4; BrokerMetricsManager, apache/rocketmq broker/.
 """
@@ -18,8 +18,8 @@ from mqtrail.wire import visible
 from .clock import wall_clock_ms
 
 REQUEST_SIZE_MAX: Final = 8 * 1024
-REQUEST_TIMEOUT_S: Final = 5.0  # to send a request, and as long to take the answer
-SLICE_S: Final = 0.005  # of reading samples, between which others are served
+REQUEST_TIMEOUT_S: Final = 5.0  # for the peer to send its request, and again to receive the answer
+SLICE_S: Final = 0.005  # longest time of reading samples before other work runs
 COMMON_LABELS: Final = ("cluster", "node_type", "node_id")
 NODE_TYPE: Final = "broker"
 
@@ -27,7 +27,7 @@ log = Log()
 
 
 class MetricsDoor:
-    """`start` and `stop`. brokers: those that run now."""
+    """`start`, then `stop`. brokers: returns the running brokers."""
 
     def __init__(self, brokers: Callable[[], Iterable[Broker]]) -> None:
         self._brokers = brokers
@@ -36,7 +36,7 @@ class MetricsDoor:
         self.address = ""
 
     async def start(self, host: str, port: int) -> None:
-        """Open the port; 0 takes a free one (`address` tells). BindError."""
+        """Open the port; 0: any free one, see `address`. BindError."""
         try:
             self._listener = await asyncio.start_server(self._serve, host, port, limit=REQUEST_SIZE_MAX)
         except OSError as error:
@@ -57,7 +57,7 @@ class MetricsDoor:
             await asyncio.wait([self._making])
 
     async def text(self) -> bytes:
-        """Return everything as of now, or of the moment when the answer that is under way began."""
+        """Return all metrics as text: a new answer, or the one under way."""
         if self._making is None:
             self._making = asyncio.create_task(self._make())
             self._making.add_done_callback(self._made)
@@ -77,7 +77,7 @@ class MetricsDoor:
     def _made(self, making: "asyncio.Task[bytes]") -> None:
         self._making = None
         if not making.cancelled():
-            making.exception()  # those who wait for it say so
+            making.exception()  # mark as retrieved: `_serve` logs it
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -87,7 +87,7 @@ class MetricsDoor:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # no request, or nobody who waits for the answer
+            pass  # the peer sent no request, or does not read the answer
         except Exception:
             log.exception("metrics.failed")
         finally:
@@ -116,7 +116,7 @@ _Value = float | tuple[list[tuple[str, int]], float]
 
 
 class _Gathered(NamedTuple):
-    """A sample of one of the brokers. labels: with those that all have."""
+    """A sample of one broker. labels: the common ones first."""
 
     name: str
     labels: tuple[str, ...]
@@ -124,7 +124,7 @@ class _Gathered(NamedTuple):
 
 
 def _gather(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> Iterator[_Gathered | None]:
-    """Yield every sample of some brokers; None: a good place to pause."""
+    """Yield every sample of the brokers; None where the caller may pause."""
     for broker in list(brokers()):
         common = (broker.config.cluster_name, NODE_TYPE, broker.config.broker_name)
         for sample in samples(broker, now_ms):
@@ -137,12 +137,12 @@ def _gather(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> Iterator[_G
 
 
 def exposition(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> bytes:
-    """Return every sample of some brokers as Prometheus reads it."""
+    """Return every sample of the brokers in the text exposition format."""
     return _text([sample for sample in _gather(brokers, now_ms) if sample is not None])
 
 
 def _text(gathered: Iterable[_Gathered]) -> bytes:
-    """Return samples as Prometheus reads them, in any thread."""
+    """Return samples in the text exposition format. Any thread may call this."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
@@ -151,7 +151,7 @@ def _text(gathered: Iterable[_Gathered]) -> bytes:
 
 
 class _Collector:
-    """What prometheus_client asks for the families of one answer."""
+    """Gives prometheus_client the metric families of one answer."""
 
     def __init__(self, gathered: Iterable[_Gathered]) -> None:
         self._gathered = gathered
@@ -162,7 +162,7 @@ class _Collector:
         kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
         families: dict[str, CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily] = {}
         for name, labels, value in self._gathered:
-            labels = tuple(map(visible, labels))  # names are others' text, and not all of it is UTF-8
+            labels = tuple(map(visible, labels))  # topic and group names come from clients and may be invalid UTF-8
             family = families.get(name)
             if family is None:
                 metric = METRICS[name]

@@ -1,10 +1,10 @@
-"""Who may register and change things at the name server of a node: the accounts of its brokers, and their own.
+"""Access control of a node's name server: whose signed requests may register brokers and change routes.
 
 A node decides three things before its brokers start:
 
-    is it on?             [namesrv_server] acl, or whether the brokers check requests
-    brokers sign with     inner_credentials, or a key made at this start that only this node's processes know
-    users sign with       their keys at the brokers; Super users and accounts with admin: true may change everything
+    is access control on   [namesrv_server] acl if set, else whether the brokers check requests
+    brokers sign with      inner_credentials, or a key made at this start that only this node's processes know
+    users sign with        their keys at the brokers; Super users and accounts with admin: true may change everything
 """
 
 import secrets
@@ -18,18 +18,23 @@ from mqtrail.net import Log
 from mqtrail.store import ConfigFileStore, RealDisk, StoreError
 from mqtrail.wire import Credentials, InvalidParameter
 
-from .acl_files import AclFolder, Stamp
+from .acl_files import AclFolder
 from .config import NodeConfig
+from .files import Stamp, file_stamps
 
 KEY_BYTES = 32
 
-Keys = Callable[[str], Iterable[Key]]
+SigningKeys = Callable[[str], Iterable[Key]]
+"""access key -> its keys, none for an unknown one."""
 
 log = Log()
 
 
 def with_namesrv_access(config: NodeConfig) -> NodeConfig:
-    """Return the settings with the name server's access control decided. InvalidParameter: inner_credentials."""
+    """Return the settings with the name server's `acl` and the brokers' credentials filled in.
+
+    InvalidParameter: inner_credentials is malformed.
+    """
     broker = config.broker
     acl = config.namesrv.acl
     if acl is None:
@@ -41,8 +46,8 @@ def with_namesrv_access(config: NodeConfig) -> NodeConfig:
     return replace(config, namesrv=replace(config.namesrv, acl=acl), namesrv_credentials=credentials)
 
 
-def accounts_of(config: NodeConfig, keys: Keys) -> Accounts:
-    """Return what the name server asks: the brokers' own credentials, then the keys of users and accounts."""
+def accounts_of(config: NodeConfig, keys: SigningKeys) -> Accounts:
+    """Return the name server's look-up of accounts: the brokers' own credentials, then the keys of users."""
     own = config.namesrv_credentials
 
     def accounts(access_key: str) -> Iterator[Account]:
@@ -55,10 +60,10 @@ def accounts_of(config: NodeConfig, keys: Keys) -> Accounts:
 
 
 class SavedKeys:
-    """The keys that brokers of other processes know, read from the files that they keep.
+    """The keys that brokers in other processes know, read from the brokers' files.
 
-    The files are looked at when a key is asked for, and read again when they changed. A broken file is reported, and
-    the keys from before stay in force.
+    Each look-up checks the files and reads them again if they changed. If a file is damaged, this is logged, and the
+    previous keys stay in force.
     """
 
     def __init__(self, config: NodeConfig, rooms: Sequence[Path]) -> None:
@@ -85,15 +90,8 @@ class SavedKeys:
         return [key for users, rules in self._tables for key in keys_of(access_key, users, rules)]
 
     def _look(self) -> dict[str, Stamp]:
-        found = {name: stamp for folder in self._acl for name, stamp in folder.stamps().items()}
-        for room in self._rooms:
-            path = room / "config" / USERS_FILE
-            try:
-                status = path.stat()
-            except FileNotFoundError:
-                continue
-            found[str(path)] = (status.st_mtime_ns, status.st_size, status.st_ino)
-        return found
+        users = file_stamps(room / "config" / USERS_FILE for room in self._rooms)
+        return users | {name: stamp for folder in self._acl for name, stamp in folder.stamps().items()}
 
     def _read(self) -> list[tuple[Mapping[str, User], PlainRules]]:
         broker = self._config.broker

@@ -16,7 +16,7 @@ log = Log()
 
 
 class NameServerNode:
-    """`bind`, `start`, `stop`; the address is known after `bind`. folder None: it keeps nothing."""
+    """`bind`, `start`, `stop`. The port is known after `bind`. folder None: keep no tables on disk."""
 
     def __init__(
         self,

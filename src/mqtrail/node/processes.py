@@ -1,32 +1,28 @@
-"""A node whose brokers run in processes of their own: RocketMQ shards topics over brokers, that is how cores are used.
+"""A node whose brokers run in processes of their own, as RocketMQ shards topics over brokers to use several cores.
 
-The name server and the data folder's lock are here; each broker is a `worker`, which registers as any other broker
-does. Workers end when this process ends, however it ends: their stdin is its sign of life. One that ends by itself is
-told, and the others go on.
+This process holds the name server and the lock of the data folder. Each broker is a `worker` process, which registers
+like any other broker. A worker ends when this process ends, however it ends: its stdin reaches end of file. If a worker
+ends by itself, the node logs it, and the other brokers continue.
 """
 
 import asyncio
 import json
 import sys
 from asyncio.subprocess import Process
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from mqtrail.net import Log, join_address
-from mqtrail.wire import InvalidParameter, MQError
+from mqtrail.net import Log
+from mqtrail.wire import MQError
 
-from .config import BROKER_PORT_STEP, NodeConfig
-from .data_folder import DataFolder
-from .namesrv_access import SavedKeys, accounts_of, with_namesrv_access
-from .namesrv_node import NameServerNode
-from .node import NAMESRV_ROOM, advertised_ip, open_doors, warn_if_open
+from .base import BaseNode
+from .config import NodeConfig
+from .exposure import warn_if_open
+from .namesrv_access import SavedKeys, SigningKeys
 from .report import BrokerReport
-from .self_signed import SelfSigned, self_signed_hosts
 from .worker import Task, pack
 
 PROGRAM = "import sys; from mqtrail.node.worker import main; sys.exit(main())"
-STOP_TIMEOUT_S = 60.0  # for a broker to write what it has; then it is killed
+STOP_TIMEOUT_S = 60.0  # for a broker to write its files; then it is killed
 
 log = Log()
 
@@ -35,99 +31,62 @@ class BrokerEnded(MQError):
     """A broker's process did not start, or ended by itself."""
 
 
-class ProcessNode:
-    """`start` and `stop`, as Node. Errors of start: as Node's; BrokerEnded with what a broker said."""
+class ProcessNode(BaseNode):
+    """`start`, then `stop`. Errors of start: as Node's, and BrokerEnded with the broker's own error text."""
 
     def __init__(self, config: NodeConfig, *, use_uvloop: bool = True) -> None:
         """InvalidParameter: the brokers' credentials."""
-        self.config = with_namesrv_access(config)
-        self.reports: dict[str, BrokerReport] = {}
-        self.failure: BaseException | None = None
-        self.failed = asyncio.Event()
+        super().__init__(config)
+        self._reports: dict[str, BrokerReport] = {}
         self._use_uvloop = use_uvloop
-        self._folder: DataFolder | None = None
-        self._self_signed: SelfSigned | None = None
-        self._namesrv: NameServerNode | None = None
         self._processes: dict[str, Process] = {}
         self._watches: list[asyncio.Task[None]] = []
-        self._advertised = ""
         self._stopping = False
 
     @property
-    def namesrv_address(self) -> str:
-        """What clients are given: the name servers, ours first, joined by ";"."""
-        return ";".join(self._namesrvs())
-
-    @property
-    def broker_addresses(self) -> tuple[str, ...]:
-        """host:port of each broker."""
-        return tuple(report.address for report in self.reports.values())
+    def reports(self) -> dict[str, BrokerReport]:
+        """Broker name -> its report, of each broker that was started."""
+        return self._reports
 
     @property
     def process_ids(self) -> dict[str, int]:
-        """The brokers' processes."""
+        """Broker name -> process id."""
         return {name: process.pid for name, process in self._processes.items()}
 
-    @property
-    def is_open_to_others(self) -> bool:
-        """Whether other machines can connect and a port serves everyone."""
-        return bool(self.open_doors)
-
-    @property
-    def open_doors(self) -> list[str]:
-        """What serves everyone on other machines: "brokers", "name server"."""
-        return open_doors(self.config)
-
-    @property
-    def certificate(self) -> Path | None:
-        """The self-signed certificate that clients may trust; None: there is none."""
-        return None if self._self_signed is None else self._self_signed.certificate_path
-
     async def start(self) -> None:
-        """Open the data folder, serve names, start every broker. Ready when it returns."""
-        config = self.config
-        if len(set(config.broker_names)) != len(config.broker_names):
-            raise InvalidParameter(f"found broker names {config.broker_names}, expected each once")
-        self._advertised = advertised_ip(config.host, config.advertise)
+        """Open the data folder, start the name server, then every broker. When it returns, brokers are registered."""
+        self._check_names()
         try:
-            if config.data is not None:
-                self._folder = DataFolder.open(config.data)
-            if config.server.tls.self_signed:
-                self._self_signed = SelfSigned(config.data, self_signed_hosts(config.host, self._advertised))
-                tls = self._self_signed.open(config.server.tls)
-                self.config = config = replace(config, server=replace(config.server, tls=tls))
-            if config.namesrv_port is not None:
-                room = None if self._folder is None else self._folder.room(NAMESRV_ROOM)
-                folder = self._folder
-                rooms = [] if folder is None else [folder.room(name) for name in config.broker_names]
-                accounts = accounts_of(config, SavedKeys(config, rooms))
-                self._namesrv = NameServerNode(room, config.namesrv, config.server, accounts)
-                self._namesrv.bind(config.host, config.namesrv_port)
+            self._open()
+            if self._namesrv is not None:
                 await self._namesrv.start()
             async with asyncio.TaskGroup() as group:
                 starts = {
                     name: group.create_task(self._start_broker(index, name))
-                    for index, name in enumerate(config.broker_names)
+                    for index, name in enumerate(self.config.broker_names)
                 }
-            self.reports = {name: start.result() for name, start in starts.items()}
+            self._reports = {name: start.result() for name, start in starts.items()}
         except BaseException as error:
             await self.stop()
-            if isinstance(error, BaseExceptionGroup):  # the first that failed; the others were only cancelled
+            if isinstance(error, BaseExceptionGroup):  # the first one failed; the others were only cancelled
                 raise error.exceptions[0] from None
             raise
         self._watches = [asyncio.create_task(self._watch(name, process)) for name, process in self._processes.items()]
-        warn_if_open(config)
+        warn_if_open(self.config)
+
+    def _signing_keys(self) -> SigningKeys:
+        rooms = [room for name in self.config.broker_names if (room := self._room(name)) is not None]
+        return SavedKeys(self.config, rooms)
 
     async def _start_broker(self, index: int, name: str) -> BrokerReport:
-        config = self.config
         task = Task(
             name=name,
-            port=config.broker_port + index * BROKER_PORT_STEP if config.broker_port else 0,
+            port=self._port_of(index),
             advertised=self._advertised,
-            room=None if self._folder is None else self._folder.room(name),
+            room=self._room(name),
             namesrvs=self._namesrvs(),
-            own_namesrv=None if self._namesrv is None else self._namesrvs()[0],
-            config=config.of_broker(index),
+            own_namesrv=self._own_namesrv(),
+            config=self.config.of_broker(index),
             use_uvloop=self._use_uvloop,
         )
         process = await asyncio.create_subprocess_exec(
@@ -136,7 +95,7 @@ class ProcessNode:
             PROGRAM,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a terminal's Ctrl-C is for this process, which then ends them in order
+            start_new_session=True,  # Ctrl-C reaches only this process, which then stops the workers
         )
         self._processes[name] = process
         assert process.stdin is not None
@@ -147,15 +106,15 @@ class ProcessNode:
             line = await process.stdout.readline()
         except ConnectionError:
             line = b""
-        told: dict[str, Any] = (
+        event: dict[str, Any] = (
             json.loads(line) if line else {"error": f"its process exited with code {await process.wait()}"}
         )
-        if told.get("event") != "ready":
-            raise BrokerEnded(f"broker {name}: {told['error']}")
-        return BrokerReport(told["address"], told["recovery"], told["figures"], told["metrics"])
+        if event.get("event") != "ready":
+            raise BrokerEnded(f"broker {name}: {event['error']}")
+        return BrokerReport(event["address"], event["recovery"], event["figures"], event["metrics"])
 
     async def _watch(self, name: str, process: Process) -> None:
-        """Tell when a broker ends by itself."""
+        """Log when a broker ends by itself."""
         code = await process.wait()
         if self._stopping:
             return
@@ -172,21 +131,13 @@ class ProcessNode:
             self.failed.set()
 
     async def stop(self) -> None:
-        """Stop every broker cleanly, then the name server; let go of the data folder."""
+        """Stop every broker cleanly, then the name server; unlock the data folder."""
         self._stopping = True
         await asyncio.gather(*(self._end(name, process) for name, process in self._processes.items()))
         for watch in self._watches:
             watch.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
-        if self._namesrv is not None:
-            await self._namesrv.stop()
-            self._namesrv = None
-        if self._self_signed is not None:
-            self._self_signed.close()
-            self._self_signed = None
-        if self._folder is not None:
-            self._folder.close()
-            self._folder = None
+        await self._close()
 
     async def _end(self, name: str, process: Process) -> None:
         if process.returncode is None:
@@ -197,12 +148,8 @@ class ProcessNode:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 code = await process.wait()
         except TimeoutError:
-            log.error("broker.killed", broker=name, found=f"it did not stop within {STOP_TIMEOUT_S:g} s")
+            log.error("broker.killed", broker=name, found=f"did not stop within {STOP_TIMEOUT_S:g} s")
             process.kill()
             code = await process.wait()
         if code != 0 and self.failure is None and name in self.reports:
             self.failure = BrokerEnded(f"broker {name} exited with code {code}")
-
-    def _namesrvs(self) -> tuple[str, ...]:
-        own = () if self._namesrv is None else (join_address(self._advertised, self._namesrv.port),)
-        return (*own, *self.config.namesrv_addresses)

@@ -1,9 +1,12 @@
-"""Keeps one broker known to its name servers: 103 every 30 s and when all its topics may have changed, 217 for each
-topic that was made or changed, 104 when it stops.
+"""Keeps one broker registered with its name servers.
 
-A name server before 5.0 leaves 217 without an answer: its answer to 103 tells its version, and it is told all topics
-each time. So is one that answers 217 with an error, or lost its connection, and with it what it knew. After 217 a whole
-registration follows as soon as topics are at rest: it brings the data version into line, and topics in static order.
+    103    every 30 s, and when any topic may have changed: all topics
+    217    for each topic that was created or changed
+    104    when the broker stops
+
+A name server before 5.0 does not answer 217. Its reply to 103 carries its version, so it gets 103 for every change. The
+same applies to one that answers 217 with an error or whose connection is lost. After 217, a 103 follows as soon as no
+topic has changed for a second: it updates the data version, and topics in static order.
 Source: BrokerOuterAPI, BrokerController.registerBrokerAll, registerSingleTopicAll, apache/rocketmq broker/.
 """
 
@@ -11,7 +14,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mqtrail.net import ConnectionPool, Log, NetError
@@ -26,31 +29,37 @@ from mqtrail.wire import (
     version_of,
 )
 
-QUIET_S = 1.0  # without a change, after topics were told one by one: then all are told
-SINGLE_TOPICS_MAX = 200  # told one by one; more are told with all others
+QUIET_S = 1.0  # time without a change after 217, until 103 follows
+SINGLE_TOPICS_MAX = 200  # registered one by one by 217; more go in one 103
 SINGLE_TOPICS_VERSION = version_of(5, 0, 0)
-RETRY_S = 2.0  # after a name server did not answer
+RETRY_S = 2.0  # pause after a name server did not answer
 UNREGISTER_TIMEOUT_MS = 1_000
-NAME_TIMEOUT_MS = 1_000  # for a name server, and a broker of our name, to answer
-TOLD_WAIT_S = 1.0  # how long `when_told` waits for name servers; less than clients wait for a reply
+NAME_TIMEOUT_MS = 1_000  # for a reply of a name server, and of a broker with our name
+REGISTERED_WAIT_S = 1.0  # limit of `when_registered`; less than clients wait for a reply
 
 log = Log()
 
 
-class Registrar:
-    """Registers one broker with every address of `namesrvs`. registration, unregistration: what to send now.
-    topic_registration: what to send of one topic; None: there is none of that name.
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Make the requests from the broker's present state. topic: None where there is no topic of that name."""
 
-    sign: called with every request before it is encoded. tls: address -> what its connection shakes hands with.
+    registration: Callable[[], RemotingCommand]  # 103
+    unregistration: Callable[[], RemotingCommand]  # 104
+    topic_registration: Callable[[str], RemotingCommand | None]  # 217
+
+
+class Registrar:
+    """Registers one broker with every address of `namesrvs`.
+
+    sign: called with every request before it is encoded. tls: address -> TLS context of its connection.
     """
 
     def __init__(
         self,
         broker_name: str,
         namesrvs: Iterable[str],
-        registration: Callable[[], RemotingCommand],
-        unregistration: Callable[[], RemotingCommand],
-        topic_registration: Callable[[str], RemotingCommand | None],
+        commands: Commands,
         *,
         interval_ms: int,
         timeout_ms: int,
@@ -58,55 +67,46 @@ class Registrar:
         tls: Mapping[str, ssl.SSLContext] | None = None,
         on_registered: Callable[[RemotingCommand], None] | None = None,
     ) -> None:
-        """on_registered: told what a name server answered to a registration."""
+        """on_registered: called with each successful reply to a registration."""
         self._broker_name = broker_name
-        self._unregistration = unregistration
+        self._unregistration = commands.unregistration
         self._timeout_ms = timeout_ms
         self._sign = sign
         self._tls = tls or {}
-        self._is_known = False  # to any name server: else there is nothing to take back
+        self._is_known = False  # to any name server; otherwise stop sends no 104
         self._pools = {
             address: ConnectionPool(connect_timeout_ms=min(3_000, timeout_ms), sign=sign, tls=self._tls.get(address))
             for address in dict.fromkeys(namesrvs)
         }
         self._keepers = [
-            _Keeper(
-                broker_name,
-                address,
-                pool,
-                registration,
-                topic_registration,
-                interval_ms / 1000,
-                timeout_ms,
-                on_registered,
-            )
+            _Keeper(broker_name, address, pool, commands, interval_ms / 1000, timeout_ms, on_registered)
             for address, pool in self._pools.items()
         ]
         self._tasks: list[asyncio.Task[None]] = []
-        self._waiting: set[asyncio.Task[Any]] = set()  # of `when_told`, each for TOLD_WAIT_S at most
+        self._waiting: set[asyncio.Task[Any]] = set()  # of `when_registered`, each for REGISTERED_WAIT_S at most
 
     async def start(self) -> None:
-        """Register once with all, then go on in the background. A name server that is down is tried again."""
+        """Register once with all name servers, then continue in the background. Retries those that are down."""
         self._is_known = True
         await asyncio.gather(*(keeper.register() for keeper in self._keepers))
         self._tasks = [asyncio.create_task(keeper.run()) for keeper in self._keepers]
 
     async def check_name(self, own_address: str) -> None:
-        """Return unless another broker that lives has our name at one of the name servers. InvalidParameter.
+        """Return unless a name server knows another running broker of our name. InvalidParameter.
 
-        Two brokers of one name would take each other's place in the routes at every registration: messages in the one
-        that is not named just then are not found.
+        Two brokers of one name would replace each other in the routes at every registration. Clients would not find the
+        messages of the one that registered earlier.
         """
         for namesrv, pool in self._pools.items():
-            held = await self._holder(namesrv, pool)
-            if held and held != own_address and await self._lives(held, self._tls.get(namesrv)):
+            held = await self._registered_address(namesrv, pool)
+            if held and held != own_address and await self._is_running(held, self._tls.get(namesrv)):
                 raise InvalidParameter(
                     f"found broker name {self._broker_name!r} in use by {held} at name server {namesrv}, expected "
                     "a unique name: choose another (--broker-name, brokerName), or stop that broker"
                 )
 
-    async def _holder(self, namesrv: str, pool: ConnectionPool) -> str:
-        """Return the address that a name server has for our name, '' where it has none or does not tell."""
+    async def _registered_address(self, namesrv: str, pool: ConnectionPool) -> str:
+        """Return the address registered under our name at a name server, '' if none or if it does not answer."""
         try:
             command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
             reply = await pool.request(namesrv, command, NAME_TIMEOUT_MS)
@@ -117,8 +117,8 @@ class Registrar:
             return ""
         return "" if data is None else data.broker_addrs.get(MASTER_ID, "")
 
-    async def _lives(self, address: str, tls: ssl.SSLContext | None) -> bool:
-        """Tell whether a broker of our name answers there: a name server remembers a dead one for a while."""
+    async def _is_running(self, address: str, tls: ssl.SSLContext | None) -> bool:
+        """Return whether a broker of our name answers there. A name server keeps a dead broker for a while."""
         pool = ConnectionPool(connect_timeout_ms=NAME_TIMEOUT_MS, sign=self._sign, tls=tls)
         try:
             reply = await pool.request(address, RemotingCommand(RequestCode.GET_BROKER_CONFIG), NAME_TIMEOUT_MS)
@@ -130,30 +130,30 @@ class Registrar:
         return reply.code != ResponseCode.SUCCESS or f"brokerName={self._broker_name}" in lines
 
     def topics_changed(self, names: Iterable[str] | None) -> None:
-        """Tell name servers of these topics at once; None: of all."""
+        """Register these topics soon; None: all topics."""
         for keeper in self._keepers:
             keeper.topics_changed(names)
 
-    def when_told(self, release: Callable[[], None]) -> None:
-        """Call release once every name server that answers knows the topics as they are now, or after TOLD_WAIT_S."""
-        told = [keeper.told() for keeper in self._keepers if not keeper.is_down]
-        if not told:
+    def when_registered(self, release: Callable[[], None]) -> None:
+        """Call release once all reachable name servers know the present topics, or after REGISTERED_WAIT_S."""
+        registered = [keeper.registered() for keeper in self._keepers if not keeper.is_down]
+        if not registered:
             release()
             return
-        waiting = asyncio.create_task(asyncio.wait(told, timeout=TOLD_WAIT_S))
+        waiting = asyncio.create_task(asyncio.wait(registered, timeout=REGISTERED_WAIT_S))
         self._waiting.add(waiting)
         waiting.add_done_callback(self._waiting.discard)
         waiting.add_done_callback(lambda _: release())
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand | None:
-        """Return what the first name server that can be reached answers, None where none can."""
+        """Return the reply of the first reachable name server, None if none is reachable."""
         for address, pool in self._pools.items():
             with suppress(NetError):
                 return await pool.request(address, replace(command), self._timeout_ms)
         return None
 
     async def stop(self) -> None:
-        """Unregister, close the connections. Whoever waits to hear that name servers were told waits no longer."""
+        """Unregister and close the connections. Releases everything that waits in `when_registered`."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -172,15 +172,14 @@ class Registrar:
 
 
 class _Keeper:
-    """Keeps the broker known to one name server, so that one that hangs does not keep news from the others."""
+    """Keeps the broker registered with one name server, so that one that hangs does not delay the others."""
 
     def __init__(
         self,
         broker_name: str,
         address: str,
         pool: ConnectionPool,
-        registration: Callable[[], RemotingCommand],
-        topic_registration: Callable[[str], RemotingCommand | None],
+        commands: Commands,
         interval_s: float,
         timeout_ms: int,
         on_registered: Callable[[RemotingCommand], None] | None,
@@ -188,22 +187,21 @@ class _Keeper:
         self._broker_name = broker_name
         self._address = address
         self._pool = pool
-        self._registration = registration
-        self._topic_registration = topic_registration
+        self._commands = commands
         self._interval_s = interval_s
         self._timeout_ms = timeout_ms
         self._on_registered = on_registered
-        self._told: list[asyncio.Future[None]] = []
+        self._futures: list[asyncio.Future[None]] = []
         self._changed = asyncio.Event()
-        self._names: dict[str, None] | None = {}  # topics to be told of; None: all
+        self._names: dict[str, None] | None = {}  # topics to register; None: all
         self._loop = asyncio.get_running_loop()
-        self._whole_due_s = 0.0  # when all topics are told again
-        self._owes_whole = False  # topics were told one by one since: it does not know this state's version
-        self._takes_single = False  # what it answered last: whether it knows 217
+        self._whole_due_s = 0.0  # when the next 103 is due
+        self._owes_whole = False  # 217 was sent since the last 103: the name server has an old data version
+        self._takes_single = False  # whether it supports 217, from its last reply
         self.is_down = False
 
     def topics_changed(self, names: Iterable[str] | None) -> None:
-        """Tell the name server of these topics soon; None: of all."""
+        """Register these topics soon; None: all topics."""
         if names is None or self._names is None:
             self._names = None
         else:
@@ -212,58 +210,58 @@ class _Keeper:
                 self._names = None
         self._changed.set()
 
-    def told(self) -> asyncio.Future[None]:
-        """Return what ends with the next registration that begins, whatever becomes of it."""
+    def registered(self) -> asyncio.Future[None]:
+        """Return a future that ends with the next registration, whether it succeeds or fails."""
         future = asyncio.get_running_loop().create_future()
-        self._told.append(future)
+        self._futures.append(future)
         return future
 
     def leave(self) -> None:
-        """Tell the name server nothing more: nobody is to wait for it."""
+        """Register nothing more; release everything that waits."""
         self.is_down = True
-        told, self._told = self._told, []
-        _end(told)
+        futures, self._futures = self._futures, []
+        _end(futures)
 
     async def run(self) -> None:
-        """Register every interval, whenever the topics changed, and soon after it failed."""
+        """Register every interval, after each change of topics, and soon after a failure."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s()):
                     await self._changed.wait()
             try:
                 is_due = self._loop.time() >= self._whole_due_s
-                if not is_due and self._changed.is_set() and await self._tell_single():
+                if not is_due and self._changed.is_set() and await self._register_single():
                     continue
                 await self.register()
             except Exception:
                 log.exception("broker.registration_failed", broker=self._broker_name)
 
     def _wait_s(self) -> float:
-        """Return after how long to register without a change."""
+        """Return how long to wait for a change before the next registration."""
         if self.is_down:
             return min(self._interval_s, RETRY_S)
         rest_s = max(0.0, self._whole_due_s - self._loop.time())
         return min(QUIET_S, rest_s) if self._owes_whole else rest_s
 
     async def register(self) -> None:
-        """Tell the name server the topics as they are now. Each trouble is told once, and once that it is over."""
+        """Register all topics (103). Log a failure once, and log its end once."""
         self._changed.clear()
         self._names = {}
         self._owes_whole = False
         self._whole_due_s = self._loop.time() + self._interval_s
-        told, self._told = self._told, []
+        futures, self._futures = self._futures, []
         try:
             await self._register()
         finally:
-            _end(told)
+            _end(futures)
 
-    async def _tell_single(self) -> bool:
-        """Tell the name server of the topics that changed, where it can be told so; return whether it was."""
+    async def _register_single(self) -> bool:
+        """Register the changed topics by 217 if the name server supports that; return whether it worked."""
         names = self._names
         if names is None or not self._takes_single or self.is_down or not self._pool.connected(self._address):
             return False
-        commands = [command for name in names if (command := self._topic_registration(name)) is not None]
-        told, self._told = self._told, []
+        commands = [command for name in names if (command := self._commands.topic_registration(name)) is not None]
+        futures, self._futures = self._futures, []
         self._changed.clear()
         self._names = {}
         try:
@@ -272,23 +270,23 @@ class _Keeper:
                 return_exceptions=True,
             )
         finally:
-            # Those that wait are answered by `register`, if it has to be called.
-            self._told[:0] = told
+            # If 217 fails, `register` releases those that wait.
+            self._futures[:0] = futures
         for reply in replies:
             if isinstance(reply, NetError) or (isinstance(reply, RemotingCommand) and reply.code):
-                self._takes_single = False  # until it has answered a registration
+                self._takes_single = False  # until its next reply to 103
                 return False
             if isinstance(reply, BaseException):
                 raise reply
-        self._told = self._told[len(told) :]
+        self._futures = self._futures[len(futures) :]
         self._owes_whole = True
-        _end(told)
+        _end(futures)
         return True
 
     async def _register(self) -> None:
         remedy = "start that name server or correct its address"
         try:
-            reply = await self._pool.request(self._address, self._registration(), self._timeout_ms)
+            reply = await self._pool.request(self._address, self._commands.registration(), self._timeout_ms)
             if reply.code == ResponseCode.NO_PERMISSION:
                 remedy = "set inner_credentials of this broker to an account of that name server"
             trouble = None if reply.code == ResponseCode.SUCCESS else f"answered {reply.code}: {reply.remark}"
@@ -310,7 +308,7 @@ class _Keeper:
         self.is_down = trouble is not None
 
 
-def _end(told: Iterable[asyncio.Future[None]]) -> None:
-    for future in told:
+def _end(futures: Iterable[asyncio.Future[None]]) -> None:
+    for future in futures:
         if not future.done():
             future.set_result(None)

@@ -1,4 +1,4 @@
-"""What a broker tells once it is ready, wherever it runs."""
+"""The report of a broker that is ready, in this process or in a worker."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -8,8 +8,8 @@ from mqtrail.store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """address: what clients are told. recovery: of its store, in words and in figures; '' and {} without a store.
-    metrics: where Prometheus asks; '' for nowhere."""
+    """address: advertised to clients. recovery, figures: the store's recovery as text and as values; empty without a
+    store. metrics: URL for Prometheus; empty without one."""
 
     address: str
     recovery: str

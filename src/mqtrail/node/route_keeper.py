@@ -1,4 +1,4 @@
-"""Asks the name servers for the routes that a broker wants, which shares out other brokers' queues too (request 400).
+"""Fetches the routes that a broker needs to assign queues of other brokers too (request 400, QUERY_ASSIGNMENT).
 
 Source: TopicRouteInfoManager, apache/rocketmq broker/topic/.
 """
@@ -11,13 +11,13 @@ from mqtrail.broker import Broker
 from mqtrail.net import Log
 from mqtrail.wire import BodyError, RemotingCommand, RequestCode, ResponseCode, RouteHeader, Send, TopicRouteData
 
-LOOK_S = 5.0  # how often what is known is looked through for what has grown old
+LOOK_S = 5.0  # interval at which routes are checked for age
 
 log = Log()
 
 
 class RouteKeeper:
-    """Serves one core. ask: puts a request to the first name server that answers, None when none does."""
+    """Serves one core. ask: sends a request to the first name server that answers; None if none does."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class RouteKeeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """From now on the core may want routes."""
+        """Start to fetch routes."""
         self._routes.follows = True
         self._task = asyncio.create_task(self._run())
 
     def look(self) -> None:
-        """Ask at once for what is wanted. Cheap where nothing is."""
+        """Fetch newly needed routes at once. Cheap if there are none."""
         if self._routes.has_new:
             self._looked.set()
 

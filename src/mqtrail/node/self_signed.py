@@ -1,19 +1,18 @@
-"""A certificate that a node makes for itself, so that TLS works before anybody has issued one.
+"""A self-signed certificate that a node makes, so that TLS works without a certificate authority.
 
     <data>/tls/server.pem         key and certificate in one file, mode 0600: a renewal replaces both at once
-    <data>/tls/certificate.pem    the certificate alone: what clients may take as `trust_path`
+    <data>/tls/certificate.pem    the certificate alone, for `trust_path` of clients
 
-It names every address and host name that clients may use. It encrypts; it proves nothing to a client that does not
-trust this very file. A certificate that expires within RENEW_BEFORE, or lacks a name, is made anew: at a start, and
-every LOOK_S of a running node, whose servers take the new file as they take any changed one. Without a data folder the
-files are in a temporary folder, which is removed at the end.
+The certificate names every address and host name that clients may use. Connections are encrypted; the server is
+authenticated only to clients that trust this file. At start, and every LOOK_S of a running node, a certificate that
+expires within RENEW_BEFORE or lacks a name is replaced; servers reload it like any other changed file. Without a data
+folder the files are in a temporary folder, which is deleted at the end.
 
 RocketMQ: tls.test.mode.enable.
 """
 
 import asyncio
 import ipaddress
-import os
 import shutil
 import socket
 import tempfile
@@ -25,6 +24,8 @@ from typing import TYPE_CHECKING
 
 from mqtrail.net import Log, TlsError, TlsServerConfig
 
+from .files import replace_file
+
 if TYPE_CHECKING:
     from cryptography import x509
 
@@ -34,14 +35,14 @@ KEY_MODE = 0o600
 CERTIFICATE_MODE = 0o644
 VALIDITY = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
-CLOCK_SKEW = timedelta(hours=1)  # of clients' clocks that are behind
+CLOCK_SKEW = timedelta(hours=1)  # clients' clocks may be behind by as much
 LOOK_S = 3_600.0
 
 log = Log()
 
 
 class SelfSigned:
-    """`open`, then `close`. The certificate is looked at every LOOK_S between them."""
+    """`open`, then `close`. In between, the certificate is checked every LOOK_S."""
 
     def __init__(self, data: Path | None, hosts: Iterable[str]) -> None:
         """data: the data folder; None: a temporary one. hosts: addresses and host names that the certificate names."""
@@ -61,7 +62,7 @@ class SelfSigned:
         return self._folder / "certificate.pem"
 
     def open(self, config: TlsServerConfig) -> TlsServerConfig:
-        """Make the files where needed; return the settings with their paths. TlsError."""
+        """Make the files if needed; return the settings with their paths. TlsError."""
         try:
             self.renew(datetime.now(UTC))
         except ModuleNotFoundError as error:
@@ -75,7 +76,7 @@ class SelfSigned:
         return replace(config, self_signed=False, cert_path=self.server_path, key_path=self.server_path)
 
     def close(self) -> None:
-        """Look no more; remove a temporary folder."""
+        """Stop checking; delete a temporary folder."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -83,16 +84,16 @@ class SelfSigned:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def renew(self, now: datetime) -> bool:
-        """Make key and certificate unless those on disk are good; return whether they are new. OSError."""
-        if self._is_good(now):
+        """Make key and certificate unless those on disk are valid; return whether they are new. OSError."""
+        if self._is_valid(now):
             return False
         key, certificate = make_certificate(self._hosts, now)
         self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        _write(self.certificate_path, certificate, CERTIFICATE_MODE)
-        _write(self.server_path, key + certificate, KEY_MODE)
+        replace_file(self.certificate_path, certificate, CERTIFICATE_MODE)
+        replace_file(self.server_path, key + certificate, KEY_MODE)
         return True
 
-    def _is_good(self, now: datetime) -> bool:
+    def _is_valid(self, now: datetime) -> bool:
         from cryptography import x509
 
         try:
@@ -118,7 +119,7 @@ class SelfSigned:
 
 
 def self_signed_hosts(host: str, advertised: str) -> list[str]:
-    """Return what clients may call this node: the address it advertises, the one it listens on, this machine."""
+    """Return the names and addresses for the certificate: advertised, listened on, and this machine's own."""
     found = [advertised, "127.0.0.1", "::1", "localhost", socket.gethostname()]
     try:
         if ipaddress.ip_address(host).is_unspecified:
@@ -163,15 +164,3 @@ def _general_name(host: str) -> "x509.GeneralName":
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file durably."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "wb") as handle:
-        handle.write(data)
-        handle.flush()
-        os.fsync(handle.fileno())
-    temporary.replace(path)

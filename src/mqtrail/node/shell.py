@@ -1,7 +1,7 @@
-"""The shell around a core: it has the sockets, the clock and the timer that the core has not.
+"""The shell around a core: the sockets, the clock and the timer.
 
-A core decides (`handle`, `tick`) and answers with Sends; the shell writes each to its connection, at once or when the
-log is durable up to the offset that the Send names.
+A core decides (`handle`, `tick`) and returns Sends. The shell writes each Send to its connection, at once or when the
+log is durable up to the Send's offset.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from .watchdog import Watchdog, work_of
 
 log = Log()
 
-TICK_WAIT_MAX_MS = 60_000  # the timer looks at the core at least this often
-TICK_PAUSE_MS = 1  # between two ticks, whatever the core asks for
+TICK_WAIT_MAX_MS = 60_000  # longest time between two ticks
+TICK_PAUSE_MS = 1  # shortest time between two ticks, also if the core asks for an earlier one
 
 
 class Core(Protocol):
-    """What a broker and a name server have in common."""
+    """The interface that Broker and NameServer share."""
 
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]: ...
 
@@ -60,8 +60,8 @@ class HoldForTables(Protocol):
 class Shell:
     """Serves one core to the connections of one server: a `net.Application`.
 
-    hold: `Flusher.after` of a store whose Sends may wait; hold_for_tables: the same of tables. on_change: called after
-    everything that may have changed the core (to save its tables, to register its topics).
+    hold: `Flusher.after`, for Sends that wait for the log. hold_for_tables: `TableWriter.after`, for Sends that wait
+    for tables. on_change: called after each call that may have changed the core, to save tables and register topics.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class Shell:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin to tick."""
+        """Start to call `tick`."""
         self.look_at_timer()
 
     def stop(self) -> None:
-        """Tick no more."""
+        """Stop calling `tick`."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -114,7 +114,7 @@ class Shell:
         self.look_at_timer()
 
     def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
-        """The general road: one command after another through `handle`."""
+        """Serve one command after another by `handle`."""
         now_ms = self._clock()
         try:
             while start < end and not connection.write_paused:
@@ -131,7 +131,7 @@ class Shell:
     # The core's decisions
 
     def decide(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
-        """Return what the core answers; a bug in it becomes code 1 and a log line, not the end of the connection."""
+        """Return the core's decision. An unexpected exception is logged and answered by code 1 (SYSTEM_ERROR)."""
         began_s = self.watchdog.clock()
         try:
             return self._core.handle(peer, command, now_ms)
@@ -145,15 +145,14 @@ class Shell:
             self.watchdog.look(began_s, work_of(command.code), str(peer.address))
 
     def write(self, sends: list[Send]) -> None:
-        """Write each Send to its connection, now or when log and tables are durable so far. Peers that went get
-        nothing."""
+        """Write each Send to its connection, now or when its log offset and tables are durable. Skip closed ones."""
         for send in sends:
             connection = self._connections.get(send.peer)
             if connection is None:
                 continue
             try:
                 data = encode_command(send.command)
-            except RemotingError as error:  # a reply above 16 MiB: the peer must hear of it, or it waits in vain
+            except RemotingError as error:  # the reply is above 16 MiB: answer an error, or the peer waits in vain
                 log.error("reply.too_long", peer=str(connection.host), code=send.command.code, error=str(error))
                 data = encode_command(RemotingCommand.reply_to(send.command, ResponseCode.SYSTEM_ERROR, str(error)))
             if send.after_tables and self._hold_for_tables is not None:
@@ -175,7 +174,7 @@ class Shell:
     # Time
 
     def look_at_timer(self, after_ms: int = 0) -> None:
-        """Set the timer to what the core wants now, not before after_ms. Call it after what may have changed that."""
+        """Set the timer to the core's next tick, not before after_ms. Call it after each call of the core."""
         if self._on_change is not None:
             self._on_change()
         if self._stopped:
@@ -185,7 +184,7 @@ class Shell:
         latest_ms = now_ms + TICK_WAIT_MAX_MS
         due_ms = latest_ms if due_ms is None else min(max(due_ms, now_ms, after_ms), latest_ms)
         if self._timer is not None:
-            # A timer that fires too early only looks again; so it moves only to fire sooner.
+            # A timer that fires too early only sets itself again, so it is replaced only by an earlier one.
             if self._timer_ms <= due_ms:
                 return
             self._timer.cancel()
@@ -205,14 +204,14 @@ class Shell:
 
 
 def _refuse(connection: ServerConnection, command: RemotingCommand, remark: str) -> None:
-    """Answer that what a reply would say is not so. What is no reply is for somebody else, and left out."""
+    """Answer SYSTEM_ERROR in place of a reply. A Send that is a request (a notification, a check) is dropped."""
     if command.is_response:
         connection.write(encode_command(RemotingCommand.reply_to(command, ResponseCode.SYSTEM_ERROR, remark)))
 
 
 def _write_late(connection: ServerConnection, data: bytes) -> Callable[[], None] | None:
-    """Write what is told of replies whose flush takes too long; return what writes the rest once it is durable."""
-    told, waiting = late_replies(data)
-    if told:
-        connection.write(told)
+    """Answer FLUSH_DISK_TIMEOUT to sends whose flush is late; return what writes the other replies after the flush."""
+    late, waiting = late_replies(data)
+    if late:
+        connection.write(late)
     return (lambda: connection.write(waiting)) if waiting else None

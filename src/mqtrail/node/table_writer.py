@@ -1,8 +1,8 @@
-"""The thread that saves tables, and what waits for it.
+"""The thread that saves tables, and the replies that wait for it.
 
-Topics, groups and the like change one by one and are saved whole. While one save runs, the changes and the replies of
-the next one gather; a reply leaves when what it follows from is durable. The loop only takes note of the tables: JSON,
-writes and syncs are the thread's.
+Tables (topics, groups and others) change row by row and are saved whole. While one save runs, changes and replies
+gather for the next one. A reply leaves when the changes that it depends on are durable. The event loop only copies the
+tables; the thread encodes, writes and syncs them.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from mqtrail.net import Log
 from mqtrail.store import ConfigFileStore
 
 RETRY_S: Final = 5.0  # after tables could not be saved
-WAITING_MAX: Final = 100_000  # replies; further ones are refused
+WAITING_MAX: Final = 100_000  # replies; further ones are answered with an error
 
 log = Log()
 
 Refuse = Callable[[str], None]
-"""Answers in a reply's place why there is none."""
+"""Answers with an error text in place of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _SaveWaiter:
     """A reply that waits for a change of tables."""
 
     number: int
@@ -34,7 +34,7 @@ class _Waiting:
 
 
 class TableWriter:
-    """Saves what changes in one ConfigFileStore. owner: whose tables they are, for the log."""
+    """Saves the changes of one ConfigFileStore. owner: named in log events."""
 
     def __init__(self, files: ConfigFileStore, owner: str) -> None:
         self._files = files
@@ -42,12 +42,12 @@ class TableWriter:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
         self._saving: asyncio.Future[None] | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_SaveWaiter] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._is_failing = False
 
     def after(self, number: int, release: Callable[[], None], refuse: Refuse) -> None:
-        """Call release once the changes up to a number are durable; refuse if they cannot be saved and are undone."""
+        """Call release once changes up to this number are durable, or refuse if the save fails and undoes them."""
         if number <= self._files.settled:
             release()
         elif len(self._waiting) >= WAITING_MAX:
@@ -55,11 +55,11 @@ class TableWriter:
                 f"found {len(self._waiting)} replies waiting for tables to be saved, expected fewer: try again later"
             )
         else:
-            self._waiting.append(_Waiting(number, release, refuse))
+            self._waiting.append(_SaveWaiter(number, release, refuse))
             self.look()
 
     def look(self) -> None:
-        """Save what has changed, unless a save is under way: that one looks again when it ends."""
+        """Save changes, unless a save is under way: at its end this is called again."""
         if self._saving is not None or self._retry is not None:
             return
         job = self._files.begin_save()
@@ -68,7 +68,7 @@ class TableWriter:
             self._saving.add_done_callback(self._saved)
 
     async def stop(self) -> None:
-        """Save what is left, answer what waits, end the thread."""
+        """Save the remaining changes, release waiting replies, end the thread."""
         self._cancel_retry()
         self.look()
         while (saving := self._saving) is not None:
@@ -94,7 +94,7 @@ class TableWriter:
         if self._is_failing:
             self._is_failing = False
             log.info("tables.saved_again", owner=self._owner)
-        # Numbers rise with one exception: an answer may follow from an older change than the one before it did.
+        # Numbers do not always rise: a reply may depend on an older change than the reply before it.
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
             if one.number <= self._files.settled:
@@ -104,7 +104,7 @@ class TableWriter:
         self.look()
 
     def _failed(self, error: BaseException) -> None:
-        """The changes were undone: say so to those who wait, and bring the files to that state later."""
+        """The changes were undone: answer waiting replies with the error, and retry the save later."""
         if not self._is_failing:
             self._is_failing = True
             log.error(

@@ -1,4 +1,4 @@
-"""A node as a process of its own: `mqtrail up`. Several brokers get a process each."""
+"""Runs a node as a server process: `mqtrail up`. If there are several brokers, each gets its own process."""
 
 import asyncio
 import gc
@@ -17,10 +17,9 @@ AnyNode = Node | ProcessNode
 
 
 def run_up(config: NodeConfig, *, on_ready: Callable[[AnyNode], None], use_uvloop: bool = True) -> int:
-    """Run a node until SIGINT or SIGTERM; return the exit code: 0, or 1 when the disk failed.
+    """Run a node until SIGINT or SIGTERM; return the exit code: 0, or 1 if the disk failed.
 
-    on_ready is called once clients may come. Errors of the start are raised, see Node. use_uvloop: where it is
-    installed.
+    on_ready: called once the node serves clients. Raises the errors of Node.start. use_uvloop: if it is installed.
     """
     _raise_open_files()
     with asyncio.Runner(loop_factory=loop_factory() if use_uvloop else None) as runner:
@@ -36,7 +35,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[AnyNode], None], use_uvlo
     node: AnyNode = ProcessNode(config, use_uvloop=use_uvloop) if several else Node(config)
     await node.start()
     try:
-        # What is alive now stays: the collector need not walk it again.
+        # Objects that exist now live until the end: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 20)
@@ -51,7 +50,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[AnyNode], None], use_uvlo
 
 
 def _raise_open_files() -> None:
-    """Files and sockets are many; the soft limit of 1024 is for programs that use select."""
+    """Raise the soft limit of open files: a node needs more than the usual 1024, which is a limit of select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

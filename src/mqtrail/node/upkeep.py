@@ -1,13 +1,13 @@
-"""What a store needs besides appends, done beside the path: flushes, queue files, index, expiry.
+"""The background jobs of a store: flushes, queue files, index, checkpoints, expiry.
 
-    index        strokes of some milliseconds while there is something to index
-    flush        every 500 ms, in the flush thread (SYNC_FLUSH asks for its own)
-    queue files  written every second, in strokes: a queue's first entry makes its file
-    checkpoint   every 10 s: queue files and index made durable in the flush thread, so that recovery starts there;
-                 of the queue files alone also when 256 MiB were appended, so that recovery never has much to read
+    index        in slices of some milliseconds while there are records to index
+    flush        every 500 ms, in the flush thread (SYNC_FLUSH also flushes on request)
+    queue files  written every second, in slices: the first entry of a queue creates its file
+    checkpoint   every 10 s: queue files and index are made durable in the flush thread, so that recovery starts there.
+                 Queue files alone also after 256 MiB of appends, which limits what recovery has to read
     expiry       every 10 s
 
-Everything but syncing runs in the loop's thread, in pieces short enough for the path to bear.
+Everything except syncing runs in the event loop's thread, in slices that are short compared with a request.
 Source: FlushConsumeQueueService, ReputMessageService, CleanCommitLogService, apache/rocketmq store/.
 """
 
@@ -25,13 +25,13 @@ from .watchdog import Watchdog
 QUEUES_WRITE_S = 1.0  # flushIntervalConsumeQueue
 CHECKPOINT_S = 10.0
 CHECKPOINT_SIZE = 256 * 1024 * 1024
-STROKE_COUNT_MIN, STROKE_COUNT_MAX = 100, 10_000  # records of one stroke
+SLICE_COUNT_MIN, SLICE_COUNT_MAX = 100, 10_000  # records indexed in one slice
 
 log = Log()
 
 
 class Upkeep:
-    """The jobs of one store. `appended` is to be called after appends; it costs nothing while strokes are planned."""
+    """Runs the jobs of one store. Call `appended` after appends: it is cheap while a slice is scheduled."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class Upkeep:
         self._watchdog = watchdog or Watchdog()
         self._flusher = flusher
         self._index_pause_s = index_interval_ms / 1000
-        self._stroke_s = index_stroke_ms / 1000
-        self._stroke_count = STROKE_COUNT_MIN
+        self._slice_s = index_stroke_ms / 1000
+        self._slice_count = SLICE_COUNT_MIN
         self._loop = asyncio.get_running_loop()
-        self._stroke: asyncio.TimerHandle | None = None
+        self._slice: asyncio.TimerHandle | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failing: set[str] = set()
         self._checkpointed = store.end_offset
-        self._writing: Iterator[None] | None = None  # of queue files, in strokes
-        self._checkpoint_waits: bool | None = None  # for the queue files; whether it takes the index along
+        self._writing: Iterator[None] | None = None  # the write of queue files under way
+        self._checkpoint_waits: bool | None = None  # a checkpoint waits for that write; True: with the index
         jobs: list[tuple[str, float, Callable[[], None]]] = [
             ("flush", flush_interval_ms / 1000, self._flush),
             ("write_queues", QUEUES_WRITE_S, self._write_queues),
@@ -70,40 +70,40 @@ class Upkeep:
         self._jobs = jobs
 
     def start(self) -> None:
-        """Begin; also with what an earlier life left to index."""
+        """Start all jobs, and index what a previous run left."""
         for name, interval_s, job in self._jobs:
             self._plan(name, interval_s, job)
         self.appended()
 
     def stop(self) -> None:
-        """Do nothing more. Closing the store does the rest."""
+        """Stop all jobs. Closing the store writes and flushes the rest."""
         for timer in self._timers.values():
             timer.cancel()
-        if self._stroke is not None:
-            self._stroke.cancel()
+        if self._slice is not None:
+            self._slice.cancel()
         self._jobs = []
 
     def appended(self) -> None:
-        """Index soon, if there is something to index."""
-        if self._stroke is None and self._jobs:
-            self._stroke = self._loop.call_later(self._index_pause_s, self._index)
+        """Schedule a slice of indexing."""
+        if self._slice is None and self._jobs:
+            self._slice = self._loop.call_later(self._index_pause_s, self._index)
 
     def _index(self) -> None:
-        self._stroke = None
+        self._slice = None
         began_s = time.monotonic()
         done = 0
 
-        def stroke() -> None:
+        def index_slice() -> None:
             nonlocal done
-            done = self._store.dispatch_index(self._stroke_count)
+            done = self._store.dispatch_index(self._slice_count)
 
-        worked = self._attempt("index", stroke)
+        worked = self._attempt("index", index_slice)
         took_s = time.monotonic() - began_s
-        # What was handed over costs a tenth of what is read back from the log, so the count follows the time.
-        if took_s > self._stroke_s:
-            self._stroke_count = max(STROKE_COUNT_MIN, self._stroke_count // 2)
-        elif done >= self._stroke_count and took_s < self._stroke_s / 2:
-            self._stroke_count = min(STROKE_COUNT_MAX, self._stroke_count * 2)
+        # A record in memory costs a tenth of one read back from the log, so the count adapts to the time used.
+        if took_s > self._slice_s:
+            self._slice_count = max(SLICE_COUNT_MIN, self._slice_count // 2)
+        elif done >= self._slice_count and took_s < self._slice_s / 2:
+            self._slice_count = min(SLICE_COUNT_MAX, self._slice_count * 2)
         if worked and self._store.behind_size > 0:
             self.appended()
 
@@ -115,7 +115,7 @@ class Upkeep:
         self._timers[name] = self._loop.call_later(interval_s, run)
 
     def _attempt(self, name: str, job: Callable[[], object]) -> bool:
-        """Run a job; a failure is told once, and once that it is over. It is tried again at its next time."""
+        """Run a job. Log its first failure, and once when it works again. A failed job runs again at its next time."""
         began_s = self._watchdog.clock()
         try:
             job()
@@ -141,7 +141,7 @@ class Upkeep:
 
     def _flush(self) -> None:
         if self._store.end_offset > self._store.flushed_offset or self._store.fault is not None:
-            self._flusher.ask()  # which says so where nothing can be flushed any more: the node stops
+            self._flusher.ask()  # if the store has a fault, this reports it and the node stops
         if self._store.end_offset - self._checkpointed > CHECKPOINT_SIZE:
             self._checkpoint(index=False)
 
@@ -153,12 +153,12 @@ class Upkeep:
             self._write_queues()
 
     def _write_queues(self) -> None:
-        """Write queue files for a stroke's time; begin the checkpoint that waits once all are written."""
+        """Write queue files for one slice of time. Once all are written, start the waiting checkpoint."""
         writing = self._writing or self._store.write_queues_in_slices()
-        self._writing = None  # a pass that fails is begun anew
+        self._writing = None  # if this slice fails, the next write starts over
         began_s = time.monotonic()
         for _ in writing:
-            if time.monotonic() - began_s > self._stroke_s:
+            if time.monotonic() - began_s > self._slice_s:
                 self._writing = writing
                 self._timers["write_more"] = self._loop.call_later(self._index_pause_s, self._write_more)
                 return

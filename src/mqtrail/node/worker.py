@@ -1,10 +1,10 @@
-"""One broker as a process of its own, for a `ProcessNode`: `main` of this module in an interpreter of its own.
+"""One broker in a separate process, for a `ProcessNode`, which runs `main` of this module in a new interpreter.
 
-    stdin    8 bytes size, then a pickled Task; its end is the parent's end, and ends the broker cleanly
+    stdin    8 bytes size, then a pickled Task; end of file means that the parent ended: the broker stops cleanly
     stdout   one line of JSON: {"event": "ready", …} or {"event": "failed", "error": …}
-    SIGTERM  ends the broker cleanly; exit code 0, or 1 when the disk failed
+    SIGTERM  stops the broker cleanly; exit code 0, or 1 if the disk failed
 
-The task comes through a pipe, because other users of a machine see arguments and there are passwords in it.
+The task contains passwords. It comes through a pipe because other users of the machine can read arguments.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ SIZE_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a worker is to run. room: the broker's folder; None: in memory. own_namesrv: see BrokerNode.start."""
+    """The broker that a worker runs. room: its folder; None: in memory. own_namesrv: see BrokerNode.start."""
 
     name: str
     port: int
@@ -43,24 +43,24 @@ class Task:
 
 
 def pack(task: Task) -> bytes:
-    """Return what goes into a worker's stdin."""
+    """Return the bytes for a worker's stdin."""
     data = pickle.dumps(task)
     return len(data).to_bytes(SIZE_BYTES) + data
 
 
 def main() -> int:
-    """Run the task of stdin."""
+    """Run the task that stdin contains; return the exit code."""
     size = int.from_bytes(sys.stdin.buffer.read(SIZE_BYTES))
     data = sys.stdin.buffer.read(size)
     if not size or len(data) < size:
-        return 1  # the parent has gone already
+        return 1  # the parent has ended
     task = pickle.loads(data)
     assert isinstance(task, Task)
     try:
         with asyncio.Runner(loop_factory=loop_factory() if task.use_uvloop else None) as runner:
             return runner.run(_run(task))
     except MQError as error:
-        _say({"event": "failed", "error": str(error)})
+        _report({"event": "failed", "error": str(error)})
         return 1
 
 
@@ -82,11 +82,11 @@ async def _run(task: Task) -> int:
         await broker.start(task.namesrvs, task.own_namesrv)
         if task.config.metrics_port is not None:
             await metrics.start(task.config.host, task.config.metrics_port)
-        told = f"http://{metrics.address}/metrics" if metrics.address else ""
+        metrics_url = f"http://{metrics.address}/metrics" if metrics.address else ""
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 20)
-        _say({"event": "ready", **asdict(BrokerReport.of(broker.address, broker.store, told))})
+        _report({"event": "ready", **asdict(BrokerReport.of(broker.address, broker.store, metrics_url))})
         os.set_blocking(0, False)
         loop.add_reader(0, _look_at_parent, ending)
         await ending.wait()
@@ -98,7 +98,7 @@ async def _run(task: Task) -> int:
 
 
 def _look_at_parent(ending: asyncio.Event) -> None:
-    """The parent writes nothing more: what can be read is its end."""
+    """Stop at end of file: the parent writes nothing after the task, so a readable stdin means that it ended."""
     try:
         if not os.read(0, 1):
             ending.set()
@@ -108,6 +108,6 @@ def _look_at_parent(ending: asyncio.Event) -> None:
         ending.set()
 
 
-def _say(told: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(told, default=str) + "\n")
+def _report(event: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(event, default=str) + "\n")
     sys.stdout.flush()

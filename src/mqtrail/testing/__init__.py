@@ -1,6 +1,6 @@
-"""The embedded broker as a context manager and a pytest plugin: a real one, on free ports, in memory.
+"""The embedded broker: a real name server and broker on free ports, in memory.
 
-`embedded()` for plain tests, `embedded_async()` for asynchronous ones; with pytest the fixture `mqtrail_broker`.
+Use `embedded()` in plain tests, `embedded_async()` in asynchronous ones, or the pytest fixture `mqtrail_broker`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ __all__ = ["Embedded", "embedded", "embedded_async", "embedded_config"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: pytest loads the plugin beside it in every project, with or without a broker in sight."""
+    """Import on first use, because pytest loads this package's plugin in every project."""
     if name in __all__:
         from . import embed
 

@@ -1,9 +1,9 @@
 """A name server and brokers inside a test: real sockets on free ports, in memory unless a folder is given.
 
-with embedded() as broker:                       # in a thread of its own
+with embedded() as broker:                       # runs in its own thread
     Producer("group", broker.namesrv_address)
 
-async with embedded_async() as broker:           # in the loop of the caller
+async with embedded_async() as broker:           # runs in the caller's event loop
     ...
 """
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Embedded:
-    """What runs. Stopping and starting a broker keeps its port; what it had in memory alone is gone."""
+    """A running node. A broker that is stopped and started keeps its port, but loses messages in memory."""
 
     def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
@@ -34,30 +34,30 @@ class Embedded:
 
     @property
     def namesrv_address(self) -> str:
-        """What clients are given."""
+        """The name server address for clients."""
         return self._node.namesrv_address
 
     @property
     def broker_addresses(self) -> tuple[str, ...]:
-        """host:port of each broker that runs."""
+        """host:port of each running broker."""
         return self._node.broker_addresses
 
     @property
     def broker_names(self) -> tuple[str, ...]:
-        """The brokers that run."""
+        """The names of the running brokers."""
         return tuple(self._node.brokers)
 
     @property
     def node(self) -> Node:
-        """The node itself. Touch it in its own loop only."""
+        """The node. Use it only in its own event loop."""
         return self._node
 
     def stop_broker(self, name: str = "broker-a") -> None:
-        """Stop one broker. Not to be called in the loop that the node runs in."""
+        """Stop one broker. Do not call this in the node's event loop."""
         self._wait(self._node.stop_broker(name))
 
     def start_broker(self, name: str = "broker-a") -> None:
-        """Start a stopped broker again. Not to be called in the loop that the node runs in."""
+        """Start a stopped broker again. Do not call this in the node's event loop."""
         self._wait(self._node.start_broker(name))
 
     def _wait(self, act: Coroutine[Any, Any, T]) -> T:
@@ -73,7 +73,7 @@ def embedded_config(
 ) -> NodeConfig:
     """Return the settings of an embedded node: free ports on 127.0.0.1, small files, brokers broker-a, broker-b, ...
 
-    broker None: the defaults, and SQL92 filters served.
+    broker None: the default settings with SQL92 filters enabled.
     """
     return NodeConfig(
         data=data,
@@ -93,7 +93,7 @@ async def embedded_async(
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
 ) -> AsyncIterator[Embedded]:
-    """Run a node in the caller's loop. data None: in memory. broker, store: settings of every broker."""
+    """Run a node in the caller's event loop. data None: in memory. broker, store: settings of every broker."""
     node = Node(embedded_config(data, brokers=brokers, broker=broker, store=store))
     await node.start()
     try:
@@ -110,7 +110,7 @@ def embedded(
     broker: BrokerConfig | None = None,
     store: CommitLogConfig | None = None,
 ) -> Iterator[Embedded]:
-    """Run a node in a thread with a loop of its own, for tests that are not asynchronous. Settings: embedded_async."""
+    """Run a node in a thread with its own event loop, for plain tests. Parameters: see embedded_async."""
     config = embedded_config(data, brokers=brokers, broker=broker, store=store)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="mqtrail-embedded", daemon=True)

@@ -1,7 +1,7 @@
-"""The pytest plugin: `mqtrail_broker`, a name server and a broker of our own for tests.
+"""The pytest plugin with the fixture `mqtrail_broker`.
 
-Registered as an entry point, so pytest loads it in every project that has mqtrail installed: it imports nothing of
-the broker until a test asks for the fixture.
+pytest loads it in every project that has mqtrail installed (entry point), so it imports the broker only when a test
+uses the fixture.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def mqtrail_broker() -> Iterator["Embedded"]:
-    """A fresh name server and broker on free ports, in memory, gone after the test; `.namesrv_address` is its door."""
+    """A new name server and broker in memory, on free ports, for one test. Clients connect to `.namesrv_address`."""
+
     from .embed import embedded
 
     with embedded() as broker:

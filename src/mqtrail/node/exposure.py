@@ -1,0 +1,56 @@
+"""What other machines and other users of this machine can do without authentication, and the warnings about it."""
+
+from mqtrail.net import ClientAuth, Log, TlsMode
+
+from .addresses import is_loopback
+from .config import NodeConfig
+from .files import warn_if_open_to_others
+
+log = Log()
+
+
+def open_doors(config: NodeConfig) -> list[str]:
+    """Return which servers accept unauthenticated peers from other machines: "brokers", "name server".
+
+    config: as `with_namesrv_access` returns it.
+    """
+    if is_loopback(config.host):
+        return []
+    broker, tls = config.broker, config.server.tls
+    if tls.mode is TlsMode.ENFORCING and tls.client_auth is ClientAuth.REQUIRE:
+        return []
+    found = []
+    if not (broker.acl or broker.authentication):
+        found.append("brokers")
+    if config.namesrv_port is not None and not config.namesrv.acl:
+        found.append("name server")
+    return found
+
+
+def warn_if_open(config: NodeConfig) -> None:
+    """Log a warning for unauthenticated ports, for optional client certificates, and for key files others can read."""
+    keys = {config.server.tls.key_path, config.tls.key_path}
+    warn_if_open_to_others(sorted(path for path in keys if path is not None))
+    if config.server.tls.lets_plain_pass:
+        log.warning(
+            "node.plain_connections",
+            found="client certificates are required, but connections without TLS need none (PERMISSIVE)",
+            remedy='set mode = "ENFORCING" in [tls_server]',
+        )
+    doors = open_doors(config)
+    if "brokers" in doors:
+        log.warning(
+            "node.open_to_others",
+            host=config.host,
+            open=doors,
+            remedy="listen on --host 127.0.0.1, or enable access control (aclEnable, or authenticationEnabled and "
+            "authorizationEnabled): anyone who reaches these ports can read and write every message",
+        )
+    elif doors:
+        log.warning(
+            "node.open_to_others",
+            host=config.host,
+            open=doors,
+            remedy="listen on --host 127.0.0.1, or remove acl = false from [namesrv_server]: anyone who reaches the "
+            "name server can register brokers, and change or delete routes",
+        )

@@ -1,0 +1,43 @@
+"""Small files of a node: their stamps, their durable replacement, and a warning for secrets that others can read."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from mqtrail.net import Log, mode_open_to_others
+
+Stamp = tuple[int, int, int]
+"""Modification time (ns), size and inode: two equal stamps mean that a file has not changed."""
+
+log = Log()
+
+
+def file_stamps(paths: Iterable[Path]) -> dict[str, Stamp]:
+    """Return path -> stamp of the files that exist."""
+    found = {}
+    for path in paths:
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        found[str(path)] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return found
+
+
+def replace_file(path: Path, data: bytes, mode: int) -> None:
+    """Replace a file durably, with this mode: a crash leaves the old file or the new one. OSError."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)  # an earlier one may have another mode
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(descriptor, "wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    temporary.replace(path)
+
+
+def warn_if_open_to_others(names: Iterable[Path | str]) -> None:
+    """Log a warning for each file with secrets that other users of this machine can read or change."""
+    for name in names:
+        if mode := mode_open_to_others(Path(name)):
+            log.warning("secrets.open_to_others", path=str(name), mode=mode, remedy=f"chmod 600 {name}")
