@@ -1,7 +1,6 @@
 """Tables of evidence and trajectories: schemas, commit, compaction, retention, look-up with DuckDB. No Spark.
 
-The tables are Parquet files named by open Delta logs, written through delta-rs; what `trail` defines is run here on
-DuckDB, over the committed files and over rows that came after them.
+The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail` over committed files and newer rows.
 """
 
 from .duck import DuckEngine, arrow_rows, connect, judge_rows

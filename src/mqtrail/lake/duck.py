@@ -24,7 +24,8 @@ _SPARKS = (
 
 
 def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDBPyConnection:
-    """A DuckDB in memory that runs the shared texts. threads: all cores unless told; memory_limit: as '2GB'."""
+    """Return a DuckDB in memory that runs the SQL of `trail`. threads: default all cores. memory_limit: as in DuckDB."""
+
     connection = duckdb.connect(":memory:")
     for macro in _SPARKS:
         connection.execute(macro)
@@ -36,7 +37,7 @@ def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDB
 
 
 class DuckEngine:
-    """Defines stages as temporary views, and as temporary tables where more than one later stage reads them."""
+    """Defines stages as temporary views, or as temporary tables if more than one later stage reads them."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
@@ -56,7 +57,10 @@ class DuckEngine:
 
 
 def arrow_rows(relation: Relation, rows: Iterable[Row]) -> pa.Table:
-    """Rows as an Arrow table of the relation: missing texts become '', missing numbers NULL; unknown names raise."""
+    """Return rows as an Arrow table of the relation. Missing texts become '', missing numbers NULL.
+
+    KeyError: a row has an unknown column.
+    """
     names = set(relation.names)
     filled = []
     for row in rows:

@@ -1,8 +1,8 @@
-"""Where errors of delta-rs, DuckDB, Arrow and the file system become errors of this room, once.
+"""Turns errors of delta-rs, DuckDB, Arrow and the file system into LakeErrors, in one place.
 
-    with lake_errors(path): …        # everything that reads or writes a lake runs in one of these
+    with lake_errors(path): …        # around all reads and writes of a lake
 
-Found, expected and a remedy, in one line. A mistake in our own SQL is none of these: it keeps its traceback.
+The text is one line: found, expected, remedy. Errors in mqtrail's own SQL are not converted and keep their traceback.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from .errors import LakeBusy, LakeDamaged, LakeError, LakeUnreadable
 
 OUR_MISTAKES = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.InternalException)
-"""Errors of DuckDB that no file on disk causes."""
+"""DuckDB errors that cannot come from a file on disk."""
 RESTORE = "restore it from a copy, or run `mqtrail pipeline` with a new --lake folder"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def lake_errors(path: Path) -> Iterator[None]:
-    """Raise LakeError for whatever a lake's files, or what is missing of them, make others raise."""
+    """Raise LakeError for errors that a lake's damaged or missing files cause in the libraries."""
     try:
         yield
-    except (LakeError, ConnectionError, *OUR_MISTAKES):  # a connection is none of a lake's: Spark's JVM has gone
+    except (LakeError, ConnectionError, *OUR_MISTAKES):  # ConnectionError: Spark's JVM has ended
         raise
     except CommitFailedError as error:
         raise LakeBusy(
@@ -46,7 +46,7 @@ def lake_errors(path: Path) -> Iterator[None]:
 
 
 def of_os_error(path: Path, error: OSError) -> LakeError:
-    """Return what the file system's refusal means for a lake."""
+    """Return the LakeError for an error of the file system."""
     where = error.filename or path
     if isinstance(error, PermissionError):
         return LakeUnreadable(
@@ -63,5 +63,5 @@ def of_os_error(path: Path, error: OSError) -> LakeError:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the backtrace some libraries put below it."""
+    """Return the first line of an error's text: some libraries add a backtrace below it."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

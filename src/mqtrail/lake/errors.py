@@ -1,4 +1,4 @@
-"""What a lake refuses. Each message says what was found, what was expected, and what to do."""
+"""Errors of a lake. Each message says what was found, what was expected, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mqtrail.wire import MQError
 
 
 class LakeError(MQError):
-    """The root of this room's errors."""
+    """Base class of this room's errors."""
 
 
 class LakeMissing(LakeError):
@@ -14,15 +14,15 @@ class LakeMissing(LakeError):
 
 
 class LakeUnsupported(LakeError):
-    """The path is none this version can keep a lake on."""
+    """This version cannot keep a lake at the path."""
 
 
 class LakeUnreadable(LakeError):
-    """The operating system does not let the lake be read, or written."""
+    """The operating system refuses to read or write the lake."""
 
 
 class LakeDamaged(LakeError):
-    """Files of the lake are missing, cut, or hold something else."""
+    """Files of the lake are missing, truncated, or have other content."""
 
 
 class LakeBusy(LakeError):
@@ -34,4 +34,4 @@ class SchemaVersionError(LakeError):
 
 
 class FileRefused(LakeError):
-    """A file that should be committed does not hold the table's columns, or not one partition."""
+    """A file to be committed lacks columns of the table, or has rows of several partitions."""

@@ -1,8 +1,7 @@
-"""One message judged anew: what the lake holds of it, and what came after the lake, through the same texts.
+"""Judges single messages again, from the lake's rows and newer rows of the cluster, with the same SQL.
 
-`answers` reads the rows after the lake's committed offsets from the broker and hands them in. What only a whole group
-can tell (how slow its handlers are, whether it traces at all, how many attempts it makes) is read from the verdicts of
-the message's own hour.
+`answers` reads the newer rows from the broker and passes them in. Facts about a whole group (how slow its handlers are,
+whether it traces, how many attempts it makes) come from the verdicts of the message's own hour.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from .lookup import relation_of
 from .tables import Lake
 
 SAMPLE_WINDOW_MS = 3_600_000
-"""Samples of the lake older than this, at the instant of judgement, are read only as the first sight of a group."""
+"""Older samples of the lake are used only to find when a group was first seen."""
 
 _GROUP_STAGES = {
-    # stage of trail.judge -> what the lake's verdicts add to it
+    # stage of trail.judge -> rows that the lake's verdicts add to it
     "traced_groups": """SELECT cluster, group_name, min(first_delivered_ms) AS traced_from_ms,
         max(last_delivered_ms) AS traced_to_ms FROM known_verdicts WHERE delivery_count > 0
         GROUP BY cluster, group_name""",
@@ -43,9 +42,9 @@ def judge_messages(
     connection: duckdb.DuckDBPyConnection,
     settings: Settings | None = None,
 ) -> None:
-    """Judge `msg_ids` as of as_of_ms; leaves `trajectories` and `verdicts` of them in `connection`.
+    """Judge `msg_ids` as of as_of_ms. The results are `trajectories` and `verdicts` in `connection`.
 
-    extra: rows of bronze relations that came after the lake, by relation name. lake None: from `extra` alone.
+    extra: relation name -> rows of bronze relations that are newer than the lake. lake None: use only `extra`.
     """
     limits = settings or Settings()
     engine = DuckEngine(connection)
@@ -64,7 +63,7 @@ def judge_messages(
 
 
 def _with_lake(stage: Stage, settings: Settings) -> Stage:
-    """The stage over this message's rows, joined with what the lake knows of the group."""
+    """Return the stage over this message's rows, joined with the lake's facts about the group."""
     known = _GROUP_STAGES[stage.name].format(factor=settings.hung_p99_factor, samples=settings.hung_p99_samples)
     folds = {
         "traced_groups": "min(traced_from_ms) AS traced_from_ms, max(traced_to_ms) AS traced_to_ms",
@@ -86,7 +85,7 @@ SELECT * FROM all_attempts WHERE msg_id IN (SELECT msg_id FROM asked_ids)
 
 
 def _hours(lake: Lake, name: str, msg_ids: Sequence[str]) -> set[int]:
-    """Hours that can hold the ids, and their neighbours: a batch's id may be made in the hour after its items'."""
+    """Return the hours that may contain the ids, and adjacent ones: a batch may be an hour newer than its items."""
     hours = lake[name].hours()
     if not hours:
         return set()
@@ -113,7 +112,7 @@ def _known_verdicts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
 
 
 def _evidence(lake: Lake | None, name: str, as_of_ms: int) -> str:
-    """Extra rows and, of relations that are sampled or small, the lake's."""
+    """Return SQL for the extra rows and, of sampled or small relations, the lake's rows."""
     extra = f"SELECT * FROM extra_{name}"
     if lake is None or name in ("message_meta", "trace_rejects"):
         return extra

@@ -1,13 +1,11 @@
 """The judgements that a lake holds: whether the last one is complete, and with which thresholds each was made.
 
 A judgement is committed to one gold table after the other, under one app and its instant. Between two of these commits,
-and after a crash there, the tables hold judgements of different instants.
+and after a crash there, the tables contain judgements of different instants.
 
-The thresholds are a note at the table of verdicts.
-
-Each judgement is of one instant, later than those before it, and its rows carry it. So the note need only say from
-which instant on which settings were in force. It is a property of the Delta table: kept as long as the table is,
-compacted or not. It is written before the verdicts; a judgement that dies in between leaves a note no row asks for.
+The thresholds are a property of the verdicts table. Each judgement has an instant, later than all earlier ones, and its
+rows contain that instant. So the property lists from which instant on which settings applied. It survives compaction.
+It is written before the verdicts: a crash in between leaves an entry without rows.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from .errors import LakeDamaged
 from .tables import Lake, LakeTable
 
 KEY: Final = "mqtrail.judged"
-CHANGES_MAX: Final = 100  # older ones are forgotten: what they were in force for is not known then
+CHANGES_MAX: Final = 100  # older entries are dropped; the thresholds of their rows are then unknown
 
 JUDGED_APP: Final = "gold"
 """App of a judgement's commits; their batch is the instant of the judgement, epoch ms."""
@@ -33,14 +31,14 @@ JUDGED: Final = (TRAJECTORIES, VERDICTS, LATENCY_MINUTE, KEY_INDEX)
 _REFRESH_MAX: Final = 3  # how often a judgement that is being committed is looked at again
 
 Notes = list[tuple[int, dict[str, int]]]
-"""From which instant on (epoch ms), and every setting by its name; oldest first."""
+"""(first instant in epoch ms, setting name -> value), oldest first."""
 
 
 def note_settings(table: LakeTable, settings: Settings, as_of_ms: int) -> None:
-    """Note what a judgement as of an instant is made with, unless that is in force already. table: the verdicts."""
+    """Store the settings of a judgement as of an instant, if they changed. table: the verdicts."""
     notes = _read(table)
     values = settings.values()
-    kept = [note for note in notes if note[0] < as_of_ms]  # what was noted for later ones was never judged
+    kept = [note for note in notes if note[0] < as_of_ms]  # later entries are of judgements that never committed
     if not kept or kept[-1][1] != values:
         kept.append((as_of_ms, values))
     if kept != notes:
@@ -48,7 +46,8 @@ def note_settings(table: LakeTable, settings: Settings, as_of_ms: int) -> None:
 
 
 def settings_at(lake: Lake, instants: Iterable[int]) -> dict[int, Mapping[str, int] | None]:
-    """Return instant -> every setting with which the verdicts as of it were judged; None: the lake does not tell."""
+    """Return instant -> settings with which verdicts as of it were judged; None: unknown."""
+
     notes = _read(lake[VERDICTS.name])
     firsts = [first_ms for first_ms, _ in notes]
     places = {as_of_ms: bisect_right(firsts, as_of_ms) for as_of_ms in instants}

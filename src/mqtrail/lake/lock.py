@@ -1,8 +1,8 @@
-"""One writer a lake: a lock on `<lake>/_lock`, held while anything is written, by a pipeline from start to end.
+"""One writer per lake: a lock on `<lake>/_lock`, held during each write; a pipeline holds it from start to end.
 
-The operating system keeps the lock (flock) and takes it back with the process that held it, so a crash leaves none
-behind. On a mounted folder it holds between hosts as far as the file system passes it on (NFS 4 and SMB do). The file
-says who holds it, for the message of whoever is refused; it stays when the lock goes.
+The lock is a flock, which the operating system releases when the process ends, so a crash leaves no lock. On a mounted
+folder it works between hosts if the file system supports that (NFS 4 and SMB do). The file names the holder, for the
+error message of other processes. It is not deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HOLDER_SIZE_MAX = 4096
 
 
 class WriteLock:
-    """The lock of one lake. `held` may be entered again, from any thread, while it is held."""
+    """The lock of one lake. `held` is reentrant, from any thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class WriteLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock while the block runs. LakeBusy: another process, or another Lake of this one, has it."""
+        """Hold the lock while the block runs. LakeBusy: another process, or another Lake object, holds it."""
         with self._guard:
             if self._file is None:
                 self._file = self._take()
@@ -78,7 +78,7 @@ class WriteLock:
 
 
 def _holder(text: bytes) -> str:
-    """Who holds a lock, as far as its file says."""
+    """Return the holder that the lock file names."""
     try:
         found = json.loads(text)
         return f"process {found['pid']} on host {found['host']} (since {found['since']})"

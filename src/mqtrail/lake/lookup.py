@@ -1,8 +1,8 @@
-"""Look-up of one message by id or by key over the committed files.
+"""Look-up of one message by id or by key in the committed files.
 
-An id tells its hour but not its month, so one hour a month is asked; statistics in the Delta log then leave the files
-that can hold it, footers and bloom filters leave the row group. A key goes through key_index, one file an hour.
-Every answer names the files it opened.
+A message id contains its time within a month, but not the month, so the look-up reads one hour of each month.
+Statistics in the Delta log select files; footers and bloom filters select row groups. A key is looked up in key_index,
+which has one file per hour. Every answer lists the files that it opened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .tables import DataFile, Lake, LakeTable
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows of one table, the files that were opened for them (below the lake's folder), and how many there are."""
+    """Rows of one table, the files opened for them (paths below the lake's folder), and the table's file count."""
 
     rows: list[dict[str, Any]]
     opened: tuple[str, ...]
@@ -32,26 +32,26 @@ class Answer:
 
 
 class LookUp:
-    """Look-ups over one lake. Not for several threads at once; `lake.refresh()` shows what was committed since."""
+    """Look-ups over one lake. Not thread-safe. Call `lake.refresh()` to see newer commits."""
 
     def __init__(self, lake: Lake, connection: duckdb.DuckDBPyConnection | None = None) -> None:
         self.lake = lake
         self.connection = connection or connect()
 
     def trajectories(self, msg_id: str) -> Answer:
-        """The trajectory of an id (rows of TRAJECTORIES, one a cluster that knows it)."""
+        """Return the trajectory of an id: rows of TRAJECTORIES, one for each cluster that has it."""
         return self._by_id("trajectories", msg_id)
 
     def verdicts(self, msg_id: str) -> Answer:
-        """The verdicts of an id, one a group."""
+        """Return the verdicts of an id, one per group."""
         return self._by_id("verdicts", msg_id)
 
     def attempts(self, msg_id: str) -> Answer:
-        """The silver rows of an id, merged no further than its files are."""
+        """Return the silver rows of an id, as merged by the files' compaction."""
         return self._by_id("attempts", msg_id)
 
     def ids_of_key(self, key: str, limit: int = 1000) -> Answer:
-        """Rows of KEY_INDEX with this token of KEYS, latest hours first, at most `limit`."""
+        """Return at most `limit` rows of KEY_INDEX with this token of KEYS, latest hours first."""
         table = self.lake["key_index"]
         files = [f for f in table.files() if f.may_hold("key_token", key)]
         return self._select(
@@ -59,7 +59,7 @@ class LookUp:
         )
 
     def define_views(self) -> None:
-        """Make every table a view of its committed files in `connection`; an empty table is an empty view."""
+        """Define a view in `connection` for every table's committed files. An empty table becomes an empty view."""
         for table in self.lake:
             with lake_errors(table.path):
                 self.connection.execute(f"CREATE OR REPLACE TEMP VIEW {table.table.name} AS {relation_of(table)}")
@@ -85,7 +85,8 @@ class LookUp:
 
 
 def relation_of(table: LakeTable, files: Sequence[DataFile] | None = None) -> str:
-    """SQL: the rows of `files` (all committed ones if not given); typed and empty without any."""
+    """Return SQL for the rows of `files` (default: all committed); without files, for an empty typed relation."""
+
     chosen = table.readable(table.files() if files is None else files)
     if chosen:
         return f"SELECT {', '.join(table.table.relation.names)} FROM {parquet_of(table.paths(chosen))}"

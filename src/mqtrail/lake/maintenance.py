@@ -1,8 +1,8 @@
-"""Compaction, retention, and the removal of files that no log names.
+"""Compaction, retention, and the deletion of files that no log names.
 
-Compaction rewrites the files of a closed hour as one, merged and sorted by id, in small row groups with bloom filters:
-what a look-up wants. Bronze files, which no look-up reads, are only joined. Rows never change: readers of either
-snapshot see the same answers.
+Compaction rewrites the files of a closed hour as one file for fast look-ups: merged, sorted by id, in small row groups
+with bloom filters. Bronze files, which look-ups do not read, are only concatenated. Rows never change: readers of both
+snapshots get the same answers.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .tables import DataFile, Lake, LakeTable
 
 HOUR_MS = 3_600_000
 ROW_GROUP_ROWS = 65_536
-"""Rows a row group of a compacted file: about 4 MiB in memory; a look-up reads one."""
+"""Rows per row group of a compacted file: about 4 MiB in memory. A look-up reads one group."""
 JOINED_SIZE_MAX = 256 * 1024 * 1024
 SMALL_SIZE_MAX = 32 * 1024 * 1024
 COMPACT_PREFIX = "compact-"
-"""Begins the folder of every file a compaction wrote."""
+"""Prefix of the folder names of compacted files."""
 
 
 def compact(
     lake: Lake, closed_before_hour: int, *, now_ms: int, connection: duckdb.DuckDBPyConnection | None = None
 ) -> int:
-    """Compact what is due in every table; return how many files were written. Later hours stay as they are."""
+    """Compact every table's hours before closed_before_hour; return the number of files written."""
     duck = connection or connect()
     written = 0
     with lake.writing():
@@ -44,7 +44,7 @@ def compact(
 
 
 def rewrite(table: LakeTable, files: Sequence[DataFile], duck: duckdb.DuckDBPyConnection, now_ms: int) -> Path:
-    """Write the rows of `files` as one file and commit it in their place. Return its path."""
+    """Write the rows of `files` to one file and replace them by it in one commit. Return its path."""
     name = f"{COMPACT_PREFIX}{table.version + 1}-{files[0].hour if files[0].hour is not None else 'all'}"
     target = table.path / name / "part.parquet"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -54,18 +54,20 @@ def rewrite(table: LakeTable, files: Sequence[DataFile], duck: duckdb.DuckDBPyCo
 
 
 def copy(duck: duckdb.DuckDBPyConnection, rows: str, target: Path, table: Table) -> None:
-    """Write the rows of a query as a file of `table`, as look-ups want it.
+    """Write the rows of a query to a file of `table`, in the layout for look-ups.
 
-    DuckDB writes a bloom filter for each column it encodes with a dictionary, and uses a dictionary only below a limit:
-    the limit is raised to the row group, so that unique ids get one too (a third more bytes for random ids).
+    DuckDB writes bloom filters only for dictionary-encoded columns, and uses a dictionary only below a limit. The limit
+    is raised to the size of a row group so that unique ids get a filter too (random ids take a third more bytes).
     """
     order = f" ORDER BY {', '.join(table.sort_by)}" if table.sort_by else ""
     duck.execute(f"COPY ({rows}{order}) TO '{_quoted(target)}' ({_layout(table)})")
 
 
 def copy_hours(duck: duckdb.DuckDBPyConnection, rows: str, folder: Path, table: Table) -> list[Path]:
-    """Write the rows of a query as `copy` does, but each publish hour to files below a folder of its own,
-    `hour=<publish_hour>`; return the files. No table is made on the way: sorting goes to files where memory ends."""
+    """Write the rows of a query as `copy` does, each publish hour to its own folder `hour=<publish_hour>`.
+
+    Return the files. The query is not materialized first: DuckDB's sort spills to disk if memory is short.
+    """
     columns = ", ".join(table.relation.names)
     order = ", ".join(("hour", *table.sort_by))
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,13 +96,13 @@ def _rows_of(table: Table, paths: Sequence[str]) -> str:
 
 
 def parquet_of(paths: Sequence[str]) -> str:
-    """SQL: the rows of Parquet files, whose folders say nothing about columns."""
+    """Return SQL for the rows of Parquet files. Folder names are not read as partition columns."""
     names = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     return f"read_parquet([{names}], hive_partitioning = false, union_by_name = false)"
 
 
 def _hours_due(table: LakeTable, closed_before_hour: int) -> list[list[DataFile]]:
-    """Closed hours that have several files, or one that no compaction wrote."""
+    """Return the files of closed hours with several files, or with one that is not compacted."""
     hours: dict[int, list[DataFile]] = {}
     for file in table.files():
         if file.hour is not None and file.hour < closed_before_hour:
@@ -111,7 +113,7 @@ def _hours_due(table: LakeTable, closed_before_hour: int) -> list[list[DataFile]
 
 
 def _joins_due(table: LakeTable) -> list[list[DataFile]]:
-    """Runs of small files, in the order of their time, to be joined; a single small file waits for company."""
+    """Return groups of small files to concatenate, in time order. A group needs at least 8 files."""
     column = table.table.time_column
     small = [f for f in table.files() if f.size < SMALL_SIZE_MAX and f.row_count]
     joins: list[list[DataFile]] = [[]]
@@ -123,9 +125,9 @@ def _joins_due(table: LakeTable) -> list[list[DataFile]]:
 
 
 def expire(lake: Lake, before_ms: int, *, now_ms: int) -> int:
-    """Drop every file whose rows are all older than before_ms (by the table's time column); return how many.
+    """Remove every file whose rows are all older than before_ms by the table's time column; return how many.
 
-    Rows of ids that tell no time (publish_hour -1) stay.
+    Rows of ids without a time (publish_hour -1) stay.
     """
     with lake.writing():
         return sum(_expire(table, before_ms, now_ms) for table in lake)
@@ -144,9 +146,9 @@ def _expire(table: LakeTable, before_ms: int, now_ms: int) -> int:
 
 
 def sweep(lake: Lake, *, now_ms: int, grace_ms: int = HOUR_MS) -> int:
-    """Delete files that the current snapshots do not name and that are older than grace_ms; return how many.
+    """Delete files older than grace_ms that the current snapshots do not name; return how many.
 
-    The grace covers readers on an older snapshot and a writer that has not committed yet.
+    grace_ms protects readers of an older snapshot and a writer that has not committed yet.
     """
     with lake.writing():
         return sum(_sweep(table, now_ms - grace_ms) for table in lake)

@@ -1,10 +1,10 @@
-"""The lake's tables: which relation each holds, how its files are laid out, and its schema's version.
+"""The lake's tables: the relation of each, the layout of its files, and the schema version.
 
-    <lake>/<table>/_delta_log/            the Delta log: what is committed
-    <lake>/<table>/batch=<checkpoint>-<id>/part-….parquet    files of one commit, any folder will do
+    <lake>/<table>/_delta_log/            the Delta log: names the committed files
+    <lake>/<table>/batch=<checkpoint>-<id>/part-….parquet    files of one commit; folder names have no meaning
 
-Only files that the log names count; others are leftovers of a crash and are removed by `lake.compact`.
-Columns, their types and meanings are `trail`'s relations; this page adds what only files have.
+Files that the log does not name are left over from a crash; `lake.sweep` deletes them. `trail` defines columns, types
+and meanings; this module adds partitions, sort order and statistics.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ARROW_TYPES: dict[str, pa.DataType] = {"string": pa.string(), "bigint": pa.int64
 class Table:
     """One table of the lake.
 
-    partition_by: the column whose value is the same in all rows of a file ('' for none); a commit may replace whole
-    partitions of a gold table. time_column: what retention compares, ms (or hours for publish_hour). sort_by: order
-    inside compacted files. bloom: columns with bloom filters there.
+    partition_by: column with one value per file ('' for none); a commit may replace whole partitions of a gold table.
+    time_column: compared by retention, ms (hours for publish_hour). sort_by: row order in compacted files. bloom:
+    columns with bloom filters in compacted files.
     """
 
     relation: Relation
@@ -68,17 +68,17 @@ TABLES: dict[str, Table] = {
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """The Arrow type of a column; `events` is a list of structs of trail.EVENT_FIELDS."""
+    """Return the Arrow type of a column; `events` is a list of structs with trail.EVENT_FIELDS."""
     if column.type == "events":
         return pa.list_(pa.struct([(field.name, ARROW_TYPES[field.type]) for field in trail.EVENT_FIELDS]))
     return ARROW_TYPES[column.type]
 
 
 def arrow_schema(relation: Relation) -> pa.Schema:
-    """The Arrow schema of a relation: every column nullable, in order, meanings as field metadata."""
+    """Return the Arrow schema of a relation: all columns nullable, in order, meanings as field metadata."""
     return pa.schema([pa.field(column.name, arrow_type(column), metadata={"doc": column.doc}) for column in relation])
 
 
 def ddl(relation: Relation) -> str:
-    """The column list of a relation as SQL text ('name type, …'), the same for Spark and DuckDB; no nested columns."""
+    """Return a relation's columns as SQL ('name type, …') for Spark and DuckDB, without nested columns."""
     return ", ".join(f"{c.name} {c.type}" for c in relation if c.type != "events")

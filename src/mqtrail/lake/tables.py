@@ -1,4 +1,4 @@
-"""One folder of Delta tables: which files are committed, and how more become so, exactly once.
+"""A folder of Delta tables: its committed files, and commits exactly once.
 
     lake = Lake.create(path)                       # or open; a lake of another schema version is refused
     table = lake["attempts"]
@@ -6,13 +6,13 @@
         …write Parquet files below table.path…
         table.commit(files, app=app, batch=batch)
 
-The commit point is one file of the Delta log, put in place atomically. A crash before it leaves files nobody reads
-(`maintenance.sweep` removes them); a crash after it leaves a batch that its app transaction marks as done, so that the
-replay is skipped. `app` must name the checkpoint, not only the table: a new checkpoint counts batches from 0 again.
-One writer at a time (`lock`); any number of readers, each on the snapshot it opened.
+The commit point is one file of the Delta log, created atomically. A crash before it leaves files that no reader uses
+(`maintenance.sweep` deletes them). After it, the app transaction marks the batch as done, and a replay is skipped.
+`app` must name the checkpoint, not only the table, because a new checkpoint counts batches from 0 again. There is one
+writer at a time (`lock`) and any number of readers, each on the snapshot that it opened.
 
-A writer opens a lake whole or not at all. A reader may ask for what can be read of a damaged one (`is_whole=False`):
-what cannot is left out and stands in `Lake.damage`, which every answer has to repeat.
+A writer opens a lake only if it is undamaged. A reader can open a damaged one (`is_whole=False`): unreadable tables and
+files are skipped and listed in `Lake.damage`, and every answer must report them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STATS_TEXT_SIZE_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One committed file. minimum and maximum: of the columns whose statistics are kept."""
+    """One committed file. minimum, maximum: of the columns with statistics."""
 
     path: str
     """Relative to the table's folder."""
@@ -55,7 +55,7 @@ class DataFile:
     maximum: dict[str, Any] = field(default_factory=dict)
 
     def may_hold(self, column: str, value: Any) -> bool:
-        """False when the statistics say that no row has `value` in `column`."""
+        """Return False if the statistics exclude that a row has `value` in `column`."""
         low, high = self.minimum.get(column), self.maximum.get(column)
         return low is None or high is None or low <= value <= high
 
@@ -64,11 +64,11 @@ class LakeTable:
     """One table: its committed files, and commits."""
 
     def __init__(self, table: Table, path: Path, lock: WriteLock, *, is_whole: bool = True) -> None:
-        """is_whole: files that cannot be read are an error; else they are left out and told of in `damage`."""
+        """is_whole: unreadable files are an error; otherwise they are skipped and listed in `damage`."""
         self.table = table
         self.path = path
         self.damage: dict[str, str] = {}
-        """What cannot be read, each with what was found: committed files by path, commits by name, the whole table as
+        """What cannot be read -> why: committed files by path, commits by name, the whole table as
         ''."""
         self._lock = lock
         self._is_whole = is_whole
@@ -88,20 +88,20 @@ class LakeTable:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing of the table can be read."""
+        """Whether the whole table is unreadable."""
         return "" in self.damage
 
     @property
     def version(self) -> int:
-        """The Delta version this object has read."""
+        """The Delta version of this snapshot."""
         return self._delta.version()
 
     def check_version(self) -> None:
-        """SchemaVersionError when another version of mqtrail wrote the table."""
+        """SchemaVersionError: another version of mqtrail wrote the table."""
         _check_version(self.path, self.noted(VERSION_KEY) or "none")
 
     def refresh(self) -> None:
-        """Read what was committed since."""
+        """Read newer commits."""
         if self.is_lost:
             return
         with lake_errors(self.path):
@@ -126,7 +126,7 @@ class LakeTable:
             self._note_damage(f"_delta_log/{name}", why)
 
     def readable(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Those of committed files that are there in their size. LakeDamaged, or a note in `damage`, of the others."""
+        """Return the files that exist with their committed size. For others: LakeDamaged, or an entry in `damage`."""
         found = []
         for file in files:
             if file.path not in self.damage:
@@ -137,7 +137,7 @@ class LakeTable:
         return found
 
     def probe(self) -> None:
-        """Read every committed file whole, to find those that only look sound. As `readable` of what it finds."""
+        """Read every committed file completely, to find damage inside. Reports it as `readable` does."""
         for file in self.readable(self.files()):
             try:
                 with pq.ParquetFile(self.path / file.path) as parquet:
@@ -157,13 +157,13 @@ class LakeTable:
         return None if size == file.size else f"found {size} bytes, expected {file.size}"
 
     def _note_damage(self, path: str, why: str) -> None:
-        told = f"{self.path / path}: {why}: {RESTORE}"
+        text = f"{self.path / path}: {why}: {RESTORE}"
         if self._is_whole:
-            raise LakeDamaged(told)
-        self.damage[path] = told
+            raise LakeDamaged(text)
+        self.damage[path] = text
 
     def files(self, hours: Iterable[int] | None = None) -> list[DataFile]:
-        """The committed files; of partitioned tables those of `hours` alone, if given."""
+        """Return the committed files; of a partitioned table only those of `hours`, if given."""
         if self._files is None:
             with lake_errors(self.path):
                 added = self._delta.get_add_actions(flatten=True)
@@ -183,11 +183,11 @@ class LakeTable:
         return sorted({f.hour for f in self.files() if f.hour is not None})
 
     def last_batch(self, app: str) -> int | None:
-        """The latest batch of `app` that is committed; None if none is."""
+        """Return the latest committed batch of `app`, None if there is none."""
         return self._delta.transaction_version(app)
 
     def is_committed(self, app: str, batch: int) -> bool:
-        """Whether this batch, or a later one, of `app` is committed. Reads the log anew."""
+        """Return whether this batch of `app`, or a later one, is committed. Reads newer commits first."""
         self.refresh()
         last = self.last_batch(app)
         return last is not None and last >= batch
@@ -201,10 +201,10 @@ class LakeTable:
         replace_hours: Iterable[int] = (),
         now_ms: int | None = None,
     ) -> bool:
-        """Commit Parquet files below this table's folder; False, and nothing done, when the batch was committed before.
+        """Commit Parquet files below this table's folder. Return False, and do nothing, if the batch is committed.
 
-        replace_hours: all earlier files of these publish hours go in the same commit (gold tables). FileRefused when
-        a file lacks a column, has a foreign type, or rows of several partitions. A batch may be empty.
+        replace_hours: the same commit removes all earlier files of these publish hours (gold tables). A batch may be
+        empty. FileRefused: a file lacks a column, has another type, or has rows of several partitions.
         """
         if self.is_committed(app, batch):
             return False
@@ -214,14 +214,14 @@ class LakeTable:
         return True
 
     def noted(self, key: str) -> str | None:
-        """Return what `note` left under key; None: nothing."""
+        """Return the text that `note` stored under key, None if there is none."""
         if self.is_lost:
             return None
         with lake_errors(self.path):
             return self._delta.metadata().configuration.get(key)
 
     def note(self, key: str, text: str) -> None:
-        """Keep a text with the table, in a commit of its own, in place of what was there."""
+        """Store a text as a property of the table, in a separate commit. Replaces the previous text."""
         with self._lock.held(), lake_errors(self.path):
             self.refresh()
             self._delta.alter.set_table_properties({key: text}, raise_if_not_exists=False)
@@ -237,7 +237,7 @@ class LakeTable:
         data_change: bool = True,
         now_ms: int | None = None,
     ) -> None:
-        """Commit `added` in place of `removed`, in one step. data_change=False: the same rows in other files."""
+        """Replace `removed` by `added` in one commit. data_change=False: the same rows in other files."""
         with self._lock.held(), lake_errors(self.path):
             at_ms = int(time.time() * 1000) if now_ms is None else now_ms
             actions: list[AddAction | RemoveAction] = [self._add_action(Path(f), at_ms, data_change) for f in added]
@@ -291,7 +291,7 @@ class Lake:
     def open(cls, path: str | Path, *, is_whole: bool = True) -> Lake:
         """Open the lake at `path`. LakeMissing, SchemaVersionError, LakeUnsupported, LakeUnreadable.
 
-        is_whole: LakeDamaged where a table cannot be read; else its rows are left out, and told of in `damage`.
+        is_whole: raise LakeDamaged if a table is unreadable; otherwise skip it and list it in `damage`.
         """
         return cls._open(path, WriteLock(local_folder(path)), is_whole=is_whole)
 
@@ -316,10 +316,10 @@ class Lake:
 
     @classmethod
     def create(cls, path: str | Path) -> Lake:
-        """Open the lake at `path`, creating the tables it lacks.
+        """Open the lake at `path`; create missing tables of a new lake.
 
-        As `open`, and LakeBusy. A lake that has commits and lacks a table is damaged: an empty one in its place would
-        hide that.
+        Errors: those of `open`, and LakeBusy. If a lake with commits lacks a table, it is damaged: creating an empty
+        table would hide that.
         """
         folder = local_folder(path)
         lock = WriteLock(folder)
@@ -335,23 +335,23 @@ class Lake:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep every other writer away while the block runs. LakeBusy."""
+        """Hold the write lock while the block runs. LakeBusy."""
         with lake_errors(self.path), self._lock.held():
             yield
 
     @property
     def damage(self) -> list[str]:
-        """What was found that cannot be read, a sentence each: known of tables from the start, of files once asked."""
-        return [told for table in self for told in table.damage.values()]
+        """A sentence for each unreadable table and file. Tables are checked at open, files when they are used."""
+        return [text for table in self for text in table.damage.values()]
 
     def check(self) -> None:
-        """LakeDamaged, or notes in `damage`, where a committed file is missing or has another size."""
+        """Find committed files that are missing or have another size. LakeDamaged, or entries in `damage`."""
         for table in self:
             table.refresh()
             table.readable(table.files())
 
     def probe(self) -> None:
-        """Read everything that is committed, to find what is damaged. LakeDamaged, or notes in `damage`."""
+        """Read all committed files completely, to find damage. LakeDamaged, or entries in `damage`."""
         for table in self:
             table.probe()
 
@@ -362,13 +362,13 @@ class Lake:
         return iter(self._tables.values())
 
     def refresh(self) -> None:
-        """Read what was committed since, in every table."""
+        """Read newer commits of every table."""
         for table in self:
             table.refresh()
 
 
 def local_folder(path: str | Path) -> Path:
-    """`path` as an absolute local folder; LakeUnsupported for a URL."""
+    """Return `path` as an absolute local folder. LakeUnsupported: it is a URL."""
     text = str(path)
     if "://" in text:
         raise LakeUnsupported(
@@ -379,7 +379,7 @@ def local_folder(path: str | Path) -> Path:
 
 
 def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
-    """What the footer of a Parquet file says, checked against the table. FileRefused."""
+    """Read a Parquet file's footer and check it against the table. FileRefused."""
     with pq.ParquetFile(path) as parquet:
         metadata, schema = parquet.metadata, parquet.schema_arrow
         expected = arrow_schema(table.relation)
@@ -411,7 +411,7 @@ def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
 
 
 def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any]:
-    """The least and the greatest value of row groups' statistics; None twice unless all have them."""
+    """Return (least, greatest) value of the row groups' statistics; (None, None) unless all groups have them."""
     if not all(s is not None and s.has_min_max for s in statistics):
         return None, None
     return min(s.min for s in statistics), max(s.max for s in statistics)
@@ -422,13 +422,13 @@ def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _has_log(folder: Path) -> bool:
-    """Whether a table was ever made here. A crash while it was made leaves a log without a commit."""
+    """Return whether a table was created here. A crash during creation leaves a log without a commit."""
     log = folder / "_delta_log"
     return log.is_dir() and any(file.suffix == ".json" for file in log.iterdir())
 
 
 def _is_begun(folder: Path) -> bool:
-    """Whether anything but empty tables was ever committed here."""
+    """Return whether a table here has a commit after its creation."""
     return (folder / MARKS).is_dir() or any(
         file.name.removesuffix(".json").isdigit() and int(file.name.removesuffix(".json")) > 0
         for name in TABLES
@@ -438,7 +438,7 @@ def _is_begun(folder: Path) -> bool:
 
 
 def _check_log(folder: Path) -> None:
-    """LakeDamaged where the table has no log, or a commit of no bytes, which delta-rs would take for one of nothing."""
+    """LakeDamaged: the table has no log, or an empty commit file, which delta-rs would read as a commit of nothing."""
     with lake_errors(folder):
         if not _has_log(folder):
             raise LakeDamaged(f"{folder}: found no Delta log, expected one, as the lake has commits: {RESTORE}")

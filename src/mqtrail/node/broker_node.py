@@ -207,7 +207,7 @@ class BrokerNode:
         if self._acl is not None:
             self._acl.start()
 
-    def _make_upkeep(self, store: CommitLogStore, flusher: Flusher, watchdog: Watchdog) -> Upkeep:
+    def _make_upkeep(self, store: MessageStore, flusher: Flusher, watchdog: Watchdog) -> Upkeep:
         config = self._config
         return Upkeep(
             store,
