@@ -1,7 +1,7 @@
-"""What the CLI and the console show: look-up over lake and cluster, search, report, export, doctor.
+"""Answers for the CLI and the console: look-up in lake and cluster, search, report, export, doctor.
 
-Every answer is one frozen value that carries its `Scope`: what was searched, what was left out, as of when. Nothing
-here draws, and nothing is written to a cluster.
+Every answer is one frozen value with its `Scope`: the searched range, omissions, and the time it is of. This room
+renders nothing and writes nothing to a cluster.
 """
 
 from .doctor import BrokerHealth, CodeHealth, Diagnosis, GroupTrace, TraceTopicHealth, examine

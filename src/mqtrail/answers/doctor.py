@@ -1,7 +1,7 @@
-"""What can be traced on a cluster, what not, and why. Reading only: routes, settings, the newest trace messages.
+"""Finds out what can and cannot be traced on a cluster, and why. Read-only: routes, settings, newest trace messages.
 
-A code can be judged when all the evidence it needs (trail.CODES) is to be had. Whether a group traces is told by the
-sample alone: a silent group may merely have had nothing to trace, and is called silent, not untraced.
+A code can be judged if all the evidence that it needs (trail.CODES) is available. Whether a group traces is known only
+from the sample. A group without a record may have had nothing to trace, so it is not reported as untraced.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from mqtrail.wire import (
 from .model import Scope
 
 PULL_COUNT = 32
-GROUPS_MAX = 500  # groups whose members are asked for
+GROUPS_MAX = 500  # most groups whose clients are queried
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHealth:
-    """One master broker. None or '': it did not say. why: what could not be queried."""
+    """One master broker. None or '': unknown. why: the reason if it could not be queried."""
 
     cluster: str
     name: str
@@ -56,8 +56,8 @@ class BrokerHealth:
 class TraceTopicHealth:
     """The trace topic and a sample of its newest messages.
 
-    records: 'type/fields' (as Pub/14) -> how many in the sample. clients: how many numbered their trace messages, which
-    is what shows lost ones.
+    records: 'type/fields' (such as Pub/14) -> count in the sample. numbered_clients: clients that number their trace
+    messages, which makes lost ones detectable.
     """
 
     name: str
@@ -77,7 +77,7 @@ class TraceTopicHealth:
 
 @dataclass(frozen=True, slots=True)
 class GroupTrace:
-    """A consumer group with settings on the cluster: its live clients, and whether the sample has records of it."""
+    """A consumer group with settings on the cluster: its online clients, and whether the sample has records of it."""
 
     name: str
     client_count: int
@@ -86,7 +86,7 @@ class GroupTrace:
 
 @dataclass(frozen=True, slots=True)
 class CodeHealth:
-    """Whether a code can be judged here: 'yes', 'no', or 'not yet' by this version. why: one sentence unless 'yes'."""
+    """Whether a code can be judged here: 'yes', 'no', or 'not yet' by this version. why: the reason unless 'yes'."""
 
     code: str
     about: str
@@ -96,7 +96,7 @@ class CodeHealth:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All the doctor found. why: the reason when no broker could be asked."""
+    """The result of `examine`. why: the reason if no broker could be queried."""
 
     scope: Scope
     brokers: tuple[BrokerHealth, ...] = ()
@@ -116,7 +116,7 @@ def examine(
     sample_count: int = 1_000,
     instance: InstanceConfig | None = None,
 ) -> Diagnosis:
-    """Look at a cluster. sample_count: newest trace messages that are read. Raises nothing a cluster may cause."""
+    """Examine a cluster. sample_count: number of newest trace messages to read. Problems become omissions."""
     try:
         with SyncAdmin(namesrv, config=instance) as admin:
             return _examine(admin, namesrv, now_ms, trace_topic, sample_count)
@@ -184,7 +184,7 @@ def _trace_topic(admin: SyncAdmin, name: str, sample_count: int, omissions: list
     except MQError as error:
         omissions.append(f"the trace topic could not be queried: {error}")
         return TraceTopicHealth(name, exists=False)
-    sample = _Sample()
+    sample = _TraceSample()
     message_count = 0
     for queue in queues:
         try:
@@ -211,8 +211,8 @@ def _trace_topic(admin: SyncAdmin, name: str, sample_count: int, omissions: list
 
 
 @dataclass(slots=True)
-class _Sample:
-    """What the newest trace messages hold."""
+class _TraceSample:
+    """Counts of the newest trace messages."""
 
     messages: int = 0
     first_ms: int | None = None
@@ -247,7 +247,7 @@ class _Sample:
                 self.consumers.add(record.group_name)
 
 
-def _read(admin: SyncAdmin, queue: MessageQueue, offset: int, end: int, sample: _Sample) -> None:
+def _read(admin: SyncAdmin, queue: MessageQueue, offset: int, end: int, sample: _TraceSample) -> None:
     while offset < end:
         pulled = admin.pull(queue, offset, min(PULL_COUNT, end - offset))
         if pulled.status is not PullStatus.FOUND or pulled.next_offset <= offset:
@@ -260,7 +260,7 @@ def _read(admin: SyncAdmin, queue: MessageQueue, offset: int, end: int, sample: 
 def _groups(
     admin: SyncAdmin, masters: Mapping[str, str], traced: set[str], omissions: list[str]
 ) -> tuple[GroupTrace, ...]:
-    """Consumer groups that a broker has settings of, and those the sample names, with their live clients."""
+    """Return the consumer groups of brokers' settings and of the sample, with their online clients."""
     names = set(traced)
     for name, address in masters.items():
         try:
@@ -278,7 +278,7 @@ def _groups(
             try:
                 clients |= {one.client_id for one in admin.consumer_connections(group, address).connection_set}
             except Refusal:
-                continue  # nobody of it is connected there
+                continue  # no client of the group is connected there
             except MQError as error:
                 omissions.append(f"clients of {group!r} could not be queried: {error}")
         found.append(GroupTrace(group, len(clients), group in traced))
@@ -323,19 +323,19 @@ def _code(code: trail.Code, available: Mapping[str, str]) -> CodeHealth:
 def _advice(
     brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, groups: tuple[GroupTrace, ...]
 ) -> tuple[str, ...]:
-    told = []
+    advice = []
     for broker in brokers:
         if broker.index is False:
-            told.append(f"{broker.name}: messageIndexEnable is false, so look-ups find only messages in the lake")
+            advice.append(f"{broker.name}: messageIndexEnable is false, so look-ups find only messages in the lake")
     silent = [group.name for group in groups if group.client_count and not group.is_traced]
     if trace.sampled_count and silent:
         names = ", ".join(silent[:10]) + (f" and {len(silent) - 10} more" if len(silent) > 10 else "")
-        told.append(f"online groups without a record in the sample: {names}; check that their consumers enable trace")
+        advice.append(f"online groups without a record in the sample: {names}; check that their consumers enable trace")
     if trace.records and not trace.numbered_clients:
-        told.append("no client numbers its trace messages, so records that a client dropped cannot be detected")
+        advice.append("no client numbers its trace messages, so records that a client dropped cannot be detected")
     if trace.rejects:
-        told.append(f"{trace.rejects} records did not decode: {'; '.join(trace.reject_reasons)}")
-    told.append(
+        advice.append(f"{trace.rejects} records did not decode: {'; '.join(trace.reject_reasons)}")
+    advice.append(
         "the pipeline reads the trace topic and the topics given with --topic; it writes nothing to this cluster"
     )
-    return tuple(told)
+    return tuple(advice)

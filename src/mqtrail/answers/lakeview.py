@@ -1,4 +1,4 @@
-"""A lake as answers see it: opened for reading, with its range, its last sample and what it is known to lack."""
+"""A lake opened for answers: its range, its last sample and its known omissions."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ GAPS_SHOWN_MAX = 5
 DAMAGE_SHOWN_MAX = 5
 T = TypeVar("T")
 _ANSWERING = (*(table.name for table in TABLES.values() if table.layer == "gold"), trail.GAPS.name)
-"""Tables without which an answer of a lake is not whole; the others are evidence that was judged already."""
+"""Tables that an answer needs. The others contain evidence that has been judged already."""
 
 
 class LakeView:
-    """One snapshot of what can be read of a lake. LakeError when there is none, or one of another version."""
+    """One snapshot of a lake's readable tables. LakeError: there is no lake, or one of another version."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.look = LookUp(Lake.open(path, is_whole=False))
 
     def read(self, ask: Callable[[LakeView], T]) -> T:
-        """Ask, and ask again for what is left when a file that looked sound turns out to be none. LakeError."""
+        """Call ask(self); if it finds a damaged file, call it again without the damaged files. LakeError."""
         try:
             with lake_errors(self.path):
                 return ask(self)
@@ -45,34 +45,34 @@ class LakeView:
 
     @property
     def damage(self) -> list[str]:
-        """What of the lake was found that cannot be read, a sentence each."""
+        """A sentence for each unreadable table and file found so far."""
         return self.look.lake.damage
 
     def is_searched_whole(self, *names: str) -> bool:
-        """Whether all that was asked of these tables could be read."""
+        """Return whether no damage was found in these tables."""
         return not any(self.look.lake[name].damage for name in names)
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """Where its tables are views, after `define_views`."""
+        """The DuckDB connection. After `define_views` it has a view for each table."""
         return self.look.connection
 
     def define_views(self) -> None:
-        """Make every table a view by its name."""
+        """Define a view for every table, under the table's name."""
         self.look.define_views()
 
     @property
     def rejects(self) -> int:
-        """Trace records that did not decode."""
+        """Number of trace records that did not decode."""
         return sum(file.row_count for file in self.look.lake["trace_rejects"].files())
 
     def range_ms(self) -> tuple[int | None, int | None]:
-        """[first, end) of the publish hours it has, None when it is empty."""
+        """Return [first, end) of the lake's publish hours, (None, None) if it is empty."""
         hours = [hour for hour in self.look.lake["trajectories"].hours() if hour != UNKNOWN_HOUR]
         return (hours[0] * HOUR_MS, (hours[-1] + 1) * HOUR_MS) if hours else (None, None)
 
     def as_of_ms(self) -> int | None:
-        """When it was last sampled, which every judgement in it precedes or equals; None for an empty one."""
+        """Return the time of the last sample, None for an empty lake. No judgement is later."""
         for name, column in (("queue_ranges", "sampled_ms"), ("trace_events", "trace_store_ms")):
             found = [f.maximum[column] for f in self.look.lake[name].files() if column in f.maximum]
             if found:
@@ -80,7 +80,7 @@ class LakeView:
         return None
 
     def judged_with(self, counts: Mapping[int, int]) -> tuple[JudgedWith, ...]:
-        """Return the thresholds of judgements, most messages first. counts: instant of judgement -> messages."""
+        """Return the thresholds of judgements, most messages first. counts: instant of judgement -> message count."""
         found: dict[str, JudgedWith] = {}
         for as_of_ms, values in settings_at(self.look.lake, counts).items():
             changed = None if values is None else trail.changed_settings(values)
@@ -89,7 +89,7 @@ class LakeView:
         return tuple(sorted(found.values(), key=lambda one: -one.message_count))
 
     def gaps(self) -> list[str]:
-        """Ranges of queues that were gone before they could be read, a sentence each."""
+        """Return a sentence for each queue range that expired before the pipeline read it."""
         if not self.look.lake["gaps"].files():
             return []
         columns = "cluster, broker_name, topic, queue_id, first_offset, end_offset, from_ms, to_ms, reason"
@@ -101,20 +101,20 @@ class LakeView:
         ]
 
     def omissions(self) -> list[str]:
-        """What the lake is known to lack."""
-        told = [] if self.range_ms()[0] is not None else ["the lake contains no judged message yet"]
+        """Return a sentence for each known omission of the lake."""
+        found = [] if self.range_ms()[0] is not None else ["the lake contains no judged message yet"]
         gaps = self.gaps()
-        told += [f"gap: {gap}" for gap in gaps[:GAPS_SHOWN_MAX]]
+        found += [f"gap: {gap}" for gap in gaps[:GAPS_SHOWN_MAX]]
         if len(gaps) > GAPS_SHOWN_MAX:
-            told.append(f"{len(gaps) - GAPS_SHOWN_MAX} further gaps")
+            found.append(f"{len(gaps) - GAPS_SHOWN_MAX} further gaps")
         if self.rejects:
-            told.append(f"{self.rejects} trace records did not decode (table trace_rejects)")
-        told += self._unfinished()
+            found.append(f"{self.rejects} trace records did not decode (table trace_rejects)")
+        found += self._unfinished()
         damage = self.damage
-        told += [f"damaged: {one}" for one in damage[:DAMAGE_SHOWN_MAX]]
+        found += [f"damaged: {one}" for one in damage[:DAMAGE_SHOWN_MAX]]
         if len(damage) > DAMAGE_SHOWN_MAX:
-            told.append(f"{len(damage) - DAMAGE_SHOWN_MAX} further damaged files")
-        return told
+            found.append(f"{len(damage) - DAMAGE_SHOWN_MAX} further damaged files")
+        return found
 
     def _unfinished(self) -> list[str]:
         found = unfinished_judgement(self.look.lake)
@@ -127,7 +127,7 @@ class LakeView:
         ]
 
     def scope(self, now_ms: int, extra: Sequence[str] = ()) -> Scope:
-        """The bound on an answer from this lake alone."""
+        """Return the scope of an answer that uses only this lake."""
         first_ms, end_ms = self.range_ms()
         as_of_ms = self.as_of_ms()
         return Scope(
@@ -157,7 +157,7 @@ def fetch(duck: duckdb.DuckDBPyConnection, text: str, values: Sequence[Any] = ()
 def read_trajectories(
     duck: duckdb.DuckDBPyConnection, where: str, values: Sequence[Any] = (), *, tail: str = ""
 ) -> list[Trajectory]:
-    """Return trajectories with their verdicts from the views or tables of those names."""
+    """Return trajectories with their verdicts, from the views or tables `trajectories` and `verdicts`."""
     rows = fetch(duck, f"SELECT * FROM trajectories AS t WHERE {where} {tail}", values)
     verdicts: dict[tuple[str, str], list[Row]] = {}
     ids = sorted({row["msg_id"] for row in rows})

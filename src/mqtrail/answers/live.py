@@ -1,8 +1,8 @@
-"""What a cluster itself still knows of one message: its trace, its stored copies, and who reads its topic now.
+"""Reads a cluster's evidence of one message: its trace, its stored copies, and the groups that read its topic now.
 
-Read through the brokers' index, so bounded by their retention and by 64 trace messages a query; every bound that was
-met is named. Rows have the names of trail's evidence relations, so that the one definition judges them. TraceBatch
-records are left out: their numbers show holes where a query simply did not give the messages between.
+Queries use the brokers' index, so retention and a limit of 64 messages per query apply; each limit reached is listed as
+an omission. Rows have the columns of trail's evidence relations, so the same judgement applies. TraceBatch records are
+skipped: a query returns only some of them, and the missing numbers would look like lost records.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from mqtrail.wire import (
 
 Row = dict[str, Any]
 
-_LEVEL = re.compile(r"0{0,8}[1-9][0-9]{0,8}", re.ASCII)  # DELAY is a property: a sender may write anything there
-IDS_MAX = 20  # ids of one key that are followed
-TOPICS_MAX = 64  # topics asked one after the other for a message of which no trace names the topic
+_LEVEL = re.compile(r"0{0,8}[1-9][0-9]{0,8}", re.ASCII)  # clients can set any text as DELAY
+IDS_MAX = 20  # most ids followed for one key
+TOPICS_MAX = 64  # most topics searched for a message whose topic no trace record names
 
 
 @dataclass(slots=True)
 class LiveEvidence:
-    """Evidence rows by relation name, the topics and groups they speak of, and what could not be read."""
+    """Evidence rows by relation name, message ids found in them, sources and omissions."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     omissions: list[str] = field(default_factory=list)
@@ -89,15 +89,15 @@ def trace_place(message: MessageExt, cluster: str, trace_topic: str) -> trail.Tr
 def gather(
     admin: SyncAdmin, asked: str, topic: str, cluster: str, now_ms: int, trace_topic: str = TRACE_TOPIC
 ) -> LiveEvidence:
-    """Ask a cluster what it knows of an id or key. topic: the business topic where known; the trace names it else.
+    """Gather a cluster's evidence of an id or key. topic: the business topic; '' if unknown: take it from the trace.
 
-    Raises nothing that a cluster may cause: what could not be queried is an omission.
+    Problems of the cluster do not raise: they become omissions.
     """
     live = LiveEvidence()
     topics = {topic} if topic else set()
     seeker = _Seeker(admin, live, cluster, now_ms)
     done: set[str] = set()
-    # A key leads to ids, a broker's id to the client's: what they name is asked for in turn.
+    # A key leads to message ids, and a broker's id to the client's id: query each of them in turn.
     waiting = [asked, *_client_ids(admin, asked)]
     while waiting and live.is_reachable and len(done) <= IDS_MAX:
         one = waiting.pop(0)
@@ -113,7 +113,7 @@ def gather(
 
 
 def _client_ids(admin: SyncAdmin, asked: str) -> set[str]:
-    """Return the client's id of a message that the broker's id names; nothing when it is no such id, or not there."""
+    """Return the client id of the message that a broker's id names; an empty set if there is no such message."""
     try:
         host, _ = parse_offset_msg_id(asked)
         if str(host) not in admin.masters().values():
@@ -124,7 +124,7 @@ def _client_ids(admin: SyncAdmin, asked: str) -> set[str]:
 
 
 def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trace_topic: str) -> set[str]:
-    """Add the trace of an id or key; return the topics it names."""
+    """Add the trace records of an id or key; return the topics in them."""
     try:
         found = admin.query(trace_topic, asked)
     except RouteNotFound:
@@ -189,7 +189,7 @@ def _note_query(live: LiveEvidence, what: str, failures: Any, cut_off: bool) -> 
 
 
 class _Seeker:
-    """Looks for the stored copies of an id or key, and samples who reads their topics."""
+    """Finds stored copies of an id or key, and samples the groups that read their topics."""
 
     def __init__(self, admin: SyncAdmin, live: LiveEvidence, cluster: str, now_ms: int) -> None:
         self._admin = admin
@@ -200,7 +200,7 @@ class _Seeker:
         self._seen: set[tuple[str, int]] = set()
 
     def messages(self, asked: str, topics: list[str]) -> None:
-        """Ask the topics, then what waits, then the retry and dead-letter topics of the groups that read them."""
+        """Query the topics, the schedule topic, then the retry and dead-letter topics of the groups that read them."""
         found: set[str] = set()
         for topic in topics:
             self._live.sources.append(f"topic {topic} of {self._cluster}")
@@ -218,7 +218,7 @@ class _Seeker:
             _sample(self._admin, self._live, concerned, groups, self._cluster, self._now_ms)
 
     def _ask(self, topic: str, asked: str, *, is_optional: bool = False) -> bool:
-        """Add the copies a topic holds; False when it holds none. is_optional: it may not exist."""
+        """Add the copies in a topic; return whether there are any. is_optional: the topic may not exist."""
         is_found = False
         for unique in (True, False):
             try:
@@ -262,7 +262,7 @@ class _Seeker:
         return self._delays_ms
 
     def _groups(self, topic: str) -> set[str]:
-        """The groups that read a topic."""
+        """Return the groups that read a topic."""
         try:
             gathered = self._admin.groups_of_topic(topic)
         except MQError as error:
@@ -335,7 +335,7 @@ def _sample(
             for name, stats in admin.topic_stats(topic).found.items():
                 for queue, reach in stats.offset_table.items():
                     row = {"broker_name": name, "topic": topic, "queue_id": queue.queue_id}
-                    # Its index was asked for the message, which is as good as having read it.
+                    # The index was queried for the message, so the queue counts as read to its end.
                     ends = {"min_offset": reach.min_offset, "max_offset": reach.max_offset}
                     ends["read_offset"] = reach.max_offset
                     live.add(trail.QUEUE_RANGES.name, {**stamp, **row, **ends})

@@ -1,4 +1,4 @@
-"""Where is this message? From the lake, and from the cluster for what came after it, judged by one definition."""
+"""Finds one message in the lake and, for newer evidence, in the cluster. Both use the judgement of `trail`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .model import (
     trajectory_of,
 )
 
-KEY_IDS_MAX = 20  # messages of one key that are shown
+KEY_IDS_MAX = 20  # most messages shown for one key
 PORT_MAX = 65_535
 
 
 class Answers:
-    """Look-ups over a lake, a cluster, or both; `search`, `report` and `export` are the lake's alone.
+    """Look-ups in a lake, a cluster, or both. `search`, `report` and `export` need a lake.
 
-    lake: its folder. namesrv: the cluster's name servers. settings: thresholds of what is judged here.
-    instance: how the cluster is asked (credentials, TLS).
+    lake: its folder. namesrv: the cluster's name servers. settings: thresholds for judgements made here. instance:
+    client settings for the cluster (credentials, TLS).
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class Answers:
         self._instance = instance
 
     def search(self, wanted: SearchFor, now_ms: int) -> SearchAnswer:
-        """Messages of the lake that were asked for. LakeError."""
+        """Return the lake's messages that match. LakeError."""
         return self._view().read(lambda view: searching.search(view, wanted, now_ms))
 
     def report(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None, *, worst: int = 3) -> Report:
-        """The lake's whole picture of what was published in [first_ms, end_ms). LakeError."""
+        """Return the lake's summary of messages published in [first_ms, end_ms). LakeError."""
         return self._view().read(lambda view: searching.report(view, now_ms, first_ms, end_ms, worst))
 
     def export(self, now_ms: int, first_ms: int | None = None, end_ms: int | None = None) -> Iterator[dict[str, Any]]:
-        """One JSON object a message of the lake (docs/reference/cli.md). LakeError.
+        """Yield one JSON object per message of the lake (docs/reference/cli.md). LakeError.
 
-        LakeDamaged after the last line: files could not be read, the lines are of the others.
+        LakeDamaged after the last line: files could not be read, and the lines come from the others.
         """
-        del now_ms  # a lake's verdicts are as of its own last judgement, which each line says
+        del now_ms  # each line has the time of its own judgement
         return searching.export(self._view(), first_ms, end_ms)
 
     def _view(self) -> LakeView:
@@ -77,7 +77,7 @@ class Answers:
         return LakeView(self._lake_path)
 
     def trace(self, asked: str, now_ms: int) -> TraceAnswer:
-        """Answer for an id (of the client or the broker) or a key. Raises nothing that a lake or cluster may cause."""
+        """Find a message id (of the client or the broker) or a key. Problems of lake or cluster become omissions."""
         scope = Scope(now_ms)
         view: LakeView | None = None
         live: LiveEvidence | None = None
@@ -105,15 +105,15 @@ class Answers:
                     found = self._judge(None, found, live, now_ms)
                 judged_with = (JudgedWith(len(found), self._settings.changed()),)
         elif view is not None:
-            told = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
-            scope = replace(scope, omissions=(*scope.omissions, told))
+            omission = "messages newer than the lake were not searched: pass --namesrv to query the cluster"
+            scope = replace(scope, omissions=(*scope.omissions, omission))
         return replace(_conclude(asked, found, live, scope, is_whole), judged_with=judged_with if found else ())
 
     def _ask_cluster(self, asked: str, found: Sequence[Trajectory], now_ms: int) -> tuple[LiveEvidence | None, str]:
         try:
             with SyncAdmin(self._namesrv, config=self._instance) as admin:
                 names = sorted(admin.cluster().cluster_addr_table)
-                # The name that the lake has for it, so that its rows and the lake's are of one message.
+                # Use the lake's name of the cluster, so that rows of both belong to the same message.
                 name = found[0].cluster if found else names[0] if names else ""
                 if self._lake_path is not None and not found:
                     name = _only_cluster(self._lake_path) or name
@@ -124,7 +124,7 @@ class Answers:
     def _judge(
         self, view: LakeView | None, known: Sequence[Trajectory], live: LiveEvidence, now_ms: int
     ) -> list[Trajectory]:
-        """Judge what lake and cluster know together, as of now."""
+        """Judge the evidence of lake and cluster together, as of now."""
         duck = connect()
         evidence = dict(live.rows)
         _fill_kinds(duck, evidence.get(trail.MESSAGE_META.name, []))
@@ -138,7 +138,7 @@ class Answers:
 
 
 def _only_cluster(path: Path) -> str:
-    """The name of the one cluster that a lake holds; '' of none or several, or where there is no lake."""
+    """Return the name of the lake's only cluster; '' if it has none or several, or cannot be read."""
     try:
         with lake_errors(path):
             table = Lake.open(path, is_whole=False)["queue_ranges"]
@@ -184,7 +184,7 @@ _BY_OFFSET_ID = "SELECT DISTINCT msg_id FROM trajectories WHERE offset_msg_id = 
 
 
 def _may_be_offset_id(asked: str) -> bool:
-    """Whether a text can be a broker's id: a client's has the same length, but no port where that has one."""
+    """Return whether a text can be a broker's message id. A client's id has the same length, but no port in it."""
     try:
         host, _ = parse_offset_msg_id(asked)
     except IdError:
@@ -203,21 +203,21 @@ def _latest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _with_cluster(scope: Scope, live: LiveEvidence | None, problem: str, now_ms: int) -> Scope:
-    """The scope after the cluster was asked too, or could not be."""
+    """Return the scope including the cluster, or the reason why the cluster could not be queried."""
     if live is None:
         return replace(scope, omissions=(*scope.omissions, problem))
     omissions = [*scope.omissions, *live.omissions]
     if not scope.sources and live.knows_message:
         omissions.append(
-            "who read its topic when it was stored is not known without a lake: a group that traced no delivery of it "
-            "is not judged"
+            "without a lake it is unknown which groups read the topic when the message was stored: a group without a "
+            "traced delivery is not judged"
         )
     sources = (*scope.sources, *dict.fromkeys(live.sources))
     return replace(scope, as_of_ms=now_ms, sources=sources, omissions=tuple(dict.fromkeys(omissions)))
 
 
 def _fill_kinds(duck: duckdb.DuckDBPyConnection, rows: list[Row]) -> None:
-    """Fill stored_kind of message_meta rows by trail's own text."""
+    """Fill stored_kind of message_meta rows, by trail's SQL."""
     texts = ("topic", "real_topic", "tags", "origin_msg_id", "own_unique_key", "last_unique_key")
     numbers = ("delay_level", "delay_ms", "due_ms")
     for row in rows:

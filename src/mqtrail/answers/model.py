@@ -1,7 +1,8 @@
-"""What every answer is made of. A view is one of these values; the CLI and the console only draw it.
+"""The values of all answers. Each view is one of them; the CLI and the console only render it.
 
-Three things are never mixed up: found nothing (NOT_FOUND), could not look (CANNOT_LOOK), and looked, but nothing of the
-message is traced (NOT_TRACED). Every answer carries its `Scope`: the range it searched, what it left out, as of when.
+Three results are kept apart: nothing found (NOT_FOUND), a source could not be queried (CANNOT_LOOK), and the message
+was found without any trace (NOT_TRACED). Every answer has a `Scope`: the searched range, omissions, and the time it is
+of.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ class Status(StrEnum):
 
     FOUND = "FOUND"
     NOT_FOUND = "NOT_FOUND"  # everything in the scope was searched
-    CANNOT_LOOK = "CANNOT_LOOK"  # a source that may hold it could not be queried
-    NOT_TRACED = "NOT_TRACED"  # the message is stored, no trace of it is to be had
+    CANNOT_LOOK = "CANNOT_LOOK"  # a source that may have it could not be queried
+    NOT_TRACED = "NOT_TRACED"  # the message is stored, but no trace of it was found
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an answer rests on.
+    """The range and completeness of an answer.
 
     sources: what was read ("lake …", "broker …"). first_ms, end_ms: [first, end) of publish times in the lake, None
-    when the lake is empty or was not read. omissions: what was not searched or is known to be missing, a sentence each.
-    is_damaged: files of the lake could not be read, as omissions say, and the answer is of the others.
+    if the lake is empty or was not read. omissions: a sentence for each part that was not searched or is missing.
+    is_damaged: the answer lacks rows of unreadable lake files, which omissions lists.
     """
 
     as_of_ms: int
@@ -56,7 +57,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """What became of the message in one consumer group (a row of trail.VERDICTS)."""
+    """The message's verdict in one consumer group (a row of trail.VERDICTS)."""
 
     group_name: str
     state: str
@@ -69,12 +70,12 @@ class GroupVerdict:
     dead_cause: str
     detail: str
     client: str
-    split: Mapping[str, int | None]  # segment -> ms, in the order it is passed; the parts add up to total
+    split: Mapping[str, int | None]  # segment -> ms, in time order; the parts add up to total
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """Where one message went, as of as_of_ms (a row of trail.TRAJECTORIES and its verdicts)."""
+    """The path of one message as of as_of_ms (a row of trail.TRAJECTORIES and its verdicts)."""
 
     cluster: str
     msg_id: str
@@ -101,7 +102,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class JudgedWith:
-    """With which thresholds messages were judged. changed: those that are not the defaults; None: not known."""
+    """The thresholds of message_count verdicts. changed: those that differ from the defaults; None: unknown."""
 
     message_count: int
     changed: Mapping[str, int] | None
@@ -109,7 +110,7 @@ class JudgedWith:
 
 @dataclass(frozen=True, slots=True)
 class TraceAnswer:
-    """The answer to "where is this message?". why: one sentence for every status but FOUND."""
+    """The answer to "where is this message?". why: one sentence for every status except FOUND."""
 
     asked: str
     status: Status
@@ -133,7 +134,7 @@ def reasons_of(text: str | None) -> tuple[str, ...]:
 
 
 def group_of(row: Mapping[str, Any]) -> GroupVerdict:
-    """Build the verdict of one group from a row of the verdicts table."""
+    """Return the verdict of one group from a row of the verdicts table."""
     return GroupVerdict(
         group_name=row["group_name"],
         state=row["state"],
@@ -151,7 +152,7 @@ def group_of(row: Mapping[str, Any]) -> GroupVerdict:
 
 
 def trajectory_of(row: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> Trajectory:
-    """Build a trajectory from its row and the rows of its groups' verdicts."""
+    """Return a trajectory from its row and the rows of its groups' verdicts."""
     place = f"{row['broker_name']}/{row['topic']}/{row['queue_id']}@{row['queue_offset']}" if row["broker_name"] else ""
     return Trajectory(
         cluster=row["cluster"],
@@ -194,13 +195,13 @@ def export_line(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> dict[str, Any]:
-    """Return a dataclass of this page as plain JSON values."""
+    """Return a dataclass of this module as plain JSON values."""
     return asdict(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFor:
-    """What a search asks for; all of it must hold. codes: any of them. [first_ms, end_ms): when it was published."""
+    """The conditions of a search, combined by AND. codes: any of them. [first_ms, end_ms): time of publication."""
 
     key: str = ""
     topic: str = ""
@@ -213,7 +214,7 @@ class SearchFor:
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """The latest messages that were asked for, of matched_count in the scope."""
+    """The latest matching messages. matched_count: all matches in the scope."""
 
     scope: Scope
     matched_count: int
@@ -222,7 +223,7 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CodeCount:
-    """How often a code was said, with one message to look at."""
+    """The number of messages with a code, with one example."""
 
     code: str
     about: str
@@ -247,7 +248,7 @@ class LatencyRow:
 
 @dataclass(frozen=True, slots=True)
 class LagRow:
-    """How far a group is behind on a topic at its last sample; lag_ms is the oldest unread message's age, or None."""
+    """The lag of a group on a topic at its last sample. lag_ms: age of the oldest unread message, None if unknown."""
 
     group_name: str
     topic: str
@@ -259,13 +260,13 @@ class LagRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole picture of a lake."""
+    """A summary of a lake."""
 
     scope: Scope
     message_count: int
-    judged_with: tuple[JudgedWith, ...]  # the lake's thresholds, not the reader's
+    judged_with: tuple[JudgedWith, ...]  # thresholds used by the pipeline
     codes: tuple[CodeCount, ...]
-    not_judged: tuple[str, ...]  # codes that this version does not judge yet
+    not_judged: tuple[str, ...]  # codes that this version does not judge
     latency: tuple[LatencyRow, ...]
     lag: tuple[LagRow, ...]
     worst: tuple[Trajectory, ...]
@@ -274,9 +275,9 @@ class Report:
 
 
 def moment_text(at_ms: int | None, form: str, *, cut: int = 0) -> str:
-    """A moment (UTC) as strftime's form says, without its last `cut` characters; '?' when unknown.
+    """Format a time (UTC) by strftime's form, without the last `cut` characters; '?' if unknown.
 
-    Senders claim any int64 as a time: what no calendar has is shown as its number.
+    Clients can send any int64 as a time. A value outside the calendar is shown as a number.
     """
     if at_ms is None:
         return "?"

@@ -1,4 +1,4 @@
-"""Which messages? Search, export and report over a lake's gold tables."""
+"""Search, export and report over a lake's gold tables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .model import (
 )
 
 PUBLISHED_MS = "coalesce(t.send_start_ms, t.stored_ms, t.visible_ms, t.last_event_ms)"
-"""When a message was published: sent, else first stored, else whatever is known first."""
+"""Time of publication: when the message was sent, else stored, else visible, else its last known event."""
 EXPORT_ROWS = 10_000  # rows fetched at once
 
 
 def between(first_ms: int | None, end_ms: int | None) -> tuple[str, list[Any]]:
-    """SQL condition and values: published in [first_ms, end_ms)."""
+    """Return an SQL condition for publication in [first_ms, end_ms), and its values."""
     parts, values = ["true"], []
     if first_ms is not None:
         parts.append(f"{PUBLISHED_MS} >= ?")
@@ -40,14 +40,14 @@ def between(first_ms: int | None, end_ms: int | None) -> tuple[str, list[Any]]:
 
 
 def search(view: LakeView, wanted: SearchFor, now_ms: int) -> SearchAnswer:
-    """Return the latest messages that were asked for, and how many there are."""
+    """Return the latest matching messages and the number of all matches."""
     view.define_views()
     where, values = _condition(wanted)
     counted = fetch(view.connection, f"SELECT count(*) AS n FROM trajectories AS t WHERE {where}", values)
     tail = f"ORDER BY {PUBLISHED_MS} DESC, t.msg_id LIMIT {wanted.limit}"
     found = read_trajectories(view.connection, where, values, tail=tail)
     matched = int(counted[0]["n"])
-    extra = [f"{matched} messages match, the latest {len(found)} are shown: raise --limit, or ask for less"]
+    extra = [f"{matched} messages match, the latest {len(found)} are shown: raise --limit, or narrow the search"]
     return SearchAnswer(view.scope(now_ms, extra if matched > len(found) else ()), matched, tuple(found))
 
 
@@ -77,7 +77,7 @@ def _condition(wanted: SearchFor) -> tuple[str, list[Any]]:
 
 
 def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator[dict[str, Any]]:
-    """Yield one JSON object a message, by time of publication. LakeDamaged after the last: some could not be read."""
+    """Yield one JSON object per message, by time of publication. LakeDamaged after the last: files were unreadable."""
     cursor, rows = view.read(lambda read: _export_rows(read, first_ms, end_ms))
     while rows:
         for msg_id, topic, keys, send, message, knowledge, reasons, as_of_ms, verdicts in rows:
@@ -98,7 +98,7 @@ def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator
             rows = cursor.fetchmany(EXPORT_ROWS)
     if view.damage:
         raise LakeDamaged(
-            f"{len(view.damage)} files or tables could not be read, the messages that were printed are of the others; "
+            f"{len(view.damage)} files or tables could not be read; the printed messages come from the others; "
             f"the first: {view.damage[0]}"
         )
 
@@ -106,7 +106,7 @@ def export(view: LakeView, first_ms: int | None, end_ms: int | None) -> Iterator
 def _export_rows(
     view: LakeView, first_ms: int | None, end_ms: int | None
 ) -> tuple[duckdb.DuckDBPyConnection, list[Any]]:
-    """The cursor of an export and its first rows. All files have been read by then, as they come sorted."""
+    """Return the cursor of an export and its first rows. The rows are sorted, so all files have been read by then."""
     view.define_views()
     where, values = between(first_ms, end_ms)
     groups = "list({'g': v.group_name, 'codes': v.codes, 'reasons': v.reasons} ORDER BY v.group_name)"
@@ -123,7 +123,7 @@ def _export_rows(
 
 
 def report(view: LakeView, now_ms: int, first_ms: int | None, end_ms: int | None, worst_count: int) -> Report:
-    """Return the whole picture of what was published in [first_ms, end_ms)."""
+    """Return the summary of messages published in [first_ms, end_ms)."""
     view.define_views()
     duck = view.connection
     where, values = between(first_ms, end_ms)
@@ -163,7 +163,7 @@ SELECT DISTINCT cluster, msg_id, about, code FROM (
   UNION ALL SELECT v.cluster, v.msg_id, v.group_name, unnest(string_split(v.codes, ',')) FROM verdicts v
     WHERE (v.cluster, v.msg_id) IN (SELECT (cluster, msg_id) FROM asked)) AS said WHERE code <> ''"""
 
-# The worst: most of the gravest codes, then the longest way.
+# The worst messages: those with the most severe codes first, then those with the longest path.
 _WORST = f"""
 SELECT msg_id FROM (SELECT cluster, msg_id, sum(CASE WHEN {_SEVERITY} >= 4 THEN 100 WHEN {_SEVERITY} = 3 THEN 1 ELSE 0
     END) AS weight FROM ({_SAID}) AS s GROUP BY cluster, msg_id) AS weighed JOIN asked USING (cluster, msg_id)
@@ -192,7 +192,7 @@ def _codes(duck: duckdb.DuckDBPyConnection) -> tuple[CodeCount, ...]:
 
 
 def _latency(duck: duckdb.DuckDBPyConnection, first_ms: int | None, end_ms: int | None) -> tuple[LatencyRow, ...]:
-    """Percentiles out of the summed log histograms: the upper bound of the bucket a share of the messages ends in."""
+    """Return percentiles from summed log histograms: the upper bound of the bucket that contains the percentile."""
     top = "greatest(pow(2, (bucket + 1) / 8.0) - 1, 0)"
     text = f"""
 SELECT topic, group_name, segment, max(total) AS n,
@@ -223,7 +223,7 @@ GROUP BY topic, group_name, segment"""
 
 
 SEGMENTS = ("send", "to_stored", "delay", "to_delivered", "retry", "handler", "total")
-"""Segments of latency_minute, in the order they are passed."""
+"""Segments of latency_minute, in time order."""
 
 
 def _lag(duck: duckdb.DuckDBPyConnection) -> tuple[LagRow, ...]:

@@ -24,7 +24,7 @@ _SPARKS = (
 
 
 def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB in memory that runs the SQL of `trail`. threads: default all cores. memory_limit: as in DuckDB."""
+    """Return an in-memory DuckDB for the SQL of `trail`. threads: default all cores. memory_limit: as in DuckDB."""
 
     connection = duckdb.connect(":memory:")
     for macro in _SPARKS:
