@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from mqtrail.broker import BrokerConfig, properties_text
 from mqtrail.broker.bounds import HELD_PEER_SHARE, HELD_SIZE_MAX
 from mqtrail.broker.filter import TagFilter
-from mqtrail.broker.messages.held import DUE_A_SLICE, HeldPull, HeldPulls
 from mqtrail.broker.properties import PropertyRules, with_real_queue
 from mqtrail.broker.tables.clients import Client, ClientTable
+from mqtrail.broker.tables.held import DUE_A_SLICE, Arrived, HeldPull, HeldPulls, QueueKey
 from mqtrail.broker.tables.locks import LockTable
 from mqtrail.broker.telemetry.statistics import Statistics
-from mqtrail.broker.writer import Arrived, QueueKey
 from mqtrail.wire import (
     ConsumerData,
     Host,

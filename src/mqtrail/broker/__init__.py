@@ -3,13 +3,15 @@
 `Broker` (broker.py) is the front: it passes each request to its handler. The rooms behind it, highest first:
 
     lane, metrics          the frequent requests without the front; the metrics of a broker
+    concerns.py            all that serves requests or runs by the clock, made once from the state
     operator, pop          requests of operators; consumption by POP
     messages               send, send back, pull, query, reply
     clients                heartbeats, queue locks, consumer offsets, requests forwarded to clients
     timing, transactions   delay levels and timers; half messages
+    state.py               what they share: settings, store, tables, statistics, trace, writer
     writer.py              the one way into the store
     telemetry              statistics, histograms, trace records
-    tables                 topics, groups, offsets, clients, locks, rate limits
+    tables                 topics, groups, offsets, clients, locks, held pulls, rate limits
     access, filter         who may do what; which messages of a topic a group gets
 
 What all of them use is beside the front: config, bounds, errors, files, jobs, properties. Peer and Send (wire) are what

@@ -31,53 +31,15 @@ from mqtrail.wire import (
     answer,
 )
 
-from .access import Access, AclFiles, Scene
-from .clients import ClientRequests, ForwardedRequests, OffsetRequests
+from .access import AclFiles
+from .concerns import Concerns
 from .config import BrokerConfig
 from .errors import response_code
-from .filter import FilterTable
-from .jobs import Jobs
-from .messages import (
-    BroadcastOffsets,
-    FastFailure,
-    HeldPull,
-    HeldPulls,
-    PullMessages,
-    QueryMessages,
-    ReplyMessages,
-    SendBack,
-    SendMessages,
-    SlowGroups,
-)
-from .operator import (
-    ClientSurveys,
-    GroupRequests,
-    OffsetAdmin,
-    ReplicaRequests,
-    SettingsRequests,
-    StatsRequests,
-    StoreAdmin,
-    TopicRequests,
-)
-from .pop import HeldPop, Pop
-from .properties import PropertyRules
-from .tables import (
-    ClientTable,
-    GroupTable,
-    LockTable,
-    OffsetTable,
-    RateLimits,
-    TopicTable,
-    register_command,
-    register_topic_command,
-    unregister_command,
-)
-from .telemetry import BrokerTrace, Statistics
-from .timing import DelayedMessages, TimerRequests, Timers
-from .transactions import Transactions
-from .writer import MessageWriter
+from .messages import FastFailure
+from .pop import HeldPop
+from .state import load_state
+from .tables import HeldPull, register_command, register_topic_command, unregister_command
 
-_PAST_ALL: Final = 1 << 62  # a queue offset past any
 HELD_SWEEP_MS: Final = 5_000  # how often held pulls are served although what arrived did not match their tags
 
 
@@ -95,218 +57,110 @@ class Broker:
         acl_files: AclFiles | None = None,
     ) -> None:
         files = ConfigFileStore(MemoryDisk()) if files is None else files
-        self.config = config
-        self.store = store
-        self.files = files
-        self.topics = TopicTable(config, files, now_ms)
-        self.groups = GroupTable(config, files, now_ms)
-        scene = Scene(
-            config.cluster_name,
-            store,
-            lambda group: self.groups.get(group) is not None,
-            like_apache=config.acl_like_apache,
-        )
-        self.access = Access(config, files, scene, acl_files)
-        self.offsets = OffsetTable(files, now_ms)
-        if self.offsets.cut(store.max_offset):
-            self.offsets.save(now_ms, store.end_offset, store.flushed_offset)
-            files.finish()
-        self.clients = ClientTable()
-        self.filters = FilterTable(files, now_ms)
-        self.locks = LockTable(config.lock_ttl_ms, config.locks_max)
-        self.held = HeldPulls(config.held_pulls_max)
-        self.stats = Statistics(config.cluster_name, now_ms) if config.statistics else None
-        properties = PropertyRules(config, unique_id)
-        self.trace = (
-            BrokerTrace(config, self.topics, self.clients, properties, unique_id()) if config.broker_trace else None
-        )
-        self.writer = MessageWriter(store, self.held, self.stats, self.trace)
-        self.delays = DelayedMessages(config, files, store, self.writer)
-        self.timers = Timers(config, files, store, self.writer, now_ms)
-        self.jobs = Jobs(files)
-        limits = RateLimits(config)
+        state = load_state(config, store, files, acl_files, unique_id, now_ms)
+        # For the shell, the lane and metrics.
+        self.config, self.store, self.files, self.access = config, store, files, state.access
+        self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
+        self.clients, self.filters, self.held = state.clients, state.filters, state.held
+        self.stats, self.trace, self.writer = state.stats, state.trace, state.writer
+        self.locks, self.jobs = state.locks, state.jobs
+        concerns = self._concerns = Concerns(state, self._serve_held_pop, self._settings_changed)
+        self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
+        self.delays, self.timers = concerns.delays, concerns.timers
         self.fast_failure = FastFailure(config)
-        self._slow_groups = SlowGroups(config, self.groups, self.offsets, store, now_ms)
-        self.send = SendMessages(
-            config,
-            self.topics,
-            self.groups,
-            self.locks,
-            self.delays,
-            self.timers,
-            self.writer,
-            properties,
-            self.trace,
-            limits,
-            self.jobs,
-        )
-        self.broadcasts = BroadcastOffsets(config, store, self.clients, self.offsets)
-        self.pull = PullMessages(
-            config,
-            store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self.filters,
-            self.held,
-            self.stats,
-            self.trace,
-            self.broadcasts,
-            limits,
-        )
-        self._send_back = SendBack(
-            config, store, self.topics, self.groups, self.delays, self.writer, self.stats, self.trace
-        )
-        self._client_requests = ClientRequests(
-            config, self.clients, self.groups, self.topics, self.locks, self.filters, self.access.account_of
-        )
-        self._forwards = ForwardedRequests(self.clients, store, config.forward_timeout_ms)
-        self.pop = Pop(
-            config,
-            files,
-            store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self.writer,
-            self.timers,
-            limits,
-            self.stats,
-            self.trace,
-            self._serve_held_pop,
-            now_ms,
-        )
-        self.transactions = Transactions(
-            config,
-            store,
-            self.topics,
-            self.clients,
-            self.offsets,
-            self.writer,
-            lambda client, topic: self.access.may_publish(client.peer, client.account, topic),
-            now_ms,
-        )
         self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms; noted by the shell
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, noted by the shell
+        self.settings_version = 1  # of settings that request 25 changed: who keeps some asks again
         self._seen_ms = now_ms
         self._access_version, self._access_changed_ms = self.access.version, now_ms
-        self.settings_version = 1  # of settings that request 25 changed: who keeps some asks again
-        self._boot_ms = now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
         self._next_sweep_ms: int | None = None
         self._handlers = self._table()
 
     def _table(self) -> dict[int, Handler]:
-        clients = self._client_requests
-        offsets = OffsetRequests(self.config, self.store, self.topics, self.groups, self.offsets, self.delays)
-        replies = ReplyMessages(self.config, self.clients, self.send, self._forwards, self.writer)
-        timers = TimerRequests(self.config, self.topics, self.timers, self.writer)
-        query = QueryMessages(self.config, self.store)
-        topics = TopicRequests(self.topics, self.store, self.offsets, self.stats)
-        groups = GroupRequests(
-            self.config.broker_name, self.groups, self.topics, self.clients, self.offsets, self.store
-        )
-        name = self.config.broker_name
-        offset_admin = OffsetAdmin(name, self.topics, self.groups, self.clients, self.offsets, self.store)
-        store_admin = StoreAdmin(self.topics, self.clients, self.filters, self.store)
-        replicas = ReplicaRequests(self.config, self.store)
-        surveys = ClientSurveys(name, self.topics, self.clients, self.offsets, self.store, self._forwards)
-        settings = SettingsRequests(self.config, self.store, self._boot_ms, self._settings_changed)
-        groups.on_reset = lambda topic, queue_id: self.writer.arrived(topic, queue_id, _PAST_ALL, None)
-        stats = StatsRequests(
-            self.config,
-            self.store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self.delays,
-            self.stats,
-            self._boot_ms,
-        )
+        c = self._concerns
+        job = c.jobs.handler
         return {
-            RequestCode.SEND_MESSAGE: self.send.handle,
-            RequestCode.SEND_MESSAGE_V2: self.send.handle,
-            RequestCode.SEND_BATCH_MESSAGE: self.send.handle,
-            RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back.handle,
-            RequestCode.PULL_MESSAGE: self.pull.handle,
-            RequestCode.LITE_PULL_MESSAGE: self.pull.handle,
-            RequestCode.QUERY_MESSAGE: query.by_key,
-            RequestCode.VIEW_MESSAGE_BY_ID: query.by_offset,
-            RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offsets.search,
-            RequestCode.GET_MAX_OFFSET: offsets.max,
-            RequestCode.GET_MIN_OFFSET: offsets.min,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.earliest,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.jobs.handler(offsets.all_consumer_offsets),
-            RequestCode.GET_ALL_DELAY_OFFSET: offsets.all_delay_offsets,
-            RequestCode.HEART_BEAT: clients.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: clients.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_ids,
-            RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
-            RequestCode.LOCK_BATCH_MQ: clients.lock,
-            RequestCode.UNLOCK_BATCH_MQ: clients.unlock,
-            RequestCode.END_TRANSACTION: self.transactions.end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
-            RequestCode.SEND_REPLY_MESSAGE: replies.handle,
-            RequestCode.SEND_REPLY_MESSAGE_V2: replies.handle,
-            RequestCode.RECALL_MESSAGE: timers.recall,
-            RequestCode.GET_TIMER_CHECK_POINT: timers.checkpoint,
-            RequestCode.GET_TIMER_METRICS: timers.metrics,
-            RequestCode.UPDATE_AND_CREATE_TOPIC: topics.update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.update_list,
-            RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.jobs.handler(topics.all),
-            RequestCode.GET_TOPIC_CONFIG: topics.one,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.update,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.update_list,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.jobs.handler(groups.all),
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.one,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: groups.consumers_of_topic,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: groups.topics_of_group,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: groups.subscription,
+            RequestCode.SEND_MESSAGE: c.send.handle,
+            RequestCode.SEND_MESSAGE_V2: c.send.handle,
+            RequestCode.SEND_BATCH_MESSAGE: c.send.handle,
+            RequestCode.CONSUMER_SEND_MSG_BACK: c.send_back.handle,
+            RequestCode.PULL_MESSAGE: c.pull.handle,
+            RequestCode.LITE_PULL_MESSAGE: c.pull.handle,
+            RequestCode.QUERY_MESSAGE: c.query.by_key,
+            RequestCode.VIEW_MESSAGE_BY_ID: c.query.by_offset,
+            RequestCode.QUERY_CONSUMER_OFFSET: c.offsets.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: c.offsets.update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: c.offsets.search,
+            RequestCode.GET_MAX_OFFSET: c.offsets.max,
+            RequestCode.GET_MIN_OFFSET: c.offsets.min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: c.offsets.earliest,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: job(c.offsets.all_consumer_offsets),
+            RequestCode.GET_ALL_DELAY_OFFSET: c.offsets.all_delay_offsets,
+            RequestCode.HEART_BEAT: c.clients.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: c.clients.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: c.clients.consumer_ids,
+            RequestCode.CHECK_CLIENT_CONFIG: c.clients.check_config,
+            RequestCode.LOCK_BATCH_MQ: c.clients.lock,
+            RequestCode.UNLOCK_BATCH_MQ: c.clients.unlock,
+            RequestCode.END_TRANSACTION: c.transactions.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: c.transactions.resume,
+            RequestCode.SEND_REPLY_MESSAGE: c.replies.handle,
+            RequestCode.SEND_REPLY_MESSAGE_V2: c.replies.handle,
+            RequestCode.RECALL_MESSAGE: c.timer_requests.recall,
+            RequestCode.GET_TIMER_CHECK_POINT: c.timer_requests.checkpoint,
+            RequestCode.GET_TIMER_METRICS: c.timer_requests.metrics,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: c.topics.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: c.topics.update_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: c.topics.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: job(c.topics.all),
+            RequestCode.GET_TOPIC_CONFIG: c.topics.one,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: c.topics.system,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: c.groups.update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: c.groups.update_list,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: c.groups.delete,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: job(c.groups.all),
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: c.groups.one,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: c.groups.consumers_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: c.groups.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: c.groups.subscription,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: lambda peer, request, now_ms: (
-                groups.reset if self.config.server_side_reset else surveys.reset
+                c.groups.reset if self.config.server_side_reset else c.surveys.reset
             )(peer, request, now_ms),
-            RequestCode.GET_TOPIC_STATS_INFO: stats.topic,
-            RequestCode.GET_CONSUME_STATS: self.jobs.handler(stats.group),
-            RequestCode.GET_BROKER_CONSUME_STATS: self.jobs.handler(stats.broker_groups),
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: stats.consumers,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: stats.producers,
-            RequestCode.GET_ALL_PRODUCER_INFO: stats.all_producers,
-            RequestCode.VIEW_BROKER_STATS_DATA: stats.windows,
-            RequestCode.GET_BROKER_CONFIG: settings.show,
-            RequestCode.UPDATE_BROKER_CONFIG: settings.update,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: offset_admin.time_span,
-            RequestCode.QUERY_CORRECTION_OFFSET: offset_admin.corrections,
-            RequestCode.CLONE_GROUP_OFFSET: offset_admin.clone,
-            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: offset_admin.forbid,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: surveys.positions,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.jobs.handler(store_admin.clean_expired_queues),
-            RequestCode.CLEAN_UNUSED_TOPIC: store_admin.clean_unused_topics,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: store_admin.delete_expired_log,
-            RequestCode.QUERY_CONSUME_QUEUE: store_admin.queue_entries,
-            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: store_admin.refuse_rocksdb,
-            RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: store_admin.refuse_rocksdb,
-            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: store_admin.set_cold_thresholds,
-            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: store_admin.drop_cold_threshold,
-            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: store_admin.cold_data,
-            RequestCode.SET_COMMITLOG_READ_MODE: store_admin.set_read_ahead,
-            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: replicas.smallest_id_changed,
-            RequestCode.EXCHANGE_BROKER_HA_INFO: replicas.exchange_places,
-            RequestCode.GET_BROKER_HA_STATUS: replicas.status,
-            RequestCode.RESET_MASTER_FLUSH_OFFSET: replicas.reset_flushed,
-            RequestCode.GET_BROKER_EPOCH_CACHE: replicas.epochs,
-            RequestCode.GET_BROKER_RUNTIME_INFO: stats.runtime,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._forwards.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._forwards.consume_directly,
+            RequestCode.GET_TOPIC_STATS_INFO: c.stats.topic,
+            RequestCode.GET_CONSUME_STATS: job(c.stats.group),
+            RequestCode.GET_BROKER_CONSUME_STATS: job(c.stats.broker_groups),
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: c.stats.consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: c.stats.producers,
+            RequestCode.GET_ALL_PRODUCER_INFO: c.stats.all_producers,
+            RequestCode.VIEW_BROKER_STATS_DATA: c.stats.windows,
+            RequestCode.GET_BROKER_CONFIG: c.settings.show,
+            RequestCode.UPDATE_BROKER_CONFIG: c.settings.update,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: c.group_offsets.time_span,
+            RequestCode.QUERY_CORRECTION_OFFSET: c.group_offsets.corrections,
+            RequestCode.CLONE_GROUP_OFFSET: c.group_offsets.clone,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: c.group_offsets.forbid,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: c.surveys.positions,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: job(c.store.clean_expired_queues),
+            RequestCode.CLEAN_UNUSED_TOPIC: c.store.clean_unused_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: c.store.delete_expired_log,
+            RequestCode.QUERY_CONSUME_QUEUE: c.store.queue_entries,
+            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: c.store.refuse_rocksdb,
+            RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: c.store.refuse_rocksdb,
+            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: c.store.set_cold_thresholds,
+            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: c.store.drop_cold_threshold,
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: c.store.cold_data,
+            RequestCode.SET_COMMITLOG_READ_MODE: c.store.set_read_ahead,
+            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: c.replicas.smallest_id_changed,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: c.replicas.exchange_places,
+            RequestCode.GET_BROKER_HA_STATUS: c.replicas.status,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: c.replicas.reset_flushed,
+            RequestCode.GET_BROKER_EPOCH_CACHE: c.replicas.epochs,
+            RequestCode.GET_BROKER_RUNTIME_INFO: c.stats.runtime,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: c.forwards.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: c.forwards.consume_directly,
             **self.access.handlers(),
-            **self.pop.handlers(),
+            **c.pop.handlers(),
         }
 
     def _settings_changed(self, names: frozenset[str], now_ms: int) -> None:
@@ -322,7 +176,7 @@ class Broker:
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
         """Serve one command; return what is to be written, to this peer and to others."""
         if command.is_response:
-            return self._forwards.answered(peer, command)
+            return self._concerns.forwards.answered(peer, command)
         if self.access.on and (refusal := self.access.check(peer, command)) is not None:
             return self._serve(peer, command, lambda: _refuse(refusal))
         self.files.looked = 0
@@ -387,7 +241,7 @@ class Broker:
     def _serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
         if (refusal := self._refusal_of_held(pull.peer, pull.request, now_ms)) is not None:
             return self._serve(pull.peer, pull.request, lambda: _refuse(refusal))
-        return self._serve(pull.peer, pull.request, lambda: self.pull.serve_held(pull, now_ms))
+        return self._serve(pull.peer, pull.request, lambda: self._concerns.pull.serve_held(pull, now_ms))
 
     def _serve_held_pop(self, pop: HeldPop, handler: Handler, now_ms: int) -> list[Send]:
         if (refusal := self._refusal_of_held(pop.peer, pop.request, now_ms)) is not None:
@@ -457,7 +311,7 @@ class Broker:
         """Forget a closed connection; return what others must be told."""
         self.held.disconnect(peer)
         self.pop.disconnected(peer)
-        return self._client_requests.disconnected(peer) + self._forwards.disconnected(peer)
+        return self._concerns.clients.disconnected(peer) + self._concerns.forwards.disconnected(peer)
 
     def next_tick_ms(self) -> int:
         """Return when `tick` is to be called next; ask again after every call of this object."""
@@ -469,10 +323,10 @@ class Broker:
             self.timers.next_due_ms(),
             self.transactions.next_due_ms(),
             self.pop.next_due_ms(),
-            self._client_requests.next_tick_ms(),
-            self._slow_groups.next_tick_ms(),
-            self._forwards.next_deadline_ms(),
-            self.jobs.next_due_ms(),
+            self._concerns.clients.next_tick_ms(),
+            self._concerns.slow_groups.next_tick_ms(),
+            self._concerns.forwards.next_deadline_ms(),
+            self._concerns.jobs.next_due_ms(),
             0 if self.held.is_waking else None,
             None if self.stats is None else self.stats.next_tick_ms(),
             None if self.trace is None else self.trace.next_due_ms(),
@@ -495,11 +349,11 @@ class Broker:
         if now_ms >= self._next_save_ms:
             self.save(now_ms)
         sends = self.transactions.tick(now_ms)
-        if (job := self.jobs.take()) is not None:
-            sends += self._serve(job.peer, job.request, partial(self.jobs.step, job))
-        self._slow_groups.tick(now_ms)
-        sends += self._client_requests.tick(now_ms)
-        sends += self._forwards.tick(now_ms)
+        if (job := self._concerns.jobs.take()) is not None:
+            sends += self._serve(job.peer, job.request, partial(self._concerns.jobs.step, job))
+        self._concerns.slow_groups.tick(now_ms)
+        sends += self._concerns.clients.tick(now_ms)
+        sends += self._concerns.forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
         sends += self.pop.tick(now_ms)
         return self._after_tables(sends + self.settle(now_ms))
@@ -511,8 +365,8 @@ class Broker:
             self._next_sweep_ms -= by_ms
         self.held.set_back(by_ms)
         self.transactions.set_back(by_ms)
-        self._client_requests.set_back(by_ms)
-        self._slow_groups.set_back(by_ms)
+        self._concerns.clients.set_back(by_ms)
+        self._concerns.slow_groups.set_back(by_ms)
         if self.stats is not None:
             self.stats.set_back(by_ms)
         if self.trace is not None:
@@ -523,7 +377,7 @@ class Broker:
         self._next_save_ms = now_ms + self.config.offsets_save_ms
         self.transactions.save(now_ms)
         self.pop.save(now_ms)
-        self.broadcasts.commit(now_ms)
+        self._concerns.broadcasts.commit(now_ms)
         self.offsets.save(now_ms, self.store.end_offset, self.store.flushed_offset)
         self.filters.save(now_ms)
         self.delays.save()

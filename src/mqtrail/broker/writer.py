@@ -4,17 +4,15 @@ Every writer goes through here: sends, send-backs, delivered delays, broker trac
 delay levels' clocks miss nothing. The fast lane, which appends by itself, reports with `arrived`.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mqtrail.store import Appended, MessageStore, PendingRecord
 from mqtrail.wire import SCHEDULE_TOPIC, StoredKind
 
-from .tables import Watched
+from .tables import Arrived, HeldPulls, QueueKey, Watched
 from .telemetry import BrokerTrace, Statistics
 
-QueueKey = tuple[str, int]  # topic, queue id
-Arrived = Sequence[tuple[int, bytes]]  # of each message that arrived: its tags code and properties text
 WatchedArrival = tuple[str, int, Arrived | None]  # topic, queue id, the new messages; None when they are not known
 
 
@@ -27,10 +25,10 @@ class Arrival(NamedTuple):
 
 
 class MessageWriter:
-    """Appends to the store on behalf of the broker's concerns. held: the queues that somebody waits at."""
+    """Appends to the store on behalf of the broker's concerns."""
 
     def __init__(
-        self, store: MessageStore, held: Container[QueueKey], stats: Statistics | None, trace: BrokerTrace | None
+        self, store: MessageStore, held: HeldPulls, stats: Statistics | None, trace: BrokerTrace | None
     ) -> None:
         self._store = store
         self._held = held

@@ -8,6 +8,7 @@ tells a name server which keys requests may be signed with.
 
 from .access import Access
 from .auth import USERS_FILE, inner_credentials
+from .auth_requests import AuthRequests
 from .keys import Key, keys_of, read_users
 from .plain import PlainRules, read_rules
 from .plain_requests import AclFiles
@@ -18,6 +19,7 @@ __all__ = [
     "USERS_FILE",
     "Access",
     "AclFiles",
+    "AuthRequests",
     "Key",
     "PlainRules",
     "Scene",

@@ -6,7 +6,6 @@ Source: AdminBrokerProcessor.callConsumer, Broker2Client, apache/rocketmq broker
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     FLAG_RESPONSE,
     ConsumeMessageDirectlyHeader,
@@ -23,7 +22,8 @@ from mqtrail.wire import (
     version_text,
 )
 
-from ..tables import Client, ClientTable
+from ..state import BrokerState
+from ..tables import Client
 
 FORWARDS_MAX = 1_000
 VERSION_ASKABLE = 62  # V3_1_8_SNAPSHOT: older clients do not serve these
@@ -45,10 +45,10 @@ class _Forward:
 class ForwardedRequests:
     """Requests that wait for a client's answer, each for timeout_ms at most."""
 
-    def __init__(self, clients: ClientTable, store: MessageStore, timeout_ms: int) -> None:
-        self._clients = clients
-        self._store = store
-        self._timeout_ms = timeout_ms
+    def __init__(self, state: BrokerState) -> None:
+        self._clients = state.clients
+        self._store = state.store
+        self._timeout_ms = state.config.forward_timeout_ms
         self._waiting: dict[int, _Forward] = {}
         self._opaque = 0
 

@@ -4,7 +4,7 @@ Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChange
 apache/rocketmq broker/.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from mqtrail.wire import (
     EXT_HEART_BEAT_V2,
@@ -44,9 +44,9 @@ from ..bounds import (
     check_heartbeat,
     check_length,
 )
-from ..config import BrokerConfig
-from ..filter import FilterTable, compile_expression, is_tag_type, require_filter
-from ..tables import Client, ClientTable, GroupTable, LockTable, TopicTable, subscriptions_size
+from ..filter import compile_expression, is_tag_type, require_filter
+from ..state import BrokerState
+from ..tables import Client, subscriptions_size
 
 
 class ClientRequests:
@@ -55,23 +55,14 @@ class ClientRequests:
     account_of: the access key that signed a request, empty without access control.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clients: ClientTable,
-        groups: GroupTable,
-        topics: TopicTable,
-        locks: LockTable,
-        filters: FilterTable,
-        account_of: Callable[[RemotingCommand], str],
-    ) -> None:
-        self._config = config
-        self._account_of = account_of
-        self._clients = clients
-        self._groups = groups
-        self._topics = topics
-        self._locks = locks
-        self._filters = filters
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        self._account_of = state.access.account_of
+        self._clients = state.clients
+        self._groups = state.groups
+        self._topics = state.topics
+        self._locks = state.locks
+        self._filters = state.filters
         self._fingerprints: dict[str, int] = {}
         self._left: set[str] = set()  # groups that lost a connection since the last scan
         self._opaque = 0

@@ -3,7 +3,6 @@
 Source: ConsumerManageProcessor, AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     ConsumerOffsetTable,
     GetMaxOffsetHeader,
@@ -25,9 +24,9 @@ from mqtrail.wire import (
 )
 
 from ..bounds import QUEUES_MAX
-from ..config import BrokerConfig
 from ..jobs import ENTRIES_A_SLICE, Work
-from ..tables import GroupTable, OffsetTable, TopicTable, is_young
+from ..state import BrokerState
+from ..tables import is_young
 from ..timing import DelayedMessages
 
 BOUNDARY_UPPER = "UPPER"
@@ -36,20 +35,12 @@ BOUNDARY_UPPER = "UPPER"
 class OffsetRequests:
     """Answers where groups stand and how far queues reach."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        delays: DelayedMessages,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+    def __init__(self, state: BrokerState, delays: DelayedMessages) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._groups = state.groups
+        self._offsets = state.offsets
         self._delays = delays
 
     def query(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:

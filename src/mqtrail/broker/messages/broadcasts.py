@@ -11,11 +11,10 @@ Source: BroadcastOffsetManager, PullMessageProcessor.queryBroadcastPullInitOffse
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import ConsumeType, Peer, PullHeader
 
-from ..config import BrokerConfig
-from ..tables import ClientTable, OffsetTable, is_young
+from ..state import BrokerState
+from ..tables import is_young
 
 PROXY_BROADCAST: Final = 1  # requestSource: a proxy pulls for one of its broadcasting clients
 CLIENTS_MAX: Final = 100_000  # kept at once; of others nothing is known
@@ -32,11 +31,11 @@ class _Client:
 class BroadcastOffsets:
     """Positions of broadcasting clients, by topic, group and client."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, clients: ClientTable, offsets: OffsetTable) -> None:
-        self._config = config
-        self._store = store
-        self._clients = clients
-        self._offsets = offsets
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._clients = state.clients
+        self._offsets = state.offsets
         self._known: dict[_Key, _Client] = {}
         self._counts: dict[tuple[str, str], int] = {}  # clients of a (topic, group)
 

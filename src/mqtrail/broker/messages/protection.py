@@ -12,11 +12,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import Peer, RemotingCommand, RequestCode, Send, SystemBusy, answer
 
 from ..config import BrokerConfig
-from ..tables import GroupTable, OffsetTable
+from ..state import BrokerState
 
 PROTECT_EVERY_MS: Final = 180_000
 
@@ -95,14 +94,12 @@ class FastFailure:
 class SlowGroups:
     """Stops groups that fell behind too far from consuming, where protect_broker says so: their reading costs all."""
 
-    def __init__(
-        self, config: BrokerConfig, groups: GroupTable, offsets: OffsetTable, store: MessageStore, now_ms: int
-    ) -> None:
-        self._config = config
-        self._groups = groups
-        self._offsets = offsets
-        self._store = store
-        self._next_ms = now_ms + PROTECT_EVERY_MS
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        self._groups = state.groups
+        self._offsets = state.offsets
+        self._store = state.store
+        self._next_ms = state.boot_ms + PROTECT_EVERY_MS
 
     def set_back(self, by_ms: int) -> None:
         """Wait no longer for the clock's having been set back."""

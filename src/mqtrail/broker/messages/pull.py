@@ -9,7 +9,7 @@ Source: PullMessageProcessor, DefaultPullMessageResultHandler, PullRequestHoldSe
 
 from typing import Final
 
-from mqtrail.store import GetStatus, MessageStore, ReadResult
+from mqtrail.store import GetStatus, ReadResult
 from mqtrail.wire import (
     PROPERTY_RETRY_TOPIC,
     RETRY_PREFIX,
@@ -37,12 +37,10 @@ from mqtrail.wire import (
     find_property,
 )
 
-from ..config import BrokerConfig
-from ..filter import FilterTable, MessageFilter, SqlExpression, SqlFilter, compile_filter, is_tag_type, require_filter
-from ..tables import ClientTable, GroupTable, OffsetTable, RateLimits, TopicTable
-from ..telemetry import BrokerTrace, Statistics
+from ..filter import MessageFilter, SqlExpression, SqlFilter, compile_filter, is_tag_type, require_filter
+from ..state import BrokerState
+from ..tables import HeldPull
 from .broadcasts import BroadcastOffsets
-from .held import HeldPull, HeldPulls
 
 OFFSET_RESET: Final = "OFFSET_RESET"  # the remark of an answer that carries an administrator's reset
 
@@ -66,33 +64,19 @@ def pull_code(status: GetStatus, queue_offset: int) -> ResponseCode:
 class PullMessages:
     """Hands messages out."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientTable,
-        offsets: OffsetTable,
-        filters: FilterTable,
-        held: HeldPulls,
-        stats: Statistics | None,
-        trace: BrokerTrace | None,
-        broadcasts: BroadcastOffsets,
-        limits: RateLimits,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._offsets = offsets
-        self._filters = filters
-        self._held = held
-        self._stats = stats
-        self._trace = trace
+    def __init__(self, state: BrokerState, broadcasts: BroadcastOffsets) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._groups = state.groups
+        self._clients = state.clients
+        self._offsets = state.offsets
+        self._filters = state.filters
+        self._held = state.held
+        self._stats = state.stats
+        self._trace = state.trace
         self._broadcasts = broadcasts
-        self._limits = limits
+        self._limits = state.limits
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Answer a pull, or hold it. Refusal: it may not be served."""

@@ -3,7 +3,6 @@
 Source: QueryMessageProcessor, apache/rocketmq broker/processor/.
 """
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     Peer,
     QueryMessageHeader,
@@ -16,15 +15,15 @@ from mqtrail.wire import (
     answer,
 )
 
-from ..config import BrokerConfig
+from ..state import BrokerState
 
 
 class QueryMessages:
     """Looks messages up in the store's index and log."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
-        self._config = config
-        self._store = store
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        self._store = state.store
 
     def by_key(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """12: the newest records under topic and key, in the log's order. QueryNotFound: none."""

@@ -32,11 +32,9 @@ from mqtrail.wire import (
 )
 
 from ..clients import ForwardedRequests
-from ..config import BrokerConfig
 from ..errors import response_code
 from ..properties import check_size, tag_hash
-from ..tables import ClientTable
-from ..writer import MessageWriter
+from ..state import BrokerState
 from .send import SendMessages
 
 _OURS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysFlag.TRANSACTION_MASK
@@ -45,22 +43,15 @@ _OURS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysF
 class ReplyMessages:
     """Hands replies on."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clients: ClientTable,
-        send: SendMessages,
-        forwards: ForwardedRequests,
-        writer: MessageWriter,
-    ) -> None:
-        self._config = config
-        self._clients = clients
+    def __init__(self, state: BrokerState, send: SendMessages, forwards: ForwardedRequests) -> None:
+        self._config = state.config
+        self._clients = state.clients
         self._send = send
         self._forwards = forwards
-        self._writer = writer
-        trace_on = "true" if config.trace_on else "false"
-        self._ext = {EXT_MSG_REGION: config.region_id, EXT_TRACE_ON: trace_on}
-        self._added = {PROPERTY_MSG_REGION: config.region_id, PROPERTY_TRACE_ON: trace_on}
+        self._writer = state.writer
+        trace_on = "true" if state.config.trace_on else "false"
+        self._ext = {EXT_MSG_REGION: state.config.region_id, EXT_TRACE_ON: trace_on}
+        self._added = {PROPERTY_MSG_REGION: state.config.region_id, PROPERTY_TRACE_ON: trace_on}
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Push the reply to its addressee and answer once that has answered; at once where it is not connected."""

@@ -51,11 +51,8 @@ from mqtrail.wire import (
     validate_topic,
 )
 
-from ..config import BrokerConfig
 from ..errors import response_code
-from ..jobs import Jobs
 from ..properties import (
-    PropertyRules,
     StoredProperties,
     check_size,
     delay_level,
@@ -63,11 +60,10 @@ from ..properties import (
     waits,
     with_properties,
 )
-from ..tables import GroupTable, LockTable, RateLimits, TopicTable
+from ..state import BrokerState
 from ..telemetry import BrokerTrace
 from ..timing import DelayedMessages, Timers, recall_ms, recalls
 from ..transactions import half_record
-from ..writer import MessageWriter
 
 DLQ_QUEUES = 1
 ADMISSIONS_MAX = 10_000
@@ -109,34 +105,21 @@ class _Destination:
 class SendMessages:
     """Takes messages in."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicTable,
-        groups: GroupTable,
-        locks: LockTable,
-        delays: DelayedMessages,
-        timers: Timers,
-        writer: MessageWriter,
-        properties: PropertyRules,
-        trace: BrokerTrace | None,
-        limits: RateLimits,
-        jobs: Jobs,
-    ) -> None:
-        self._jobs = jobs
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._locks = locks
+    def __init__(self, state: BrokerState, delays: DelayedMessages, timers: Timers) -> None:
+        self._jobs = state.jobs
+        self._config = state.config
+        self._topics = state.topics
+        self._groups = state.groups
+        self._locks = state.locks
         self._delays = delays
         self._timers = timers
-        self._writer = writer
-        self.properties = properties
-        self._trace = trace
-        self._limits = limits
+        self._writer = state.writer
+        self.properties = state.properties
+        self._trace = state.trace
+        self._limits = state.limits
         self._admissions: dict[str, Admission] = {}
         self._turn = 0
-        self._ext = {EXT_MSG_REGION: config.region_id, EXT_TRACE_ON: "true" if config.trace_on else "false"}
+        self._ext = {EXT_MSG_REGION: state.config.region_id, EXT_TRACE_ON: "true" if state.config.trace_on else "false"}
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Answer a send. Refusals too carry MSG_REGION and TRACE_ON, as 5.3.3's do."""

@@ -7,7 +7,7 @@ ORIGIN_MESSAGE_ID).
 Source: AbstractSendMessageProcessor.consumerSendMsgBack, apache/rocketmq broker/processor/.
 """
 
-from mqtrail.store import MessageStore, PendingRecord
+from mqtrail.store import PendingRecord
 from mqtrail.wire import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
@@ -41,12 +41,9 @@ from mqtrail.wire import (
     revive_topic,
 )
 
-from ..config import BrokerConfig
 from ..properties import check_size, tag_hash
-from ..tables import GroupTable, TopicTable
-from ..telemetry import BrokerTrace, Statistics
+from ..state import BrokerState
 from ..timing import DelayedMessages
-from ..writer import MessageWriter
 from .send import DLQ_QUEUES
 
 # Nobody consumes from them: whoever names a record there means one that was in its place before.
@@ -57,25 +54,15 @@ FIRST_LEVEL = 3  # of a message that is sent back for the first time, when the c
 class SendBack:
     """Puts messages that a group could not process where the group gets them again."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        delays: DelayedMessages,
-        writer: MessageWriter,
-        stats: Statistics | None,
-        trace: BrokerTrace | None,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
+    def __init__(self, state: BrokerState, delays: DelayedMessages) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._groups = state.groups
         self._delays = delays
-        self._writer = writer
-        self._stats = stats
-        self._trace = trace
+        self._writer = state.writer
+        self._stats = state.stats
+        self._trace = state.trace
         self._turn = 0
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:

@@ -3,11 +3,10 @@
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
 
-from collections.abc import Callable
+from typing import Final
 
 from msgspec.structs import replace
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     DeleteGroupHeader,
     GroupHeader,
@@ -35,28 +34,23 @@ from mqtrail.wire import (
 
 from ..bounds import CONFIG_LIST_MAX, check_count
 from ..jobs import ENTRIES_A_SLICE, Work
-from ..tables import GROUP_ATTRIBUTES, ClientTable, GroupTable, OffsetTable, TopicTable, alter
+from ..state import BrokerState
+from ..tables import GROUP_ATTRIBUTES, alter
+
+_PAST_ALL: Final = 1 << 62  # a queue offset past any
 
 
 class GroupRequests:
-    """Makes, changes, shows, deletes and resets groups. on_reset: told a queue whose held pulls must hear of it."""
+    """Makes, changes, shows, deletes and resets groups."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        groups: GroupTable,
-        topics: TopicTable,
-        clients: ClientTable,
-        offsets: OffsetTable,
-        store: MessageStore,
-    ) -> None:
-        self._broker_name = broker_name
-        self._groups = groups
-        self._topics = topics
-        self._clients = clients
-        self._offsets = offsets
-        self._store = store
-        self.on_reset: Callable[[str, int], None] = lambda topic, queue_id: None
+    def __init__(self, state: BrokerState) -> None:
+        self._broker_name = state.config.broker_name
+        self._groups = state.groups
+        self._topics = state.topics
+        self._clients = state.clients
+        self._offsets = state.offsets
+        self._store = state.store
+        self._writer = state.writer
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """200: make or change a group."""
@@ -143,7 +137,7 @@ class GroupRequests:
         table = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
         for queue_id, offset in table.items():
             self._offsets.reset(header.group, header.topic, queue_id, offset)
-            self.on_reset(header.topic, queue_id)
+            self._writer.arrived(header.topic, queue_id, _PAST_ALL, None)  # its held pulls are answered
         body = QueueOffsets(
             {MessageQueue(header.topic, self._broker_name, queue_id): offset for queue_id, offset in table.items()}
         )

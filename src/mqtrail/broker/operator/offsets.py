@@ -6,7 +6,6 @@ Source: AdminBrokerProcessor, ConsumerOffsetManager, apache/rocketmq broker/.
 from datetime import datetime
 from typing import Final
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     CloneGroupOffsetHeader,
     ConsumeTimeSpan,
@@ -25,7 +24,7 @@ from mqtrail.wire import (
     queue_members,
 )
 
-from ..tables import ClientTable, GroupTable, OffsetTable, TopicTable
+from ..state import BrokerState
 
 LONG_MAX: Final = (1 << 63) - 1
 
@@ -33,21 +32,13 @@ LONG_MAX: Final = (1 << 63) - 1
 class OffsetAdmin:
     """Shows and moves offsets of groups."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientTable,
-        offsets: OffsetTable,
-        store: MessageStore,
-    ) -> None:
-        self._broker_name = broker_name
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._offsets = offsets
-        self._store = store
+    def __init__(self, state: BrokerState) -> None:
+        self._broker_name = state.config.broker_name
+        self._topics = state.topics
+        self._groups = state.groups
+        self._clients = state.clients
+        self._offsets = state.offsets
+        self._store = state.store
 
     def time_span(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """303: when each queue's first, last and last consumed messages were stored. TopicNotExist."""

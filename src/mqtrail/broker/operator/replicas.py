@@ -3,7 +3,6 @@
 Source: AdminBrokerProcessor, DefaultHAService.getRuntimeInfo, apache/rocketmq broker/ and store/.
 """
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     ExchangeHaInfoHeader,
     HaRuntimeInfo,
@@ -14,15 +13,15 @@ from mqtrail.wire import (
     answer,
 )
 
-from ..config import BrokerConfig
+from ..state import BrokerState
 
 
 class ReplicaRequests:
     """Tells of replicas: that there are none."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
-        self._config = config
-        self._store = store
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        self._store = state.store
 
     def smallest_id_changed(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """905: a name server tells who is the first of this broker's group. A master goes on as it did."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from mqtrail.store import MessageStore, Retention
+from mqtrail.store import Retention
 from mqtrail.wire import (
     IMPLEMENTATION,
     IMPLEMENTATION_KEY,
@@ -30,6 +30,7 @@ from mqtrail.wire import (
 )
 
 from ..config import BrokerConfig, properties_text
+from ..state import BrokerState
 
 _SETTINGS: Final = conf_keys(BrokerConfig)
 _RETENTION: Final = conf_keys(Retention)
@@ -43,14 +44,12 @@ BLACK_LIST: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList")
 class SettingsRequests:
     """Shows and changes. changed: told the names of fields that have other values now."""
 
-    def __init__(
-        self, config: BrokerConfig, store: MessageStore, boot_ms: int, changed: Callable[[frozenset[str], int], None]
-    ) -> None:
-        self._config = config
-        self._store = store
+    def __init__(self, state: BrokerState, changed: Callable[[frozenset[str], int], None]) -> None:
+        self._config = state.config
+        self._store = state.store
         self._changed = changed
-        self._version = DataVersion(boot_ms)
-        self._message_size_max = config.message_size_max
+        self._version = DataVersion(state.boot_ms)
+        self._message_size_max = state.config.message_size_max
 
     def show(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """26: the settings as lines of a broker.conf."""

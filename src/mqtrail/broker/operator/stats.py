@@ -3,7 +3,6 @@
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/; BrokerController, StoreStatsService for 28.
 """
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     FRAME_SIZE_MAX,
     MQ_VERSION,
@@ -40,37 +39,26 @@ from mqtrail.wire import (
     version_text,
 )
 
-from ..config import BrokerConfig
 from ..jobs import TOPICS_A_SLICE, Work
-from ..tables import Client, ClientTable, GroupTable, OffsetTable, TopicTable
-from ..telemetry import Statistics, Window
+from ..state import BrokerState
+from ..tables import Client
+from ..telemetry import Window
 from ..timing import DelayedMessages
 
 
 class StatsRequests:
     """Shows numbers. Those that this broker has no queue or thread for (thread pools, page cache) are 0."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientTable,
-        offsets: OffsetTable,
-        delays: DelayedMessages,
-        stats: Statistics | None,
-        boot_ms: int,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._offsets = offsets
+    def __init__(self, state: BrokerState, delays: DelayedMessages) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._groups = state.groups
+        self._clients = state.clients
+        self._offsets = state.offsets
         self._delays = delays
-        self._stats = stats
-        self._boot_ms = boot_ms
+        self._stats = state.stats
+        self._boot_ms = state.boot_ms
 
     # Topics and groups.
 

@@ -7,7 +7,6 @@ Source: AdminBrokerProcessor, DefaultMessageStore, ColdDataCgCtrService, apache/
 
 from typing import Final
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     ColdDataInfo,
     ConsumeQueueEntries,
@@ -25,9 +24,9 @@ from mqtrail.wire import (
     properties_of,
 )
 
-from ..filter import FilterTable, MessageFilter, compile_filter
+from ..filter import MessageFilter, compile_filter
 from ..jobs import Work
-from ..tables import ClientTable, TopicTable
+from ..state import BrokerState
 
 ENTRIES_MAX: Final = 10_000  # of one answer to 321
 THRESHOLDS_MAX: Final = 10_000  # groups with a cold read threshold of their own
@@ -42,11 +41,11 @@ RESPONSE_CODE_UNSET: Final = "not set any response code"  # what 5.3.3's answers
 class StoreAdmin:
     """Cleans and shows what the store holds."""
 
-    def __init__(self, topics: TopicTable, clients: ClientTable, filters: FilterTable, store: MessageStore) -> None:
-        self._topics = topics
-        self._clients = clients
-        self._filters = filters
-        self._store = store
+    def __init__(self, state: BrokerState) -> None:
+        self._topics = state.topics
+        self._clients = state.clients
+        self._filters = state.filters
+        self._store = state.store
         self._cold_thresholds: dict[str, int] = {}
 
     def clean_expired_queues(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     FLAG_ONEWAY,
     BodyError,
@@ -32,7 +31,8 @@ from mqtrail.wire import (
 )
 
 from ..clients import ForwardedRequests
-from ..tables import Client, ClientTable, OffsetTable, TopicTable
+from ..state import BrokerState
+from ..tables import Client
 
 VERSION_ASKABLE: Final = 28  # V3_0_7_SNAPSHOT: older clients do not serve 220 and 221
 
@@ -61,20 +61,12 @@ class _Survey:
 class ClientSurveys:
     """Asks and tells all live consumers of a group."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        topics: TopicTable,
-        clients: ClientTable,
-        offsets: OffsetTable,
-        store: MessageStore,
-        forwards: ForwardedRequests,
-    ) -> None:
-        self._broker_name = broker_name
-        self._topics = topics
-        self._clients = clients
-        self._offsets = offsets
-        self._store = store
+    def __init__(self, state: BrokerState, forwards: ForwardedRequests) -> None:
+        self._broker_name = state.config.broker_name
+        self._topics = state.topics
+        self._clients = state.clients
+        self._offsets = state.offsets
+        self._store = state.store
         self._forwards = forwards
         self._opaque = 0
 

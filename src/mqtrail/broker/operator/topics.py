@@ -3,12 +3,10 @@
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     CreateTopicHeader,
     DataVersion,
@@ -29,19 +27,18 @@ from mqtrail.wire import (
 
 from ..bounds import CONFIG_LIST_MAX, check_count
 from ..jobs import ENTRIES_A_SLICE, Work
-from ..tables import TOPIC_ATTRIBUTES, OffsetTable, TopicTable, alter, parse_changes
-from ..telemetry import Statistics
+from ..state import BrokerState
+from ..tables import TOPIC_ATTRIBUTES, alter, parse_changes
 
 
 class TopicRequests:
-    """Makes, changes, shows and deletes topics. on_deleted: told the name of a topic that is gone."""
+    """Makes, changes, shows and deletes topics."""
 
-    def __init__(self, topics: TopicTable, store: MessageStore, offsets: OffsetTable, stats: Statistics | None) -> None:
-        self._topics = topics
-        self._store = store
-        self._offsets = offsets
-        self._stats = stats
-        self.on_deleted: Callable[[str], None] = lambda topic: None
+    def __init__(self, state: BrokerState) -> None:
+        self._topics = state.topics
+        self._store = state.store
+        self._offsets = state.offsets
+        self._stats = state.stats
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """17: make or change a topic. InvalidParameter: its name, numbers or attributes are not allowed."""
@@ -91,7 +88,6 @@ class TopicRequests:
         self._store.delete_topic(topic)
         if self._stats is not None:
             self._stats.forget_topic(topic)
-        self.on_deleted(topic)
 
     def all(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """21."""

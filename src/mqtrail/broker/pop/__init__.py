@@ -4,9 +4,9 @@
 what a crash leaves: docs/design/pop.md.
 """
 
-from .front import Pop
+from .front import Pop, ServeHeldPop
 from .held_pops import HeldPop
 from .revive_log import REVIVE_GROUP
 from .timing import Timing
 
-__all__ = ["REVIVE_GROUP", "HeldPop", "Pop", "Timing"]
+__all__ = ["REVIVE_GROUP", "HeldPop", "Pop", "ServeHeldPop", "Timing"]

@@ -30,34 +30,23 @@ from mqtrail.wire import (
 )
 
 from ..bounds import BATCH_ACKS_MAX, check_count
-from ..config import BrokerConfig
-from ..tables import OffsetTable
-from ..telemetry import Statistics
-from .checks import POP_COUNT_MAX, PopChecks
+from ..state import BrokerState
+from .checks import POP_COUNT_MAX
 from .held_pops import WaitKey
-from .orders import OrderTable
-from .revive_log import Put, ReviveLog
+from .revive_log import Put
+from .state import PopState
 
 
 class PopAcks:
     """Takes acks in. on_open: told the (topic, group, queue id) of a queue that is open again for pops in order."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        offsets: OffsetTable,
-        orders: OrderTable,
-        log: ReviveLog,
-        checks: PopChecks,
-        stats: Statistics | None,
-        on_open: Callable[[WaitKey], None],
-    ) -> None:
-        self._config = config
-        self._offsets = offsets
-        self._orders = orders
-        self._log = log
-        self._checks = checks
-        self._stats = stats
+    def __init__(self, state: BrokerState, pop: PopState, on_open: Callable[[WaitKey], None]) -> None:
+        self._config = state.config
+        self._offsets = state.offsets
+        self._orders = pop.orders
+        self._log = pop.log
+        self._checks = pop.checks
+        self._stats = state.stats
         self._on_open = on_open
         self._end_offset = 0  # of the last record
 

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from mqtrail.store import ConfigFileStore
 from mqtrail.wire import (
     RETRY_PREFIX,
     BodyError,
@@ -40,9 +39,8 @@ from mqtrail.wire import (
 )
 
 from ..bounds import REQUEST_MODES_MAX
-from ..config import BrokerConfig
 from ..files import load_table
-from ..tables import ClientTable, GroupTable, TopicTable
+from ..state import BrokerState
 from .routes import RouteBook
 
 MODES_FILE: Final = "messageRequestMode.json"
@@ -82,16 +80,14 @@ def _table(modes: Mapping[tuple[str, str], RequestMode]) -> RequestModeTable:
 class Assignments:
     """Modes, saved with every change, and what follows from them."""
 
-    def __init__(
-        self, config: BrokerConfig, files: ConfigFileStore, topics: TopicTable, groups: GroupTable, clients: ClientTable
-    ) -> None:
-        self._config = config
-        self._files = files
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        table = load_table(files, MODES_FILE, RequestModeTable) or RequestModeTable()
-        self.routes = RouteBook(config.broker_name)
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        self._files = state.files
+        self._topics = state.topics
+        self._groups = state.groups
+        self._clients = state.clients
+        table = load_table(state.files, MODES_FILE, RequestModeTable) or RequestModeTable()
+        self.routes = RouteBook(state.config.broker_name)
         self._waiting: deque[tuple[int, str, Peer, RemotingCommand]] = deque()
         self._modes = {
             (topic, group): mode

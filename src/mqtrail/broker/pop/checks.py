@@ -4,7 +4,6 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, AckMes
 ChangeInvisibleTimeProcessor, apache/rocketmq 5.3.3 broker/processor/.
 """
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     InvalidParameter,
     MessageIllegal,
@@ -15,8 +14,7 @@ from mqtrail.wire import (
     TopicNotExist,
 )
 
-from ..config import BrokerConfig
-from ..tables import GroupTable, TopicTable
+from ..state import BrokerState
 
 POP_COUNT_MAX = 32  # messages of one pop: a check point has a bit for each
 
@@ -24,11 +22,11 @@ POP_COUNT_MAX = 32  # messages of one pop: a check point has a bit for each
 class PopChecks:
     """The checks, and the topic they end with."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, topics: TopicTable, groups: GroupTable) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._groups = state.groups
 
     def broker_reads(self) -> None:
         """NoPermission: this broker hands nothing out."""

@@ -5,13 +5,10 @@ Source: BrokerController, apache/rocketmq 5.3.3 broker/.
 
 from collections.abc import Callable
 
-from mqtrail.store import ConfigFileStore, MessageStore
 from mqtrail.wire import Handler, PeerId, RequestCode, Send
 
-from ..config import BrokerConfig
-from ..tables import ClientTable, GroupTable, OffsetTable, RateLimits, TopicTable
-from ..telemetry import BrokerTrace, Statistics
-from ..writer import Arrived, MessageWriter
+from ..state import BrokerState
+from ..tables import Arrived
 from .acks import PopAcks
 from .assignment import Assignments
 from .checks import PopChecks
@@ -22,69 +19,45 @@ from .pops import PopMessages
 from .positions import Positions
 from .revive import Revive
 from .revive_log import ReviveLog
+from .state import PopState
 from .timing import Timing
 
-Serve = Callable[[HeldPop, Handler, int], list[Send]]
+ServeHeldPop = Callable[[HeldPop, Handler, int], list[Send]]
 
 
 class Pop:
     """Everything about POP. serve: answers a held request with what a handler says, errors as answers too."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        files: ConfigFileStore,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientTable,
-        offsets: OffsetTable,
-        writer: MessageWriter,
-        timers: Timing,
-        limits: RateLimits,
-        stats: Statistics | None,
-        trace: BrokerTrace | None,
-        serve: Serve,
-        now_ms: int,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._writer = writer
+    def __init__(self, state: BrokerState, timers: Timing, serve: ServeHeldPop) -> None:
+        self._store = state.store
+        self._topics = state.topics
+        self._groups = state.groups
+        self._offsets = state.offsets
+        self._writer = state.writer
         self._serve = serve
         self._opened: list[WaitKey] = []
-        self._files = files
+        self._files = state.files
         self._first_save = 0  # the change of tables that every pop waits for
-        self.orders = OrderTable(files)
-        self.positions = Positions(config, store, offsets, self.orders)
+        self.orders = OrderTable(state.files)
+        self.positions = Positions(state, self.orders)
         self.recovered_count = self.positions.recover()
-        self.orders.catch_up(offsets.get)
-        log = self.revive_log = ReviveLog(config, writer, timers)
-        checks = PopChecks(config, store, topics, groups)
-        self._pops = HeldPops(writer.watched, config.held_pops_max, config.held_pops_queue_max)
-        self._notices = HeldPops(writer.watched, config.held_pops_max, config.held_pops_queue_max)
-        self._messages = PopMessages(
-            config,
-            store,
-            topics,
-            offsets,
-            self.positions,
-            self.orders,
-            log,
-            groups,
-            limits,
-            checks,
-            self._pops,
-            stats,
-            trace,
-            self._save_first,
+        self.orders.catch_up(state.offsets.get)
+        log = self.revive_log = ReviveLog(state, timers)
+        self._pops, self._notices = _held(state), _held(state)
+        shared = PopState(
+            orders=self.orders,
+            positions=self.positions,
+            log=log,
+            checks=PopChecks(state),
+            pops=self._pops,
+            notices=self._notices,
         )
-        self._acks = PopAcks(config, offsets, self.orders, log, checks, stats, self._opened.append)
-        self._notice = PopNotices(config, store, topics, self.positions, self.orders, checks, self._pops, self._notices)
-        self.assignments = Assignments(config, files, topics, groups, clients)
-        self.revive = Revive(config, store, topics, groups, offsets, writer, log, timers, self._save_now, now_ms)
-        writer.on_revive_log(log.topic, self.revive.arrived)
+        self._messages = PopMessages(state, shared, self._save_first)
+        self._acks = PopAcks(state, shared, self._opened.append)
+        self._notice = PopNotices(state, shared)
+        self.assignments = Assignments(state)
+        self.revive = Revive(state, log, timers, self._save_now)
+        state.writer.on_revive_log(log.topic, self.revive.arrived)
 
     def handlers(self) -> dict[int, Handler]:
         """Return what serves each request code."""
@@ -185,3 +158,8 @@ class Pop:
     def _save_now(self, now_ms: int) -> None:
         self.save(now_ms)
         self._offsets.save(now_ms, self._store.end_offset, self._store.flushed_offset)
+
+
+def _held(state: BrokerState) -> HeldPops:
+    config = state.config
+    return HeldPops(state.writer.watched, config.held_pops_max, config.held_pops_queue_max)

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from mqtrail.wire import Peer, PeerId, RemotingCommand
 
 from ..filter import MessageFilter
-from ..messages import DUE_A_SLICE, HeldRoom
-from ..tables import Watched
-from ..writer import Arrived
+from ..tables import DUE_A_SLICE, Arrived, HeldRoom, Watched
 
 ANY_QUEUE = -1
 WaitKey = tuple[str, str, int]  # topic, group, queue id

@@ -3,7 +3,7 @@
 Source: NotificationProcessor, PollingInfoProcessor, PeekMessageProcessor, apache/rocketmq 5.3.3 broker/processor/.
 """
 
-from mqtrail.store import GetStatus, MessageStore
+from mqtrail.store import GetStatus
 from mqtrail.wire import (
     Buffer,
     NotificationHeader,
@@ -21,37 +21,25 @@ from mqtrail.wire import (
     pop_retry_topic,
 )
 
-from ..config import BrokerConfig
-from ..tables import TopicTable
-from .checks import POP_COUNT_MAX, PopChecks
-from .held_pops import HeldPop, HeldPops
-from .orders import OrderTable
+from ..state import BrokerState
+from .checks import POP_COUNT_MAX
+from .held_pops import HeldPop
 from .pops import with_born_time
-from .positions import Positions
+from .state import PopState
 
 
 class PopNotices:
     """Tells what waits. pops: the held pops, held: the held notifications."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        positions: Positions,
-        orders: OrderTable,
-        checks: PopChecks,
-        pops: HeldPops,
-        held: HeldPops,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._positions = positions
-        self._orders = orders
-        self._checks = checks
-        self._pops = pops
-        self._held = held
+    def __init__(self, state: BrokerState, pop: PopState) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._positions = pop.positions
+        self._orders = pop.orders
+        self._checks = pop.checks
+        self._pops = pop.pops
+        self._held = pop.notices
 
     def notify(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """200054: whether there is something to pop; held while there is not."""

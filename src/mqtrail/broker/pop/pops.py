@@ -11,7 +11,6 @@ topic and at which queue is drawn there, and goes in turn here.
 from collections.abc import Callable
 from typing import Final
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     EXPRESSION_TAG,
     ORDERLY_REVIVE_QUEUE,
@@ -32,15 +31,11 @@ from mqtrail.wire import (
     pop_retry_topic,
 )
 
-from ..config import BrokerConfig
 from ..filter import MessageFilter, compile_filter
-from ..tables import GroupTable, OffsetTable, RateLimits, TopicTable
-from ..telemetry import BrokerTrace, Statistics
-from .checks import POP_COUNT_MAX, PopChecks
-from .held_pops import ANY_QUEUE, HeldPop, HeldPops, WaitKey
-from .orders import OrderTable
-from .positions import Positions
-from .revive_log import ReviveLog
+from ..state import BrokerState
+from .checks import POP_COUNT_MAX
+from .held_pops import ANY_QUEUE, HeldPop, WaitKey
+from .state import PopState
 from .taking import Taking
 
 LATE_MS: Final = 500  # a pop that comes so long after its own time is answered at once
@@ -58,37 +53,23 @@ def with_born_time(request: RemotingCommand, now_ms: int) -> None:
 class PopMessages:
     """Serves pops."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: OffsetTable,
-        positions: Positions,
-        orders: OrderTable,
-        log: ReviveLog,
-        groups: GroupTable,
-        limits: RateLimits,
-        checks: PopChecks,
-        held: HeldPops,
-        stats: Statistics | None,
-        trace: BrokerTrace | None,
-        save_first: Callable[[int], None],
-    ) -> None:
+    def __init__(self, state: BrokerState, pop: PopState, save_first: Callable[[int], None]) -> None:
         """save_first: has the offsets saved before the first pop that a broker ever serves is answered."""
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._positions = positions
-        self._orders = orders
-        self._log = log
-        self._groups = groups
-        self._limits = limits
-        self._checks = checks
-        self._held = held
-        self._stats = stats
-        self._trace = trace
+        self._state = state
+        self._pop = pop
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._offsets = state.offsets
+        self._positions = pop.positions
+        self._orders = pop.orders
+        self._log = pop.log
+        self._groups = state.groups
+        self._limits = state.limits
+        self._checks = pop.checks
+        self._held = pop.pops
+        self._stats = state.stats
+        self._trace = state.trace
         self._save_first = save_first
         self._turn = 0
         self.left_over: list[WaitKey] = []
@@ -143,17 +124,7 @@ class PopMessages:
 
     def _take(self, header: PopHeader, topic: TopicConfig, wanted: MessageFilter | None, now_ms: int) -> Taking:
         """Look through the queues in 5.3.3's order: now and then the retry topic first, else where room is left."""
-        taking = Taking(
-            self._config,
-            self._store,
-            self._offsets,
-            self._positions,
-            self._orders,
-            header,
-            wanted,
-            self._revive_queue_id(header),
-            now_ms,
-        )
+        taking = Taking(self._state, self._pop, header, wanted, self._revive_queue_id(header), now_ms)
         chance = self._turn * _STEP % _HUNDRED
         retry_first = chance < self._config.pop_from_retry_percent
         if retry_first and not header.order:

@@ -12,7 +12,6 @@ Source of the first offset: PopMessageProcessor.getInitOffset, apache/rocketmq 5
 from collections.abc import Iterator
 from typing import Final
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     INIT_FROM_MIN,
     PROPERTY_REAL_TOPIC,
@@ -26,8 +25,8 @@ from mqtrail.wire import (
     revive_topic,
 )
 
-from ..config import BrokerConfig
-from ..tables import OffsetTable, is_young
+from ..state import BrokerState
+from ..tables import is_young
 from .orders import OrderTable
 from .revive_log import ACK_TAG, CHECK_POINT_TAG, NEXT_OFFSET, NO_OFFSET
 
@@ -47,13 +46,13 @@ _Key = tuple[str, str, int]  # group, topic, queue id
 class Positions:
     """Next offsets of groups that pop."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, offsets: OffsetTable, orders: OrderTable) -> None:
-        self._config = config
-        self._store = store
-        self._offsets = offsets
+    def __init__(self, state: BrokerState, orders: OrderTable) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._offsets = state.offsets
         self._orders = orders
-        self._revive = revive_topic(config.cluster_name).encode()
-        self._logs = ((TIMER_TOPIC, 0), (revive_topic(config.cluster_name), 0))
+        self._revive = revive_topic(state.config.cluster_name).encode()
+        self._logs = ((TIMER_TOPIC, 0), (revive_topic(state.config.cluster_name), 0))
         self._is_saved = self._is_noted()
 
     def find(self, group: str, topic: str, queue_id: int) -> int:

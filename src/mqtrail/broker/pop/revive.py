@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from mqtrail.store import MessageStore, PendingRecord, StoreError
+from mqtrail.store import PendingRecord, StoreError
 from mqtrail.wire import (
     PROPERTY_FIRST_POP_TIME,
     RETRY_PREFIX,
@@ -32,10 +32,8 @@ from mqtrail.wire import (
     pop_topic_of,
 )
 
-from ..config import BrokerConfig
 from ..properties import tag_hash, with_properties
-from ..tables import GroupTable, OffsetTable, TopicTable
-from ..writer import MessageWriter
+from ..state import BrokerState
 from .revive_log import REVIVE_GROUP, ReviveLog
 from .revive_queue import SETTLED_MS, PendingPoint, ReviveQueue
 from .timing import Timing
@@ -51,25 +49,13 @@ PUT_AGAIN_S: Final = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 60
 class Revive:
     """Reads the revive log. on_copied: called when messages were revived and when that is durable; save the offsets."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        writer: MessageWriter,
-        log: ReviveLog,
-        timers: Timing,
-        on_copied: Callable[[int], None],
-        now_ms: int,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._writer = writer
+    def __init__(self, state: BrokerState, log: ReviveLog, timers: Timing, on_copied: Callable[[int], None]) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._groups = state.groups
+        self._offsets = state.offsets
+        self._writer = state.writer
         self._log = log
         self._timers = timers
         self._on_copied = on_copied
@@ -77,9 +63,9 @@ class Revive:
         self._trouble: StoreError | None = None
         self._save_after = 0  # the log's end when messages were copied last
         self._save_ms: int | None = None  # when to look whether that is durable
-        self._born_host = config.address.packed()
-        self._repeats_until_ms: int | None = now_ms + REPEAT_MS
-        self.queues = [self._queue(queue_id, now_ms) for queue_id in range(log.queue_nums)]
+        self._born_host = state.config.address.packed()
+        self._repeats_until_ms: int | None = state.boot_ms + REPEAT_MS
+        self.queues = [self._queue(queue_id, state.boot_ms) for queue_id in range(log.queue_nums)]
         self.copied_counts: Counter[tuple[str, str]] = Counter()
         """Group and topic -> messages revived since the start."""
 

@@ -25,8 +25,7 @@ from mqtrail.wire import (
     tags_code,
 )
 
-from ..config import BrokerConfig
-from ..writer import MessageWriter
+from ..state import BrokerState
 from .timing import Timing
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -52,12 +51,12 @@ class Put(NamedTuple):
 class ReviveLog:
     """Writes check points and acks. put_counts: those that were stored, since the start."""
 
-    def __init__(self, config: BrokerConfig, writer: MessageWriter, timers: Timing) -> None:
-        self.topic = revive_topic(config.cluster_name)
-        self.queue_nums = config.revive_queue_nums
-        self.broker_name = config.broker_name
-        self._born_host = config.address.packed()
-        self._writer = writer
+    def __init__(self, state: BrokerState, timers: Timing) -> None:
+        self.topic = revive_topic(state.config.cluster_name)
+        self.queue_nums = state.config.revive_queue_nums
+        self.broker_name = state.config.broker_name
+        self._born_host = state.config.address.packed()
+        self._writer = state.writer
         self._timers = timers
         self.put_counts: Counter[What] = Counter()
 

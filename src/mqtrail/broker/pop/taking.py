@@ -9,7 +9,7 @@ Source: PopMessageProcessor.popMsgFromQueue, ExtraInfoUtil, apache/rocketmq 5.3.
 
 from typing import Final, NamedTuple
 
-from mqtrail.store import GetStatus, MessageStore, ReadResult
+from mqtrail.store import GetStatus, ReadResult
 from mqtrail.wire import (
     PROPERTY_POP_CK,
     Buffer,
@@ -26,11 +26,9 @@ from mqtrail.wire import (
     marker_of,
 )
 
-from ..config import BrokerConfig
 from ..filter import MessageFilter
-from ..tables import OffsetTable
-from .orders import OrderTable
-from .positions import Positions
+from ..state import BrokerState
+from .state import PopState
 
 # The group's offset is not one of the queue's: it goes on where the store says.
 _LOST: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
@@ -59,26 +57,23 @@ class Taking:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        offsets: OffsetTable,
-        positions: Positions,
-        orders: OrderTable,
+        state: BrokerState,
+        pop: PopState,
         header: PopHeader,
         wanted: MessageFilter | None,
         revive_queue_id: int,
         now_ms: int,
     ) -> None:
-        self._config = config
-        self._store = store
-        self._offsets = offsets
-        self._positions = positions
-        self._orders = orders
+        self._config = state.config
+        self._store = state.store
+        self._offsets = state.offsets
+        self._positions = pop.positions
+        self._orders = pop.orders
         self._header = header
         self._wanted = wanted
         self._revive_queue_id = revive_queue_id
         self._now_ms = now_ms
-        self._size_left = config.pull_size_max
+        self._size_left = state.config.pull_size_max
         self._order_counts: list[str] = []
         self._end_offset = 0
         self.records: list[Buffer] = []

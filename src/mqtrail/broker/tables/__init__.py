@@ -1,4 +1,4 @@
-"""What a broker keeps: topics, groups, consumer offsets, connected clients, queue locks, rate limits.
+"""What a broker keeps: topics, groups, consumer offsets, clients, queue locks, held pulls, limits.
 
 Tables that outlive a restart are JSON files (`broker.files`). A table decides nothing about messages: it looks up and
 changes its entries, and counts their versions. registration is what name servers receive of them.
@@ -7,6 +7,7 @@ changes its entries, and counts their versions. registration is what name server
 from .attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, alter, parse_changes
 from .clients import Client, ClientTable, subscriptions_size
 from .groups import GroupTable
+from .held import DUE_A_SLICE, Arrived, HeldPull, HeldPulls, HeldRoom, QueueKey
 from .limits import RateLimits
 from .locks import LockTable
 from .offsets import OffsetTable
@@ -16,13 +17,19 @@ from .watched import Watched
 from .young import is_young
 
 __all__ = [
+    "DUE_A_SLICE",
     "GROUP_ATTRIBUTES",
     "TOPIC_ATTRIBUTES",
+    "Arrived",
     "Client",
     "ClientTable",
     "GroupTable",
+    "HeldPull",
+    "HeldPulls",
+    "HeldRoom",
     "LockTable",
     "OffsetTable",
+    "QueueKey",
     "RateLimits",
     "TopicTable",
     "Watched",

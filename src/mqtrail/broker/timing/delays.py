@@ -14,7 +14,7 @@ every 100 ms; here when its head is due.
 from collections import deque
 from collections.abc import Sequence
 
-from mqtrail.store import ConfigFileStore, MessageStore, PendingRecord, StoreError
+from mqtrail.store import PendingRecord, StoreError
 from mqtrail.wire import (
     HALF_TOPIC,
     PROPERTY_REAL_QID,
@@ -28,10 +28,9 @@ from mqtrail.wire import (
     parse_delay_levels,
 )
 
-from ..config import BrokerConfig
 from ..files import DELAYS_FILE, load_table
 from ..properties import tag_hash, with_real_queue
-from ..writer import MessageWriter
+from ..state import BrokerState
 
 BATCH_COUNT = 32  # records delivered with one append
 BATCH_SIZE = 1 << 20
@@ -45,14 +44,13 @@ _REAL_QID = PROPERTY_REAL_QID.encode()
 class DelayedMessages:
     """The delay levels, their offsets and their clocks."""
 
-    def __init__(
-        self, config: BrokerConfig, files: ConfigFileStore, store: MessageStore, writer: MessageWriter
-    ) -> None:
-        self._files = files
+    def __init__(self, state: BrokerState) -> None:
+        store = state.store
+        self._files = state.files
         self._store = store
-        self._writer = writer
-        self.delays_ms: Sequence[int] = parse_delay_levels(config.message_delay_level)
-        table = load_table(files, DELAYS_FILE, DelayOffsetTable) or DelayOffsetTable()
+        self._writer = state.writer
+        self.delays_ms: Sequence[int] = parse_delay_levels(state.config.message_delay_level)
+        table = load_table(state.files, DELAYS_FILE, DelayOffsetTable) or DelayOffsetTable()
         self._offsets: dict[int, int] = {}
         for level in range(1, len(self.delays_ms) + 1):
             first, end = store.min_offset(SCHEDULE_TOPIC, level - 1), store.max_offset(SCHEDULE_TOPIC, level - 1)
@@ -65,7 +63,7 @@ class DelayedMessages:
         self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was found to be set back
         self._saved = dict(self._offsets)
         self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # log's end, offsets as they were then
-        writer.on_scheduled = self._unknown.add
+        state.writer.on_scheduled = self._unknown.add
 
     def divert(self, record: PendingRecord, level: int, now_ms: int) -> PendingRecord:
         """Return the record as it waits at a level above 0, or at the highest level. MessageIllegal: no room."""

@@ -38,10 +38,8 @@ from mqtrail.wire import (
     tags_code,
 )
 
-from ..config import BrokerConfig
 from ..errors import response_code
-from ..tables import TopicTable
-from ..writer import MessageWriter
+from ..state import BrokerState
 from .timers import Timers
 
 _BODY: Final = b"0"
@@ -50,11 +48,11 @@ _BODY: Final = b"0"
 class TimerRequests:
     """Serves 370, 60 and 61."""
 
-    def __init__(self, config: BrokerConfig, topics: TopicTable, timers: Timers, writer: MessageWriter) -> None:
-        self._config = config
-        self._topics = topics
+    def __init__(self, state: BrokerState, timers: Timers) -> None:
+        self._config = state.config
+        self._topics = state.topics
         self._timers = timers
-        self._writer = writer
+        self._writer = state.writer
 
     def recall(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """370. Refusals too carry MSG_REGION, as 5.3.3's do."""

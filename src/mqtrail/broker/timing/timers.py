@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 from mqtrail.store import (
     PRECISION_MS,
-    ConfigFileStore,
-    MessageStore,
     PendingRecord,
     TimerCheckpoint,
     UnitMagic,
@@ -30,8 +28,7 @@ from mqtrail.wire import (
     decode_head,
 )
 
-from ..config import BrokerConfig
-from ..writer import MessageWriter
+from ..state import BrokerState
 from .counts import TimerCounts
 from .records import ROLL_WINDOW_MS, due_ms, out_ms, recalls, wait_of, waiting_record
 from .slots import SlotReader
@@ -65,17 +62,15 @@ class TimerLag(NamedTuple):
 class Timers:
     """The timers of one broker."""
 
-    def __init__(
-        self, config: BrokerConfig, files: ConfigFileStore, store: MessageStore, writer: MessageWriter, now_ms: int
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._writer = writer
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        store = self._store = state.store
+        self._writer = state.writer
         self._log, self._wheel = store.timers.log, store.timers.wheel
-        self._now_ms = now_ms  # as last told
+        self._now_ms = state.boot_ms  # as last told
         first, end = store.min_offset(TIMER_TOPIC, 0), store.max_offset(TIMER_TOPIC, 0)
         known = store.timers.checkpoint
-        self._saved = known or TimerCheckpoint(floor_ms(now_ms), self._log.end, first)
+        self._saved = known or TimerCheckpoint(floor_ms(state.boot_ms), self._log.end, first)
         self._read_ms = self._saved.read_ms
         self._queue_offset = min(max(self._saved.queue_offset, store.timers.taken_offset, first), end)
         self._rebuild_read_ms = self._read_ms
@@ -90,7 +85,7 @@ class Timers:
         self._slots: dict[int, SlotReader] = {}  # begun: one, and those that an earlier one came before
         self._retry_ms = 0
         self._turn = 0
-        self.counts = TimerCounts(files, now_ms)
+        self.counts = TimerCounts(state.files, state.boot_ms)
 
     def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
         """Return the record as it waits until due_ms (epoch ms), to be written instead. MessageIllegal: no room.

@@ -19,10 +19,9 @@ Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheck
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from typing import Final
 
-from mqtrail.store import Appended, MessageStore
+from mqtrail.store import Appended
 from mqtrail.wire import (
     FLAG_ONEWAY,
     HALF_TOPIC,
@@ -44,9 +43,7 @@ from mqtrail.wire import (
     offset_msg_id,
 )
 
-from ..config import BrokerConfig
-from ..tables import Client, ClientTable, OffsetTable, TopicTable
-from ..writer import MessageWriter
+from ..state import BrokerState
 from .records import half_again, half_offsets_of, moved_record, question_body, real_queue
 
 READ_COUNT: Final = 32  # op records read at once
@@ -58,8 +55,6 @@ RETRY_MS: Final = 1_000  # after the store refused a copy
 ENDED_MAX: Final = 100_000  # half messages of which it is remembered that they ended, or where their copies are
 COMMITS_MAX: Final = 16  # rounds whose offsets wait for a flush
 _CLOCK_SKEW_MS: Final = -1  # a message from the future is asked about at once
-
-MayAsk = Callable[[Client, str], bool]  # whether a client may see what is to be published to a topic
 
 
 class EndedHalves:
@@ -134,31 +129,20 @@ class _Round:
 class TransactionCheck:
     """The check loop of one broker."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        clients: ClientTable,
-        offsets: OffsetTable,
-        writer: MessageWriter,
-        ended: EndedHalves,
-        may_ask: MayAsk,
-        now_ms: int,
-    ) -> None:
-        self._may_ask = may_ask
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._clients = clients
-        self._offsets = offsets
-        self._writer = writer
+    def __init__(self, state: BrokerState, ended: EndedHalves) -> None:
+        self._access = state.access
+        self._config = state.config
+        self._store = state.store
+        self._topics = state.topics
+        self._clients = state.clients
+        self._offsets = state.offsets
+        self._writer = state.writer
         self._ended = ended
         self._half: dict[int, int] = {}  # queue id -> where the next round begins
         self._op: dict[int, int] = {}
         self._commits: deque[tuple[int, int, int, int]] = deque()  # CommitLog's end, queue id, half offset, op offset
         self._rounds: list[_Round] = []
-        self._next_ms = now_ms + config.transaction_check_ms
+        self._next_ms = state.boot_ms + state.config.transaction_check_ms
         self._retry_ms = 0
         self._turn = 0
 
@@ -341,7 +325,8 @@ class TransactionCheck:
         group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
         destination = real_queue(text)
         topic = "" if destination is None else destination[0]
-        producers = [client for client in self._clients.producers(group) if self._may_ask(client, topic)]
+        may_publish = self._access.may_publish
+        producers = [one for one in self._clients.producers(group) if may_publish(one.peer, one.account, topic)]
         if not producers:
             return []
         self._turn += 1

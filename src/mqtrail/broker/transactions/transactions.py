@@ -15,7 +15,6 @@ apache/rocketmq broker/.
 
 from typing import Final
 
-from mqtrail.store import MessageStore
 from mqtrail.wire import (
     HALF_TOPIC,
     PROPERTY_TRANSACTION_CHECK_TIMES,
@@ -38,10 +37,8 @@ from mqtrail.wire import (
     parse_offset_msg_id,
 )
 
-from ..config import BrokerConfig
-from ..tables import ClientTable, OffsetTable, TopicTable
-from ..writer import MessageWriter
-from .check import EndedHalves, MayAsk, TransactionCheck
+from ..state import BrokerState
+from .check import EndedHalves, TransactionCheck
 from .counts import EndCounts, OpenHalves
 from .records import committed_record, half_again, op_records, real_queue
 
@@ -53,29 +50,19 @@ _OUTCOMES: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTIO
 class Transactions:
     """The transactions of one broker."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        clients: ClientTable,
-        offsets: OffsetTable,
-        writer: MessageWriter,
-        may_ask: MayAsk,
-        now_ms: int,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._writer = writer
-        self._born_host = config.address.packed()
+    def __init__(self, state: BrokerState) -> None:
+        self._config = state.config
+        self._store = state.store
+        self._writer = state.writer
+        self._born_host = state.config.address.packed()
         self._ends: dict[int, list[int]] = {}  # queue id -> queue offsets of half messages that are done with
         self._ends_count = self._ends_size = 0
         self._ends_due_ms: int | None = None
         self._is_refused = False  # the store takes no op records: all waits for it
         self._ended = EndedHalves()
-        self._check = TransactionCheck(config, store, topics, clients, offsets, writer, self._ended, may_ask, now_ms)
+        self._check = TransactionCheck(state, self._ended)
         self.counts = EndCounts()
-        self.open_halves = OpenHalves(store, self._check, self._ended)
+        self.open_halves = OpenHalves(state.store, self._check, self._ended)
 
     # Requests.
 

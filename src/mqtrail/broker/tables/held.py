@@ -12,7 +12,7 @@ pulls whose time is up; here each ends when it is.
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -20,12 +20,13 @@ from mqtrail.wire import Peer, PeerId, RemotingCommand, SystemBusy
 
 from ..bounds import HELD_PEER_MIN, HELD_PEER_SHARE, HELD_SIZE_MAX
 from ..filter import MessageFilter
-from ..writer import Arrived, QueueKey
 
 LOOK_BUDGET: Final = 1_000  # what one call of take_woken may cost: a look at a pull is 1, more where its filter is SQL
 WAKE_COST: Final = 20  # to serve a pull, in looks
 DUE_A_SLICE: Final = 64  # requests that one call of take_due returns
 
+QueueKey = tuple[str, int]  # topic, queue id
+Arrived = Sequence[tuple[int, bytes]]  # of each message that arrived: its tags code and properties text
 Key = TypeVar("Key")
 
 
@@ -110,7 +111,7 @@ class HeldPulls:
     def __len__(self) -> int:
         return self._room.count
 
-    def __contains__(self, queue: object) -> bool:
+    def __contains__(self, queue: QueueKey) -> bool:
         return queue in self._by_queue
 
     def hold(self, pull: HeldPull) -> None:

@@ -1,0 +1,69 @@
+"""All concerns of a broker, each made once from the state: what serves requests, and what the clock drives."""
+
+from collections.abc import Callable
+
+from .access import AuthRequests
+from .clients import ClientRequests, ForwardedRequests, OffsetRequests
+from .messages import (
+    BroadcastOffsets,
+    PullMessages,
+    QueryMessages,
+    ReplyMessages,
+    SendBack,
+    SendMessages,
+    SlowGroups,
+)
+from .operator import (
+    ClientSurveys,
+    GroupRequests,
+    OffsetAdmin,
+    ReplicaRequests,
+    SettingsRequests,
+    StatsRequests,
+    StoreAdmin,
+    TopicRequests,
+)
+from .pop import Pop, ServeHeldPop
+from .state import BrokerState
+from .timing import DelayedMessages, TimerRequests, Timers
+from .transactions import Transactions
+
+
+class Concerns:
+    """serve_held_pop: answers a held pop. settings_changed: called with the settings that request 25 changed."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        serve_held_pop: ServeHeldPop,
+        settings_changed: Callable[[frozenset[str], int], None],
+    ) -> None:
+        self.jobs = state.jobs
+        # Messages.
+        self.delays = DelayedMessages(state)
+        self.timers = Timers(state)
+        self.send = SendMessages(state, self.delays, self.timers)
+        self.broadcasts = BroadcastOffsets(state)
+        self.pull = PullMessages(state, self.broadcasts)
+        self.send_back = SendBack(state, self.delays)
+        self.query = QueryMessages(state)
+        self.pop = Pop(state, self.timers, serve_held_pop)
+        self.transactions = Transactions(state)
+        self.timer_requests = TimerRequests(state, self.timers)
+        # Clients.
+        self.clients = ClientRequests(state)
+        self.offsets = OffsetRequests(state, self.delays)
+        self.forwards = ForwardedRequests(state)
+        self.replies = ReplyMessages(state, self.send, self.forwards)
+        self.slow_groups = SlowGroups(state)
+        # Operators.
+        self.topics = TopicRequests(state)
+        self.groups = GroupRequests(state)
+        self.group_offsets = OffsetAdmin(state)
+        self.surveys = ClientSurveys(state, self.forwards)
+        self.stats = StatsRequests(state, self.delays)
+        self.settings = SettingsRequests(state, settings_changed)
+        self.store = StoreAdmin(state)
+        self.replicas = ReplicaRequests(state)
+        self.acl = state.access.plain
+        self.auth = AuthRequests(state.access.auth)

@@ -1,0 +1,86 @@
+"""What the broker's concerns share: settings, the store, tables, statistics, trace, and the one way into the store.
+
+A concern gets the whole state and keeps what it uses as its own attributes, so that a look-up costs one step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqtrail.store import ConfigFileStore, MessageStore
+
+from .access import Access, AclFiles, Scene
+from .config import BrokerConfig
+from .filter import FilterTable
+from .jobs import Jobs
+from .properties import PropertyRules
+from .tables import ClientTable, GroupTable, HeldPulls, LockTable, OffsetTable, RateLimits, TopicTable
+from .telemetry import BrokerTrace, Statistics
+from .writer import MessageWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerState:
+    """One broker's state. boot_ms: when it started. stats and trace are None where settings switch them off."""
+
+    config: BrokerConfig
+    store: MessageStore
+    files: ConfigFileStore
+    boot_ms: int
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    clients: ClientTable
+    filters: FilterTable
+    locks: LockTable
+    held: HeldPulls
+    limits: RateLimits
+    jobs: Jobs
+    access: Access
+    properties: PropertyRules
+    stats: Statistics | None
+    trace: BrokerTrace | None
+    writer: MessageWriter
+
+
+def load_state(
+    config: BrokerConfig,
+    store: MessageStore,
+    files: ConfigFileStore,
+    acl_files: AclFiles | None,
+    unique_id: Callable[[], str],
+    now_ms: int,
+) -> BrokerState:
+    """Return the state as a broker starts with it: tables from their files, offsets no higher than their queues."""
+    topics, groups = TopicTable(config, files, now_ms), GroupTable(config, files, now_ms)
+    scene = Scene(
+        config.cluster_name, store, lambda group: groups.get(group) is not None, like_apache=config.acl_like_apache
+    )
+    access = Access(config, files, scene, acl_files)
+    offsets = OffsetTable(files, now_ms)
+    if offsets.cut(store.max_offset):
+        offsets.save(now_ms, store.end_offset, store.flushed_offset)
+        files.finish()
+    clients, held = ClientTable(), HeldPulls(config.held_pulls_max)
+    stats = Statistics(config.cluster_name, now_ms) if config.statistics else None
+    properties = PropertyRules(config, unique_id)
+    trace = BrokerTrace(config, topics, clients, properties, unique_id()) if config.broker_trace else None
+    return BrokerState(
+        config=config,
+        store=store,
+        files=files,
+        boot_ms=now_ms,
+        topics=topics,
+        groups=groups,
+        offsets=offsets,
+        clients=clients,
+        filters=FilterTable(files, now_ms),
+        locks=LockTable(config.lock_ttl_ms, config.locks_max),
+        held=held,
+        limits=RateLimits(config),
+        jobs=Jobs(files),
+        access=access,
+        properties=properties,
+        stats=stats,
+        trace=trace,
+        writer=MessageWriter(store, held, stats, trace),
+    )
