@@ -19,6 +19,7 @@ from mqtrail.wire import (
     ChangeInvisibleHeader,
     ChangeInvisibleResponseHeader,
     MessageExt,
+    MessageQueue,
     PopHandle,
     PopHeader,
     RemotingCommand,
@@ -124,7 +125,7 @@ class PopConsumer(Member):
     def _take(self, broker: str, asked_ms: float, reply: RemotingCommand) -> list[Hold]:
         """Return what a pop has brought."""
         holds = []
-        for message in read_pop_reply(reply, self.topic, broker).messages:
+        for message in read_pop_reply(reply, MessageQueue(self.topic, broker, -1)).messages:
             handle = handle_of(message)
             assert handle.queue_offset is not None
             if (reply.opaque, handle) in self._seen:

@@ -237,7 +237,9 @@ def message_resend(
     to_topic: Annotated[
         bool,
         typer.Option(
-            "--to-topic", help="Resend to the original topic, so that all of its groups receive the messages."
+            "--to-topic",
+            help="Resend to the original topic (property RETRY_TOPIC), so that all of its groups receive the messages. "
+            "A letter whose RETRY_TOPIC is missing, or no ordinary existing topic, is reported and not sent.",
         ),
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Maximum number of messages; 0: all.")] = 0,

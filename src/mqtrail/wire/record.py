@@ -26,6 +26,7 @@ Source: MessageExtEncoder, CommitLog, MessageDecoder.decode, MessageVersion, apa
 
 import re
 import struct
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
@@ -434,12 +435,12 @@ def open_records(
         yield message
 
 
-def read_records(data: Buffer, broker_name: str = "") -> list[MessageExt]:
-    """Return the messages of a reply's body, each as open_record gives it.
+def read_records(data: Buffer, broker_name: str = "", count_max: int = sys.maxsize) -> list[MessageExt]:
+    """Return the first count_max messages of a reply's body, each as open_record gives it.
 
     Those beyond EXPANDED_SIZE_MAX bytes of decompressed bodies are undecodable too.
     """
-    records = cut_records(data)
+    records = cut_records(data, count_max)
     messages = list(open_records(records, broker_name))
     reason = f"found a reply of more than {EXPANDED_SIZE_MAX} bytes decompressed, expected less: ask for this one alone"
     for record in records[len(messages) :]:
@@ -476,17 +477,17 @@ def split_records(data: Buffer) -> list[bytes]:
     return records
 
 
-def cut_records(data: Buffer) -> list[bytes]:
-    """Return the bytes of each record. Never fails: bytes that are no record come as a piece of their own.
+def cut_records(data: Buffer, count_max: int = sys.maxsize) -> list[bytes]:
+    """Return the bytes of the first count_max records. Never fails: bytes that are no record are a separate piece.
 
-    Behind a size that cannot be, it goes on at the next bytes that are a whole record, unless RESYNCS_MAX places of
-    data that looked so were none: the rest is then one piece.
+    After an impossible size, it continues at the next bytes that are a whole record, unless RESYNCS_MAX places that
+    looked like one were none: the rest is then one piece.
     """
     data = bytes(data)
-    records = []
+    records: list[bytes] = []
     tries = RESYNCS_MAX
     position, end = 0, len(data)
-    while position < end:
+    while position < end and len(records) < count_max:
         size = _I32.unpack_from(data, position)[0] if end - position >= 4 else 0
         if not RECORD_SIZE_MIN <= size <= end - position:
             found, tries = _next_record(data, position + 1, tries)

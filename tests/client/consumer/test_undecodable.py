@@ -330,7 +330,7 @@ def test_handles_of_popped_damage_and_of_forgers() -> None:
         "startOffsetInfo": "0 2 41",
         "msgOffsetInfo": "0 2 41,43,45",
     }
-    result = read_pop_reply(RemotingCommand(0, ext, body), "orders", "broker-a")
+    result = read_pop_reply(RemotingCommand(0, ext, body), MessageQueue("orders", "broker-a", 0))
     assert [handle_of(one).queue_offset for one in result.messages] == [41, 45, 43]
     assert {handle_of(one).broker_name for one in result.messages} == {"broker-a"}
     assert [one.undecodable is None for one in result.messages] == [True, True, False]

@@ -66,7 +66,7 @@ def test_a_reply_gives_each_message_its_handle() -> None:
         "startOffsetInfo": "0 2 41;1 0 7;0 5 9",
         "msgOffsetInfo": "0 2 41,45;1 0 7;0 5 9",
     }
-    result = read_pop_reply(RemotingCommand(0, ext, body), "orders", "broker-a")
+    result = read_pop_reply(RemotingCommand(0, ext, body), MessageQueue("orders", "broker-a", 0))
     assert (result.rest, {message.topic for message in result.messages}) == (17, {"orders"})
     assert [message.properties["POP_CK"] for message in result.messages] == [
         "41 1700000000123 60000 3 0 broker-a 2 41",
@@ -77,9 +77,9 @@ def test_a_reply_gives_each_message_its_handle() -> None:
     assert {message.properties["1ST_POP_TIME"] for message in result.messages} == {"1700000000123"}
     assert handle_of(result.messages[1]).queue_offset == 45
     for code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL):
-        assert not read_pop_reply(RemotingCommand(code), "orders", "broker-a").messages
+        assert not read_pop_reply(RemotingCommand(code), MessageQueue("orders", "broker-a", 0)).messages
     with pytest.raises(TopicNotExist):
-        read_pop_reply(RemotingCommand(ResponseCode.TOPIC_NOT_EXIST), "orders", "broker-a")
+        read_pop_reply(RemotingCommand(ResponseCode.TOPIC_NOT_EXIST), MessageQueue("orders", "broker-a", 0))
 
 
 async def test_what_is_handled_is_acknowledged() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mqtrail.wire import (
+    DLQ_PREFIX,
     INNER_PRODUCER_GROUP,
     PROPERTY_CONSUME_START_TIME,
     PROPERTY_DELAY,
@@ -15,6 +16,7 @@ from mqtrail.wire import (
     PROPERTY_REAL_QID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
+    RETRY_PREFIX,
     TOOLS_CONSUMER_GROUP,
     BroadcastConsumption,
     CompressionError,
@@ -35,13 +37,24 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     dlq_topic,
+    is_system_topic,
     parse_offset_msg_id,
     read_records,
     retry_topic,
+    validate_topic,
 )
 
-from ..consumer import PullResult, PullStatus, read_pull_reply
-from ..core import Composer, ProducerConfig, RouteNotFound, SendResult, unique_ids
+from ..consumer import PullResult, read_pull_reply
+from ..core import (
+    Composer,
+    InvalidMessage,
+    ProducerConfig,
+    ReadFailed,
+    RouteNotFound,
+    SendResult,
+    queue_name,
+    unique_ids,
+)
 from ..producer import Sender
 from .base import Gathered
 from .groups import FORWARD_TIMEOUT_MS
@@ -98,7 +111,7 @@ class AdminMessages(AdminOffsets):
         host, physical_offset = parse_offset_msg_id(offset_msg_id)
         address = f"[{host.ip}]:{host.port}" if ":" in host.ip else str(host)
         reply = await self._client.call(address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)})
-        found = read_records(reply.body)
+        found = read_records(reply.body, count_max=1)
         if not found:
             raise NoMessage(f"the broker at {address} answered without a record for {offset_msg_id}")
         return found[0]
@@ -138,7 +151,7 @@ class AdminMessages(AdminOffsets):
             reply = await self._client.call(address, RequestCode.QUERY_MESSAGE, header.to_ext())
         except QueryNotFound:
             return []
-        return read_records(reply.body, broker_name)
+        return read_records(reply.body, broker_name, max(QUERY_COUNT_MAX, header.max_num))
 
     async def pull(self, queue: MessageQueue, offset: int, count_max: int = 32) -> PullResult:
         """Pull once, without leaving a mark; offset must be within the queue's range (see QueueReader's head)."""
@@ -156,7 +169,8 @@ class AdminMessages(AdminOffsets):
         )
         address = await self._address_of(queue)
         command = RemotingCommand(RequestCode.PULL_MESSAGE, header.to_ext())
-        return read_pull_reply(await self._client.pool.request(address, command, self._timeout_ms))
+        reply = await self._client.pool.request(address, command, self._timeout_ms)
+        return read_pull_reply(reply, queue, offset, count_max)
 
     async def message_at_offset(self, queue: MessageQueue, offset: int) -> MessageExt:
         """The message at a place in a queue. Raises NoMessage outside of the queue's range."""
@@ -176,6 +190,7 @@ class AdminMessages(AdminOffsets):
         """Yield the messages of a topic (queue: of that one) stored in [begin_ms, end_ms), queue by queue in order.
 
         What is stored after the call began is left out. Brokers know times by the millisecond; nothing is marked.
+        Raises ReadFailed for a queue of which a broker does not return all messages.
         """
         for one in [queue] if queue is not None else await self.queues(topic):
             end = await self.max_offset(one)
@@ -183,8 +198,12 @@ class AdminMessages(AdminOffsets):
             while offset < end:
                 asked = offset
                 result = await self.pull(one, asked, min(32, end - asked))
-                if result.status is PullStatus.NO_NEW_MESSAGE or result.next_offset <= offset:
-                    break
+                if result.next_offset <= asked:
+                    raise ReadFailed(
+                        f"found {result.status} and nextBeginOffset {result.next_offset} for a pull at offset {asked} "
+                        f"of {queue_name(one)}, expected a higher one: the queue ended at {end} when listing began. "
+                        "Its messages from there on are not listed; if the topic was not deleted, list again"
+                    )
                 offset = result.next_offset
                 for message in result.open(one, asked):  # one body is decompressed at a time
                     if message.store_timestamp_ms >= end_ms:
@@ -276,7 +295,9 @@ class AdminMessages(AdminOffsets):
         """Put dead letters of a group back, under their ids; the letters themselves stay. Yields each one's fate.
 
         They go to the group's retry topic, so that no other group sees them, or (to_topic) to the topic they were sent
-        to. msg_ids: these alone. count_max: at most so many.
+        to. That topic is the letter's property RETRY_TOPIC, which any sender of a message can set: it must be an
+        existing topic, and neither a system topic nor one of retries or dead letters. A letter with another one is
+        not sent; its `error` says so. msg_ids: these alone. count_max: at most so many.
         """
         config = ProducerConfig()
         sender = Sender(self._client, Composer(INNER_PRODUCER_GROUP, config, unique_ids().next), config, (), ())
@@ -303,6 +324,8 @@ class AdminMessages(AdminOffsets):
             origin if to_topic else retry_topic(group), letter.body, flag=letter.flag, properties=properties
         )
         try:
+            if to_topic:
+                await self._check_origin(origin)
             if letter.undecodable is not None:
                 raise CompressionError(f"it cannot be read, so its group could not either: {letter.undecodable}")
             out = sender.composer.message(message)
@@ -310,6 +333,16 @@ class AdminMessages(AdminOffsets):
             return Resent(letter, await sender.send(out, await sender.route(out, deadline), None, deadline))
         except (MQError, OSError) as error:
             return Resent(letter, None, error)
+
+    async def _check_origin(self, topic: str) -> None:
+        """Check the topic that a dead letter names as its own. InvalidMessage, InvalidParameter, RouteNotFound."""
+        validate_topic(topic)
+        if is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise InvalidMessage(
+                f"found a dead letter whose RETRY_TOPIC is {topic!r}, expected a topic of applications: "
+                "resend it to the group instead"
+            )
+        await self._client.route(topic)
 
     async def resume_check(self, message: MessageExt) -> None:
         """Have a half message that was given up (in TRANS_CHECK_MAX_TIME_TOPIC) checked again."""

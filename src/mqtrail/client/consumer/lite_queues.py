@@ -287,7 +287,7 @@ class LiteQueues:
         address = pull_address(self._client, queue, broker_id)
         begun_ms = lite.last_pull_ms = now_ms()
         reply = await self._client.pool.request(address, request.command(), config.suspend_timeout_ms)
-        result = read_pull_reply(reply)
+        result = read_pull_reply(reply, queue, request.offset, request.count_max)
         messages: Sequence[MessageExt] = ()
         next_offset = result.next_offset
         if result.status is PullStatus.FOUND:

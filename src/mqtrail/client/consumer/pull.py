@@ -8,23 +8,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from mqtrail.net import Log
 from mqtrail.wire import (
     BODY_SIZE_MAX,
     MASTER_ID,
+    HeaderError,
     MessageExt,
     MessageQueue,
     PullResponseHeader,
+    RecordError,
     RemotingCommand,
     RequestCode,
     ResponseCode,
     SubscriptionData,
-    cut_records,
+    decode_head,
     open_records,
     read_records,
     refusal_for,
 )
 
-from ..core import BrokerUnknown, ClientInstance
+from ..core import BrokerUnknown, ClientInstance, cut_asked, queue_name
+
+log = Log()
+
+OVERTAKE_MAX = 1_024  # records that a broker may append between reading the queue's end and answering
 
 
 class PullStatus(StrEnum):
@@ -158,18 +165,69 @@ def pull_address(client: ClientInstance, queue: MessageQueue, broker_id: int = M
     return address
 
 
-def read_pull_reply(reply: RemotingCommand) -> PullResult:
-    """Return what a pull's reply says. Raises the Refusal of any other code, HeaderError for a header that is none."""
+def read_pull_reply(reply: RemotingCommand, queue: MessageQueue, asked_offset: int, count_max: int) -> PullResult:
+    """Return what a pull of count_max records from asked_offset on found.
+
+    A reply is not trusted to move the reader past messages that it has not seen: `next_offset` is at most the queue's
+    end by the same reply. What the reply holds beyond that, or beyond the records asked for, is left to the next pull.
+    Raises the Refusal of any other code; HeaderError for a header that cannot be read or contradicts itself.
+    """
     status = _STATUS.get(reply.code)
     if status is None:
         raise refusal_for(reply.code, reply.remark)
     header = PullResponseHeader.from_ext(reply.ext)
-    records = tuple(cut_records(reply.body)) if status is PullStatus.FOUND else ()
+    records: Sequence[bytes] = ()
+    next_offset = header.next_begin_offset
+    if status is PullStatus.FOUND:
+        records, whole = cut_asked(reply.body, count_max, queue)
+        if not whole:
+            next_offset = _end_of(records, asked_offset, next_offset)
+    end = _end_by(header, status, queue, asked_offset, len(records))
+    if next_offset > end:
+        records = [record for record in records if not end <= _offset_of(record) < next_offset]
+        next_offset = end
     return PullResult(
         status,
-        records,
-        header.next_begin_offset,
+        tuple(records),
+        next_offset,
         header.min_offset,
         header.max_offset,
         header.suggest_which_broker_id,
     )
+
+
+def _end_by(
+    header: PullResponseHeader, status: PullStatus, queue: MessageQueue, asked_offset: int, record_count: int
+) -> int:
+    """Return the highest offset that this reply can move a reader to. HeaderError: it contradicts itself.
+
+    A broker reads the queue's end before it reads the records, so new records may overtake that end by a few
+    (OVERTAKE_MAX). A slave that lags behind its master answers with an end below the offset asked for.
+    Source: DefaultMessageStore.getMessage, PullMessageProcessor.composeResponseHeader; the Java client does not check.
+    """
+    claimed, end = header.next_begin_offset, header.max_offset
+    moved = status is PullStatus.OFFSET_MOVED
+    if not moved:
+        end = max(end, asked_offset + record_count)
+    if claimed < 0 or (claimed > end + OVERTAKE_MAX and (moved or end <= asked_offset)):
+        raise HeaderError(
+            f"found a pull reply with nextBeginOffset {claimed} and maxOffset {header.max_offset} for offset "
+            f"{asked_offset} of {queue_name(queue)}, expected nextBeginOffset in [0, {end}]: check that broker's queue"
+        )
+    if claimed > end + OVERTAKE_MAX:
+        log.error("client.pull_past_the_end", queue=queue_name(queue), asked=asked_offset, claimed=claimed, end=end)
+    return end
+
+
+def _offset_of(record: bytes) -> int:
+    """The queue offset in a record's head; -1 for bytes that are no record."""
+    try:
+        return decode_head(record).queue_offset
+    except RecordError:
+        return -1
+
+
+def _end_of(records: Sequence[bytes], first: int, end: int) -> int:
+    """Return the offset after the last of these records with a believable offset, one in [first, end)."""
+    offsets = map(_offset_of, reversed(records))
+    return next((offset for offset in offsets if first <= offset < end), first) + 1

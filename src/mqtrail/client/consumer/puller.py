@@ -127,11 +127,11 @@ class Puller:
     async def _pull(self) -> None:
         held, work = self._process_queue, self._work
         subscription = work.subscriptions[held.queue.topic]
-        command = self._request(subscription).command()
+        request = self._request(subscription)
         address = pull_address(work.client, held.queue, self._broker_id)
         begun_ms = self.last_pull_ms = now_ms()
-        reply = await work.client.pool.request(address, command, self._config.poll_timeout_ms)
-        result = read_pull_reply(reply)
+        reply = await work.client.pool.request(address, request.command(), self._config.poll_timeout_ms)
+        result = read_pull_reply(reply, held.queue, request.offset, request.count_max)
         if held.dropped or held.closing:
             return  # given up while the pull was out
         self._broker_id = result.suggested_broker_id

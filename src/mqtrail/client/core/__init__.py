@@ -4,6 +4,7 @@
 picks its queue, `Outgoing` and the hooks describe it. This folder imports no other folder of the client.
 """
 
+from .asked import cut_asked
 from .composer import Composer
 from .config import NEVER, InstanceConfig, ProducerConfig, TraceConfig
 from .consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
@@ -71,6 +72,7 @@ __all__ = [
     "TraceConfig",
     "TransactionChecker",
     "ask_addresses",
+    "cut_asked",
     "endpoint_url",
     "local_address",
     "make_reply",

@@ -25,7 +25,6 @@ from mqtrail.wire import (
     RequestCode,
     ResponseCode,
     SubscriptionData,
-    cut_records,
     decode_message_offsets,
     decode_start_offsets,
     marker_of,
@@ -35,7 +34,7 @@ from mqtrail.wire import (
     topic_of_marker,
 )
 
-from ..core import ClientInstance, now_ms
+from ..core import ClientInstance, cut_asked, now_ms
 
 POLL_EXTRA_MS = 10_000  # beyond the time that the broker may hold a pop
 ACK_TIMEOUT_MS = 3_000
@@ -112,7 +111,7 @@ class PopCalls:
         address = self._client.master(queue.broker_name)
         command = RemotingCommand(RequestCode.POP_MESSAGE, ext)
         reply = await self._client.pool.request(address, command, poll_ms + POLL_EXTRA_MS)
-        return read_pop_reply(reply, queue.topic, queue.broker_name, body_size_max, room())
+        return read_pop_reply(reply, queue, count_max, body_size_max, room())
 
     async def ack(self, topic: str, handle: PopHandle) -> None:
         """Tell the broker that a message is done. Raises as pop does."""
@@ -148,14 +147,15 @@ def due_ms(message: MessageExt) -> int:
 
 def read_pop_reply(
     reply: RemotingCommand,
-    topic: str,
-    broker_name: str,
+    queue: MessageQueue,
+    count_max: int = 32,
     body_size_max: int = BODY_SIZE_MAX,
     expanded_size_max: int = EXPANDED_SIZE_MAX,
 ) -> PopResult:
-    """Return what a pop's reply says: messages have the topic that was asked for, and their handles.
+    """Return what a pop of count_max messages found: messages have the queue's topic, and their handles.
 
-    Raises the Refusal of another code, HeaderError for a header that is none.
+    Messages far beyond that count are not read; the broker delivers them again after their invisible time.
+    Raises the Refusal of another code, HeaderError for a header that cannot be read.
     """
     status = _STATUS.get(reply.code)
     if status is None:
@@ -163,12 +163,13 @@ def read_pop_reply(
     if status is not PopStatus.FOUND:
         return PopResult(status)
     header = PopResponseHeader.from_ext(reply.ext)
-    records = cut_records(reply.body)
+    records, _ = cut_asked(reply.body, count_max, queue)
+    broker_name = queue.broker_name
     bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
     opened = list(open_records(records, broker_name, **bounds))
     count = len(opened)
     opened += [open_record(record, broker_name, 0) for record in records[count:]]
-    popped = list(_with_handles(opened, header, topic, broker_name))
+    popped = list(_with_handles(opened, header, queue.topic, broker_name))
     beyond = {id(message) for message in opened[count:]}
     return PopResult(
         status,

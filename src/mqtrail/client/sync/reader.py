@@ -44,6 +44,7 @@ from ..core import (
     TopicRoute,
     ask_addresses,
     endpoint_url,
+    queue_name,
     read_body,
 )
 from .blocking import BlockingConnection
@@ -180,8 +181,14 @@ class QueueReader:
         """
         while first < end:
             result = self.read(queue, first, min(count_max, end - first), bytes_max)
-            if result.status is PullStatus.NO_NEW_MESSAGE or result.next_offset <= first:
+            stays = result.next_offset <= first
+            if result.status is PullStatus.NO_NEW_MESSAGE or (stays and result.status is PullStatus.OFFSET_MOVED):
                 return
+            if stays:
+                raise ReadFailed(
+                    f"found no progress at offset {first} of {queue_name(queue)}, expected records: by its broker the "
+                    f"queue ends at {result.max_offset}. Check that broker"
+                )
             yield result
             first = result.next_offset
 
@@ -231,7 +238,9 @@ class QueueReader:
             "maxMsgBytes": str(size_max),
             "bname": queue.broker_name,
         }
-        result = self._ask(queue, RequestCode.PULL_MESSAGE, ext, read_pull_reply)
+        result = self._ask(
+            queue, RequestCode.PULL_MESSAGE, ext, lambda reply: read_pull_reply(reply, queue, offset, count)
+        )
         known = self._ranges[queue]
         known.first, known.end = result.min_offset, max(known.end, result.max_offset)
         return result
