@@ -25,6 +25,7 @@ from bench.table import RESULTS, write_table
 # In the order they run: figures that share a pair of servers stand together.
 MODULES = (
     "broker",
+    "lane",
     "official",
     "features",
     "trace_cost",

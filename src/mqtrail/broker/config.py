@@ -374,6 +374,10 @@ class BrokerConfig:
         if self.broker_id != 0:
             raise InvalidParameter(f"found broker_id {self.broker_id}, expected 0: slaves are not supported yet")
 
+    def takes_body(self, size: int) -> bool:
+        """Return whether a message or a batch may have a body of so many bytes."""
+        return 0 < size <= self.message_size_max
+
 
 def properties_text(config: BrokerConfig) -> str:
     """Return the settings as the lines of a broker.conf, by key: what request 26 answers."""

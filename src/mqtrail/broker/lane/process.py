@@ -98,6 +98,7 @@ class Lane:
         self._one = send_template(config, _host_hex(config.address) + b"%016X")
         self._batch = send_template(config, b"%b")
         self._batch_id = _host_hex(config.address) + b"%016X"
+        self._takes_body = config.takes_body
         self._look_at_settings()
         self._signatures = Signatures(broker.access) if broker.access.on else None
         self._json_headers = JSON_HEADERS if self._signatures is None else SIGNED_HEADERS
@@ -138,7 +139,7 @@ class Lane:
         signatures = self._signatures
         find_route, topics, properties = self._routes.find, self._routes.topics, self._properties.read
         halves, half_properties = self._halves, self._half_properties.read
-        times, body_size_max, is_open = self._times, self._body_size_max, now_ms >= self._open_ms
+        times, takes_body, is_open = self._times, self._takes_body, now_ms >= self._open_ms
         if peer is not self._peer:
             self._peer, self._born_host = peer, peer.address.packed()
         born_host = self._born_host
@@ -146,7 +147,7 @@ class Lane:
             self._look_at_topics()
         if self._broker.settings_version != self._settings_version:
             self._look_at_settings()
-            body_size_max, is_open = self._body_size_max, now_ms >= self._open_ms
+            is_open = now_ms >= self._open_ms
         position, pulled_size = start, 0
         route: Route | None
         while end - position >= FRAME_HEAD_SIZE:
@@ -209,7 +210,7 @@ class Lane:
                     route is not None
                     and shared is not None
                     and born_ms >= 0
-                    and 0 < stop - body_start <= body_size_max
+                    and takes_body(stop - body_start)
                     and is_open
                 ):
                     unique_id, (suffix, tags_code, waits, group) = shared
@@ -249,7 +250,7 @@ class Lane:
             elif kind == 2:
                 route = find_route(topic, queue_id) if is_open else None
                 born_ms = learn_time(born)
-                if route is not None and born_ms >= 0 and 0 < stop - body_start <= body_size_max:
+                if route is not None and born_ms >= 0 and takes_body(stop - body_start):
                     taken = take_batch(properties, route, sent, born_ms, born_host, buffer, body_start, stop, records)
                     if taken is not None:
                         unique_id, waits, count = taken
@@ -280,7 +281,7 @@ class Lane:
             self._look_at_topics()
             if self._broker.settings_version != self._settings_version:
                 self._look_at_settings()
-                body_size_max, is_open = self._body_size_max, now_ms >= self._open_ms
+                is_open = now_ms >= self._open_ms
             position = stop
             if turn_is_over():
                 break
@@ -377,7 +378,6 @@ class Lane:
         """Take over what may change while the broker runs (request 25)."""
         config = self._broker.config
         self._settings_version = self._broker.settings_version
-        self._body_size_max = config.message_size_max
         self._open_ms = config.start_accept_ms
         self._takes_halves = not config.reject_transactions
 

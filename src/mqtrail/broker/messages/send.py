@@ -21,7 +21,6 @@ from mqtrail.wire import (
     TIMER_TOPIC,
     TOPIC_LENGTH_MAX,
     UNSENDABLE_TOPICS,
-    VERSION_MAX_RECONSUME_TIMES,
     DeadLetterCause,
     InvalidParameter,
     MessageIllegal,
@@ -64,6 +63,7 @@ from ..state import BrokerState
 from ..telemetry import BrokerTrace
 from ..timing import DelayedMessages, Timers, recall_ms, recalls
 from ..transactions import half_record
+from .retries import is_exhausted
 
 DLQ_QUEUES = 1
 ADMISSIONS_MAX = 10_000
@@ -233,12 +233,9 @@ class SendMessages:
                 f"subscription group not exist, {group}: create it with updateSubGroup, or set "
                 "autoCreateSubscriptionGroup=true"
             )
-        retry_max = config.retry_max_times
-        if request.version >= VERSION_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
-            retry_max = header.max_reconsume_times
         destination.group = group
         ordered = self._locks.is_any_held(group, now_ms)
-        if header.reconsume_times <= retry_max and not ordered:
+        if not ordered and not is_exhausted(header.reconsume_times, config, request, header.max_reconsume_times):
             return destination
         cause = DeadLetterCause.ORDERED_GIVE_UP if ordered else DeadLetterCause.ATTEMPTS_EXHAUSTED
         dead = self._topics.create_own(dlq_topic(group), DLQ_QUEUES, Perm.READ | Perm.WRITE, now_ms)
@@ -351,7 +348,7 @@ class SendMessages:
         return True
 
     def _check_body(self, size: int) -> None:
-        if not 0 < size <= self._config.message_size_max:
+        if not self._config.takes_body(size):
             raise MessageIllegal(
                 f"the message is illegal: found a body of {size} bytes, expected 1 to {self._config.message_size_max} "
                 "(maxMessageSize)"

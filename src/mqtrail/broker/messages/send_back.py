@@ -18,7 +18,6 @@ from mqtrail.wire import (
     PROPERTY_WAIT,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
-    VERSION_MAX_RECONSUME_TIMES,
     DeadLetterCause,
     Host,
     NoPermission,
@@ -44,6 +43,7 @@ from mqtrail.wire import (
 from ..properties import check_size, tag_hash
 from ..state import BrokerState
 from ..timing import DelayedMessages
+from .retries import is_exhausted
 from .send import DLQ_QUEUES
 
 # Nobody consumes from them: whoever names a record there means one that was in its place before.
@@ -93,14 +93,11 @@ class SendBack:
                 "that was there is gone, a power cut took it"
             )
 
-        retry_max = group.retry_max_times
-        if request.version >= VERSION_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
-            retry_max = header.max_reconsume_times
         had = decode_head(original).reconsume_times
         cause = None
         if header.delay_level < 0:
             cause = DeadLetterCause.BY_HANDLER
-        elif had >= retry_max:
+        elif is_exhausted(had + 1, group, request, header.max_reconsume_times):
             cause = DeadLetterCause.ATTEMPTS_EXHAUSTED
         level = 0 if cause else header.delay_level or FIRST_LEVEL + had
 

@@ -1,0 +1,19 @@
+"""When a message goes to the dead letters: its group has tried it often enough.
+
+Source: handleRetryAndDLQ of SendMessageProcessor, consumerSendMsgBack of AbstractSendMessageProcessor, apache/rocketmq
+broker/.
+"""
+
+from mqtrail.wire import VERSION_MAX_RECONSUME_TIMES, RemotingCommand, SubscriptionGroupConfig
+
+
+def is_exhausted(
+    failed_count: int, group: SubscriptionGroupConfig, request: RemotingCommand, asked_max: int | None
+) -> bool:
+    """Return whether so many failed deliveries, this one included, are more than the group's retries.
+
+    asked_max: maxReconsumeTimes of the request's header; it replaces the group's limit for clients that may set it.
+    """
+    if request.version >= VERSION_MAX_RECONSUME_TIMES and asked_max is not None:
+        return failed_count > asked_max
+    return failed_count > group.retry_max_times
