@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -47,7 +48,7 @@ def test_a_jvm_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", refuse)
     with pytest.raises(SparkNotStarted, match="JAVA_GATEWAY_EXITED"), spark_session(SessionConfig(scratch=tmp_path)):
         pass
     assert not list(tmp_path.iterdir())

@@ -9,6 +9,8 @@ starts one a process, so that a second session starts at once and keeps the firs
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import socketserver
 import sys
@@ -21,6 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -138,14 +141,21 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
     if config.master.startswith("local"):
         # The loopback address: no look-up of this host's name, no warning about it, nothing open to others.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    builder = SparkSession.builder.appName(config.app_name).master(config.master)
-    for key, value in (settings | dict(config.spark_conf)).items():
+    settings |= {"spark.app.name": config.app_name, "spark.master": config.master, **config.spark_conf}
+    builder = SparkSession.builder
+    for key, value in settings.items():
         builder = builder.config(key, value)
     # Executors on other hosts have no scratch folder of this one.
     python = str(wrap_python(scratch)) if config.master.startswith("local") else sys.executable
-    variables = {"JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)), "PYSPARK_PYTHON": python}
+    variables = {
+        "JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_SUBMIT_ARGS": _submit_arguments(settings, scratch),
+    }
     with _environment(variables):
         try:
+            # Started by the builder, the JVM would be given every setting as an argument, which any user can list.
+            SparkContext._ensure_initialized()
             return builder.getOrCreate()
         except (Py4JError, PySparkRuntimeError, OSError) as error:
             raise SparkNotStarted(
@@ -153,6 +163,24 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
                 f"{config.driver_memory} of heap: the lines above are its own. Free memory or lower the heap "
                 "(driver_memory), and look at --master and --spark-conf"
             ) from error
+
+
+def _submit_arguments(settings: Mapping[str, str], scratch: Path) -> str:
+    """Return the launcher's arguments: settings by a file that only this user can read, then those of the environment.
+
+    A value may be a password (`spark.hadoop.fs.s3a.secret.key`).
+    """
+    file = scratch / "spark.properties"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        for key, value in settings.items():
+            opened.write(f"{_escaped(key)}={_escaped(value)}\n")
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS") or "pyspark-shell"
+    return f"--load-spark-defaults --properties-file {shlex.quote(str(file))} {given}"
+
+
+def _escaped(text: str) -> str:
+    """Return a name or value of a .properties file as Java reads it back."""
+    return re.sub(r"[\\ :=#!]", r"\\\g<0>", text).replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _let_the_jvm_go(spark: SparkSession) -> None:
