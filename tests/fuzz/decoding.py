@@ -1,0 +1,83 @@
+"""`python -m tests.fuzz.decoding`: bodies of trace messages, decoded by Spark and by `trail.trace_rows`, must agree.
+
+Spark needs seconds to start and to plan, and little for each body, so a run decodes a few batches and ends.
+
+python -m tests.fuzz.decoding --seed 7              again what `python -m tests.fuzz --seed 7` gave it
+python -m tests.fuzz.decoding --batches 100         longer
+"""
+
+import argparse
+import random
+import sys
+import time
+
+from mqtrail.pipeline import SHORT_SESSION, SessionConfig, spark_session
+from tests.pipeline.test_decode import assert_equal
+
+from .grammar import Grammar
+
+BODIES = 2_000  # of a batch: more take as long again, fewer start Spark for nothing
+CUT = 0.05  # of the bodies
+PUMPED = 0.01  # of the bodies: a part of them is repeated
+PUMPED_SIZE = 20_000  # bytes
+SPOILT = (
+    "\x00",
+    "\x01",
+    "\x02",
+    ",",
+    "0",
+    "9",
+    "-",
+    "+",
+    ".",
+    " ",
+    "\t",
+    "\n",
+    "\x7f",
+    "\xa0",
+    "٣",
+    "é",
+    "\U0001f600",
+    "",
+)
+
+
+def bodies(seed: int) -> list[bytes]:
+    """The bodies of one batch: trace texts, some of them cut, spoilt or very long."""
+    chance = random.Random(seed)
+    grammar = Grammar(chance)
+    return [_body(chance, grammar) for _ in range(BODIES)]
+
+
+def _body(chance: random.Random, grammar: Grammar) -> bytes:
+    texts = list(grammar.trace())
+    for _ in range(chance.choice((0, 0, 0, 0, 1, 3))):
+        if texts:
+            texts[chance.randrange(len(texts))] = chance.choice(SPOILT)
+    if chance.random() < CUT:
+        del texts[chance.randrange(len(texts) + 1) :]
+    data = "".join(texts).encode()
+    return grammar.pumped(data, PUMPED_SIZE) if chance.random() < PUMPED else data
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.decoding", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first batch [from the time of day]")
+    parser.add_argument("--batches", type=int, default=1, help=f"of {BODIES} bodies each [1]")
+    given = parser.parse_args()
+    began_s = time.monotonic()
+    config = SessionConfig(app_name="mqtrail-fuzz", driver_memory="1g", java_options=SHORT_SESSION)
+    with spark_session(config) as spark:
+        for seed in range(given.seed, given.seed + given.batches):
+            try:
+                assert_equal(spark, bodies(seed))
+            except AssertionError as error:
+                print(f"Spark and trail.trace_rows differ; again: python -m tests.fuzz.decoding --seed {seed}\n{error}")
+                return 1
+    took_s = time.monotonic() - began_s
+    print(f"fuzz: seed {given.seed}, {given.batches * BODIES} trace bodies decoded alike by Spark in {took_s:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
