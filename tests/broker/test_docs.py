@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mqtrail.broker import OWN_PORT_CODES, BrokerConfig
+from mqtrail.broker.messages import Wait
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.wire import RequestCode, ResponseCode
 
@@ -38,3 +40,15 @@ def test_rows_say_who_serves(server: str) -> None:
     for code in refused & set(handlers):
         assert request_rows()[code][1] == {"none"}
         assert Bench().ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_the_fast_port_refuses_what_the_page_says() -> None:
+    """The page lists the codes whose rows say that the second port does not serve them."""
+    text = PAGE.split("The **fast port**")[1].split("answers with 3")[0]
+    assert {int(code) for code in re.findall(r"\b\d{2,}\b", text)} == OWN_PORT_CODES
+
+
+def test_waits_are_settings() -> None:
+    """How long a request may wait is a setting of the broker, in ms."""
+    for wait in Wait:
+        assert wait is Wait.UNLIMITED or getattr(BrokerConfig(), wait) > 0

@@ -3,6 +3,7 @@
 `Broker` (broker.py) is the front: it passes each request to its handler. The rooms behind it, highest first:
 
     lane, metrics          the frequent requests without the front; the metrics of a broker
+    requests.py            what it knows of each request code: handler, permission, wait, ports
     concerns.py            all that serves requests or runs by the clock, made once from the state
     operator, pop          requests of operators; consumption by POP
     messages               send, send back, pull, query, reply
@@ -25,11 +26,13 @@ from .broker import Broker
 from .config import BrokerConfig, properties_text
 from .lane import Lane
 from .metrics import ABSENT, METRICS, Metric, Sample, samples
+from .requests import OWN_PORT_CODES
 from .telemetry import Histogram
 
 __all__ = [
     "ABSENT",
     "METRICS",
+    "OWN_PORT_CODES",
     "USERS_FILE",
     "AclFiles",
     "Broker",

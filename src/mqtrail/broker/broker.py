@@ -23,7 +23,6 @@ from mqtrail.wire import (
     PeerId,
     Refusal,
     RemotingCommand,
-    RequestCode,
     RequestCodeNotSupported,
     ResponseCode,
     Send,
@@ -37,6 +36,7 @@ from .config import BrokerConfig
 from .errors import response_code
 from .messages import FastFailure
 from .pop import HeldPop
+from .requests import PERMISSIONS, REQUESTS, WAITS
 from .state import load_state
 from .tables import HeldPull, register_command, register_topic_command, unregister_command
 
@@ -57,7 +57,7 @@ class Broker:
         acl_files: AclFiles | None = None,
     ) -> None:
         files = ConfigFileStore(MemoryDisk()) if files is None else files
-        state = load_state(config, store, files, acl_files, unique_id, now_ms)
+        state = load_state(config, store, files, acl_files, unique_id, now_ms, PERMISSIONS)
         # For the shell, the lane and metrics.
         self.config, self.store, self.files, self.access = config, store, files, state.access
         self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
@@ -67,7 +67,7 @@ class Broker:
         concerns = self._concerns = Concerns(state, self._serve_held_pop, self._settings_changed)
         self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
         self.delays, self.timers = concerns.delays, concerns.timers
-        self.fast_failure = FastFailure(config)
+        self.fast_failure = FastFailure(config, WAITS)
         self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms; noted by the shell
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, noted by the shell
         self.settings_version = 1  # of settings that request 25 changed: who keeps some asks again
@@ -75,93 +75,7 @@ class Broker:
         self._access_version, self._access_changed_ms = self.access.version, now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
         self._next_sweep_ms: int | None = None
-        self._handlers = self._table()
-
-    def _table(self) -> dict[int, Handler]:
-        c = self._concerns
-        job = c.jobs.handler
-        return {
-            RequestCode.SEND_MESSAGE: c.send.handle,
-            RequestCode.SEND_MESSAGE_V2: c.send.handle,
-            RequestCode.SEND_BATCH_MESSAGE: c.send.handle,
-            RequestCode.CONSUMER_SEND_MSG_BACK: c.send_back.handle,
-            RequestCode.PULL_MESSAGE: c.pull.handle,
-            RequestCode.LITE_PULL_MESSAGE: c.pull.handle,
-            RequestCode.QUERY_MESSAGE: c.query.by_key,
-            RequestCode.VIEW_MESSAGE_BY_ID: c.query.by_offset,
-            RequestCode.QUERY_CONSUMER_OFFSET: c.offsets.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: c.offsets.update,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: c.offsets.search,
-            RequestCode.GET_MAX_OFFSET: c.offsets.max,
-            RequestCode.GET_MIN_OFFSET: c.offsets.min,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: c.offsets.earliest,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: job(c.offsets.all_consumer_offsets),
-            RequestCode.GET_ALL_DELAY_OFFSET: c.offsets.all_delay_offsets,
-            RequestCode.HEART_BEAT: c.clients.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: c.clients.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: c.clients.consumer_ids,
-            RequestCode.CHECK_CLIENT_CONFIG: c.clients.check_config,
-            RequestCode.LOCK_BATCH_MQ: c.clients.lock,
-            RequestCode.UNLOCK_BATCH_MQ: c.clients.unlock,
-            RequestCode.END_TRANSACTION: c.transactions.end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: c.transactions.resume,
-            RequestCode.SEND_REPLY_MESSAGE: c.replies.handle,
-            RequestCode.SEND_REPLY_MESSAGE_V2: c.replies.handle,
-            RequestCode.RECALL_MESSAGE: c.timer_requests.recall,
-            RequestCode.GET_TIMER_CHECK_POINT: c.timer_requests.checkpoint,
-            RequestCode.GET_TIMER_METRICS: c.timer_requests.metrics,
-            RequestCode.UPDATE_AND_CREATE_TOPIC: c.topics.update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: c.topics.update_list,
-            RequestCode.DELETE_TOPIC_IN_BROKER: c.topics.delete,
-            RequestCode.GET_ALL_TOPIC_CONFIG: job(c.topics.all),
-            RequestCode.GET_TOPIC_CONFIG: c.topics.one,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: c.topics.system,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: c.groups.update,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: c.groups.update_list,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: c.groups.delete,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: job(c.groups.all),
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: c.groups.one,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: c.groups.consumers_of_topic,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: c.groups.topics_of_group,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: c.groups.subscription,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: lambda peer, request, now_ms: (
-                c.groups.reset if self.config.server_side_reset else c.surveys.reset
-            )(peer, request, now_ms),
-            RequestCode.GET_TOPIC_STATS_INFO: c.stats.topic,
-            RequestCode.GET_CONSUME_STATS: job(c.stats.group),
-            RequestCode.GET_BROKER_CONSUME_STATS: job(c.stats.broker_groups),
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: c.stats.consumers,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: c.stats.producers,
-            RequestCode.GET_ALL_PRODUCER_INFO: c.stats.all_producers,
-            RequestCode.VIEW_BROKER_STATS_DATA: c.stats.windows,
-            RequestCode.GET_BROKER_CONFIG: c.settings.show,
-            RequestCode.UPDATE_BROKER_CONFIG: c.settings.update,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: c.group_offsets.time_span,
-            RequestCode.QUERY_CORRECTION_OFFSET: c.group_offsets.corrections,
-            RequestCode.CLONE_GROUP_OFFSET: c.group_offsets.clone,
-            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: c.group_offsets.forbid,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: c.surveys.positions,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: job(c.store.clean_expired_queues),
-            RequestCode.CLEAN_UNUSED_TOPIC: c.store.clean_unused_topics,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: c.store.delete_expired_log,
-            RequestCode.QUERY_CONSUME_QUEUE: c.store.queue_entries,
-            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: c.store.refuse_rocksdb,
-            RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: c.store.refuse_rocksdb,
-            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: c.store.set_cold_thresholds,
-            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: c.store.drop_cold_threshold,
-            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: c.store.cold_data,
-            RequestCode.SET_COMMITLOG_READ_MODE: c.store.set_read_ahead,
-            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: c.replicas.smallest_id_changed,
-            RequestCode.EXCHANGE_BROKER_HA_INFO: c.replicas.exchange_places,
-            RequestCode.GET_BROKER_HA_STATUS: c.replicas.status,
-            RequestCode.RESET_MASTER_FLUSH_OFFSET: c.replicas.reset_flushed,
-            RequestCode.GET_BROKER_EPOCH_CACHE: c.replicas.epochs,
-            RequestCode.GET_BROKER_RUNTIME_INFO: c.stats.runtime,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: c.forwards.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: c.forwards.consume_directly,
-            **self.access.handlers(),
-            **c.pop.handlers(),
-        }
+        self._handlers = {code: row.handler(concerns) for code, row in REQUESTS.items()}
 
     def _settings_changed(self, names: frozenset[str], now_ms: int) -> None:
         self.settings_version += 1

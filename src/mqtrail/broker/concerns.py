@@ -38,7 +38,9 @@ class Concerns:
         serve_held_pop: ServeHeldPop,
         settings_changed: Callable[[frozenset[str], int], None],
     ) -> None:
+        self.config = state.config
         self.jobs = state.jobs
+        self.job = state.jobs.handler
         # Messages.
         self.delays = DelayedMessages(state)
         self.timers = Timers(state)

@@ -3,12 +3,12 @@
 A concern gets the whole state and keeps what it uses as its own attributes, so that a look-up costs one step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqtrail.store import ConfigFileStore, MessageStore
 
-from .access import Access, AclFiles, Scene
+from .access import Access, AclFiles, Permission, Scene
 from .config import BrokerConfig
 from .filter import FilterTable
 from .jobs import Jobs
@@ -49,11 +49,19 @@ def load_state(
     acl_files: AclFiles | None,
     unique_id: Callable[[], str],
     now_ms: int,
+    permissions: Mapping[int, Permission],
 ) -> BrokerState:
-    """Return the state as a broker starts with it: tables from their files, offsets no higher than their queues."""
+    """Return the state as a broker starts with it: tables from their files, offsets no higher than their queues.
+
+    permissions: what each request code needs.
+    """
     topics, groups = TopicTable(config, files, now_ms), GroupTable(config, files, now_ms)
     scene = Scene(
-        config.cluster_name, store, lambda group: groups.get(group) is not None, like_apache=config.acl_like_apache
+        config.cluster_name,
+        store,
+        lambda group: groups.get(group) is not None,
+        permissions,
+        like_apache=config.acl_like_apache,
     )
     access = Access(config, files, scene, acl_files)
     offsets = OffsetTable(files, now_ms)

@@ -9,23 +9,14 @@ Source: BrokerController.registerProcessor (fastRemotingServer), apache/rocketmq
 from collections.abc import Callable
 from typing import Final, cast
 
+from mqtrail.broker import OWN_PORT_CODES
 from mqtrail.net import ServerConnection, next_command
-from mqtrail.wire import Peer, RequestCode, RequestCodeNotSupported, answer
+from mqtrail.wire import Peer, RequestCodeNotSupported, answer
 
 from .broker_shell import BrokerShell
 
 PORT_STEP: Final = -2  # from the broker's port; RocketMQ: fastListenPort
 FIRST_ID: Final = 1 << 40  # first connection id, so that the two ports give no id twice
-READS: Final = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-    }
-)
 
 
 class FastDoor:
@@ -50,7 +41,7 @@ class FastDoor:
                 command, start = next_command(buffer, start, end)
                 if command is None:
                     break
-                if command.code not in READS or command.is_response:
+                if command.code not in OWN_PORT_CODES or command.is_response:
                     self._shell.write(self._shell.decide(peer, command, now_ms))
                 elif not command.is_oneway:
                     remark = f" request type {command.code} not supported: send it to the broker's own port, two above"

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from mqtrail.broker import Broker, BrokerConfig, Lane
-from mqtrail.broker.access.needs import TABLE
+from mqtrail.broker import OWN_PORT_CODES, Broker, BrokerConfig, Lane
 from mqtrail.broker.access.policies import Acl, Entry, Resource, User
-from mqtrail.node.fast_door import READS, FastDoor
+from mqtrail.broker.requests import REQUESTS
+from mqtrail.node.fast_door import FastDoor
 from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore, PendingRecord
 from mqtrail.wire import (
     FLAG_ONEWAY,
@@ -72,7 +72,7 @@ TOPIC_GET, GROUP_GET, BOTH_GET = Case("Get"), Case(group="Get"), Case("Get", "Ge
 QUEUE = Case("Sub", retry="Sub")
 CONSUMES = Case("Sub", "Sub", retry="Sub")
 SENDS = Case("Pub", retry="Sub")
-READS_CLUSTER, CHANGES_CLUSTER = Case(cluster="Get"), Case(cluster="Update")
+OWN_PORT_CODES_CLUSTER, CHANGES_CLUSTER = Case(cluster="Get"), Case(cluster="Update")
 CASES: dict[int, Case] = {
     **dict.fromkeys((10, 310, 320, 324, 325), SENDS),
     370: Case("Pub"),
@@ -100,8 +100,8 @@ CASES: dict[int, Case] = {
     **dict.fromkeys((200, 225), Case(group="Create")),
     207: Case(group="Delete"),
     46: Case(),
-    **dict.fromkeys((21, 201, 305, 43, 45, 402, 204, 328, 317, 315, 28, 26, 60, 61, 354, 355), READS_CLUSTER),
-    **dict.fromkeys((2003, 907, 1007, 52, 54, 3004, 3005, 3009, 3010), READS_CLUSTER),
+    **dict.fromkeys((21, 201, 305, 43, 45, 402, 204, 328, 317, 315, 28, 26, 60, 61, 354, 355), OWN_PORT_CODES_CLUSTER),
+    **dict.fromkeys((2003, 907, 1007, 52, 54, 3004, 3005, 3009, 3010), OWN_PORT_CODES_CLUSTER),
     **dict.fromkeys((25, 306, 316, 329, 401, 2001, 2002, 2004, 905, 906, 908), CHANGES_CLUSTER),
     **dict.fromkeys((50, 51, 53, 3001, 3002, 3003, 3006, 3007, 3008), CHANGES_CLUSTER),
 }
@@ -299,14 +299,14 @@ def expected(code: int, case: Case, naming: Naming) -> bool:
 def test_every_code_has_a_row() -> None:
     """What the broker serves and what the table knows are the same codes, and this matrix has them all."""
     served = World("users", Case()).broker._handlers.keys()
-    assert served == TABLE.keys() == CASES.keys()
+    assert served == REQUESTS.keys() == CASES.keys()
 
 
 def test_a_code_without_a_row_is_refused() -> None:
     """By both kinds of access control, whatever the code."""
     for kind in ("users", "files"):
         world = World(kind, CONSUMES)
-        for code in (*(set(RequestCode) - TABLE.keys()), 4711, -1):
+        for code in (*(set(RequestCode) - REQUESTS.keys()), 4711, -1):
             assert not world.general(world.request(code, NAMINGS[0])), code
 
 
@@ -320,7 +320,7 @@ def test_matrix(kind: str, code: int) -> None:
         return  # an admin is asked for, see below: it may do so with all topics and groups
     for naming in NAMINGS:
         for way in WAYS:
-            if way is World.by_fast_port and code in READS:
+            if way is World.by_fast_port and code in OWN_PORT_CODES:
                 continue  # refused there by its code
             let_in = way(world, world.request(code, naming))
             assert let_in is expected(code, case, naming), (naming.title, way.__name__)

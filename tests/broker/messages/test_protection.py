@@ -3,7 +3,8 @@
 import pytest
 
 from mqtrail.broker.lane import Lane
-from mqtrail.broker.messages.protection import PROTECT_EVERY_MS, WAIT_FIELDS
+from mqtrail.broker.messages.protection import PROTECT_EVERY_MS, Wait
+from mqtrail.broker.requests import WAITS
 from mqtrail.broker.tables.limits import BUCKETS_MAX, PULL_ATTRIBUTE, SEND_ATTRIBUTE, RateLimits
 from mqtrail.wire import (
     BatchItem,
@@ -46,7 +47,7 @@ def test_who_may_wait() -> None:
     bench = Bench()
     guard = bench.broker.fast_failure
     for code in (12, 33, 38, 14, 15, 35):
-        assert WAIT_FIELDS[code] is None
+        assert WAITS[code] is Wait.UNLIMITED
         assert guard.refuse(PEER, RemotingCommand(code), 10**6, 0) is None
     assert guard.refuse(PEER, RemotingCommand(0, flag=1), 10**6, 0) is None
     assert guard.refuse(PEER, RemotingCommand(310, flag=2), 10**6, 0) == []

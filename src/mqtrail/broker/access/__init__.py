@@ -1,9 +1,9 @@
 """Who may do what: ACL files of 4.9, users and policies of 5.x. Pure: texts come in, texts to be written go out.
 
-`Access` is the front that Broker asks about every request. needs has the permission table, one row a request code, for
-both; scene looks up what a request touches. plain has the rules of plain_acl.yml, plain_requests the codes 50 to 54
-that change them; policies and auth are 5.x's users, policies and check, auth_requests the codes 3001 to 3010. keys
-tells a name server which keys requests may be signed with.
+`Access` is the front that Broker asks about every request. The permission table is that of request codes
+(`broker.requests`); needs has the words of its rows, scene looks up what a request touches. plain has the rules of
+plain_acl.yml, plain_requests the codes 50 to 54 that change them; policies and auth are 5.x's users, policies and
+check, auth_requests the codes 3001 to 3010. keys gives a name server the keys that requests may be signed with.
 """
 
 from .access import Access
@@ -13,7 +13,7 @@ from .keys import Key, keys_of, read_users
 from .plain import PlainRules, read_rules
 from .plain_requests import AclFiles
 from .policies import User
-from .scene import Scene
+from .scene import Permission, Scene
 
 __all__ = [
     "USERS_FILE",
@@ -21,6 +21,7 @@ __all__ = [
     "AclFiles",
     "AuthRequests",
     "Key",
+    "Permission",
     "PlainRules",
     "Scene",
     "User",

@@ -5,26 +5,21 @@ have to agree. `version` is one higher after every change, so that what was lear
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import EXT_ACCESS_KEY, RETRY_PREFIX, Credentials, Handler, Peer, Refusal, RemotingCommand, RequestCode
+from mqtrail.wire import EXT_ACCESS_KEY, RETRY_PREFIX, Credentials, Peer, Refusal, RemotingCommand
 
 from ..config import BrokerConfig
 from .auth import Auth, inner_credentials
-from .auth_requests import AuthRequests
 from .keys import Key, keys_of
-from .needs import Need
 from .plain import PlainRules, check_permissions
 from .plain_requests import AclFiles, PlainAcl
 from .policies import topic_resource
-from .scene import Scene
-
-Code: Final = RequestCode
+from .scene import Need, Scene
 
 
 class Access:
-    """Checks requests, and serves those that change what is allowed. acl_files: where ACL files are written to."""
+    """Checks requests. acl_files: where ACL files are written to."""
 
     def __init__(
         self, config: BrokerConfig, files: ConfigFileStore, scene: Scene, acl_files: AclFiles | None = None
@@ -141,27 +136,6 @@ class Access:
             return user.password.encode()
         except Refusal:
             return None
-
-    def handlers(self) -> dict[int, Handler]:
-        """Return who serves which of the administration's codes."""
-        auth, plain = AuthRequests(self.auth), self.plain
-        return {
-            Code.UPDATE_AND_CREATE_ACL_CONFIG: plain.update,
-            Code.DELETE_ACL_CONFIG: plain.delete,
-            Code.GET_BROKER_CLUSTER_ACL_INFO: plain.versions,
-            Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: plain.set_white,
-            Code.GET_BROKER_CLUSTER_ACL_CONFIG: plain.show,
-            Code.AUTH_CREATE_USER: auth.create_user,
-            Code.AUTH_UPDATE_USER: auth.update_user,
-            Code.AUTH_DELETE_USER: auth.delete_user,
-            Code.AUTH_GET_USER: auth.get_user,
-            Code.AUTH_LIST_USER: auth.list_users,
-            Code.AUTH_CREATE_ACL: auth.put_acl,
-            Code.AUTH_UPDATE_ACL: auth.put_acl,
-            Code.AUTH_DELETE_ACL: auth.delete_acl,
-            Code.AUTH_GET_ACL: auth.get_acl,
-            Code.AUTH_LIST_ACL: auth.list_acls,
-        }
 
     def _changed(self) -> None:
         self.version += 1

@@ -31,10 +31,10 @@ from mqtrail.wire import (
 
 from ..config import BrokerConfig
 from ..files import load_table
-from .needs import Dialect, Need, needs_of
+from .needs import needs_of
 from .plain import PERMISSIONS, PlainRules
 from .policies import USER_SUBJECT, Acl, Entry, Resource, User, UserStatus, UserType, group_resource
-from .scene import Scene
+from .scene import Dialect, Need, Scene
 
 USERS_FILE: Final = "users.json"
 ACLS_FILE: Final = "acls.json"

@@ -1,8 +1,8 @@
-"""The permission table: what each request code needs, for users and policies (5.x) and for ACL files (4.9) alike.
+"""What requests need, for users and policies (5.x) and for ACL files (4.9) alike: the words of the permission table.
 
-A row says what a request needs by what it names, and what more by what it touches: the record at the offset it names,
-the half message it ends. A code without a row is refused, except to Super users and admins. Every code that the broker
-serves has a row (tests/broker/access/test_matrix.py).
+The table is that of request codes (`broker.requests`). A row says what a request needs by what it names, and what more
+by what it touches: the record at the offset it names, the half message it ends. A code without a row is refused, except
+to Super users and admins (tests/broker/access/test_matrix.py).
 
     actions on a resource     5.x: as they are       4.9: Pub is PUB, Sub and Get are SUB, others need admin: true
     several actions           one of them            the weakest of them
@@ -15,9 +15,8 @@ Source: DefaultAuthorizationContextBuilder and the @RocketMQAction of header cla
 PlainAccessValidator.parse, Permission, apache/rocketmq acl/ of 4.9.8.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import StrEnum
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from mqtrail.wire import (
     HALF_TOPIC,
@@ -34,7 +33,6 @@ from mqtrail.wire import (
     QueryAssignmentBody,
     RecordError,
     RemotingCommand,
-    RequestCode,
     ResumeCheckHalfMessageHeader,
     SendBackHeader,
     SubscriptionGroupConfig,
@@ -51,34 +49,7 @@ from mqtrail.wire import (
 
 from ..bounds import HEARTBEAT_SIZE_MAX
 from .policies import Resource, topic_resource
-from .scene import Scene
-
-Code = RequestCode
-
-
-class Dialect(StrEnum):
-    """The two kinds of access control."""
-
-    USERS = "5.x"
-    FILES = "4.9"
-
-
-class Need(NamedTuple):
-    """One of actions on resource has to be allowed."""
-
-    resource: Resource
-    actions: tuple[str, ...]
-
-
-Asks = Callable[[RemotingCommand, Scene], Iterable[Need]]
-
-
-class Row(NamedTuple):
-    """One code. opened: the dialects in which aclLikeApache lets every known user send it."""
-
-    needs: Asks
-    touches: Asks
-    opened: frozenset[Dialect]
+from .scene import Asks, Dialect, Need, Permission, Scene
 
 
 def needs_of(command: RemotingCommand, scene: Scene, dialect: Dialect) -> Iterator[Need]:
@@ -86,20 +57,20 @@ def needs_of(command: RemotingCommand, scene: Scene, dialect: Dialect) -> Iterat
 
     A record is looked up only by who goes on to ask for what it needs, so that a refused request reads nothing.
     """
-    row = TABLE.get(command.code)
-    if row is None:
+    asked = scene.permissions.get(command.code)
+    if asked is None:
         if scene.like_apache:
             return
         raise NoPermission(
             f"found request code {command.code}, which has no row in the permission table: expected a Super user or an "
             "admin account"
         )
-    if scene.like_apache and dialect in row.opened:
+    if scene.like_apache and dialect in asked.opened:
         return
     try:
-        yield from row.needs(command, scene)
+        yield from asked.needs(command, scene)
         if not scene.like_apache:
-            yield from row.touches(command, scene)
+            yield from asked.touches(command, scene)
     except (BodyError, HeaderError, IdError, RecordError) as error:
         raise NoPermission(f"parse authorization context error: {error}") from error
 
@@ -107,11 +78,11 @@ def needs_of(command: RemotingCommand, scene: Scene, dialect: Dialect) -> Iterat
 # What a request names.
 
 
-def _nothing(command: RemotingCommand, scene: Scene) -> Iterable[Need]:
+def nothing(command: RemotingCommand, scene: Scene) -> Iterable[Need]:
     return ()
 
 
-def _topic(*actions: str, optional: bool = False) -> Asks:
+def topic(*actions: str, optional: bool = False) -> Asks:
     """Ask for the topic that a field names; of an optional field only where it is there."""
 
     def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
@@ -122,7 +93,9 @@ def _topic(*actions: str, optional: bool = False) -> Asks:
     return needs
 
 
-def _group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> Asks:
+def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> Asks:
+    """Ask for the group that a field names; of an optional field only where it is there."""
+
     def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
         name = command.ext.get(field, "")
         if name or not optional:
@@ -131,7 +104,7 @@ def _group(*actions: str, field: str = "consumerGroup", optional: bool = False) 
     return needs
 
 
-def _list(*actions: str, field: str, separator: str, kind: str) -> Asks:
+def listed(*actions: str, field: str, separator: str, kind: str) -> Asks:
     """Ask for each name of a field that lists them."""
 
     def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
@@ -141,11 +114,13 @@ def _list(*actions: str, field: str, separator: str, kind: str) -> Asks:
     return needs
 
 
-def _cluster(*actions: str) -> Asks:
+def cluster(*actions: str) -> Asks:
+    """Ask for the cluster of this broker."""
     return lambda command, scene: (Need(Resource("Cluster", scene.cluster), actions),)
 
 
-def _all(*asks: Asks) -> Asks:
+def each(*asks: Asks) -> Asks:
+    """Ask for all of it."""
     return lambda command, scene: (need for ask in asks for need in ask(command, scene))
 
 
@@ -168,13 +143,14 @@ def _consumed(topic: str, group: str, actions: tuple[str, ...], scene: Scene) ->
     yield Need(Resource("Group", owner), actions)
 
 
-def _consumes(*actions: str) -> Asks:
+def consumes(*actions: str) -> Asks:
+    """Ask for the topic and the consumer group that fields name."""
     return lambda command, scene: _consumed(
         command.ext.get("topic", ""), command.ext.get("consumerGroup", ""), actions, scene
     )
 
 
-def _pops(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def pops(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """A pop reads %RETRY%group_topic as well, which is the retry topic of a group of that name where there is one."""
     topic, group = command.ext.get("topic", ""), command.ext.get("consumerGroup", "")
     yield from _consumed(topic, group, ("Sub",), scene)
@@ -182,7 +158,7 @@ def _pops(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
         yield Need(Resource("Group", f"{group}_{topic}"), ("Sub",))
 
 
-def _send(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def sends(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """A topic's sends need Pub on it; a retry topic's Sub on the group whose it is, whatever group the sender names."""
     topic = sent_topic(command.ext)
     if topic.startswith(RETRY_PREFIX):
@@ -193,14 +169,14 @@ def _send(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
         yield Need(Resource("Topic", topic), ("Pub",))
 
 
-def _transaction(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def transaction(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """The topic that a field names. A client that was asked (39) names the half topic: it repeats what it was told."""
     name = command.ext.get("topic", "")
     if name and name != HALF_TOPIC:
         yield Need(topic_resource(name), ("Pub",))
 
 
-def _heartbeat(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def heartbeat(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """Consumers need Sub; producers nothing here: whom a half message is shown to is asked when it is."""
     if len(command.body) > HEARTBEAT_SIZE_MAX:
         raise BodyError(f"found a heartbeat of {len(command.body)} bytes, expected at most {HEARTBEAT_SIZE_MAX}")
@@ -210,34 +186,34 @@ def _heartbeat(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
             yield from _consumed(subscription.topic, consumer.group_name, ("Sub",), scene)
 
 
-def _locks(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def locks(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     body = LockBatchBody.decode(command.body)
     yield Need(Resource("Group", body.consumer_group), ("Sub",))
     for topic in dict.fromkeys(queue.topic for queue in body.mq_set):
         yield from _consumed(topic, body.consumer_group, ("Sub",), scene)
 
 
-def _assignment(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def assignment(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     body = QueryAssignmentBody.decode(command.body)
     return _consumed(body.topic, body.consumer_group, ("Sub",), scene)
 
 
-def _acks(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def acks(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     acks = BatchAckBody.decode(command.body or b"{}").acks
     for group, topic in dict.fromkeys((ack.group, topic_of_marker(ack.marker, ack.topic, ack.group)) for ack in acks):
         yield from _consumed(topic, group, ("Sub",), scene)
 
 
-def _made_topics(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def made_topics(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     for config in TopicConfigList.decode(command.body).topic_config_list:
         yield Need(topic_resource(config.topic), ("Create",))
 
 
-def _made_group(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def made_group(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     yield Need(Resource("Group", SubscriptionGroupConfig.decode(command.body).group_name), ("Create", "Update"))
 
 
-def _made_groups(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def made_groups(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     for config in SubscriptionGroupList.decode(command.body).group_config_list:
         yield Need(Resource("Group", config.group_name), ("Create", "Update"))
 
@@ -245,21 +221,21 @@ def _made_groups(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
 # What a request touches: known after a look at what it points at.
 
 
-def _recalled(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def recalled(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """A message that recalls another one, of the topic that TIMER_DEL_UNIQKEY names (topic+id), needs Pub there."""
     key = find_property(sent_properties(command.ext).encode("utf-8", "replace"), b"TIMER_DEL_UNIQKEY")
     if key is not None:
         yield Need(topic_resource(key.decode("utf-8", "replace").partition("+")[0]), ("Pub",))
 
 
-def _viewed(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def viewed(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     place = scene.place(ViewMessageHeader.from_ext(command.ext).offset)
     if place is not None:
         for topic in dict.fromkeys((place.topic, place.meant_for)):
             yield Need(topic_resource(topic), ("Get",))
 
 
-def _sent_back(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def sent_back(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     header = SendBackHeader.from_ext(command.ext)
     place = scene.place(header.offset)
     if place is not None:
@@ -267,7 +243,7 @@ def _sent_back(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
             yield from _consumed(topic, header.group, ("Sub",), scene)
 
 
-def _consumed_directly(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def consumed_directly(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """The stored message that the id names; without an id the record in the body, which the consumer is given."""
     header = ConsumeMessageDirectlyHeader.from_ext(command.ext)
     if not header.msg_id:
@@ -279,165 +255,39 @@ def _consumed_directly(command: RemotingCommand, scene: Scene) -> Iterator[Need]
             yield from _consumed(topic, header.consumer_group, ("Sub",), scene)
 
 
-def _ended(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def ended(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """The end of a half message needs Pub on the topic that the half message is meant for."""
     place = scene.place(EndTransactionHeader.from_ext(command.ext).commit_log_offset)
     if place is not None:
         yield Need(topic_resource(place.meant_for), ("Pub",))
 
 
-def _resumed(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
+def resumed(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     place = scene.place(parse_offset_msg_id(ResumeCheckHalfMessageHeader.from_ext(command.ext).msg_id or "")[1])
     if place is not None:
         for topic in dict.fromkeys((place.meant_for, place.real_topic or place.meant_for)):
             yield Need(topic_resource(topic), ("Update",))
 
 
-# The table.
-
-_USERS, _FILES = frozenset({Dialect.USERS}), frozenset({Dialect.FILES})
-_BOTH, _NONE = _USERS | _FILES, frozenset[Dialect]()
+USERS, FILES = frozenset({Dialect.USERS}), frozenset({Dialect.FILES})
+BOTH, NEVER = USERS | FILES, frozenset[Dialect]()
 
 
-def _row(needs: Asks, touches: Asks = _nothing, opened: frozenset[Dialect] = _FILES) -> Row:
-    """Return a row. Most codes are known to 5.3.3's authorization, and not to 4.9.8's."""
-    return Row(needs, touches, opened)
+def permission(needs: Asks, touches: Asks = nothing, opened: frozenset[Dialect] = FILES) -> Permission:
+    """Return what a code needs. Most codes are known to 5.3.3's authorization, and not to 4.9.8's."""
+    return Permission(needs, touches, opened)
 
 
-_KNOWN_USER: Final = _row(_nothing)
-_READ_CLUSTER: Final = _row(_cluster("Get"))
-_READ_CLUSTER_5: Final = _row(_cluster("Get"), opened=_BOTH)
-_CHANGE_CLUSTER_5: Final = _row(_cluster("Update"), opened=_BOTH)
-_READ_ACCOUNTS: Final = _row(_cluster("Get"), opened=_NONE)
-_CHANGE_ACCOUNTS: Final = _row(_cluster("Update"), opened=_NONE)
-_QUEUE: Final = _row(_topic("Sub", "Get"))
-_POPPED: Final = _row(_consumes("Sub"))
-
-TABLE: Final[Mapping[int, Row]] = {
-    # Messages in.
-    Code.SEND_MESSAGE: _row(_send, _recalled, _NONE),
-    Code.SEND_MESSAGE_V2: _row(_send, _recalled, _NONE),
-    Code.SEND_BATCH_MESSAGE: _row(_send, _recalled),
-    Code.SEND_REPLY_MESSAGE: _row(_send, opened=_BOTH),
-    Code.SEND_REPLY_MESSAGE_V2: _row(_send, opened=_BOTH),
-    Code.RECALL_MESSAGE: _row(_topic("Pub")),
-    Code.END_TRANSACTION: _row(_transaction, _ended),
-    Code.RESUME_CHECK_HALF_MESSAGE: _row(_topic("Update", optional=True), _resumed),
-    Code.CONSUMER_SEND_MSG_BACK: _row(_group("Sub", field="group"), _sent_back, _NONE),
-    # Messages out.
-    Code.PULL_MESSAGE: _row(_consumes("Sub"), opened=_NONE),
-    Code.LITE_PULL_MESSAGE: _row(_consumes("Sub"), opened=_BOTH),
-    Code.QUERY_MESSAGE: _row(_topic("Sub", "Get"), opened=_NONE),
-    Code.VIEW_MESSAGE_BY_ID: _row(_topic("Get", optional=True), _viewed),
-    Code.CONSUME_MESSAGE_DIRECTLY: _row(_all(_group("Sub"), _topic("Sub", optional=True)), _consumed_directly),
-    Code.QUERY_CONSUME_QUEUE: _row(_all(_topic("Get"), _group("Get", optional=True))),
-    Code.POP_MESSAGE: _row(_pops),
-    Code.PEEK_MESSAGE: _row(_pops),
-    Code.NOTIFICATION: _row(_pops),
-    Code.POLLING_INFO: _row(_consumes("Get")),
-    Code.ACK_MESSAGE: _POPPED,
-    Code.BATCH_ACK_MESSAGE: _row(_acks, opened=_BOTH),
-    Code.CHANGE_MESSAGE_INVISIBLETIME: _POPPED,
-    # Offsets.
-    Code.SEARCH_OFFSET_BY_TIMESTAMP: _QUEUE,
-    Code.GET_MAX_OFFSET: _QUEUE,
-    Code.GET_MIN_OFFSET: _QUEUE,
-    Code.GET_EARLIEST_MSG_STORETIME: _QUEUE,
-    Code.QUERY_CONSUMER_OFFSET: _row(_consumes("Sub", "Get")),
-    Code.UPDATE_CONSUMER_OFFSET: _row(_consumes("Sub", "Update"), opened=_NONE),
-    Code.GET_ALL_CONSUMER_OFFSET: _READ_CLUSTER_5,
-    Code.GET_ALL_DELAY_OFFSET: _READ_CLUSTER_5,
-    Code.INVOKE_BROKER_TO_RESET_OFFSET: _row(_all(_topic("Update"), _group("Update", field="group"))),
-    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _row(_all(_topic("Get"), _group("Get", field="group"))),
-    Code.QUERY_CONSUME_TIME_SPAN: _row(_all(_topic("Get"), _group("Get", field="group"))),
-    Code.QUERY_CORRECTION_OFFSET: _row(
-        _all(
-            _topic("Get"),
-            _group("Get", field="compareGroup"),
-            _list("Get", field="filterGroups", separator=",", kind="Group"),
-        )
-    ),
-    Code.CLONE_GROUP_OFFSET: _row(
-        _all(
-            _topic("Update", optional=True),
-            _group("Update", field="destGroup"),
-            _group("Get", "Update", field="srcGroup"),
-        )
-    ),
-    # Clients.
-    Code.HEART_BEAT: _row(_heartbeat, opened=_NONE),
-    Code.UNREGISTER_CLIENT: _row(_group("Sub", optional=True), opened=_NONE),  # of this connection alone
-    Code.CHECK_CLIENT_CONFIG: _KNOWN_USER,  # compiles an expression, and shows nothing
-    Code.GET_CONSUMER_LIST_BY_GROUP: _row(_group("Sub", "Get"), opened=_NONE),
-    Code.LOCK_BATCH_MQ: _row(_locks),
-    Code.UNLOCK_BATCH_MQ: _row(_locks),
-    Code.QUERY_ASSIGNMENT: _row(_assignment, opened=_BOTH),
-    Code.SET_MESSAGE_REQUEST_MODE: _CHANGE_CLUSTER_5,
-    Code.GET_ALL_MESSAGE_REQUEST_MODE: _READ_CLUSTER_5,
-    Code.GET_CONSUMER_CONNECTION_LIST: _row(_group("Get")),
-    Code.GET_PRODUCER_CONNECTION_LIST: _READ_CLUSTER,
-    Code.GET_ALL_PRODUCER_INFO: _READ_CLUSTER,
-    Code.GET_CONSUMER_RUNNING_INFO: _row(_group("Get")),
-    # Topics and groups.
-    Code.UPDATE_AND_CREATE_TOPIC: _row(_topic("Create"), opened=_NONE),
-    Code.UPDATE_AND_CREATE_TOPIC_LIST: _row(_made_topics, opened=_BOTH),
-    Code.DELETE_TOPIC_IN_BROKER: _row(_topic("Delete"), opened=_NONE),
-    Code.GET_TOPIC_CONFIG: _row(_topic("Get")),
-    Code.GET_ALL_TOPIC_CONFIG: _READ_CLUSTER_5,
-    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _READ_CLUSTER_5,
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _row(_made_group, opened=_USERS),
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _row(_made_groups, opened=_BOTH),
-    Code.DELETE_SUBSCRIPTIONGROUP: _row(_group("Delete", field="groupName"), opened=_NONE),
-    Code.GET_SUBSCRIPTIONGROUP_CONFIG: _row(_group("Get", field="group")),
-    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _READ_CLUSTER_5,
-    Code.QUERY_TOPIC_CONSUME_BY_WHO: _row(_topic("Get")),
-    Code.QUERY_TOPICS_BY_CONSUMER: _row(_group("Get", field="group")),
-    Code.QUERY_SUBSCRIPTION_BY_CONSUMER: _row(_all(_topic("Get"), _group("Get", field="group"))),
-    Code.UPDATE_AND_GET_GROUP_FORBIDDEN: _row(_all(_topic("Update"), _group("Update", field="group"))),
-    Code.GET_TOPIC_STATS_INFO: _row(_topic("Get")),
-    Code.GET_CONSUME_STATS: _row(
-        _all(
-            _group("Get"),
-            _topic("Get", optional=True),
-            _list("Get", field="topicList", separator=";", kind="Topic"),
-        )
-    ),
-    # The broker.
-    Code.GET_BROKER_CONSUME_STATS: _READ_CLUSTER,
-    Code.VIEW_BROKER_STATS_DATA: _READ_CLUSTER,
-    Code.GET_BROKER_RUNTIME_INFO: _READ_CLUSTER_5,
-    Code.GET_BROKER_CONFIG: _READ_ACCOUNTS,
-    Code.UPDATE_BROKER_CONFIG: _CHANGE_ACCOUNTS,
-    Code.GET_TIMER_CHECK_POINT: _READ_CLUSTER_5,
-    Code.GET_TIMER_METRICS: _READ_CLUSTER_5,
-    Code.CLEAN_EXPIRED_CONSUMEQUEUE: _CHANGE_CLUSTER_5,
-    Code.CLEAN_UNUSED_TOPIC: _CHANGE_CLUSTER_5,
-    Code.DELETE_EXPIRED_COMMITLOG: _CHANGE_CLUSTER_5,
-    Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: _READ_CLUSTER_5,
-    Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: _READ_CLUSTER_5,
-    Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _CHANGE_CLUSTER_5,
-    Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _CHANGE_CLUSTER_5,
-    Code.GET_COLD_DATA_FLOW_CTR_INFO: _READ_CLUSTER_5,
-    Code.SET_COMMITLOG_READ_MODE: _CHANGE_CLUSTER_5,
-    Code.NOTIFY_MIN_BROKER_ID_CHANGE: _CHANGE_CLUSTER_5,
-    Code.EXCHANGE_BROKER_HA_INFO: _CHANGE_CLUSTER_5,
-    Code.GET_BROKER_HA_STATUS: _READ_CLUSTER_5,
-    Code.RESET_MASTER_FLUSH_OFFSET: _CHANGE_CLUSTER_5,
-    Code.GET_BROKER_EPOCH_CACHE: _READ_CLUSTER_5,
-    # Accounts, users and policies: never opened.
-    Code.UPDATE_AND_CREATE_ACL_CONFIG: _CHANGE_ACCOUNTS,
-    Code.DELETE_ACL_CONFIG: _CHANGE_ACCOUNTS,
-    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: _CHANGE_ACCOUNTS,
-    Code.GET_BROKER_CLUSTER_ACL_INFO: _READ_ACCOUNTS,
-    Code.GET_BROKER_CLUSTER_ACL_CONFIG: _READ_ACCOUNTS,
-    Code.AUTH_CREATE_USER: _CHANGE_ACCOUNTS,
-    Code.AUTH_UPDATE_USER: _CHANGE_ACCOUNTS,
-    Code.AUTH_DELETE_USER: _CHANGE_ACCOUNTS,
-    Code.AUTH_GET_USER: _READ_ACCOUNTS,
-    Code.AUTH_LIST_USER: _READ_ACCOUNTS,
-    Code.AUTH_CREATE_ACL: _CHANGE_ACCOUNTS,
-    Code.AUTH_UPDATE_ACL: _CHANGE_ACCOUNTS,
-    Code.AUTH_DELETE_ACL: _CHANGE_ACCOUNTS,
-    Code.AUTH_GET_ACL: _READ_ACCOUNTS,
-    Code.AUTH_LIST_ACL: _READ_ACCOUNTS,
-}
+KNOWN_USER: Final = permission(nothing)
+READ_CLUSTER: Final = permission(cluster("Get"))
+READ_CLUSTER_5: Final = permission(cluster("Get"), opened=BOTH)
+CHANGE_CLUSTER_5: Final = permission(cluster("Update"), opened=BOTH)
+READ_ACCOUNTS: Final = permission(cluster("Get"), opened=NEVER)
+CHANGE_ACCOUNTS: Final = permission(cluster("Update"), opened=NEVER)
+QUEUE: Final = permission(topic("Sub", "Get"))
+POPPED: Final = permission(consumes("Sub"))
+SEND: Final = permission(sends, recalled, NEVER)
+READ_TOPIC: Final = permission(topic("Get"))
+READ_GROUP: Final = permission(group("Get"))
+READ_TOPIC_AND_GROUP: Final = permission(each(topic("Get"), group("Get", field="group")))
+CHANGE_TOPIC_AND_GROUP: Final = permission(each(topic("Update"), group("Update", field="group")))

@@ -5,7 +5,7 @@ groups that read too far back.
 """
 
 from .broadcasts import BroadcastOffsets
-from .protection import FastFailure, SlowGroups
+from .protection import FastFailure, SlowGroups, Wait
 from .pull import PullMessages
 from .query import QueryMessages
 from .reply import ReplyMessages
@@ -22,4 +22,5 @@ __all__ = [
     "SendBack",
     "SendMessages",
     "SlowGroups",
+    "Wait",
 ]

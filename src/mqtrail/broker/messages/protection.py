@@ -8,61 +8,39 @@ stand in there; requests of its other queues are never refused.
 Source: BrokerFastFailure, BrokerController.protectBroker, apache/rocketmq broker/.
 """
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
 from msgspec.structs import replace
 
-from mqtrail.wire import Peer, RemotingCommand, RequestCode, Send, SystemBusy, answer
+from mqtrail.wire import Peer, RemotingCommand, Send, SystemBusy, answer
 
 from ..config import BrokerConfig
 from ..state import BrokerState
 
 PROTECT_EVERY_MS: Final = 180_000
 
-_SEND: Final = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
-    RequestCode.RECALL_MESSAGE,
-)
-_PULL: Final = (RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE)
-_ACK: Final = (
-    RequestCode.ACK_MESSAGE,
-    RequestCode.BATCH_ACK_MESSAGE,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-)
-# Of queues that are not looked at: query, reply, client and consumer manager, load balancing.
-_PATIENT: Final = (
-    RequestCode.QUERY_MESSAGE,
-    RequestCode.VIEW_MESSAGE_BY_ID,
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-    RequestCode.UNREGISTER_CLIENT,
-    RequestCode.CHECK_CLIENT_CONFIG,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-    RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-    RequestCode.QUERY_ASSIGNMENT,
-    RequestCode.SET_MESSAGE_REQUEST_MODE,
-)
-WAIT_FIELDS: Final[dict[int, str | None]] = {
-    **dict.fromkeys(_SEND, "wait_send_ms"),
-    **dict.fromkeys(_PULL, "wait_pull_ms"),
-    **dict.fromkeys(_ACK, "wait_ack_ms"),
-    **dict.fromkeys(_PATIENT, None),
-    RequestCode.LITE_PULL_MESSAGE: "wait_lite_pull_ms",
-    RequestCode.HEART_BEAT: "wait_heartbeat_ms",
-    RequestCode.END_TRANSACTION: "wait_transaction_ms",
-}
-"""Request code -> the setting that says how long it may wait; None: as long as it likes. All others: wait_admin_ms."""
+
+class Wait(StrEnum):
+    """The setting that bounds the wait of a kind of request, by the queue it would stand in at Apache's broker."""
+
+    SEND = "wait_send_ms"
+    PULL = "wait_pull_ms"
+    LITE_PULL = "wait_lite_pull_ms"
+    ACK = "wait_ack_ms"
+    HEARTBEAT = "wait_heartbeat_ms"
+    TRANSACTION = "wait_transaction_ms"
+    ADMIN = "wait_admin_ms"
+    UNLIMITED = ""  # queues that are not looked at: query, reply, client and consumer manager, load balancing
 
 
 class FastFailure:
-    """Refuses what waited too long."""
+    """Refuses what waited too long. waits: of each request code; a code that is not served waits like ADMIN."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, waits: Mapping[int, Wait]) -> None:
         self._config = config
+        self._waits = waits
         self.refused_count = 0
 
     @property
@@ -78,8 +56,8 @@ class FastFailure:
         """
         if not self._config.fast_failure or request.is_response:
             return None
-        name = WAIT_FIELDS.get(request.code, "wait_admin_ms")
-        if name is None or waited_ms < getattr(self._config, name):
+        wait = self._waits.get(request.code, Wait.ADMIN)
+        if wait is Wait.UNLIMITED or waited_ms < getattr(self._config, wait):
             return None
         self.refused_count += 1
         if request.is_oneway:

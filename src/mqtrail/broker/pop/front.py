@@ -1,11 +1,11 @@
-"""POP as the broker sees it: handlers by request code, one clock, what is saved and what a start finds.
+"""POP as the broker sees it: its concerns, one clock, what is saved and what a start finds.
 
 Source: BrokerController, apache/rocketmq 5.3.3 broker/.
 """
 
 from collections.abc import Callable
 
-from mqtrail.wire import Handler, PeerId, RequestCode, Send
+from mqtrail.wire import Handler, PeerId, Send
 
 from ..state import BrokerState
 from ..tables import Arrived
@@ -43,55 +43,40 @@ class Pop:
         self.recovered_count = self.positions.recover()
         self.orders.catch_up(state.offsets.get)
         log = self.revive_log = ReviveLog(state, timers)
-        self._pops, self._notices = _held(state), _held(state)
+        self._pops, self._held_notices = _held(state), _held(state)
         shared = PopState(
             orders=self.orders,
             positions=self.positions,
             log=log,
             checks=PopChecks(state),
             pops=self._pops,
-            notices=self._notices,
+            notices=self._held_notices,
         )
-        self._messages = PopMessages(state, shared, self._save_first)
-        self._acks = PopAcks(state, shared, self._opened.append)
-        self._notice = PopNotices(state, shared)
+        self.messages = PopMessages(state, shared, self._save_first)
+        self.acks = PopAcks(state, shared, self._opened.append)
+        self.notices = PopNotices(state, shared)
         self.assignments = Assignments(state)
         self.revive = Revive(state, log, timers, self._save_now)
         state.writer.on_revive_log(log.topic, self.revive.arrived)
-
-    def handlers(self) -> dict[int, Handler]:
-        """Return what serves each request code."""
-        return {
-            RequestCode.POP_MESSAGE: self._messages.handle,
-            RequestCode.ACK_MESSAGE: self._acks.ack,
-            RequestCode.BATCH_ACK_MESSAGE: self._acks.batch,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self._acks.change_invisible,
-            RequestCode.NOTIFICATION: self._notice.notify,
-            RequestCode.POLLING_INFO: self._notice.polling_info,
-            RequestCode.PEEK_MESSAGE: self._notice.peek,
-            RequestCode.QUERY_ASSIGNMENT: self.assignments.query,
-            RequestCode.SET_MESSAGE_REQUEST_MODE: self.assignments.set_mode,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.assignments.all_modes,
-        }
 
     # Held requests.
 
     def settle(self, now_ms: int) -> list[Send]:
         """Serve who waited for what has arrived, been left over or been opened since the last call."""
-        if not self._writer.watched and not self._opened and not self._messages.left_over:
+        if not self._writer.watched and not self._opened and not self.messages.left_over:
             return []
         sends: list[Send] = []
         for arrival in self._writer.take_watched():
             sends += self._arrived(*arrival, now_ms)
-        while self._opened or self._messages.left_over:
+        while self._opened or self.messages.left_over:
             opened, self._opened[:] = list(self._opened), []
             for topic, group, queue_id in opened:
                 sends += self._arrived(topic, queue_id, None, now_ms, only_group=group)
-            left_over, self._messages.left_over[:] = list(self._messages.left_over), []
+            left_over, self.messages.left_over[:] = list(self.messages.left_over), []
             for key in left_over:
                 pop = self._pops.take(key)
                 if pop is not None:
-                    sends += self._serve(pop, self._messages.handle, now_ms)
+                    sends += self._serve(pop, self.messages.handle, now_ms)
         return sends
 
     def _arrived(
@@ -100,7 +85,7 @@ class Pop:
         sends: list[Send] = []
         for waited_for, group in self._writer.watched.waiting(topic):
             queue = queue_id if group is None else None  # what is in the group's retry topic is for each of its pops
-            for held, handler in ((self._pops, self._messages.handle), (self._notices, self._notice.notify)):
+            for held, handler in ((self._pops, self.messages.handle), (self._held_notices, self.notices.notify)):
                 for pop in held.take_arrived(waited_for, queue, arrived, group or only_group):
                     sends += self._serve(pop, handler, now_ms)
         return sends
@@ -108,7 +93,7 @@ class Pop:
     def disconnected(self, peer: PeerId) -> None:
         """Forget what a closed connection waited for."""
         self._pops.disconnect(peer)
-        self._notices.disconnect(peer)
+        self._held_notices.disconnect(peer)
         self.assignments.disconnect(peer)
 
     # The clock.
@@ -119,7 +104,7 @@ class Pop:
             time_ms
             for time_ms in (
                 self._pops.next_due_ms(),
-                self._notices.next_due_ms(),
+                self._held_notices.next_due_ms(),
                 self.orders.next_open_ms(),
                 self.revive.next_due_ms(),
                 self.assignments.next_due_ms(),
@@ -132,7 +117,7 @@ class Pop:
         """Wake who waits for a queue that is open again, end what waited long enough."""
         self._opened += self.orders.take_open(now_ms)
         sends = [] if self.assignments.next_due_ms() is None else self.assignments.tick(now_ms)
-        for held, handler in ((self._pops, self._messages.handle), (self._notices, self._notice.notify)):
+        for held, handler in ((self._pops, self.messages.handle), (self._held_notices, self.notices.notify)):
             for pop in held.take_due(now_ms):
                 sends += self._serve(pop, handler, now_ms)
         return sends
