@@ -132,9 +132,9 @@ def _serve(settings: dict[str, Any]) -> int:
     cpus = settings["cpus"]
     if isinstance(cpus, list):
         os.sched_setaffinity(0, cpus)
-    from mqtrail.cli.imports import without_collections
+    from mqtrail.cli.imports import collector_paused
 
-    with without_collections():  # as `mqtrail up` does
+    with collector_paused():  # as `mqtrail up` does
         from mqtrail.broker import BrokerConfig
         from mqtrail.cli.config import Config
         from mqtrail.net import ServerConfig

@@ -1,7 +1,7 @@
-"""The command line: argv, TOML and environment become config objects, which other rooms run with.
+"""The command line: turns argv, TOML and environment into the config objects of other rooms.
 
-`main` is the program; `run` the same for tests, with its exit code. docs/reference/cli.md lists every command, option
-and exit code. Commands import what they need when they run: `up` starts without look-up or Spark.
+`main` is the program; `run` returns its exit code, for tests. docs/reference/cli.md lists every command, option and
+exit code. Each command imports only the rooms that it uses: `up` imports neither look-ups nor Spark.
 """
 
 from .app import main, run

@@ -10,7 +10,7 @@ import typer
 
 from .config import load
 from .exits import Exit, UsageError
-from .operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told
+from .operate import Broker, Cluster, Yes, admin_of, confirm_change, failures_of, report_answer, report_change, table
 from .options import ConfigFile, Json, Namesrv
 
 PASSWORD_VARIABLE = "MQTRAIL_PASSWORD"
@@ -61,7 +61,7 @@ def user_list(
     ]
     if not json:
         table(("broker", "user", "type", "status"), [list(row.values()) for row in rows])
-    return asked({"users": rows}, failures_of(found), json)
+    return report_answer({"users": rows}, failures_of(found), json)
 
 
 def user_create(
@@ -79,7 +79,7 @@ def user_create(
     with admin_of(load(config), namesrv) as admin:
         kind = "Super" if superuser else "Normal"
         done = admin.create_user(user, password, user_type=kind, cluster=cluster, broker=broker)
-    return told(done, f"user {user}", f"did not create {user!r}", json, user=user)
+    return report_change(done, f"user {user}", f"did not create {user!r}", json, user=user)
 
 
 def user_update(
@@ -108,7 +108,7 @@ def user_update(
         done = admin.update_user(
             user, password=secret, user_type=kind, user_status=status, cluster=cluster, broker=broker
         )
-    return told(done, f"changed {user}", f"did not change {user!r}", json, user=user)
+    return report_change(done, f"changed {user}", f"did not change {user!r}", json, user=user)
 
 
 def user_delete(
@@ -121,10 +121,10 @@ def user_delete(
     json: Json = False,
 ) -> int:
     """Delete a user on every broker."""
-    ask_before(f"delete user {user!r}", yes)
+    confirm_change(f"delete user {user!r}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_user(user, cluster=cluster, broker=broker)
-    return told(done, f"deleted {user}", f"did not delete {user!r}", json, user=user)
+    return report_change(done, f"deleted {user}", f"did not delete {user!r}", json, user=user)
 
 
 def policy_list(
@@ -158,7 +158,7 @@ def policy_list(
     if not json:
         cells = [[", ".join(cell) if isinstance(cell, list) else cell for cell in row.values()] for row in rows]
         table(("broker", "subject", "policy", "resource", "actions", "from", "decision"), cells)
-    return asked({"policies": rows}, failures_of(found), json)
+    return report_answer({"policies": rows}, failures_of(found), json)
 
 
 def policy_set(
@@ -196,8 +196,8 @@ def policy_set(
                 found[name] = address
             for error in done.failures.values():
                 failures[name] = error
-    said = f"{who} {'must not' if deny else 'may'} {', '.join(actions)} {', '.join(resource)}"
-    return told(Gathered(found, failures), said, "did not change the policy", json, subject=who)
+    text = f"{who} {'must not' if deny else 'may'} {', '.join(actions)} {', '.join(resource)}"
+    return report_change(Gathered(found, failures), text, "did not change the policy", json, subject=who)
 
 
 def _action(text: str) -> str:
@@ -223,10 +223,10 @@ def policy_delete(
 ) -> int:
     """Delete all policies of a user, or the entry of one resource."""
     who = _subject(subject)
-    ask_before(f"delete {f'the entry of {resource}' if resource else 'all policies'} of {who}", yes)
+    confirm_change(f"delete {f'the entry of {resource}' if resource else 'all policies'} of {who}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_acl(who, resource=resource, cluster=cluster, broker=broker)
-    return told(done, f"deleted policies of {who}", f"did not delete policies of {who}", json, subject=who)
+    return report_change(done, f"deleted policies of {who}", f"did not delete policies of {who}", json, subject=who)
 
 
 def account_set(
@@ -256,7 +256,7 @@ def account_set(
     )
     with admin_of(load(config), namesrv) as admin:
         done = admin.set_acl_account(account, cluster=cluster, broker=broker)
-    return told(done, f"account {access_key}", f"did not set {access_key!r}", json, account=access_key)
+    return report_change(done, f"account {access_key}", f"did not set {access_key!r}", json, account=access_key)
 
 
 def account_delete(
@@ -269,10 +269,10 @@ def account_delete(
     json: Json = False,
 ) -> int:
     """Delete an account from the ACL files of 4.9."""
-    ask_before(f"delete account {access_key!r}", yes)
+    confirm_change(f"delete account {access_key!r}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_acl_account(access_key, cluster=cluster, broker=broker)
-    return told(done, f"deleted {access_key}", f"did not delete {access_key!r}", json, account=access_key)
+    return report_change(done, f"deleted {access_key}", f"did not delete {access_key!r}", json, account=access_key)
 
 
 def account_white(
@@ -285,10 +285,10 @@ def account_white(
     json: Json = False,
 ) -> int:
     """Set the addresses that need no signature (ACL files of 4.9). Replaces the list."""
-    ask_before(f"accept unsigned requests from {', '.join(addresses)}, and from no other address", yes)
+    confirm_change(f"accept unsigned requests from {', '.join(addresses)}, and from no other address", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.set_white_addresses(addresses, cluster=cluster, broker=broker)
-    return told(
+    return report_change(
         done,
         f"accepts unsigned requests from {', '.join(addresses)}",
         "did not change the addresses",
@@ -310,5 +310,5 @@ def account_version(
     rows = [{"broker": name, "versions": one.versions} for name, one in sorted(found.found.items())]
     if not json:
         table(("broker", "versions"), [list(row.values()) for row in rows])
-    code = asked({"brokers": rows}, failures_of(found), json)
+    code = report_answer({"brokers": rows}, failures_of(found), json)
     return code if code != Exit.OK or rows else Exit.FAILED

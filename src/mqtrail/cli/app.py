@@ -1,4 +1,4 @@
-"""The commands by name, and how their errors end: one line on standard error and an exit code, never a traceback."""
+"""The commands by name. Their errors end with one line on standard error and an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import typer
 from mqtrail.wire import MQError
 
 from .exits import CannotLook, Exit, UsageError, missing_extra
-from .imports import without_collections
+from .imports import collector_paused
 from .output import say, warn, warn_lines
 
-# typer brings click's exceptions under a name of its own, which differs by its version; these are their public ends.
+# typer contains a copy of click under a name that depends on its version, so find ClickException by a public subclass.
 _UsageProblem = typer.BadParameter.__mro__[2]
 assert _UsageProblem.__name__ == "ClickException"
 
@@ -97,19 +97,19 @@ COMMANDS = {
     "pipeline run": "ingest:run",
     "demo": "demo:demo",
 }
-"""Every command by name: the module of this room that has it, and its function."""
+"""Command -> module of this room and its function."""
 FIRST_WORDS = {path.split(" ")[0] for path in COMMANDS}
 
 
 def build(first: str | None = None) -> typer.Typer:
-    """Return the program with all commands, or only with those that begin with a word: no other is imported then."""
+    """Return the program with all commands, or only those whose first word is `first`, without importing the others."""
     app = typer.Typer(
         name="mqtrail",
         help="A RocketMQ-compatible message queue with a complete trace of every message.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # help as plain text: brackets stay, pipes and dumb terminals read it; starts sooner
+        rich_markup_mode=None,  # plain help: keeps brackets, works in pipes and dumb terminals, starts faster
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
@@ -125,7 +125,7 @@ def build(first: str | None = None) -> typer.Typer:
 
 
 def _room_of(rooms: dict[str, typer.Typer], within: Sequence[str]) -> typer.Typer:
-    """Return the room of a path, made with those above it where it is new."""
+    """Return the command group of a path; create it and its parents if needed."""
     path = " ".join(within)
     if path not in rooms:
         rooms[path] = typer.Typer(help=ROOMS[path], no_args_is_help=True, rich_markup_mode=None)
@@ -153,7 +153,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (sys.argv where None) and return its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        with without_collections():
+        with collector_paused():
             app = build(words[0] if words and words[0] in FIRST_WORDS else None)
         code = app(args=words, prog_name="mqtrail", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
@@ -172,17 +172,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has a place to go to
         return Exit.OK
     except ModuleNotFoundError as error:
-        told = missing_extra(error)
-        if told is None:
+        text = missing_extra(error)
+        if text is None:
             raise
-        warn(told)
+        warn(text)
         return Exit.USAGE
     except Exception as error:
         if not isinstance(error, _UsageProblem):
             raise
-        told_of = StringIO()
-        error.show(told_of)  # type: ignore[attr-defined]
-        warn_lines(told_of.getvalue())
+        shown = StringIO()
+        error.show(shown)  # type: ignore[attr-defined]
+        warn_lines(shown.getvalue())
         return Exit.USAGE
     return int(code or 0)
 

@@ -1,4 +1,4 @@
-"""Reads a RocketMQ broker.conf: which of its keys mean something here, and what they mean."""
+"""Reads a RocketMQ broker.conf: converts keys to settings, and reports keys without effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AS_IT_IS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "storeType": (("default", "defaultRocksDB"), "messages are always stored in files"),
     "timerWheelEnable": (("true",), "timer messages are always enabled"),
 }
-"""Key -> the values that are as things are here, and what is so; any other value has no effect, and that is said."""
+"""Key -> values that equal mqtrail's fixed behaviour, and that behaviour; other values have no effect: report them."""
 
 ELSEWHERE: Mapping[str, str] = {
     "storePathRootDir": "the store is <data>/<brokerName>: set the data folder with --data",
@@ -33,24 +33,24 @@ ELSEWHERE: Mapping[str, str] = {
     "brokerIP2": "slaves are not supported yet",
     "haListenPort": "slaves are not supported yet",
 }
-"""Key -> what to do instead."""
+"""Key -> what to do instead of setting it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConf:
-    """What a broker.conf says: table -> field -> value; and, in words, the keys that have no effect here."""
+    """The content of a broker.conf. values: table -> field -> value. notes: a sentence per key without effect."""
 
     values: Mapping[str, Mapping[str, object]]
     notes: tuple[str, ...]
 
 
 def conf_settings() -> dict[str, tuple[str, Setting]]:
-    """Return key -> table and setting, of the keys that have an effect here."""
+    """Return key -> (table, setting) of the keys that have an effect."""
     return {key: (table, one) for table in TABLES for key, one in conf_keys(config_class(table)).items()}
 
 
 def read_broker_conf(path: Path) -> BrokerConf:
-    """Read a .properties file. UsageError when it cannot be read or a value is not what its key takes."""
+    """Read a .properties file. UsageError: it cannot be read, or a value is invalid."""
     try:
         lines = read_properties(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -72,15 +72,15 @@ def read_broker_conf(path: Path) -> BrokerConf:
                 notes += _note(key, value, known)
         except ValueError:
             raise UsageError(f"{path}:{number}: found {key}={value}, expected a number") from None
-    told = tls_settings(tls)
-    if {"init_user", "inner_credentials"} & values["broker"].keys() or "key_password" in told.server:
+    tls_found = tls_settings(tls)
+    if {"init_user", "inner_credentials"} & values["broker"].keys() or "key_password" in tls_found.server:
         warn_if_open_to_others(path)
-    values["tls_server"] |= told.server
-    return BrokerConf(values, (*notes, *told.notes))
+    values["tls_server"] |= tls_found.server
+    return BrokerConf(values, (*notes, *tls_found.notes))
 
 
 def _note(key: str, value: str, known: Collection[str]) -> list[str]:
-    """Return the note on a key without effect; none if its value is how things are here."""
+    """Return the note on a key without effect; none if its value equals the fixed behaviour."""
     if key in AS_IT_IS:
         same, so = AS_IT_IS[key]
         return [] if value in same else [f"{key}={value} has no effect here: {so}"]

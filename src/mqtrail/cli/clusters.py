@@ -1,4 +1,4 @@
-"""`cluster`: its brokers and name servers, their settings, their counters, their upkeep."""
+"""`cluster`: brokers and name servers, their settings, counters and maintenance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import typer
 
 from .config import assignments, load
 from .exits import Exit, UsageError
-from .operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
+from .operate import (
+    Broker,
+    Cluster,
+    Yes,
+    admin_of,
+    confirm_change,
+    failures_of,
+    report_answer,
+    report_change,
+    table,
+    warn_failures,
+)
 from .options import ConfigFile, Json, Namesrv
 from .output import progress, show_json
 
@@ -41,12 +52,12 @@ def cluster_list(
     if not json:
         headings = ("cluster", "broker", "id", "address", "version", "in/s", "out/s")
         table(headings, [list(row.values()) for row in rows])
-    code = asked({"brokers": rows}, failures, json)
+    code = report_answer({"brokers": rows}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
 
 
 def _rate(runtime: dict[str, str] | object, key: str) -> float | None:
-    """The latest of a broker's "10s 60s 600s" rates."""
+    """Return the first of a broker's "10s 60s 600s" rates."""
     text = runtime.get(key, "") if isinstance(runtime, dict) else ""
     try:
         return round(float(text.split()[0]), 1) if text else None
@@ -86,10 +97,10 @@ def cluster_config(
     names, values = _parted(setting or [])
     with admin_of(load(config), namesrv) as admin:
         if values:
-            ask_before(f"change {', '.join(values)} of running brokers", yes)
+            confirm_change(f"change {', '.join(values)} of running brokers", yes)
             done = admin.set_broker_config(values, cluster=cluster, broker=broker)
-            said = ", ".join(f"{name}={value}" for name, value in values.items())
-            return told(done, said, "did not change its settings", json, settings=values)
+            text = ", ".join(f"{name}={value}" for name, value in values.items())
+            return report_change(done, text, "did not change its settings", json, settings=values)
         failures: dict[str, str] = {}
         found: dict[str, dict[str, str | None]] = {}
         for name, address in admin.targets(cluster, broker).items():
@@ -98,7 +109,7 @@ def cluster_config(
     if not json:
         for name, shown in found.items():
             table(("setting", "value"), sorted(shown.items()), name)
-    return asked({"brokers": found}, failures, json)
+    return report_answer({"brokers": found}, failures, json)
 
 
 def _is_secret(name: str) -> bool:
@@ -106,7 +117,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _shown(name: str, value: str | None) -> str | None:
-    """Return a setting as it is printed: brokers of RocketMQ 5.3 answer their passwords in clear."""
+    """Return a setting for printing. Secrets are hidden: brokers of RocketMQ 5.3 return them in plain text."""
     return HIDDEN if value and _is_secret(name) else value
 
 
@@ -163,7 +174,7 @@ def cluster_export(
         }
         for name, made in sorted(found.found.items())
     }
-    return asked({"brokers": value}, failures_of(found), True)
+    return report_answer({"brokers": value}, failures_of(found), True)
 
 
 def cluster_ping(
@@ -213,7 +224,7 @@ def cluster_ping(
         show_json({"brokers": rows, "failures": failures})
     else:
         table(("broker", "stored", "first ms", "mean ms", "worst ms"), [list(row.values()) for row in rows])
-    warn_of(failures, "did not store a message")
+    warn_failures(failures, "did not store a message")
     return Exit.OK if rows and not failures else Exit.FAILED
 
 
@@ -221,11 +232,11 @@ def cluster_wipe(
     broker: BrokerName, yes: Yes = False, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False
 ) -> int:
     """Remove the write permission of a broker on every name server, before it is stopped."""
-    ask_before(f"remove broker {broker!r} from the routes of all producers", yes)
+    confirm_change(f"remove broker {broker!r} from the routes of all producers", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.wipe_write_perm(broker)
     counts = sum(done.values())
-    return told(
+    return report_change(
         done,
         f"{counts} topics are no longer writable on {broker}",
         "did not change the write permission",
@@ -239,7 +250,7 @@ def cluster_unwipe(broker: BrokerName, namesrv: Namesrv = None, config: ConfigFi
     with admin_of(load(config), namesrv) as admin:
         done = admin.add_write_perm(broker)
     counts = sum(done.values())
-    return told(
+    return report_change(
         done, f"{counts} topics are writable on {broker}", "did not change the write permission", json, broker=broker
     )
 
@@ -258,11 +269,11 @@ def cluster_clean(
     """Delete expired files on brokers now."""
     if what not in ("queues", "logs"):
         raise UsageError(f"found {what!r}, expected queues or logs")
-    ask_before(f"delete the expired {what} of brokers", yes)
+    confirm_change(f"delete the expired {what} of brokers", yes)
     with admin_of(load(config), namesrv) as admin:
         clean = admin.clean_expired_queues if what == "queues" else admin.delete_expired_logs
         done = clean(cluster=cluster, broker=broker)
-    return told(done, f"cleaned its {what}", "did not clean", json)
+    return report_change(done, f"cleaned its {what}", "did not clean", json)
 
 
 def cluster_namesrv(
@@ -278,9 +289,9 @@ def cluster_namesrv(
     names, values = _parted(setting or [])
     with admin_of(load(config), namesrv) as admin:
         if values:
-            ask_before(f"change {', '.join(values)} of running name servers", yes)
-            said = ", ".join(f"{name}={value}" for name, value in values.items())
-            return told(admin.set_namesrv_config(values), said, "did not change", json, settings=values)
+            confirm_change(f"change {', '.join(values)} of running name servers", yes)
+            text = ", ".join(f"{name}={value}" for name, value in values.items())
+            return report_change(admin.set_namesrv_config(values), text, "did not change", json, settings=values)
         found = admin.namesrv_config()
     shown = {
         address: {one: known.get(one) for one in names} if names else known
@@ -289,7 +300,7 @@ def cluster_namesrv(
     if not json:
         for address, known in shown.items():
             table(("setting", "value"), sorted(known.items()), address)
-    return asked({"name_servers": shown}, failures_of(found), json)
+    return report_answer({"name_servers": shown}, failures_of(found), json)
 
 
 def cluster_kv(
@@ -309,12 +320,14 @@ def cluster_kv(
         raise UsageError("--delete: expected KEY…, without =VALUE")
     with admin_of(load(config), namesrv) as admin:
         if delete or values:
-            ask_before(f"{'delete' if delete else 'set'} {', '.join(keys or values)} in {namespace!r}", yes)
+            confirm_change(f"{'delete' if delete else 'set'} {', '.join(keys or values)} in {namespace!r}", yes)
             codes = [
-                told(admin.kv_delete(namespace, key), f"deleted {key}", f"did not delete {key}", json, key=key)
+                report_change(admin.kv_delete(namespace, key), f"deleted {key}", f"did not delete {key}", json, key=key)
                 for key in keys
             ] + [
-                told(admin.kv_put(namespace, key, value), f"{key}={value}", f"did not set {key}", json, key=key)
+                report_change(
+                    admin.kv_put(namespace, key, value), f"{key}={value}", f"did not set {key}", json, key=key
+                )
                 for key, value in values.items()
             ]
             return max(codes)

@@ -1,13 +1,13 @@
-"""Settings: a TOML file, the environment and flags become the rooms' frozen config objects. Read here, nowhere else.
+"""Settings: turns a TOML file, the environment and flags into the rooms' frozen config objects.
 
-    namesrv = "10.0.0.5:9876;10.0.0.6:9876"     # name servers that clients, look-ups and the pipeline ask
+    namesrv = "10.0.0.5:9876;10.0.0.6:9876"     # name servers of clients, look-ups and the pipeline
     data = "/var/lib/mqtrail"                   # data folder of `up`
     lake = "/srv/lake"
-    [broker]                                    # one table a config class, its fields as keys
+    [broker]                                    # one table per config class, its fields as keys
     message_delay_level = "1s 5s 10s"
 
-A flag outweighs the environment (NAMESRV_ADDR, MQTRAIL_DATA), that the file, that the default. The file is
-./mqtrail.toml where there is one, or what --config names.
+Precedence: flag, environment (NAMESRV_ADDR, MQTRAIL_DATA), file, default. The file is the one of --config, otherwise
+./mqtrail.toml if it exists. Only this module reads the file and the environment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FILE_DEFAULT = "mqtrail.toml"
 NAMESRV_DEFAULT = "127.0.0.1:9876"
 DATA_DEFAULT = "mqtrail-data"
 ENVIRONMENT = {"namesrv": "NAMESRV_ADDR", "data": "MQTRAIL_DATA", "tls_config": "MQTRAIL_TLS_CONFIG"}
-"""Key of the file -> the environment variable that outweighs it."""
+"""Key of the file -> environment variable that overrides it."""
 SECRETS: Mapping[tuple[str, str], str] = {
     ("credentials", "access_key"): "MQTRAIL_ACCESS_KEY",
     ("credentials", "secret_key"): "MQTRAIL_SECRET_KEY",
@@ -48,8 +48,8 @@ SECRETS: Mapping[tuple[str, str], str] = {
     ("tls_server", "key_password"): "MQTRAIL_TLS_SERVER_KEY_PASSWORD",
     ("tls", "key_password"): "MQTRAIL_TLS_KEY_PASSWORD",
 }
-"""Table and key -> the environment variable that outweighs the file. No flag takes the value itself: other users of a
-machine see command lines."""
+"""(table, key) -> environment variable that overrides the file. No flag takes a secret itself, because other users of a
+machine can read command lines."""
 TOP_KEYS = ("namesrv", "data", "lake", "tls_config")
 ROOMS: Mapping[str, tuple[str, str]] = {
     "broker": ("mqtrail.broker", "BrokerConfig"),
@@ -68,14 +68,14 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "pipeline": ("mqtrail.pipeline", "JobConfig"),
     "spark": ("mqtrail.pipeline", "SessionConfig"),
 }
-"""Table of the file -> module and class of the config object it fills. Imported when a command asks for it."""
+"""Table of the file -> module and class of its config object, imported when a command needs it."""
 _SIZE = re.compile(r"(-?[0-9_]+)\s*(|KiB|MiB|GiB)", re.IGNORECASE)
 _SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Settings of one config object from one source. where: how an error names that source."""
+    """Settings of one config object from one source. where: the name of the source in errors."""
 
     where: str
     values: Mapping[str, object]
@@ -83,15 +83,17 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the file and the environment say. path: the file that was read, None without one."""
+    """The file's and the environment's settings. path: the file that was read, None without one."""
 
-    values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # there may be keys and passwords in it
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # may contain keys and passwords
     path: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def namesrv(self, flag: str | None, *, is_default_used: bool = True) -> str:
-        """The name servers' addresses, or the HTTP end point that names them; '' when nothing does and
-        is_default_used is False, or where [client] namesrv_domain is set. UsageError."""
+        """Return the name server addresses, or the HTTP endpoint that lists them. UsageError.
+
+        '': [client] namesrv_domain is set, or no source sets addresses and is_default_used is False.
+        """
         text = self._top("namesrv", flag)
         if not text and self._table("client").get("namesrv_domain"):
             return ""
@@ -101,61 +103,61 @@ class Config:
         return text
 
     def data(self, flag: Path | None) -> Path:
-        """The data folder of `up`."""
+        """Return the data folder of `up`."""
         return Path(self._top("data", None if flag is None else str(flag)) or DATA_DEFAULT).expanduser()
 
     def lake(self, flag: Path | None) -> Path | None:
-        """The lake's folder, None when nothing names one."""
+        """Return the lake's folder, None if no source sets it."""
         text = self._top("lake", None if flag is None else str(flag))
         return Path(text).expanduser() if text else None
 
     def room(
         self, name: str, *layers: Layer, below: Layer | None = None, fixed: Mapping[str, object] | None = None
     ) -> Any:
-        """The config object of a table of ROOMS. Later layers outweigh earlier ones, all the file, that `below`.
+        """Return the config object of a table of ROOMS. Precedence: later layers, earlier layers, the file, `below`.
 
         fixed: fields that are not settings, as they are.
         """
         cls = config_class(name)
-        told: dict[str, tuple[str, object]] = {}
+        sourced: dict[str, tuple[str, object]] = {}
         table = Layer(f"{self.path}, [{name}]", self._table(name))
         secrets = {
             key: value for (of, key), one in SECRETS.items() if of == name and (value := self.environment.get(one))
         }
         for layer in (*([below] if below else ()), table, Layer("environment", secrets), *layers):
-            told |= {key: (f"{layer.where} {key}", value) for key, value in layer.values.items()}
+            sourced |= {key: (f"{layer.where} {key}", value) for key, value in layer.values.items()}
         if name == "client":
             fixed = {"credentials": self.credentials(), "tls": self.tls("client"), **(fixed or {})}
-        return build(cls, told, fixed)
+        return build(cls, sourced, fixed)
 
     def credentials(self) -> Any:
-        """The Credentials that clients sign with: [credentials], outweighed by the environment; None without."""
+        """Return the clients' Credentials from the environment, otherwise from [credentials]; None without any."""
         found = self.room("credentials")
         return found if found.access_key else None
 
     def tls(self, side: str, *layers: Layer, file: Path | None = None) -> Any:
-        """The TLS settings of a side (client or server): its table over tls_config, a tls.properties of Apache's."""
+        """Return the TLS settings of a side (client or server). Its table overrides tls_config (a tls.properties)."""
         from mqtrail.net import read_tls_properties
 
         below = None
         path = self._top("tls_config", None if file is None else str(file))
         if path:
-            told = read_tls_properties(_text_of(Path(path).expanduser(), "tls.properties"))
-            if "key_password" in (*told.server, *told.client):
+            properties = read_tls_properties(_text_of(Path(path).expanduser(), "tls.properties"))
+            if "key_password" in (*properties.server, *properties.client):
                 warn_if_open_to_others(Path(path).expanduser())
-            below = Layer(path, told.server if side == "server" else told.client)
+            below = Layer(path, properties.server if side == "server" else properties.client)
             if side == "server":
-                for note in told.notes:
+                for note in properties.notes:
                     warn(f"{path}: {note}")
         return self.room("tls_server" if side == "server" else "tls", *layers, below=below)
 
     def spark_conf(self) -> dict[str, str]:
-        """The table [spark.conf]: Spark's own settings."""
+        """Return the table [spark.conf]: Spark's own settings."""
         table = self.values.get("spark", {}).get("conf", {})
         return {key: str(value) for key, value in table.items()}
 
     def client(self, name: str, *layers: Layer) -> Any:
-        """A ProducerConfig or ConsumerConfig with its shared parts ([client], [trace])."""
+        """Return a ProducerConfig or ConsumerConfig with its shared parts ([client], [trace])."""
         whole = self.room(name, *layers)
         return dataclasses.replace(whole, instance=self.room("client"), trace=self.room("trace"))
 
@@ -178,7 +180,7 @@ class Config:
 
 
 def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Config:
-    """Read the file (the default one only where it is) and remember the environment. UsageError names what is wrong."""
+    """Read the file (the default one only if it exists) and keep the environment. UsageError."""
     environ = os.environ if environment is None else environment
     chosen = path or Path(FILE_DEFAULT)
     try:
@@ -205,7 +207,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
 
 
 def warn_if_open_to_others(path: Path) -> None:
-    """Warn of a file with secrets that every user of this machine can read or write."""
+    """Print a warning if other users can read or write a file with secrets."""
     from mqtrail.net import mode_open_to_others
 
     if mode := mode_open_to_others(path):
@@ -239,18 +241,18 @@ def config_class(table: str) -> type[Any]:
     return found
 
 
-def build(cls: type[T], told: Mapping[str, tuple[str, object]], fixed: Mapping[str, object] | None = None) -> T:
-    """Return cls with fields set from texts or TOML values: field -> (where it was said, value). UsageError."""
+def build(cls: type[T], sourced: Mapping[str, tuple[str, object]], fixed: Mapping[str, object] | None = None) -> T:
+    """Return cls with fields set from texts or TOML values: field -> (source, value). UsageError."""
     hints = typing.get_type_hints(cls)
     known = settings_of(cls)
     values: dict[str, object] = dict(fixed or {})
-    for name, (where, value) in told.items():
+    for name, (where, value) in sourced.items():
         if name not in known:
             raise UsageError(f"{where}: no such setting, expected {_nearest(name, list(known))}")
         values[name] = convert(value, hints[name], where, is_secret=known[name].secret)
     try:
         return cls(**values)
-    except MQError as error:  # a config object that refuses what could not work
+    except MQError as error:  # the config object rejects contradictory settings
         raise UsageError(str(error)) from error
 
 
@@ -262,8 +264,7 @@ def _nearest(name: str, names: list[str]) -> str:
 
 
 def convert(value: object, kind: Any, where: str, *, is_secret: bool = False) -> object:
-    """Return a text or TOML value as a field's type. UsageError names what was found (unless it is a secret) and what
-    was expected."""
+    """Return a text or TOML value as a field's type. UsageError: its text has the found value unless it is secret."""
     try:
         if kind is Host:
             return _host(value)
@@ -274,7 +275,8 @@ def convert(value: object, kind: Any, where: str, *, is_secret: bool = False) ->
 
 
 def _plain(value: object, kind: Any) -> object:
-    """Return the value in the form that msgspec converts: sizes as numbers, lists as lists, members by their value."""
+    """Prepare a value for msgspec: sizes become numbers, comma-separated texts lists, enum names their values."""
+
     if isinstance(kind, types.UnionType):
         if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
             return None

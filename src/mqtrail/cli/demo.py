@@ -1,4 +1,4 @@
-"""`mqtrail demo`: the shop, its faults, and what was found."""
+"""`mqtrail demo`: runs the shop with injected faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as a terminal shows them: the timeline of one message, tables of a report. No I/O, no decisions."""
+"""Renders answers for a terminal: the timeline of one message, the tables of a report. No I/O, no decisions."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ BAD = frozenset(
 
 
 def style_of(code: str) -> str:
-    """The colour of a code: green is well, red needs somebody, yellow is worth a look."""
+    """Return the style of a code: green is good, red needs action, yellow may need attention."""
     return "green" if code in GOOD else "bold red" if code in BAD else "yellow"
 
 
 def codes_text(codes: Iterable[str]) -> Text:
-    """Codes side by side, each in its colour."""
+    """Return codes side by side, each in its style."""
     return Text(" ").join(Text(code, style=style_of(code)) for code in codes)
 
 
 def clock(at_ms: int | None) -> str:
-    """A time of day with ms (UTC), '?' when unknown."""
+    """Return a time of day with ms (UTC), '?' if unknown."""
     return moment_text(at_ms, "%H:%M:%S.%f", cut=3)
 
 
 def day_clock(at_ms: int | None) -> str:
-    """A date and time of day (UTC), '?' when unknown."""
+    """Return a date and time of day (UTC), '?' if unknown."""
     return moment_text(at_ms, "%Y-%m-%d %H:%M:%S")
 
 
 def span(ms: float | None) -> str:
-    """A duration in the unit that reads best, '?' when unknown."""
+    """Return a duration in ms, s, min or h, '?' if unknown."""
     if ms is None:
         return "?"
     for limit, unit, size in ((1_000, "ms", 1), (120_000, "s", 1_000), (7_200_000, "min", 60_000)):
@@ -107,7 +107,7 @@ def _group_tree(tree: Tree, group: GroupVerdict, events: Iterable[Event], start_
 
 
 def timeline(trajectory: Trajectory) -> RenderableType:
-    """One message from its first send attempt to its last delivery, group by group, with every verdict and why."""
+    """Render one message from its first send attempt to its last delivery, per group, with verdicts and reasons."""
     start_ms = trajectory.send_start_ms or trajectory.stored_ms
     root = Text("● ", style="bold")
     root.append(trajectory.msg_id, style="bold")
@@ -141,7 +141,7 @@ def timeline(trajectory: Trajectory) -> RenderableType:
 
 
 def scope_line(scope: Scope) -> Text:
-    """The bound on an answer: where it looked, over what range, what it left out, as of when."""
+    """Render the scope of an answer: sources, range, time, and omissions."""
     line = Text("searched ", style="dim")
     line.append("; ".join(scope.sources) or "nothing")
     if scope.first_ms is not None:
@@ -153,7 +153,7 @@ def scope_line(scope: Scope) -> Text:
 
 
 def trace_answer(answer: TraceAnswer) -> RenderableType:
-    """A whole look-up: every trajectory found, or the sentence that says why there is none, and its scope."""
+    """Render a look-up: all trajectories, or the reason why there is none, and the scope."""
     parts: list[RenderableType] = []
     if answer.why:
         parts.append(Text(answer.why, style="yellow"))
@@ -164,22 +164,22 @@ def trace_answer(answer: TraceAnswer) -> RenderableType:
 
 
 def thresholds(judged_with: Sequence[JudgedWith]) -> list[RenderableType]:
-    """With which thresholds messages were judged, a line each; none where all had the defaults."""
+    """Return a line for each set of thresholds; no lines if all messages were judged with the defaults."""
     if all(one.changed == {} for one in judged_with):
         return []
     lines: list[RenderableType] = []
     for one in judged_with:
         of = f" of {one.message_count} messages" if len(judged_with) > 1 else ""
         if one.changed is None:
-            told = "not known: the lake does not record them"
+            values = "not known: the lake does not record them"
         else:
-            told = ", ".join(f"{name}={value}" for name, value in one.changed.items()) or "the defaults"
-        lines.append(Text(f"thresholds{of}: {told}", style="yellow"))
+            values = ", ".join(f"{name}={value}" for name, value in one.changed.items()) or "the defaults"
+        lines.append(Text(f"thresholds{of}: {values}", style="yellow"))
     return lines
 
 
 def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
-    """One row a message, as `search` lists them."""
+    """Return a table with one row per message."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("sent", "id", "topic", "keys", "send", "groups", "knowledge"):
         table.add_column(heading, overflow="fold")
@@ -200,13 +200,13 @@ def trajectory_table(trajectories: Iterable[Trajectory]) -> Table:
 
 
 def search_answer(answer: SearchAnswer) -> RenderableType:
-    """What a search found, how much of it is shown, and the bound on it."""
+    """Render a search: the messages shown, the number of matches, and the scope."""
     count = Text(f"{len(answer.trajectories)} of {answer.matched_count} messages, newest first")
     return Group(trajectory_table(answer.trajectories), count, scope_line(answer.scope))
 
 
 def latency_table(rows: Iterable[LatencyRow]) -> Table:
-    """Percentiles per topic, group and segment."""
+    """Return a table of percentiles per topic, group and segment."""
     table = Table(title="Latency by segment (ms)", title_justify="left", box=None, pad_edge=False)
     for heading in ("topic", "group", "segment"):
         table.add_column(heading)
@@ -226,7 +226,7 @@ def latency_table(rows: Iterable[LatencyRow]) -> Table:
 
 
 def report(found: Report) -> RenderableType:
-    """A report: codes with counts, latency, lag, the worst messages, and the bound on all of it."""
+    """Render a report: codes with counts, latency, lag, the worst messages, and the scope."""
     codes = Table(title="Verdicts", title_justify="left", box=None, pad_edge=False)
     for heading in ("code", "about", "messages", "meaning", "example"):
         codes.add_column(heading, justify="right" if heading == "messages" else "left", overflow="fold")

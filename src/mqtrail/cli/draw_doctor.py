@@ -1,4 +1,4 @@
-"""What the doctor found, as a terminal shows it."""
+"""Renders the answer of `doctor` for a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STYLES = {"yes": "green", "no": "bold red", "not yet": "dim"}
 
 
 def diagnosis(found: Diagnosis) -> RenderableType:
-    """Brokers, the trace topic, groups, codes, advice, and the bound on all of it."""
+    """Render brokers, the trace topic, groups, codes, advice, and the scope."""
     parts: list[RenderableType] = []
     if found.brokers:
         parts += [_brokers(found.brokers), Text(), _trace(found.trace), Text(), _groups(found.groups), Text()]

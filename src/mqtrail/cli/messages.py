@@ -1,4 +1,4 @@
-"""`message`: found by id, key, place or time; given to a consumer by hand; dead letters put back."""
+"""`message`: find messages by id, key, position or time; let a consumer consume one; resend dead letters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from .config import load
 from .exits import Exit, UsageError
-from .operate import Yes, admin_of, ask_before, asked, table, warn_of
+from .operate import Yes, admin_of, confirm_change, report_answer, table, warn_failures
 from .options import ConfigFile, Json, Namesrv, moment_ms, queue_of
 from .output import progress, say, say_lines, show_json, warn
 
@@ -24,7 +24,7 @@ Body = Annotated[bool, typer.Option("--body/--no-body", help="Print the body.")]
 Begin = Annotated[str | None, typer.Option("--from", help="Earliest store time: a time (UTC), or an age such as 2h.")]
 End = Annotated[str | None, typer.Option("--to", help="Latest store time (exclusive).")]
 
-TEXT_WIDTH = 200  # characters of a body that is drawn
+TEXT_WIDTH = 200  # characters of a body in a text line
 
 
 def message_show(
@@ -47,20 +47,20 @@ def message_show(
     for message in found:
         row = _row(message, body=True)
         if tracks:
-            fates = groups[message.msg_id + message.offset_msg_id]
-            row["groups"] = {one.group: one.status.value for one in fates}
-            failures |= {one.group: str(one.error) for one in fates if one.status == "UNKNOWN" and one.error}
+            found_tracks = groups[message.msg_id + message.offset_msg_id]
+            row["groups"] = {one.group: one.status.value for one in found_tracks}
+            failures |= {one.group: str(one.error) for one in found_tracks if one.status == "UNKNOWN" and one.error}
         rows.append(row)
         if not json:
             _draw(row)
     if not rows and not json:
         warn(f"found no message {msg_id} in topic {topic}")
-    code = asked({"messages": rows}, failures, json)
+    code = report_answer({"messages": rows}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
 
 
 def _by_id(admin: SyncAdmin, msg_id: str, topic: str | None) -> tuple[tuple[MessageExt, ...], dict[str, str]]:
-    """Messages of an id, and the brokers that could not be queried: first as the broker's own, then by the index."""
+    """Return the messages of an id, read as the broker's id or else by the index, and the failed brokers' errors."""
     from mqtrail.wire import IdError, MQError
 
     try:
@@ -99,7 +99,7 @@ def message_find(
     if result.cut_off:
         warn(f"there may be more: each broker returns the newest {limit} at most; narrow --from and --to")
     failures = {name: str(error) for name, error in result.failures.items()}
-    code = asked({"messages": rows, "cut_off": result.cut_off}, failures, json)
+    code = report_answer({"messages": rows, "cut_off": result.cut_off}, failures, json)
     return code if code != Exit.OK or rows else Exit.FAILED
 
 
@@ -193,7 +193,7 @@ def message_consume(
         found, failures = _by_id(admin, msg_id, topic)
         if len(found) != 1:
             raise UsageError(f"found {len(found)} messages with id {msg_id}, expected one: pass the broker's id")
-        ask_before(f"make {client or f'each member of {group}'} consume message {msg_id} again", yes)
+        confirm_change(f"make {client or f'each member of {group}'} consume message {msg_id} again", yes)
         with progress("waiting for the consumers", enabled=not json):
             done = admin.consume_directly(found[0], group, client_id=client)
     failures |= {name: str(error) for name, error in done.failures.items()}
@@ -204,7 +204,7 @@ def message_consume(
         for row in rows:
             remark = f": {row['remark']}" if row.get("remark") else ""
             say(f"{row['client_id']}: {row['consumeResult']} in {row['spentTimeMills']} ms{remark}")
-    warn_of(failures, "did not consume it")
+    warn_failures(failures, "did not consume it")
     good = rows and all(row["consumeResult"] == "CR_SUCCESS" for row in rows)
     return Exit.OK if good and not failures else Exit.FAILED
 
@@ -250,7 +250,7 @@ def message_resend(
 ) -> int:
     """Resend dead letters with their ids, by default to their group only. The dead letters are kept."""
     which = f"{len(msg_id)} dead letters" if msg_id else "the dead letters"
-    ask_before(f"resend {which} of group {group!r} {'to their topics' if to_topic else 'to the group'}", yes)
+    confirm_change(f"resend {which} of group {group!r} {'to their topics' if to_topic else 'to the group'}", yes)
     wanted = frozenset(msg_id) if msg_id else None
     count = failed = 0
     with admin_of(load(config), namesrv) as admin, progress("sending dead letters", enabled=not json) as shown:
@@ -275,7 +275,7 @@ def message_resend(
     return Exit.OK if count and not failed else Exit.FAILED
 
 
-# -- how they are shown ------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def _range(begin: str | None, end: str | None) -> tuple[int, int]:

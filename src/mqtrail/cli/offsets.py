@@ -9,7 +9,7 @@ import typer
 
 from .config import load
 from .exits import Exit, UsageError
-from .operate import Yes, admin_of, ask_before, asked, failures_of, table, warn_of
+from .operate import Yes, admin_of, confirm_change, failures_of, report_answer, table, warn_failures
 from .options import ConfigFile, Json, Namesrv, moment_ms
 from .output import progress, say, show_json
 
@@ -40,7 +40,7 @@ def offset_show(
             rows.append(_place(queue) | {"first": first, "end": end, "committed": consumed, "behind": behind})
     if not json:
         table(("broker", "queue", "first", "end", "committed", "behind"), [list(row.values()) for row in rows])
-    return asked({"group": group, "topic": topic, "queues": rows}, failures, json)
+    return report_answer({"group": group, "topic": topic, "queues": rows}, failures, json)
 
 
 def _place(queue: MessageQueue) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def offset_reset(
     at_ms = {"first": 0, "end": -1}.get(to)
     if at_ms is None:
         at_ms = moment_ms(to, now_ms(), "--to")
-    ask_before(f"move group {group!r} on topic {topic!r} to {to}, which skips messages or delivers them again", yes)
+    confirm_change(f"move group {group!r} on topic {topic!r} to {to}, which skips messages or delivers them again", yes)
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         done = admin.reset_offset(group, topic, at_ms, force=not keep, queue_id=queue)
     moved = {one: offset for found in done.values() for one, offset in found.offset_table.items()}
@@ -84,7 +84,7 @@ def offset_skip(
     json: Json = False,
 ) -> int:
     """Move a group to the end of a topic. It never consumes the messages that it skips."""
-    ask_before(f"make group {group!r} skip its backlog in topic {topic!r}", yes)
+    confirm_change(f"make group {group!r} skip its backlog in topic {topic!r}", yes)
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         done = admin.skip_backlog(group, topic)
     moved = {queue: offset for found in done.values() for queue, offset in found.offset_table.items()}
@@ -110,7 +110,7 @@ def offset_set(
         if not broker or not number.isdigit() or not offset.isdigit():
             raise UsageError(f"found {text!r}, expected BROKER/QUEUE=OFFSET, for example broker-a/0=42")
         wanted[MessageQueue(topic, broker, int(number))] = int(offset)
-    ask_before(f"set {len(wanted)} offsets of group {group!r} on topic {topic!r}", yes)
+    confirm_change(f"set {len(wanted)} offsets of group {group!r} on topic {topic!r}", yes)
     with admin_of(load(config), namesrv) as admin:
         moved, failed = admin.set_offsets(group, wanted)
     return _moved(group, topic, moved, _texts(failed), json)
@@ -126,7 +126,7 @@ def offset_clone(
     json: Json = False,
 ) -> int:
     """Copy the committed offsets of one group on a topic to another group."""
-    ask_before(f"overwrite the offsets of group {target!r} on topic {topic!r} with those of {source!r}", yes)
+    confirm_change(f"overwrite the offsets of group {target!r} on topic {topic!r} with those of {source!r}", yes)
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json):
         moved, failed = admin.clone_offsets(source, target, topic)
     return _moved(target, topic, moved, _texts(failed), json)
@@ -144,5 +144,5 @@ def _moved(group: str, topic: str, moved: Mapping[MessageQueue, int], failures: 
         table(("broker", "queue", "new offset"), [list(row.values()) for row in rows])
         if not rows:
             say("no queue was moved")
-    warn_of(failures, f"did not move {group!r}")
+    warn_failures(failures, f"did not move {group!r}")
     return Exit.OK if rows and not failures else Exit.FAILED

@@ -1,4 +1,4 @@
-"""What the operators' commands share: the admin, asking before what cannot be undone, and results item by item."""
+"""Shared parts of operators' commands: the admin client, confirmations, and results per broker."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
     from .config import Config
 
-Cluster = Annotated[str | None, typer.Option("--cluster", help="Cluster whose brokers are meant. [default: all]")]
-Broker = Annotated[str | None, typer.Option("--broker", help="One broker only: its name, or host:port. [default: all]")]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="Only brokers of this cluster. [default: all]")]
+Broker = Annotated[str | None, typer.Option("--broker", help="Only this broker: name, or host:port. [default: all]")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def admin_of(settings: Config, namesrv: str | None) -> SyncAdmin:
-    """An admin of the cluster that the settings name."""
+    """Return an admin client for the cluster in the settings."""
     from mqtrail.client import SyncAdmin
 
     return SyncAdmin(settings.namesrv(namesrv), config=settings.room("client"))
 
 
-def ask_before(what: str, yes: bool) -> None:
-    """Ask the operator to confirm what cannot be undone. typer.Abort: no; UsageError: there is no terminal."""
+def confirm_change(what: str, yes: bool) -> None:
+    """Ask the operator to confirm a change. typer.Abort: the answer is no. UsageError: there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -38,38 +38,38 @@ def ask_before(what: str, yes: bool) -> None:
 
 
 def failures_of(*gathered: Gathered[Any]) -> dict[str, str]:
-    """The failures of answers, as texts by broker or name server."""
+    """Return broker or name server -> error text, of all failures."""
     return {name: str(error) for one in gathered for name, error in one.failures.items()}
 
 
-def warn_of(failures: Mapping[str, str], what: str) -> None:
-    """A line for each that failed."""
+def warn_failures(failures: Mapping[str, str], what: str) -> None:
+    """Print a warning for each failure."""
     for name, text in failures.items():
         warn(f"{name} {what}: {text}")
 
 
-def told(done: Gathered[Any], said: str, failed: str, json: bool, **more: Any) -> int:
-    """Tell a change item by item, `NAME: said`; exit code 1 when one failed."""
+def report_change(done: Gathered[Any], success: str, failed: str, json: bool, **more: Any) -> int:
+    """Print the result of a change per broker, `NAME: success`; return exit code 1 if one failed."""
     failures = failures_of(done)
     if json:
         show_json({**more, "done": sorted(done.found), "failures": failures})
     else:
         for name in sorted(done.found):
-            say(f"{name}: {said}")
-    warn_of(failures, failed)
+            say(f"{name}: {success}")
+    warn_failures(failures, failed)
     return Exit.OK if done.complete else Exit.FAILED
 
 
-def asked(value: Mapping[str, Any], failures: Mapping[str, str], json: bool) -> int:
-    """End a question: its JSON if wanted, its failures; exit code 3 when some could not be queried."""
+def report_answer(value: Mapping[str, Any], failures: Mapping[str, str], json: bool) -> int:
+    """Print a query's failures, and its value as JSON if json; return exit code 3 if a query failed."""
     if json:
         show_json({**value, "failures": dict(failures)})
-    warn_of(failures, "could not be queried")
+    warn_failures(failures, "could not be queried")
     return Exit.OK if not failures else Exit.CANNOT_LOOK
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
-    """Draw rows; numbers to the right. None is a dash."""
+    """Print a table. Numbers are aligned right; None is shown as a dash."""
     from rich.table import Table
     from rich.text import Text
 

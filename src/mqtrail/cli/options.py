@@ -1,4 +1,4 @@
-"""Options that several commands have, and how one names a moment."""
+"""Options that several commands share, and parsers of times, durations and queues."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def duration_ms(text: str, flag: str) -> int:
 
 
 def moment_ms(text: str, now_ms: int, flag: str) -> int:
-    """Return epoch ms of `2026-11-21`, `2026-11-21T10:00`, epoch ms, or an age as in `90s`, `15m`, `2h`, `3d`. UTC
-    where the text names no zone. UsageError."""
+    """Return epoch ms of `2026-11-21`, `2026-11-21T10:00`, epoch ms, or an age such as `90s`, `15m`, `2h`, `3d`.
+
+    A time without a zone is UTC. UsageError.
+    """
     from datetime import UTC, datetime
 
     text = text.strip()

@@ -1,7 +1,7 @@
-"""Where a command's words go: answers to standard output, progress and warnings to standard error.
+"""The output of commands: answers go to standard output, progress and warnings to standard error.
 
-All of them go through here, because bodies, names and remarks are others' text: here it is made visible
-(wire/visible.py). A test looks that no command writes past this module.
+All output goes through this module, because bodies, names and remarks come from peers: control characters are escaped
+here (wire/visible.py). A test checks that no command bypasses it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def show_json(value: Any) -> None:
-    """One JSON value on one line; what a terminal would obey or not show is escaped in it."""
+    """Print one JSON value on one line, with control and invisible characters escaped."""
     from mqtrail.wire import visible_json
 
     sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
@@ -30,14 +30,14 @@ def show_json(value: Any) -> None:
 
 
 def say(text: str) -> None:
-    """A line of an answer."""
+    """Print a line of an answer."""
     from mqtrail.wire import visible
 
     sys.stdout.write(visible(text) + "\n")
 
 
 def say_lines(text: str) -> None:
-    """Text of others that may have several lines, indented, so that none of them passes for one of ours."""
+    """Print a peer's text of several lines, indented, so that it cannot imitate mqtrail's own lines."""
     from mqtrail.wire import visible
 
     sys.stdout.writelines(f"  {visible(line)}\n" for line in text.split("\n"))
@@ -52,7 +52,7 @@ def _safe_console() -> type[Console]:
     from mqtrail.wire import visible, visible_lines
 
     class SafeConsole(Console):
-        """Takes no markup and no emoji codes, and lets no character through that a terminal obeys."""
+        """Interprets no markup and no emoji codes, and escapes control characters."""
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options, markup=False, emoji=False, highlight=False, soft_wrap=False)
@@ -71,22 +71,22 @@ def _safe_console() -> type[Console]:
 
 
 def stdout_console() -> Console:
-    """Return the console for answers. Piped output has wide lines, so that tables are not cut."""
+    """Return the console for answers. Piped output has wide lines, so that tables are not truncated."""
     return _safe_console()(width=None if sys.stdout.isatty() else 160)
 
 
 def show(drawn: RenderableType) -> None:
-    """Draw an answer."""
+    """Print a rendered answer."""
     stdout_console().print(drawn)
 
 
 def show_answer(draw: Callable[[T], RenderableType], answer: T) -> None:
-    """Draw an answer whose texts may be anybody's: each of them stays on its line."""
+    """Render and print an answer with texts from peers: line breaks in them are escaped."""
     show(draw(made_visible(answer)))
 
 
 def made_visible(value: T) -> T:
-    """Return a copy of an answer, a dataclass of dataclasses, with every text in it made visible."""
+    """Return a copy of an answer (a dataclass of dataclasses) with control characters escaped in every text."""
     from mqtrail.wire import visible
 
     found: Any = value
@@ -103,7 +103,7 @@ def made_visible(value: T) -> T:
 
 
 def confirm(question: str) -> None:
-    """Ask whether to go on. typer.Abort: no."""
+    """Ask whether to continue. typer.Abort: no."""
     import typer
 
     from mqtrail.wire import visible
@@ -112,7 +112,7 @@ def confirm(question: str) -> None:
 
 
 def warn(text: str) -> None:
-    """A line for the operator; further lines of a peer's text are indented."""
+    """Print a warning on standard error. Further lines of a peer's text are indented."""
     from mqtrail.wire import visible
 
     first, *more = text.split("\n")
@@ -120,7 +120,7 @@ def warn(text: str) -> None:
 
 
 def warn_lines(text: str) -> None:
-    """Lines for the operator that are ours, with what was typed in them."""
+    """Print mqtrail's own lines, which may contain the user's input, on standard error."""
     from mqtrail.wire import visible_lines
 
     sys.stderr.write(visible_lines(text))
@@ -128,7 +128,7 @@ def warn_lines(text: str) -> None:
 
 @contextmanager
 def progress(text: str, *, enabled: bool = True) -> Iterator[Progress | None]:
-    """A progress display on standard error while the block runs; none without a terminal."""
+    """Show progress on standard error while the block runs; nothing without a terminal."""
     if not enabled or not sys.stderr.isatty():
         yield None
         return

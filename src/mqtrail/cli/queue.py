@@ -1,4 +1,4 @@
-"""`send`, `consume`: the queue from a shell."""
+"""`send`, `consume`: send and consume messages from a shell."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def consume(
 
 
 def _quieten() -> None:
-    """Log only warnings of the client: standard output is for messages."""
+    """Log only warnings of the client, on standard error: standard output is for messages."""
     import structlog
 
     from mqtrail.net import log_processors

@@ -1,4 +1,4 @@
-"""`topic`: which topics there are, what they hold, how they are set up."""
+"""`topic`: list topics, show their queues and routes, change their configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import typer
 
 from .config import load
 from .exits import Exit, UsageError
-from .operate import Broker, Cluster, Yes, admin_of, ask_before, asked, failures_of, table, told, warn_of
+from .operate import (
+    Broker,
+    Cluster,
+    Yes,
+    admin_of,
+    confirm_change,
+    failures_of,
+    report_answer,
+    report_change,
+    table,
+    warn_failures,
+)
 from .options import ConfigFile, Json, Namesrv
 from .output import progress, say, show_json
 
@@ -33,7 +44,7 @@ def topic_list(
 
     with admin_of(load(config), namesrv) as admin:
         known = admin.cluster()
-        # Brokers register their own and their cluster's name as topics.
+        # Brokers register topics with their own name and their cluster's name.
         own = {*known.cluster_addr_table, *known.broker_addr_table}
         own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
         names = [
@@ -80,7 +91,7 @@ def topic_create(
     else:
         for name in sorted(done.found):
             say(f"{topic}: {queues} queues on {name}")
-    warn_of(failures, f"did not create {topic!r}")
+    warn_failures(failures, f"did not create {topic!r}")
     return Exit.OK if done.complete else Exit.FAILED
 
 
@@ -109,7 +120,7 @@ def topic_show(topic: Topic, namesrv: Namesrv = None, config: ConfigFile = None,
     names = sorted({group for found in groups.values() for group in found.group_list})
     if not json:
         _draw_queues(topic, rows, names)
-    return asked({"topic": topic, "queues": rows, "groups": names}, failures_of(groups, stats), json)
+    return report_answer({"topic": topic, "queues": rows, "groups": names}, failures_of(groups, stats), json)
 
 
 def _draw_queues(topic: str, rows: list[dict[str, Any]], groups: list[str]) -> None:
@@ -199,11 +210,11 @@ def topic_stats(
                 rows.append(_rates(name, group, [one.consumed[group] for one in rates if group in one.consumed]))
     if not json:
         table(("topic", "delivered to", "per second", "last hour", "last day"), [list(row.values()) for row in rows])
-    return asked({"topics": rows}, failures, json)
+    return report_answer({"topics": rows}, failures, json)
 
 
 def _rates(topic: str, group: str | None, counted: Sequence[BrokerStatsData]) -> dict[str, Any]:
-    """A row: what came in (no group), or went out to a group, over all brokers."""
+    """Return a row with the messages received (no group) or delivered to a group, summed over all brokers."""
     return {
         "topic": topic,
         "group": group,
@@ -225,7 +236,9 @@ def topic_perm(
     bits = _bits(perm)
     with admin_of(load(config), namesrv) as admin:
         done = admin.set_topic_perm(topic, bits, broker=broker)
-    return told(done, f"permission of {topic} is now {perm}", f"did not change {topic!r}", json, topic=topic, perm=perm)
+    return report_change(
+        done, f"permission of {topic} is now {perm}", f"did not change {topic!r}", json, topic=topic, perm=perm
+    )
 
 
 def topic_delete(
@@ -238,7 +251,7 @@ def topic_delete(
 ) -> int:
     """Delete a topic and its messages on every broker and name server."""
     where = f"of cluster {cluster}" if cluster else "of every cluster"
-    ask_before(f"delete topic {topic!r} and its messages on the brokers {where}", yes)
+    confirm_change(f"delete topic {topic!r} and its messages on the brokers {where}", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.delete_topic(topic, cluster=cluster)
     failures = failures_of(done.brokers, done.name_servers)
@@ -248,7 +261,7 @@ def topic_delete(
     else:
         for name in gone:
             say(f"{name}: deleted {topic}")
-    warn_of(failures, f"did not delete {topic!r}")
+    warn_failures(failures, f"did not delete {topic!r}")
     return Exit.OK if done.complete else Exit.FAILED
 
 
@@ -267,10 +280,12 @@ def topic_order(
         raise UsageError("found a value and --delete, expected one of them")
     with admin_of(load(config), namesrv) as admin:
         if delete:
-            return told(admin.delete_order_config(topic), "deleted", "did not delete it", json, topic=topic)
+            return report_change(admin.delete_order_config(topic), "deleted", "did not delete it", json, topic=topic)
         if value:
             _check_order(value)
-            return told(admin.set_order_config(topic, value), f"set to {value}", "did not set it", json, topic=topic)
+            return report_change(
+                admin.set_order_config(topic, value), f"set to {value}", "did not set it", json, topic=topic
+            )
         found = admin.order_config(topic)
     if json:
         show_json({"topic": topic, "order": found})
@@ -295,7 +310,7 @@ def topic_clean(
     json: Json = False,
 ) -> int:
     """Delete the queues that deleted topics left behind on brokers."""
-    ask_before("delete what deleted topics left behind", yes)
+    confirm_change("delete the queues of deleted topics", yes)
     with admin_of(load(config), namesrv) as admin:
         done = admin.clean_unused_topics(cluster=cluster, broker=broker)
-    return told(done, "cleaned", "did not clean", json)
+    return report_change(done, "cleaned", "did not clean", json)

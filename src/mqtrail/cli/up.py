@@ -24,7 +24,7 @@ from .config import (
     warn_if_open_to_others,
 )
 from .exits import UsageError
-from .imports import without_collections
+from .imports import collector_paused
 from .options import ConfigFile, Json
 from .output import say, show_json, warn
 
@@ -37,106 +37,122 @@ DURABILITY = {
     True: "SYNC_FLUSH: acknowledged messages survive kill -9 and a power failure",
 }
 
+DataFolder = Annotated[Path | None, typer.Option(help="Data folder. [env: MQTRAIL_DATA, default: ./mqtrail-data]")]
+ListenHost = Annotated[str | None, typer.Option(help="IP address to listen on. [default: 127.0.0.1]")]
+AdvertisedHost = Annotated[
+    str | None, typer.Option(help="IP address advertised to clients (brokerIP1). [default: --host]")
+]
+NamesrvPort = Annotated[
+    int | None, typer.Option(min=0, max=65_535, help="Name server port; 0: any free port. [default: 9876]")
+]
+BrokerPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=65_535, help="Port of the first broker, +10 for each next one; 0: any free. [default: 10911]"
+    ),
+]
+BrokerCount = Annotated[int, typer.Option(min=1, max=64, help="Number of brokers to run.")]
+BrokerName = Annotated[
+    str | None,
+    typer.Option(help="Broker name; several brokers are NAME-1, NAME-2, … [default: broker-a, broker-b, …]"),
+]
+JoinedNamesrvs = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT[;…]", help="Run no name server; register the brokers with these ones."),
+]
+FlushMode = Annotated[
+    str | None,
+    typer.Option(
+        metavar="async|sync",
+        help="When to acknowledge a send: before (async) or after (sync) the flush. [default: async]",
+    ),
+]
+SegmentSize = Annotated[
+    str | None, typer.Option(metavar="BYTES", help="Size of one CommitLog file, for example 64MiB. [default: 1GiB]")
+]
+SkipDamaged = Annotated[
+    bool | None,
+    typer.Option(
+        "--skip-damaged",
+        help="Start despite damage inside the CommitLog. The damaged messages are lost; their bytes are kept.",
+        show_default=False,
+    ),
+]
+BrokerTrace = Annotated[
+    bool | None,
+    typer.Option(
+        "--broker-trace/--no-broker-trace",
+        help="Record what the broker stores and delivers in the trace. [default: off]",
+    ),
+]
+TraceTopic = Annotated[
+    bool | None, typer.Option("--trace-topic/--no-trace-topic", help="Create the trace topic. [default: on]")
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="[TABLE.]FIELD=VALUE", help="Set any setting (table defaults to broker); repeatable."
+    ),
+]
+AssignedFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set-file",
+        metavar="[TABLE.]FIELD=FILE",
+        help="Read a setting, for example a secret, from a file ('-': stdin); repeatable.",
+    ),
+]
+BrokerConf = Annotated[
+    Path | None,
+    typer.Option("--broker-conf", "--conf", help="RocketMQ broker.conf to read; keys without effect are reported."),
+]
+TlsConfig = Annotated[
+    Path | None, typer.Option(help="RocketMQ tls.properties to read. [env: MQTRAIL_TLS_CONFIG, default: no TLS]")
+]
+TlsKind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="self-signed",
+        help="Accept TLS with a self-signed certificate that the node creates. [default: no TLS]",
+    ),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65_535, help="Port of the Prometheus metrics, +1 for each next broker; 0: any free."),
+]
+
 
 def up(
-    data: Annotated[Path | None, typer.Option(help="Data folder. [env: MQTRAIL_DATA, default: ./mqtrail-data]")] = None,
-    host: Annotated[str | None, typer.Option(help="IP address to listen on. [default: 127.0.0.1]")] = None,
-    advertise: Annotated[
-        str | None, typer.Option(help="IP address advertised to clients (brokerIP1). [default: --host]")
-    ] = None,
-    namesrv_port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Name server port; 0: any free port. [default: 9876]")
-    ] = None,
-    broker_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65_535, help="Port of the first broker, +10 for each next one; 0: any free. [default: 10911]"
-        ),
-    ] = None,
-    brokers: Annotated[int, typer.Option(min=1, max=64, help="Number of brokers to run.")] = 1,
-    broker_name: Annotated[
-        str | None,
-        typer.Option(help="Broker name; several brokers are NAME-1, NAME-2, … [default: broker-a, broker-b, …]"),
-    ] = None,
-    join: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT[;…]", help="Run no name server; register the brokers with these ones."),
-    ] = None,
-    flush: Annotated[
-        str | None,
-        typer.Option(
-            metavar="async|sync",
-            help="When to acknowledge a send: before (async) or after (sync) the flush. [default: async]",
-        ),
-    ] = None,
-    segment_size: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="Size of one CommitLog file, for example 64MiB. [default: 1GiB]")
-    ] = None,
-    skip_damaged: Annotated[
-        bool | None,
-        typer.Option(
-            "--skip-damaged",
-            help="Start despite damage inside the CommitLog. The damaged messages are lost; their bytes are kept.",
-            show_default=False,
-        ),
-    ] = None,
-    broker_trace: Annotated[
-        bool | None,
-        typer.Option(
-            "--broker-trace/--no-broker-trace",
-            help="Record what the broker stores and delivers in the trace. [default: off]",
-        ),
-    ] = None,
-    trace_topic: Annotated[
-        bool | None, typer.Option("--trace-topic/--no-trace-topic", help="Create the trace topic. [default: on]")
-    ] = None,
-    assign: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="[TABLE.]FIELD=VALUE", help="Set any setting (table defaults to broker); repeatable."
-        ),
-    ] = None,
-    assign_files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set-file",
-            metavar="[TABLE.]FIELD=FILE",
-            help="Read a setting, for example a secret, from a file ('-': stdin); repeatable.",
-        ),
-    ] = None,
-    conf: Annotated[
-        Path | None,
-        typer.Option("--broker-conf", "--conf", help="RocketMQ broker.conf to read; keys without effect are reported."),
-    ] = None,
-    tls_config: Annotated[
-        Path | None, typer.Option(help="RocketMQ tls.properties to read. [env: MQTRAIL_TLS_CONFIG, default: no TLS]")
-    ] = None,
-    tls: Annotated[
-        str | None,
-        typer.Option(
-            metavar="self-signed",
-            help="Accept TLS with a self-signed certificate that the node creates. [default: no TLS]",
-        ),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65_535, help="Port of the Prometheus metrics, +1 for each next broker; 0: any free."),
-    ] = None,
+    data: DataFolder = None,
+    host: ListenHost = None,
+    advertise: AdvertisedHost = None,
+    namesrv_port: NamesrvPort = None,
+    broker_port: BrokerPort = None,
+    brokers: BrokerCount = 1,
+    broker_name: BrokerName = None,
+    join: JoinedNamesrvs = None,
+    flush: FlushMode = None,
+    segment_size: SegmentSize = None,
+    skip_damaged: SkipDamaged = None,
+    broker_trace: BrokerTrace = None,
+    trace_topic: TraceTopic = None,
+    assign: Assignments = None,
+    assign_files: AssignedFiles = None,
+    conf: BrokerConf = None,
+    tls_config: TlsConfig = None,
+    tls: TlsKind = None,
+    metrics_port: MetricsPort = None,
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Run a name server and brokers until SIGINT or SIGTERM."""
     began_s = time.monotonic()
-    with without_collections():
+    with collector_paused():
         from mqtrail.node import run_up
     settings = load(config)
-    if flush not in (None, "async", "sync"):
-        raise UsageError(f"--flush: found {flush!r}, expected async or sync")
-    if tls not in (None, "self-signed"):
-        raise UsageError(f"--tls: found {tls!r}, expected self-signed; to use your own certificate, set [tls_server]")
     flags: dict[str, dict[str, object]] = {
         "broker": {
-            "sync_flush": None if flush is None else flush == "sync",
+            "sync_flush": _sync_flush(flush),
             "broker_trace": broker_trace,
             "trace_topic_enable": trace_topic,
         },
@@ -148,18 +164,16 @@ def up(
             "broker_port": broker_port,
             "metrics_port": metrics_port,
         },
-        "tls_server": {"self_signed": None if tls is None else True},
+        "tls_server": {"self_signed": _self_signed(tls)},
     }
     layers = [
         *_conf_layers(conf),
         *_set_layers(assign or []),
         *_set_file_layers(assign_files or []),
-        {t: _given("flag", v) for t, v in flags.items()},
+        {table: _given("flag", values) for table, values in flags.items()},
     ]
-    if brokers > 1 and broker_name is None:  # several are named after a broker.conf's, too
-        told = next((layer["broker"].values.get("broker_name") for layer in layers if "broker" in layer), None)
-        broker_name = None if told is None else str(told)
-    node_config = _node_config(settings, layers, data, broker_names(broker_name, brokers), join, tls_config)
+    names = broker_names(_name_of(broker_name, brokers, layers), brokers)
+    node_config = _node_config(settings, layers, data, names, join, tls_config)
 
     def ready(node: AnyNode) -> None:
         if json:
@@ -170,8 +184,28 @@ def up(
     return run_up(node_config, on_ready=ready)
 
 
+def _sync_flush(flush: str | None) -> bool | None:
+    if flush not in (None, "async", "sync"):
+        raise UsageError(f"--flush: found {flush!r}, expected async or sync")
+    return None if flush is None else flush == "sync"
+
+
+def _self_signed(tls: str | None) -> bool | None:
+    if tls not in (None, "self-signed"):
+        raise UsageError(f"--tls: found {tls!r}, expected self-signed; to use your own certificate, set [tls_server]")
+    return None if tls is None else True
+
+
+def _name_of(broker_name: str | None, count: int, layers: Sequence[Mapping[str, Layer]]) -> str | None:
+    """Return the base name of several brokers: --broker-name, else the name in a broker.conf."""
+    if count == 1 or broker_name is not None:
+        return broker_name
+    found = next((layer["broker"].values.get("broker_name") for layer in layers if "broker" in layer), None)
+    return None if found is None else str(found)
+
+
 def broker_names(name: str | None, count: int) -> tuple[str, ...] | None:
-    """Return the names of so many brokers; None: as the settings say."""
+    """Return the names of `count` brokers; None: take them from the settings."""
     if count == 1:
         return None if name is None else (name,)
     if name is None:
@@ -189,10 +223,10 @@ def _conf_layers(conf: Path | None) -> list[dict[str, Layer]]:
         return []
     from .broker_conf import read_broker_conf
 
-    told = read_broker_conf(conf)
-    for note in told.notes:
+    found = read_broker_conf(conf)
+    for note in found.notes:
         warn(f"{conf}: {note}")
-    return [{table: Layer(str(conf), values) for table, values in told.values.items()}]
+    return [{table: Layer(str(conf), values) for table, values in found.values.items()}]
 
 
 def _set_layers(texts: Sequence[str]) -> list[dict[str, Layer]]:
@@ -215,7 +249,7 @@ def _set_file_layers(texts: Sequence[str]) -> list[dict[str, Layer]]:
 
 
 def _content(name: str) -> str:
-    """The text of a file, or of standard input for "-", without its last line break. UsageError."""
+    """Return the text of a file, or of stdin for "-", without the final line break. UsageError."""
     if name == "-":
         return sys.stdin.read().removesuffix("\n")
     path = Path(name).expanduser()
@@ -228,7 +262,7 @@ def _content(name: str) -> str:
 
 
 def _tables(values: Mapping[str, object], flag: str) -> dict[tuple[str, str], object]:
-    """Return (table, field) -> value of [TABLE.]FIELD -> value. UsageError."""
+    """Convert [TABLE.]FIELD -> value to (table, field) -> value. UsageError."""
     found: dict[tuple[str, str], object] = {}
     for name, value in values.items():
         table, dot, field = name.rpartition(".")
@@ -254,17 +288,17 @@ def _node_config(
     join: str | None,
     tls_config: Path | None,
 ) -> NodeConfig:
-    """Put the settings of all rooms together. UsageError."""
+    """Return the node's settings, combined from the file, the environment and the flags. UsageError."""
     ours = Layer("default", {"trace_topic_enable": True, "property_filter": True})
-    told = {table: [layer[table] for layer in layers if table in layer] for table in TABLES}
+    layers_of = {table: [layer[table] for layer in layers if table in layer] for table in TABLES}
     rooms = {
-        table: settings.room(table, *told[table], below=ours if table == "broker" else None)
+        table: settings.room(table, *layers_of[table], below=ours if table == "broker" else None)
         for table in TABLES
         if table != "tls_server"
     }
     node: NodeConfig = rooms["node"]
     if names is None:
-        # Several names may stand in the file; one name is also a broker.conf's brokerName.
+        # The settings file may list several names. A single name may also come from brokerName in a broker.conf.
         names = node.broker_names if len(node.broker_names) > 1 else (_one_name(node, rooms["broker"].broker_name),)
     found = dataclasses.replace(
         node,
@@ -272,7 +306,9 @@ def _node_config(
         broker_names=names,
         broker=rooms["broker"],
         store=rooms["store"],
-        server=dataclasses.replace(rooms["server"], tls=settings.tls("server", *told["tls_server"], file=tls_config)),
+        server=dataclasses.replace(
+            rooms["server"], tls=settings.tls("server", *layers_of["tls_server"], file=tls_config)
+        ),
         tls=settings.tls("client", file=tls_config),
         namesrv=rooms["namesrv_server"],
     )
