@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from mqtrail.demo.score import Codes, Scene, Thresholds, owed_codes, score
+from mqtrail.demo.score import ClusterFacts, Codes, Thresholds, expected_codes, score
 from mqtrail.demo.truth import (
     Fault,
     HandlerResult,
     HandlingEnded,
     HandlingStarted,
     Note,
-    SendOutcome,
+    SeenOutcome,
     Sent,
     TruthLog,
     read_truth,
@@ -21,7 +21,7 @@ KEY = "order-000001.created"
 AS_OF_MS = 100_000
 
 
-def sent(outcome: SendOutcome = SendOutcome.OK, **changes: object) -> Sent:
+def sent(outcome: SeenOutcome = SeenOutcome.OK, **changes: object) -> Sent:
     fields: dict[str, object] = {
         "key": KEY,
         "topic": "orders",
@@ -44,7 +44,7 @@ def handled(
     return [started, HandlingEnded(number=number, process=process, result=result, took_ms=took_ms)]
 
 
-def scene(**changes: object) -> Scene:
+def scene(**changes: object) -> ClusterFacts:
     fields: dict[str, object] = {
         "as_of_ms": AS_OF_MS,
         "thresholds": Thresholds(send_slow_ms=1_000, consumed_slow_ms=1_000, hung_ms=15_000, late_ms=3_000),
@@ -55,7 +55,7 @@ def scene(**changes: object) -> Scene:
         "stored": frozenset({KEY}),
         "visible_ms": {},
     }
-    return Scene(**{**fields, **changes})  # type: ignore[arg-type]
+    return ClusterFacts(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 CASES: list[tuple[str, list[Note], dict[str, object], set[str], set[str]]] = [
@@ -64,8 +64,8 @@ CASES: list[tuple[str, list[Note], dict[str, object], set[str], set[str]]] = [
      {"SEND_OK", "SEND_SLOW"}, {"CONSUMED", "CONSUMED_SLOW"}),
     ("retried", [sent(attempts=2), *handled(1, HandlerResult.ERROR), *handled(2, HandlerResult.SUCCESS, 3_000)], {},
      {"SEND_OK", "SEND_RETRIED"}, {"CONSUMED", "CONSUMED_AFTER_RETRY"}),
-    ("refused", [sent(SendOutcome.REFUSED)], {"stored": frozenset()}, {"SEND_FAILED"}, set()),
-    ("uncertain, stored", [sent(SendOutcome.UNCERTAIN)], {}, {"SEND_UNCERTAIN"}, {"WAITING"}),
+    ("refused", [sent(SeenOutcome.REFUSED)], {"stored": frozenset()}, {"SEND_FAILED"}, set()),
+    ("uncertain, stored", [sent(SeenOutcome.UNCERTAIN)], {}, {"SEND_UNCERTAIN"}, {"WAITING"}),
     ("nobody there", [sent()], {"live_groups": frozenset()}, {"SEND_OK"}, {"NO_CONSUMER"}),
     ("filtered", [sent(tag="PAID")], {}, {"SEND_OK"}, {"FILTERED"}),
     ("hung", [sent(), *handled(1, None, AS_OF_MS - 15_000)], {}, {"SEND_OK"}, {"HUNG"}),
@@ -83,7 +83,7 @@ CASES: list[tuple[str, list[Note], dict[str, object], set[str], set[str]]] = [
 @pytest.mark.parametrize(("notes", "changes", "send", "group"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_owed(notes: list[Note], changes: dict[str, object], send: set[str], group: set[str]) -> None:
     """Each way a message can go is owed its codes, and no others."""
-    codes = owed_codes(notes, scene(**changes))[KEY]
+    codes = expected_codes(notes, scene(**changes))[KEY]
     assert codes.send == send
     assert codes.groups.get("stock", set()) == group
     assert codes.knowledge == {"COMPLETE"}
@@ -91,7 +91,7 @@ def test_owed(notes: list[Note], changes: dict[str, object], send: set[str], gro
 
 def test_untraced_owes_no_send_code() -> None:
     """A stored message without a send record proves no SEND_OK, and is INCOMPLETE."""
-    codes = owed_codes([sent(traced=False)], scene())[KEY]
+    codes = expected_codes([sent(traced=False)], scene())[KEY]
     assert (codes.send, codes.knowledge) == (set(), {"INCOMPLETE"})
 
 
@@ -101,7 +101,7 @@ def test_untraced_owes_no_send_code() -> None:
 def test_delayed(visible_ms: int | None, owed: set[str]) -> None:
     """A message not due is SCHEDULED; one that came three seconds late is DELIVERED_LATE."""
     visible = {} if visible_ms is None else {KEY: visible_ms}
-    assert owed_codes([sent(due_ms=200_000)], scene(visible_ms=visible))[KEY].message == owed
+    assert expected_codes([sent(due_ms=200_000)], scene(visible_ms=visible))[KEY].message == owed
 
 
 def test_score_counts_what_is_missed_and_what_is_wrong() -> None:
@@ -125,6 +125,6 @@ def test_truth_round_trip(tmp_path: Path) -> None:
     found = list(read_truth(tmp_path))
     assert found == notes
     assert isinstance(found[0], Sent)
-    assert found[0].outcome is SendOutcome.OK
+    assert found[0].outcome is SeenOutcome.OK
     assert isinstance(found[2], HandlingEnded)
     assert found[2].result is HandlerResult.SUCCESS

@@ -1,1 +1,1 @@
-"""."""
+"""The demo: a small shop with injected faults, and a scorer that compares the verdicts with the truth."""

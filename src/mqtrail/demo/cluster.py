@@ -1,4 +1,4 @@
-"""The demo's two brokers, each a process of its own (`mqtrail up`), so that a stop and a kill are real ones."""
+"""The demo's two brokers, each in its own process (`mqtrail up`), so that the demo can pause and kill one."""
 
 import os
 import selectors
@@ -17,18 +17,18 @@ READY_TIMEOUT_S = 60.0
 
 
 class ClusterError(RuntimeError):
-    """A broker of the demo did not start; the text holds the end of its log."""
+    """A broker of the demo did not start; the text contains the end of its log."""
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address that is free now."""
+    """Return a free TCP port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class BrokerProcess:
-    """One `mqtrail up`: the first runs the name server too, the others join it."""
+    """One `mqtrail up`. The first also runs the name server, which the others join."""
 
     def __init__(self, name: str, folder: Path, namesrv_port: int, *, first: bool) -> None:
         self.name = name
@@ -46,12 +46,12 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's id while it runs."""
+        """The id of the running process."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and wait until it says that it is ready. ClusterError with the end of its log when it does not."""
+        """Start the process and wait until it reports that it is ready. ClusterError: it does not."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         log = self._log.open("a")
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -70,21 +70,21 @@ class BrokerProcess:
         raise ClusterError(f"broker {self.name} did not become ready; the end of its log:\n{tail}")
 
     def pause(self) -> None:
-        """Stop the process where it stands: connections stay open, nothing is answered."""
+        """Pause the process (SIGSTOP): its connections stay open, but it answers nothing."""
         os.kill(self.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """Let a paused process run."""
+    def resume(self) -> None:
+        """Resume a paused process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process (SIGKILL)."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
-        """End it cleanly, or by force after a while."""
+        """Stop the process cleanly, or kill it after 15 s."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGCONT)
@@ -95,7 +95,7 @@ class BrokerProcess:
             self.kill()
 
 
-class Cluster:
+class DemoCluster:
     """A name server and two brokers under a folder; a context manager."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong on purpose beside the handlers: brokers paused and killed, clients killed, traces off or dropped."""
+"""Injected faults outside the handlers: brokers paused and killed, clients killed, traces disabled or dropped."""
 
 import asyncio
 import subprocess
@@ -8,8 +8,8 @@ from pathlib import Path
 from mqtrail.client import Producer, ProducerConfig, TraceConfig
 from mqtrail.wire import Message, MessageQueue
 
-from .cluster import Cluster
-from .plan import PAYMENTS, REMINDERS, Order
+from .cluster import DemoCluster
+from .plan import PAYMENTS, REMINDERS, ShopOrder
 from .shop import AttemptCounter, Seller
 from .truth import Fault, HandlingStarted, TruthLog, now_ms, read_truth
 
@@ -21,33 +21,33 @@ SPECIAL_COUNT = 20
 LATE_COUNT = 8
 WORKER_HANDLES = 150
 WORKER_DEADLINE_S = 60.0
-FIRST_EXTRA_ORDER = 900_000  # numbers of the payments that the injector sends itself
+FIRST_EXTRA_ORDER = 900_000  # first number of the injector's own payments
 
 
 class Injector:
-    """Does the faults one after the other and notes each."""
+    """Causes the faults and notes each."""
 
-    def __init__(self, cluster: Cluster, truth: TruthLog, folder: Path) -> None:
+    def __init__(self, cluster: DemoCluster, truth: TruthLog, folder: Path) -> None:
         self._cluster = cluster
         self._truth = truth
         self._folder = folder
         self._next = FIRST_EXTRA_ORDER
-        self.incomplete: set[str] = set()  # keys whose trace was taken away
+        self.incomplete: set[str] = set()  # keys whose trace was dropped
         self.unjudged_sends: set[str] = set()
         self.killed: set[int] = set()
 
     def _note(self, name: str, detail: str, keys: tuple[str, ...] = ()) -> None:
         self._truth.add(Fault(name=name, at_ms=now_ms(), detail=detail, keys=keys))
 
-    def _payments(self, count: int) -> list[Order]:
+    def _payments(self, count: int) -> list[ShopOrder]:
         numbers = range(self._next, self._next + count)
         self._next += count
-        return [Order(number) for number in numbers]
+        return [ShopOrder(number) for number in numbers]
 
     async def _sell(
         self,
         group: str,
-        orders: list[Order],
+        orders: list[ShopOrder],
         *,
         config: ProducerConfig | None = None,
         trace: bool = True,
@@ -63,17 +63,17 @@ class Injector:
                 await seller.send(message, timeout_ms=timeout_ms, oneway=oneway)
 
     async def oneway(self) -> None:
-        """Payments sent one-way: nobody acknowledges them."""
+        """Send payments one-way: brokers do not acknowledge them."""
         await self._sell("shop-oneway", self._payments(SPECIAL_COUNT), oneway=True)
 
     async def untraced(self) -> None:
-        """A producer whose trace is off."""
+        """Send payments by a producer without trace."""
         orders = self._payments(SPECIAL_COUNT)
         await self._sell("shop-untraced", orders, trace=False)
         self._note("TRACE_OFF", "a producer without trace", tuple(order.charge for order in orders))
 
     async def dropped(self) -> None:
-        """A producer that may keep no trace at all: every record of it is dropped and counted."""
+        """Send payments by a producer without room for trace records: all are dropped and counted."""
         orders = self._payments(SPECIAL_COUNT)
         config = ProducerConfig(trace=TraceConfig(memory_size_max=1, spool_size_max=0))
         await self._sell("shop-forgetful", orders, config=config)
@@ -83,26 +83,26 @@ class Injector:
         self._note("TRACE_DROPPED", "a producer that can keep no trace record", tuple(sorted(keys)))
 
     async def too_large(self) -> None:
-        """Bodies over the brokers' limit: refused, nothing stored."""
+        """Send bodies above the brokers' limit, which are refused."""
         config = ProducerConfig(body_size_max=2 * BODY_TOO_LARGE, compress_over=4 * BODY_TOO_LARGE)
         await self._sell("shop-bulky", self._payments(3), config=config, body=bytes(BODY_TOO_LARGE), timeout_ms=10_000)
 
     async def pause_broker(self) -> None:
-        """Pause broker-b: sends in flight become slow, those that will not wait end without an answer."""
+        """Pause broker-b: sends in flight become slow, those with a short timeout end without a reply."""
         self._cluster.broker_b.pause()
         self._note("BROKER_PAUSED", f"broker-b does not answer for {PAUSE_S} s")
         try:
             await asyncio.gather(asyncio.sleep(PAUSE_S), self._impatient())
         finally:
-            self._cluster.broker_b.go_on()
+            self._cluster.broker_b.resume()
 
     async def _impatient(self) -> None:
-        """Sends that wait 0.4 s, to the paused broker alone."""
+        """Send payments with a timeout of 0.4 s to the paused broker."""
         counter = AttemptCounter()
         async with Producer("shop-impatient", self._cluster.namesrv, trace=True, hooks=[counter]) as producer:
             seller = Seller(producer, counter, self._truth, traced=True)
 
-            async def one(number: int, order: Order) -> None:
+            async def one(number: int, order: ShopOrder) -> None:
                 message = Message(PAYMENTS, b"{}", tags="CARD", keys=[order.charge, order.name])
                 queue = MessageQueue(PAYMENTS, "broker-b", number % 4)
                 await seller.send(message, timeout_ms=UNCERTAIN_TIMEOUT_MS, queue=queue)
@@ -110,7 +110,7 @@ class Injector:
             await asyncio.gather(*(one(number, order) for number, order in enumerate(self._payments(6))))
 
     async def kill_broker(self) -> None:
-        """kill -9 of broker-b while payments are sent and reminders fall due; it comes back on the same files."""
+        """Kill broker-b while payments are sent and reminders fall due, then restart it on the same files."""
         await self._reminders()
         await asyncio.to_thread(self._cluster.broker_b.kill)
         self._note("BROKER_KILLED", f"broker-b is gone for {DOWN_S} s, then starts on its files")
@@ -118,7 +118,7 @@ class Injector:
         await asyncio.to_thread(self._cluster.broker_b.start)
 
     async def _reminders(self) -> None:
-        """Reminders on broker-b that are due a second from now, when it will not be there."""
+        """Send reminders to broker-b that fall due in a second, when it is down."""
         counter = AttemptCounter()
         async with Producer("shop-reminders", self._cluster.namesrv, trace=True, hooks=[counter]) as producer:
             seller = Seller(producer, counter, self._truth, traced=True)
@@ -127,7 +127,7 @@ class Injector:
                 await seller.send(message, queue=MessageQueue(REMINDERS, "broker-b", number % 4))
 
     async def kill_worker(self) -> None:
-        """A consumer process that handles payments and is killed before it commits its offsets."""
+        """Start a consumer process and kill it after it has handled payments, before it commits its offsets."""
         command = [sys.executable, "-m", "mqtrail.demo.worker", self._cluster.namesrv, str(self._folder)]
         with (self._folder / "worker.log").open("a") as log:
             worker = await asyncio.to_thread(subprocess.Popen, command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -136,7 +136,7 @@ class Injector:
             async with asyncio.timeout(WORKER_DEADLINE_S):
                 while (line := await asyncio.to_thread(worker.stdout.readline)) and int(line) < WORKER_HANDLES:
                     pass
-            await asyncio.sleep(0.6)  # its trace is on its way by then, its offsets are not
+            await asyncio.sleep(0.6)  # by then it has sent its trace, but not committed its offsets
         finally:
             worker.kill()
             await asyncio.to_thread(worker.wait)

@@ -1,4 +1,4 @@
-"""What the brokers hold when the demo ends, read queue by queue: the part of the truth that only they can tell."""
+"""Reads the brokers' queues at the end of the demo: the part of the truth that only brokers have."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,10 +13,11 @@ DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What was found, by the messages' first keys.
+    """The messages in the brokers' queues, by first key.
 
-    stored: those with a copy in their topic or waiting for it. visible_ms: store time of a reminder's first copy in its
-    topic. due_ms: when its waiting copy was due. dead_letters: group -> keys in its %DLQ%. ids: message id -> key.
+    stored: keys with a copy in their topic or the schedule topic. visible_ms: store time of a reminder's first copy in
+    its topic. due_ms: when its scheduled copy was due. dead_letters: group -> keys in its %DLQ%. ids: message id ->
+    key.
     """
 
     stored: frozenset[str]

@@ -1,7 +1,6 @@
-"""The shop's plan: its topics and groups, which orders go wrong and how, and the settings changed to keep it short.
+"""The shop's plan: its topics and groups, the faults of its orders, and the settings that keep the demo short.
 
-Everything here is decided by the order's number, so that two runs hurt the same orders. What really happened is
-another matter: `truth.py` notes it.
+The order's number decides all faults, so two runs affect the same orders. `truth.py` records what really happened.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,14 +20,14 @@ HUNG_MS: Final = 15_000
 HUNG_MS_DEFAULT: Final = 45_000
 ATTEMPTS_MAX: Final = 2  # redeliveries before the dead-letter queue
 LEVEL_HOUR: Final = 17
-HANGING: Final = (2504, 2529, 2554, 2579)  # reminded orders, as many as `sms` has handlers: what comes later waits
+HANGING: Final = (2504, 2529, 2554, 2579)  # as many reminders as `sms` has handlers: later ones wait
 REMINDER_LEVEL: Final = 2  # 5 s
 REMINDER_LEVEL_LATER: Final = 18  # 2 h: still waiting when the demo ends
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """One consumer group: what it reads, how many handlers at once, whether anybody is there."""
+    """One consumer group: its subscriptions, its number of concurrent handlers, whether it has a member."""
 
     name: str
     subscriptions: Mapping[str, str]
@@ -36,7 +35,7 @@ class GroupPlan:
     live: bool = True
 
     def tags(self, topic: str) -> frozenset[str]:
-        """The tags it takes of a topic, empty for all."""
+        """The tags that the group subscribes to in a topic, empty for all."""
         expression = self.subscriptions[topic]
         return frozenset() if expression == "*" else frozenset(tag.strip() for tag in expression.split("||"))
 
@@ -50,26 +49,26 @@ GROUPS: Final = (STOCK, POINTS, LEDGER, SMS, AUDIT)
 
 
 class Trouble(StrEnum):
-    """What a handler does with a message that is in for trouble."""
+    """The planned fault of a message's handling."""
 
     NONE = ""
     SLOW = "slow"  # takes 1.3 s, then succeeds
     FLAKY = "flaky"  # raises once, then succeeds
     POISON = "poison"  # raises every time
-    REFUSED = "refused"  # goes to the dead-letter queue at once
-    LATER = "later"  # asks to see it again in an hour
+    REFUSED = "refused"  # sends it to the dead-letter queue at once
+    LATER = "later"  # requests redelivery in an hour
     HANG = "hang"  # never returns
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One order of the shop; its messages' first keys name them in the truth."""
+class ShopOrder:
+    """One order of the shop. The first key of each of its messages identifies it in the truth."""
 
     number: int
 
     @property
     def name(self) -> str:
-        """The order's key, on every message of it."""
+        """The order's key, on all its messages."""
         return f"order-{self.number:06d}"
 
     @property
@@ -99,12 +98,12 @@ class Order:
 
     @property
     def is_special(self) -> bool:
-        """Whether something is planned to go wrong with it; such orders are sent first."""
+        """Whether a fault is planned for it; such orders are sent first."""
         return any(trouble(group.name, self) not in (Trouble.NONE, Trouble.HANG) for group in GROUPS)
 
 
-def trouble(group: str, order: Order) -> Trouble:
-    """Return what befalls the order's message in a group."""
+def trouble(group: str, order: ShopOrder) -> Trouble:
+    """Return the planned fault of the order's message in a group."""
     remainder = order.number % 500
     match group, remainder:
         case "stock", 11 | 12:
@@ -124,13 +123,13 @@ def trouble(group: str, order: Order) -> Trouble:
     return Trouble.NONE
 
 
-def orders(count: int) -> Iterator[Order]:
-    """Yield the shop's orders, those in for trouble first."""
-    everyone = [Order(number) for number in range(1, count + 1)]
+def orders(count: int) -> Iterator[ShopOrder]:
+    """Yield the shop's orders, those with planned faults first."""
+    everyone = [ShopOrder(number) for number in range(1, count + 1)]
     yield from (order for order in everyone if order.is_special)
     yield from (order for order in everyone if not order.is_special)
 
 
-def order_of(key: str) -> Order:
+def order_of(key: str) -> ShopOrder:
     """Return the order that a message's first key belongs to."""
-    return Order(int(key.split(".")[0].removeprefix("order-")))
+    return ShopOrder(int(key.split(".")[0].removeprefix("order-")))

@@ -1,4 +1,4 @@
-"""`make demo`: brokers, shop, faults, Spark, and the table of injected against found."""
+"""`make demo`: brokers, shop, faults, Spark, and a table that compares injected faults with verdicts."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from mqtrail.net import log_processors
 from mqtrail.pipeline import Job, JobConfig, JobReport
 from mqtrail.trail import Settings
 
-from .cluster import Cluster
+from .cluster import DemoCluster
 from .measure import Holdings, measure
 from .plan import HUNG_MS
-from .score import Codes, CodeScore, Thresholds, owed_codes, score
+from .score import Codes, CodeScore, Thresholds, expected_codes, score
 from .show import CHANGED, show_faults, show_scores
-from .story import Told, scene_of, tell
+from .story import ShopRun, facts_of, run_shop
 from .truth import Fault, TruthLog, now_ms, read_truth
 
-CLIENT_LOG = "clients.log"  # what producers and consumers of the shop have to say, its handlers' failures among it
-ORDERS_DEFAULT = 6_700  # three messages each, and a reminder for every 25th: more than 20 000 messages
+CLIENT_LOG = "clients.log"  # log of the shop's producers and consumers, with the handlers' failures
+ORDERS_DEFAULT = 6_700  # three messages each, plus a reminder for every 25th: more than 20 000 messages
 SETTINGS = Settings(hung_ms=HUNG_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """folder: where data, lake and truth go; a new temporary one where None. keep: leave it there afterwards."""
+    """folder: for data, lake and truth; None: a new temporary one. keep: do not delete it at the end."""
 
     folder: Path | None = None
     orders: int = ORDERS_DEFAULT
@@ -45,15 +45,15 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How the caller draws a report and a look-up: the command line's own drawings."""
+    """Renders a report and a look-up. The command line passes its own functions."""
 
     report: Callable[[Report], RenderableType]
     trace: Callable[[TraceAnswer], RenderableType]
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What the demo found out."""
+class DemoResult:
+    """The result of the demo."""
 
     scores: list[CodeScore]
     faults: list[Fault]
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def run(options: DemoOptions, draw: Draw) -> int:
-    """Run the demo and show it; return 0 when every code that was owed was found at least once, 1 otherwise."""
+    """Run the demo and print its result; return 0 if every expected code was found at least once, otherwise 1."""
     folder = options.folder or Path(tempfile.mkdtemp(prefix="mqtrail-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=options.as_json)
@@ -85,24 +85,24 @@ def run(options: DemoOptions, draw: Draw) -> int:
 
 
 class _Demo:
-    """One run: the cluster, the job in its thread, the story on the loop."""
+    """One run: the cluster, the Spark job in its thread, the shop in the event loop."""
 
     def __init__(self, folder: Path, order_count: int, console: Console) -> None:
         self._folder = folder
         self._order_count = order_count
         self._console = console
         self._begun = time.monotonic()
-        self._outcome: Outcome | None = None
+        self._outcome: DemoResult | None = None
 
     def say(self, text: str) -> None:
-        """One line of progress."""
+        """Print a line of progress."""
         self._console.print(f"[dim]{time.monotonic() - self._begun:6.1f} s[/]  {text}", highlight=False)
 
-    def run(self) -> Outcome:
-        """Run it all."""
+    def run(self) -> DemoResult:
+        """Run the demo."""
         truth_folder = self._folder / "truth"
-        self.say("starting a name server and two brokers, and Spark beside them")
-        with Cluster(self._folder / "brokers") as cluster, TruthLog(truth_folder) as truth:
+        self.say("starting a name server, two brokers, and Spark")
+        with DemoCluster(self._folder / "brokers") as cluster, TruthLog(truth_folder) as truth:
             config = JobConfig(namesrv=cluster.namesrv, lake=self._folder / "lake", settings=SETTINGS)
             job = Job(config, self.say)
             with ThreadPoolExecutor(1, "spark") as spark:
@@ -111,21 +111,21 @@ class _Demo:
                 async def sample() -> None:
                     await asyncio.wrap_future(spark.submit(job.sample))
 
-                async def judge(told: Told) -> None:
+                async def judge(shop_run: ShopRun) -> None:
                     await asyncio.wrap_future(starting)
                     self.say("reading the trace, assembling trajectories, judging")
                     report = await asyncio.wrap_future(spark.submit(job.once))
                     holdings = await asyncio.to_thread(measure, cluster.namesrv)
-                    self._outcome = await asyncio.to_thread(self._score, told, report, holdings)
+                    self._outcome = await asyncio.to_thread(self._score, shop_run, report, holdings)
 
                 try:
-                    asyncio.run(tell(cluster, truth, truth_folder, self._order_count, sample, judge, self.say))
+                    asyncio.run(run_shop(cluster, truth, truth_folder, self._order_count, sample, judge, self.say))
                 finally:
                     spark.submit(job.__exit__, None, None, None).result()
         assert self._outcome is not None
         return self._outcome
 
-    def _score(self, told: Told, report: JobReport, holdings: Holdings) -> Outcome:
+    def _score(self, shop_run: ShopRun, report: JobReport, holdings: Holdings) -> DemoResult:
         notes = list(read_truth(self._folder / "truth"))
         faults = [note for note in notes if isinstance(note, Fault)]
         killed = {key for fault in faults if fault.name == "CONSUMER_KILLED" for key in fault.keys}
@@ -135,20 +135,20 @@ class _Demo:
             hung_ms=SETTINGS.hung_ms,
             late_ms=SETTINGS.delivered_late_ms,
         )
-        owed = owed_codes(notes, scene_of(told, holdings, report.as_of_ms, thresholds, killed))
-        given: dict[str, Codes] = {}
+        expected = expected_codes(notes, facts_of(shop_run, holdings, report.as_of_ms, thresholds, killed))
+        reported: dict[str, Codes] = {}
         example = ""
         for line in Answers(lake=self._folder / "lake").export(now_ms()):
             keys = line["keys"] or [holdings.ids.get(line["msg_id"], line["msg_id"])]
             groups = {group: set(codes) for group, codes in line["groups"].items()}
-            given[keys[0]] = Codes(set(line["send"]), set(line["message"]), groups, {line["knowledge"]})
+            reported[keys[0]] = Codes(set(line["send"]), set(line["message"]), groups, {line["knowledge"]})
             if any("CONSUMED_AFTER_RETRY" in codes for codes in groups.values()):
                 example = line["msg_id"]
         seconds = time.monotonic() - self._begun
-        return Outcome(score(owed, given), faults, report, len(owed), example, seconds)
+        return DemoResult(score(expected, reported), faults, report, len(expected), example, seconds)
 
 
-def _show(console: Console, outcome: Outcome, folder: Path, draw: Draw) -> None:
+def _show(console: Console, outcome: DemoResult, folder: Path, draw: Draw) -> None:
     lake = folder / "lake"
     answers = Answers(lake=lake)
     for part in (draw.report(answers.report(now_ms())), show_faults(outcome.faults), show_scores(outcome.scores)):
@@ -158,14 +158,14 @@ def _show(console: Console, outcome: Outcome, folder: Path, draw: Draw) -> None:
     if outcome.example:
         console.print()
         console.print(draw.trace(answers.trace(outcome.example, now_ms())))
-        console.print(f"\nLook one up:  mqtrail trace {outcome.example} --lake {lake}", highlight=False, soft_wrap=True)
-    console.print(
-        f"What brokers and clients logged:  {folder / 'brokers'}/*.log  {folder / CLIENT_LOG}", highlight=False
-    )
-    console.print(f"{outcome.message_count} messages, {outcome.seconds:.0f} s in all", highlight=False)
+        console.print(
+            f"\nLook up a message:  mqtrail trace {outcome.example} --lake {lake}", highlight=False, soft_wrap=True
+        )
+    console.print(f"Logs of brokers and clients:  {folder / 'brokers'}/*.log  {folder / CLIENT_LOG}", highlight=False)
+    console.print(f"{outcome.message_count} messages, {outcome.seconds:.0f} s in total", highlight=False)
 
 
-def _json(outcome: Outcome) -> dict[str, object]:
+def _json(outcome: DemoResult) -> dict[str, object]:
     return {
         "messages": outcome.message_count,
         "seconds": round(outcome.seconds, 1),

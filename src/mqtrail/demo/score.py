@@ -1,20 +1,20 @@
-"""Hold the verdicts against the truth: what each message was owed, what it was given, precision and recall per code.
+"""Compares the verdicts with the truth: expected and reported codes of each message, precision and recall per code.
 
-The truth is what the application, its handlers and the injector noted (`truth.py`) and what the brokers hold at the
-end; the rules that turn it into codes are those of docs/design/verdicts.md, written here a second time on purpose:
-a scorer that called the judge would only agree with itself.
+The truth consists of the notes of the application, its handlers and the injector (`truth.py`), and of the brokers'
+content at the end. The rules from the truth to codes are those of docs/design/verdicts.md. They are implemented here a
+second time on purpose: a scorer that used `trail` would always agree with it.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .truth import HandlerResult, HandlingEnded, HandlingStarted, Note, SendOutcome, Sent
+from .truth import HandlerResult, HandlingEnded, HandlingStarted, Note, SeenOutcome, Sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """From when on something is called slow, hung or late, in ms."""
+    """Limits above which a message counts as slow, hung or late, in ms."""
 
     send_slow_ms: int
     consumed_slow_ms: int
@@ -23,8 +23,8 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What the brokers and the clients were measured to be at the time of judgement."""
+class ClusterFacts:
+    """The measured state of brokers and clients at the time of judgement."""
 
     as_of_ms: int
     thresholds: Thresholds
@@ -32,17 +32,17 @@ class Scene:
     live_groups: frozenset[str]
     live_processes: frozenset[int]
     dead_letters: Mapping[str, frozenset[str]]  # group -> keys in its %DLQ%
-    stored: frozenset[str]  # keys with a copy in their topic or still waiting for it
+    stored: frozenset[str]  # keys with a copy in their topic or in the schedule topic
     visible_ms: Mapping[str, int]  # key -> when a delayed message reached its topic
-    due_ms: Mapping[str, int] = field(default_factory=dict)  # key -> when its waiting copy was due, by the broker
-    unscored: frozenset[str] = frozenset()  # keys whose knowledge the truth cannot tell (a client was killed)
-    incomplete: frozenset[str] = frozenset()  # keys whose trace the injector took away
-    unjudged_sends: frozenset[str] = frozenset()  # keys whose own send record the injector took away
+    due_ms: Mapping[str, int] = field(default_factory=dict)  # key -> when its scheduled copy was due, by the broker
+    unscored: frozenset[str] = frozenset()  # keys whose knowledge code is unpredictable (a client was killed)
+    incomplete: frozenset[str] = frozenset()  # keys whose trace the injector dropped
+    unjudged_sends: frozenset[str] = frozenset()  # keys whose send record the injector dropped
 
 
 @dataclass(slots=True)
 class Codes:
-    """The codes of one message, owed or given."""
+    """The codes of one message, expected or reported."""
 
     send: set[str] = field(default_factory=set)
     message: set[str] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Codes:
     knowledge: set[str] = field(default_factory=set)
 
     def flat(self) -> set[tuple[str, str]]:
-        """Return (code, where) pairs; where is the group's name or empty."""
+        """Return (code, group) pairs; group is '' for codes of the message."""
         pairs = {(code, "") for code in self.send | self.message | self.knowledge}
         return pairs | {(code, group) for group, codes in self.groups.items() for code in codes}
 
@@ -69,13 +69,13 @@ class _Handling:
         return self.ended is not None and not self.succeeded
 
 
-def owed_codes(notes: Iterable[Note], scene: Scene) -> dict[str, Codes]:
-    """Return the codes each message is owed, by key."""
+def expected_codes(notes: Iterable[Note], facts: ClusterFacts) -> dict[str, Codes]:
+    """Return key -> codes that the verdicts should have."""
     sends: dict[str, Sent] = {}
     by_number: dict[tuple[int, int], _Handling] = {}
     handlings: dict[tuple[str, str], list[_Handling]] = defaultdict(list)
     for note in notes:
-        if not isinstance(note, Sent) and _known_at_ms(note, by_number) > scene.as_of_ms:
+        if not isinstance(note, Sent) and _known_at_ms(note, by_number) > facts.as_of_ms:
             continue  # it happened after the judgement
         match note:
             case Sent():
@@ -89,58 +89,60 @@ def owed_codes(notes: Iterable[Note], scene: Scene) -> dict[str, Codes]:
                     by_number[note.process, note.number].ended = note
     for several in handlings.values():
         several.sort(key=lambda handling: handling.started.at_ms)
-    owed: dict[str, Codes] = {}
+    expected: dict[str, Codes] = {}
     for key, sent in sends.items():
-        codes = Codes(send=_send_codes(sent, scene), message=_message_codes(sent, scene))
-        if key in scene.stored:
-            for group, tags in scene.tags.get(sent.topic, {}).items():
-                codes.groups[group] = _group_codes(sent, group, tags, handlings.get((key, group), []), scene)
-        if key not in scene.unscored:
-            incomplete = key in scene.incomplete or not sent.traced
+        codes = Codes(send=_send_codes(sent, facts), message=_message_codes(sent, facts))
+        if key in facts.stored:
+            for group, tags in facts.tags.get(sent.topic, {}).items():
+                codes.groups[group] = _group_codes(sent, group, tags, handlings.get((key, group), []), facts)
+        if key not in facts.unscored:
+            incomplete = key in facts.incomplete or not sent.traced
             codes.knowledge = {"INCOMPLETE" if incomplete else "COMPLETE"}
-        owed[key] = codes
-    return owed
+        expected[key] = codes
+    return expected
 
 
 def _known_at_ms(note: Note, by_number: Mapping[tuple[int, int], _Handling]) -> float:
-    """When a note was written."""
+    """Return when a note was written."""
     if isinstance(note, HandlingEnded):
         handling = by_number.get((note.process, note.number))
         return 0 if handling is None else handling.started.at_ms + note.took_ms
     return note.at_ms
 
 
-def _send_codes(sent: Sent, scene: Scene) -> set[str]:
-    if not sent.traced or sent.key in scene.unjudged_sends:
-        return set()  # no record of the send: none of its codes is owed
+def _send_codes(sent: Sent, facts: ClusterFacts) -> set[str]:
+    if not sent.traced or sent.key in facts.unjudged_sends:
+        return set()  # without a record of the send, no code of it is expected
     codes = {
-        SendOutcome.OK: {"SEND_OK"},
-        SendOutcome.REFUSED: {"SEND_FAILED"},
-        SendOutcome.UNCERTAIN: {"SEND_UNCERTAIN"},
-        SendOutcome.ONEWAY: {"SEND_UNCERTAIN"},  # nobody acknowledged it, and it may have arrived
+        SeenOutcome.OK: {"SEND_OK"},
+        SeenOutcome.REFUSED: {"SEND_FAILED"},
+        SeenOutcome.UNCERTAIN: {"SEND_UNCERTAIN"},
+        SeenOutcome.ONEWAY: {"SEND_UNCERTAIN"},  # nobody acknowledged it, and it may have arrived
     }[sent.outcome].copy()
-    if sent.outcome is SendOutcome.OK and sent.acknowledged_ms >= scene.thresholds.send_slow_ms:
+    if sent.outcome is SeenOutcome.OK and sent.acknowledged_ms >= facts.thresholds.send_slow_ms:
         codes.add("SEND_SLOW")
     if sent.attempts > 1:
         codes.add("SEND_RETRIED")
     return codes
 
 
-def _message_codes(sent: Sent, scene: Scene) -> set[str]:
-    if not sent.due_ms or sent.key not in scene.stored:
+def _message_codes(sent: Sent, facts: ClusterFacts) -> set[str]:
+    if not sent.due_ms or sent.key not in facts.stored:
         return set()
-    visible_ms = scene.visible_ms.get(sent.key)
-    due_ms = scene.due_ms.get(sent.key, sent.due_ms)
+    visible_ms = facts.visible_ms.get(sent.key)
+    due_ms = facts.due_ms.get(sent.key, sent.due_ms)
     if visible_ms is None:
-        return {"SCHEDULED"} if due_ms > scene.as_of_ms else set()
-    return {"DELIVERED_LATE"} if visible_ms - due_ms >= scene.thresholds.late_ms else set()
+        return {"SCHEDULED"} if due_ms > facts.as_of_ms else set()
+    return {"DELIVERED_LATE"} if visible_ms - due_ms >= facts.thresholds.late_ms else set()
 
 
-def _group_codes(sent: Sent, group: str, tags: frozenset[str], handlings: list[_Handling], scene: Scene) -> set[str]:
+def _group_codes(
+    sent: Sent, group: str, tags: frozenset[str], handlings: list[_Handling], facts: ClusterFacts
+) -> set[str]:
     if tags and sent.tag not in tags:
         return {"FILTERED"}
     if not handlings:
-        return {"WAITING" if group in scene.live_groups else "NO_CONSUMER"}
+        return {"WAITING" if group in facts.live_groups else "NO_CONSUMER"}
     codes: set[str] = set()
     successes = [handling for handling in handlings if handling.succeeded]
     if any(not earlier.failed for earlier in handlings[:-1]):
@@ -149,19 +151,19 @@ def _group_codes(sent: Sent, group: str, tags: frozenset[str], handlings: list[_
         codes.add("DUPLICATE_PROCESSING")
     if successes:
         codes.add("CONSUMED")
-        if any(_took_ms(handling) >= scene.thresholds.consumed_slow_ms for handling in successes):
+        if any(_took_ms(handling) >= facts.thresholds.consumed_slow_ms for handling in successes):
             codes.add("CONSUMED_SLOW")
         if any(handling.failed for handling in handlings[: handlings.index(successes[0])]):
             codes.add("CONSUMED_AFTER_RETRY")
         return codes
-    if sent.key in scene.dead_letters.get(group, frozenset()):
+    if sent.key in facts.dead_letters.get(group, frozenset()):
         return codes | {"DEAD_LETTERED"}
     last = handlings[-1]
     if last.failed:
         return codes | {"RETRYING"}
-    if last.started.process not in scene.live_processes:
-        return codes | {"WAITING" if group in scene.live_groups else "NO_CONSUMER"}
-    hung = scene.as_of_ms - last.started.at_ms >= scene.thresholds.hung_ms
+    if last.started.process not in facts.live_processes:
+        return codes | {"WAITING" if group in facts.live_groups else "NO_CONSUMER"}
+    hung = facts.as_of_ms - last.started.at_ms >= facts.thresholds.hung_ms
     return codes | {"HUNG" if hung else "IN_FLIGHT"}
 
 
@@ -171,50 +173,52 @@ def _took_ms(handling: _Handling) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeScore:
-    """How well one code was found."""
+    """Precision and recall of one code."""
 
     code: str
-    owed: int
-    found: int  # owed and given
-    wrong: int  # given, not owed
-    missed: tuple[str, ...]  # some keys (and groups) where it was owed and not given
+    owed: int  # expected
+    found: int  # expected and reported
+    wrong: int  # reported, not expected
+    missed: tuple[str, ...]  # examples of keys (and groups) where it was expected and not reported
     spurious: tuple[str, ...]
 
     @property
     def precision(self) -> float | None:
-        """Return found / given, None when it was never given."""
-        given = self.found + self.wrong
-        return self.found / given if given else None
+        """Return found / reported, None if it was never reported."""
+        reported = self.found + self.wrong
+        return self.found / reported if reported else None
 
     @property
     def recall(self) -> float | None:
-        """Return found / owed, None when it was never owed."""
+        """Return found / expected, None if it was never expected."""
         return self.found / self.owed if self.owed else None
 
 
-def score(owed: Mapping[str, Codes], given: Mapping[str, Codes], *, examples_max: int = 3) -> list[CodeScore]:
-    """Compare message by message; one row a code that was owed or given, by name.
+def score(expected: Mapping[str, Codes], reported: Mapping[str, Codes], *, examples_max: int = 3) -> list[CodeScore]:
+    """Compare message by message. Return one row per code that was expected or reported, sorted by name.
 
-    A message whose knowledge is not scored has no owed knowledge code, and what it was given there is not counted.
+    A message whose knowledge is not scored has no expected knowledge code; a reported one is not counted.
     """
-    owed_at: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    given_at: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    for key, codes in owed.items():
+    expected_at: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    reported_at: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for key, codes in expected.items():
         for code, where in codes.flat():
-            owed_at[code].add((key, where))
-    for key, codes in given.items():
-        known = codes if key not in owed or owed[key].knowledge else Codes(codes.send, codes.message, codes.groups)
+            expected_at[code].add((key, where))
+    for key, codes in reported.items():
+        known = (
+            codes if key not in expected or expected[key].knowledge else Codes(codes.send, codes.message, codes.groups)
+        )
         for code, where in known.flat():
-            if code != "UNKNOWN":  # says nothing that could be wrong; what it should have said is missed
-                given_at[code].add((key, where))
+            if code != "UNKNOWN":  # UNKNOWN cannot be wrong; the expected code counts as missed
+                reported_at[code].add((key, where))
     rows = []
-    for code in sorted(owed_at.keys() | given_at.keys()):
-        missed, spurious = owed_at[code] - given_at[code], given_at[code] - owed_at[code]
+    for code in sorted(expected_at.keys() | reported_at.keys()):
+        missed, spurious = expected_at[code] - reported_at[code], reported_at[code] - expected_at[code]
         rows.append(
             CodeScore(
                 code=code,
-                owed=len(owed_at[code]),
-                found=len(owed_at[code] & given_at[code]),
+                owed=len(expected_at[code]),
+                found=len(expected_at[code] & reported_at[code]),
                 wrong=len(spurious),
                 missed=_examples(missed, examples_max),
                 spurious=_examples(spurious, examples_max),

@@ -1,6 +1,6 @@
-"""The shop itself: it sends orders, payments and reminders, and handles them in its groups, noting what it does.
+"""The shop: sends orders, payments and reminders, handles them in its groups, and notes what it does.
 
-It knows the client and its own plan, nothing of the trace: what the pipeline finds is compared with these notes later.
+It uses the client and the plan, but not the trace. The scorer later compares the pipeline's verdicts with the notes.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ from .plan import (
     REMINDER_LEVEL_LATER,
     REMINDERS,
     GroupPlan,
-    Order,
+    ShopOrder,
     Trouble,
     order_of,
     trouble,
 )
-from .truth import HandlerResult, SendOutcome, Sent, TruthLog, now_ms
+from .truth import HandlerResult, SeenOutcome, Sent, TruthLog, now_ms
 
 SLOW_S = 1.3
-REBALANCE_MS = 5_000  # all three shorter than the defaults, so that a killed broker is found again soon
+REBALANCE_MS = 5_000  # these three are shorter than the defaults, so that clients find a restarted broker soon
 HEARTBEAT_MS = 3_000
 ROUTE_REFRESH_MS = 3_000
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 
 
 class AttemptCounter:
-    """A hook that counts the attempts of each send, for the truth alone."""
+    """A hook that counts the attempts of each send for the truth."""
 
     def __init__(self) -> None:
         self.attempts: dict[str, int] = {}
@@ -57,21 +57,21 @@ class AttemptCounter:
         self.attempts[out.msg_id] = self.attempts.get(out.msg_id, 0) + 1
 
     def send_complete(self, out: Outgoing, result: SendResult, cost_ms: int) -> None:
-        """It was acknowledged."""
+        """An attempt was acknowledged."""
 
     def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
-        """It failed."""
+        """An attempt failed."""
 
     def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
-        """It was handed to the socket."""
+        """A one-way attempt was passed to the socket."""
 
     def take(self, msg_id: str) -> int:
-        """Return the attempts of a send and forget them."""
+        """Return and remove the number of attempts of a send."""
         return self.attempts.pop(msg_id, 1)
 
 
 class Seller:
-    """Sends the shop's messages through one producer and notes how each send ended."""
+    """Sends the shop's messages by one producer and notes the result of each send."""
 
     def __init__(self, producer: Producer, counter: AttemptCounter, truth: TruthLog, *, traced: bool) -> None:
         self._producer = producer
@@ -79,8 +79,8 @@ class Seller:
         self._truth = truth
         self._traced = traced
 
-    async def sell(self, order: Order) -> None:
-        """Send everything about one order, its events in order."""
+    async def sell(self, order: ShopOrder) -> None:
+        """Send all messages of one order, its events in order."""
         await self.send(Message(ORDERS, _body(order), tags="CREATED", keys=[order.created, order.name]), order.name)
         await self.send(Message(ORDERS, _body(order), tags="PAID", keys=[order.paid, order.name]), order.name)
         await self.send(Message(PAYMENTS, _body(order), tags="CARD", keys=[order.charge, order.name]))
@@ -98,22 +98,22 @@ class Seller:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
         oneway: bool = False,
-    ) -> SendOutcome:
-        """Send one message and note it; a failure is noted, not raised."""
+    ) -> SeenOutcome:
+        """Send one message and note the result. A failure is noted, not raised."""
         started_ms = now_ms()
         msg_id = ""
         try:
             if oneway:
                 msg_id = await self._producer.send_oneway(message)
-                outcome = SendOutcome.ONEWAY
+                outcome = SeenOutcome.ONEWAY
             else:
                 result = await self._producer.send(message, queue=queue, order_key=order_key, timeout_ms=timeout_ms)
-                msg_id, outcome = result.msg_id, SendOutcome.OK
+                msg_id, outcome = result.msg_id, SeenOutcome.OK
         except SendFailed as error:
             msg_id = error.msg_id
-            outcome = SendOutcome.UNCERTAIN if error.maybe_stored else SendOutcome.REFUSED
+            outcome = SeenOutcome.UNCERTAIN if error.maybe_stored else SeenOutcome.REFUSED
         except MQError:
-            outcome = SendOutcome.REFUSED
+            outcome = SeenOutcome.REFUSED
         attempts = self._counter.take(msg_id)
         took_ms = now_ms() - started_ms
         keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
@@ -124,7 +124,7 @@ class Seller:
                 tag=message.tags,
                 outcome=outcome,
                 attempts=attempts,
-                acknowledged_ms=took_ms if outcome is SendOutcome.OK else 0,
+                acknowledged_ms=took_ms if outcome is SeenOutcome.OK else 0,
                 traced=self._traced,
                 due_ms=started_ms + delay_of_level(message.delay_level, DELAYS_MS) if message.delay_level else 0,
                 at_ms=started_ms,
@@ -133,26 +133,26 @@ class Seller:
         return outcome
 
 
-def _body(order: Order) -> bytes:
+def _body(order: ShopOrder) -> bytes:
     return f'{{"order":"{order.name}","items":{order.number % 7 + 1},"note":"{"x" * 120}"}}'.encode()
 
 
 class Desk:
-    """One consumer group's handler: does what the plan says to each message and notes it."""
+    """The handler of one consumer group: handles each message as planned and notes the result."""
 
     def __init__(self, plan: GroupPlan, truth: TruthLog, *, seconds: float = 0.0) -> None:
         self._plan = plan
         self._truth = truth
         self._seconds = seconds
         self.handled = 0
-        self._hanging: dict[int, int] = {}  # handling -> since when, ms
+        self._hanging: dict[int, int] = {}  # handling -> its start, epoch ms
 
     def is_hung_for(self, duration_ms: int) -> bool:
-        """Whether whatever hangs here has hung for so long. True when nothing does."""
+        """Return whether all hung handlings have hung for this long; True if none hangs."""
         return all(now_ms() - since_ms >= duration_ms for since_ms in self._hanging.values())
 
     async def handle(self, delivery: Delivery) -> None:
-        """Handle one delivery; raises as the plan has it."""
+        """Handle one delivery; raise if the plan says so."""
         key = delivery.keys[0]
         number = self._truth.start(key, self._plan.name, delivery.attempt - 1)
         begun = time.perf_counter()
@@ -166,7 +166,7 @@ class Desk:
             result = HandlerResult.DEAD if later.delay_level < 0 else HandlerResult.LATER
             raise
         except asyncio.CancelledError:
-            raise  # the demo ends: the handling stays without an end
+            raise  # the demo ends: note no end of this handling
         finally:
             if not _is_cancelled():
                 self._truth.end(number, result, (time.perf_counter() - begun) * 1000)
@@ -196,7 +196,7 @@ def _is_cancelled() -> bool:
 
 
 def consumer_of(plan: GroupPlan, namesrv: str) -> Consumer:
-    """Return the group's consumer, not started: from the first message, few retries, trace on."""
+    """Return the group's consumer, not started: reads from the first message, few retries, with trace."""
     return Consumer(
         plan.name,
         namesrv=namesrv,
@@ -213,7 +213,7 @@ def consumer_of(plan: GroupPlan, namesrv: str) -> Consumer:
 
 
 async def in_parallel(jobs: Iterable[Callable[[], Awaitable[None]]], count: int) -> None:
-    """Run jobs, count at a time, each started in turn."""
+    """Run the jobs in order, `count` at a time."""
     pending = iter(jobs)
 
     async def lane() -> None:

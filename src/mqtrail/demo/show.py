@@ -1,4 +1,4 @@
-"""The demo's own tables: what was done on purpose, and how much of it the verdicts found."""
+"""The demo's tables: the injected faults, and how many of them the verdicts found."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from .shop import HEARTBEAT_MS, REBALANCE_MS, ROUTE_REFRESH_MS
 from .truth import Fault
 
 CHANGED = (
-    f"thresholds and settings changed to keep it short: HUNG after {HUNG_MS // 1000} s (default "
+    f"changed from the defaults to keep the demo short: HUNG after {HUNG_MS // 1000} s (default "
     f"{HUNG_MS_DEFAULT // 1000} s), messageDelayLevel '{DELAY_LEVELS}', {ATTEMPTS_MAX} redeliveries (default 16), "
     f"heartbeat every {HEARTBEAT_MS // 1000} s (30 s), rebalance every {REBALANCE_MS // 1000} s (20 s), "
     f"routes every {ROUTE_REFRESH_MS // 1000} s (30 s)"
@@ -19,21 +19,23 @@ CHANGED = (
 
 
 def show_faults(faults: Iterable[Fault]) -> Table:
-    """What the injector did beside the planned handlers."""
-    table = Table(title="Injected beside slow, flaky, poisonous and hung handlers", title_justify="left", box=None)
-    for heading in ("fault", "what was done", "messages known to be hit"):
+    """Return the table of faults that the injector caused, in addition to the handlers' planned faults."""
+    table = Table(
+        title="Injected faults, in addition to slow, failing and hung handlers", title_justify="left", box=None
+    )
+    for heading in ("fault", "description", "messages affected"):
         table.add_column(heading)
     for fault in faults:
-        table.add_row(fault.name, fault.detail, f"{len(fault.keys)}" if fault.keys else "whatever was on its way")
+        table.add_row(fault.name, fault.detail, f"{len(fault.keys)}" if fault.keys else "all in flight")
     return table
 
 
 def show_scores(scores: Iterable[CodeScore]) -> Table:
-    """Injected against found, code by code; what was missed or wrongly said stands in red."""
-    table = Table(title="Injected against found", title_justify="left", box=None)
-    for heading in ("code", "owed", "found", "missed", "wrongly said", "precision", "recall"):
+    """Return the table of expected and reported codes; missed and wrong ones are red."""
+    table = Table(title="Expected and reported codes", title_justify="left", box=None)
+    for heading in ("code", "expected", "found", "missed", "wrong", "precision", "recall"):
         table.add_column(heading, justify="left" if heading == "code" else "right")
-    table.add_column("for example")
+    table.add_column("example")
     for row in scores:
         missed = row.owed - row.found
         bad = "bold red" if missed or row.wrong else ""

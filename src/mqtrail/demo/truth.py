@@ -1,7 +1,7 @@
-"""What really happened, noted outside the trace: by the application around its sends, by its handlers, by the injector.
+"""Notes of what really happened, independent of the trace: by the application, its handlers and the injector.
 
-Each process appends JSON lines to a file of its own; the scorer alone reads them, never the pipeline. A message goes by
-its first key (`order-000123.created`), the application's own name for it, since ids are the client's business.
+Each process appends JSON lines to its own file. Only the scorer reads them, never the pipeline. A message is identified
+by its first key (`order-000123.created`), which the application chooses; the client chooses message ids.
 """
 
 import json
@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 
-class SendOutcome(StrEnum):
-    """How a send ended as the application saw it."""
+class SeenOutcome(StrEnum):
+    """The result of a send, as the application sees it."""
 
     OK = "OK"  # acknowledged
-    REFUSED = "REFUSED"  # every attempt answered by an error, or never left
-    UNCERTAIN = "UNCERTAIN"  # no answer to an attempt that may have arrived
-    ONEWAY = "ONEWAY"  # no answer is asked for
+    REFUSED = "REFUSED"  # every attempt was answered with an error or never sent
+    UNCERTAIN = "UNCERTAIN"  # an attempt may have arrived, but got no reply
+    ONEWAY = "ONEWAY"  # no reply was requested
 
 
 class HandlerResult(StrEnum):
-    """What a handler did with a message."""
+    """The result of a handling."""
 
     SUCCESS = "SUCCESS"
-    LATER = "LATER"  # asked for another delivery
-    DEAD = "DEAD"  # asked for the dead-letter queue at once
+    LATER = "LATER"  # requested redelivery
+    DEAD = "DEAD"  # sent it to the dead-letter queue
     ERROR = "ERROR"  # raised
 
 
@@ -40,7 +40,7 @@ class Sent:
     key: str
     topic: str
     tag: str
-    outcome: SendOutcome
+    outcome: SeenOutcome
     attempts: int
     acknowledged_ms: int  # how long the application waited for the acknowledgement, 0 without one
     traced: bool
@@ -50,7 +50,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlingStarted:
-    """A handler was given a message."""
+    """A handler received a message."""
 
     kind: ClassVar[str] = "started"
     key: str
@@ -74,13 +74,13 @@ class HandlingEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something the injector did to brokers, clients or the trace."""
+    """A fault that the injector caused in brokers, clients or the trace."""
 
     kind: ClassVar[str] = "fault"
     name: str
     at_ms: int
     detail: str
-    keys: tuple[str, ...] = ()  # the messages it is known to have hit
+    keys: tuple[str, ...] = ()  # the messages known to be affected
 
 
 Note = Sent | HandlingStarted | HandlingEnded | Fault
@@ -88,7 +88,7 @@ _KINDS: dict[str, type[Sent] | type[HandlingStarted] | type[HandlingEnded] | typ
     note.kind: note for note in (Sent, HandlingStarted, HandlingEnded, Fault)
 }
 
-_READ: dict[str, Callable[[Any], object]] = {"outcome": SendOutcome, "result": HandlerResult, "keys": tuple}
+_READ: dict[str, Callable[[Any], object]] = {"outcome": SeenOutcome, "result": HandlerResult, "keys": tuple}
 
 
 def now_ms() -> int:
@@ -97,7 +97,7 @@ def now_ms() -> int:
 
 
 class TruthLog:
-    """Appends notes to `<folder>/truth-<pid>.jsonl`, each written through to the system at once."""
+    """Appends notes to `<folder>/truth-<pid>.jsonl`, each in one write."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class TruthLog:
 
 
 def read_truth(folder: Path) -> Iterator[Note]:
-    """Yield every note of every process, each file in its order. A line torn by kill -9 ends its file."""
+    """Yield all notes of all processes, file by file. A line truncated by kill -9 ends its file."""
     for path in sorted(folder.glob("truth-*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             try:

@@ -1,6 +1,6 @@
-"""One consumer process of the `ledger` group, started to be killed: `python -m mqtrail.demo.worker NAMESRV FOLDER`.
+"""A consumer process of the `ledger` group that the demo kills: `python -m mqtrail.demo.worker NAMESRV FOLDER`.
 
-It handles payments until kill -9, which comes before it has committed its offsets: what it handled is handed out again.
+It handles payments until kill -9, before it has committed its offsets, so the broker delivers the payments again.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from .plan import LEDGER
 from .shop import Desk, consumer_of
 from .truth import TruthLog
 
-HANDLE_S = 0.1  # so that it is killed in the middle of its work
+HANDLE_S = 0.1  # so that the kill comes during a handling
 
 
 async def work(namesrv: str, folder: Path) -> None:
-    """Consume until killed; print a line per hundred messages handled."""
+    """Consume until killed; print the count after each hundred messages."""
     with TruthLog(folder) as truth:
         desk = Desk(LEDGER, truth, seconds=HANDLE_S)
         async with consumer_of(LEDGER, namesrv) as consumer:
