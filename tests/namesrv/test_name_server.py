@@ -406,7 +406,7 @@ def test_topics_of_brokers_are_bounded() -> None:
     assert bench.register(topics=("a", "b", "c")).code == 0
     reply = bench.register("b", "2.2.2.2:1", topics=("a", "b", "c", "d"))
     assert reply.code == ResponseCode.INVALID_PARAMETER
-    assert "found 4 topics of broker b, expected at most 3" in (reply.remark or "")
+    assert "found 4 topics in a registration, expected at most 3" in (reply.remark or "")
     reply = bench.register("b", "2.2.2.2:1", topics=("a", "b", "c"))
     assert reply.code == ResponseCode.SYSTEM_BUSY
     assert "found 3 topics of all brokers and 3 more of b, expected at most 5" in (reply.remark or "")

@@ -87,9 +87,17 @@ class NameServerAccess:
         self._config = config
         self._accounts = accounts
         self._is_trusted = address_matcher(config.trusted_addresses)
+        self.refused = 0  # requests since the start
 
     def check(self, ip: str, command: RemotingCommand) -> None:
-        """Return if the request may be served. NoPermission: it may not."""
+        """Return if the request may be served. NoPermission: it may not, and is counted."""
+        try:
+            self._check(ip, command)
+        except NoPermission:
+            self.refused += 1
+            raise
+
+    def _check(self, ip: str, command: RemotingCommand) -> None:
         if not self._config.acl:
             return
         needed = NEEDS.get(command.code)

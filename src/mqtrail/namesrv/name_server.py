@@ -3,11 +3,16 @@
 It keeps everything in memory; only the key-value configuration is saved (kvConfig.json). Several name servers know
 nothing of each other: brokers register with all of them.
 
+Others wait while a request is served. So what walks through a large table is a generator and a job (wire/jobs); a
+registration equal to the broker's last one is not read.
+
 Source: DefaultRequestProcessor, ClientRequestProcessor, KVConfigManager, apache/rocketmq namesrv/.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
 from typing import Any, Final
 from zlib import crc32
 
@@ -22,11 +27,13 @@ from mqtrail.wire import (
     BrokerMemberGroupHeader,
     BrokerNameHeader,
     ClusterHeader,
+    ClusterInfo,
     DataVersion,
     DataVersionResponseHeader,
     DeleteTopicInNamesrvHeader,
     Handler,
     InvalidParameter,
+    Jobs,
     KvHeader,
     KvResponseHeader,
     KvTable,
@@ -34,11 +41,13 @@ from mqtrail.wire import (
     NamespaceHeader,
     Peer,
     PeerId,
+    Perm,
     QueryNotFound,
+    QueueData,
     Refusal,
-    RegisterBrokerBody,
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
+    Registration,
     RemotingCommand,
     RequestCode,
     RequestCodeNotSupported,
@@ -51,14 +60,18 @@ from mqtrail.wire import (
     TopicNotExist,
     TopicRouteData,
     WipeWritePermResponseHeader,
+    Work,
     answer,
     dumps_fastjson,
+    encode_in_slices,
+    encode_list_in_slices,
+    read_registration,
     version_of,
 )
 
 from .access import Accounts, NameServerAccess, no_accounts
 from .config import NameServerConfig
-from .routes import RouteTable
+from .routes import MASTER_ID, Registered, RouteTable, check_topic
 from .settings import settings_text, update_settings
 
 KV_FILE: Final = "kvConfig.json"
@@ -66,6 +79,12 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 EXT_ZONE_NAME: Final = "__ZONE_NAME"
 EXT_ZONE_MODE: Final = "__ZONE_MODE"
 FILTER_SERVERS_MAX: Final = 1_000  # of one registration; they are read and not kept
+BODY_SIZE_MAX: Final = 256 * 1024  # of other requests than a registration: one topic, one version, settings
+DIGEST_SIZE_A_SLICE: Final = 4 * 1024 * 1024  # bytes of a registration
+TOPICS_AT_ONCE: Final = 1_000  # a registration with fewer is read and answered in one go
+BROKERS_A_SLICE: Final = 500  # written as JSON
+NAMES_A_SLICE: Final = 5_000
+VALUES_A_SLICE: Final = 2_000
 
 # The key-value configuration is kept in memory and saved whole: a name server is no data base. Lengths are characters.
 KV_NAMESPACES_MAX: Final = 1_000
@@ -90,38 +109,47 @@ class NameServer:
         self._access = NameServerAccess(config, accounts)
         self.routes = RouteTable(config)
         self._files = ConfigFileStore(MemoryDisk()) if files is None else files
+        self._jobs = Jobs(self._files)
+        self._registering: dict[str, tuple[PeerId, RemotingCommand]] = {}  # broker address -> the last that came
+        self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms; noted by the shell
         self._kv = _read_kv(self._files.load(KV_FILE))
         self._kv_count = sum(map(len, self._kv.values()))
         self._kv_size = sum(len(key) + len(value) for table in self._kv.values() for key, value in table.items())
         self._next_scan_ms = now_ms + config.scan_ms
         self._boot_ms = now_ms
+        job = self._jobs.handler
         self._handlers: dict[int, Handler] = {
-            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.REGISTER_BROKER: job(self._register),
             RequestCode.UNREGISTER_BROKER: self._unregister,
             RequestCode.QUERY_DATA_VERSION: self._data_version,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: job(self._route),
+            RequestCode.GET_BROKER_CLUSTER_INFO: job(self._cluster),
             RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: job(self._wipe_write_perm),
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: job(self._add_write_perm),
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: job(self._topics),
+            RequestCode.GET_TOPICS_BY_CLUSTER: job(self._topics_of_cluster),
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: job(self._unit_topics),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: job(self._unit_topics),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: job(self._unit_topics),
             RequestCode.BROKER_HEARTBEAT: self._heartbeat,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
             RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: job(self._list_kv),
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
         }
 
     # As the broker: commands, connections, the clock.
+
+    @property
+    def refused(self) -> int:
+        """Return how many requests access control refused since the start."""
+        return self._access.refused
 
     def connected(self, peer: Peer) -> None:
         """Note a new connection. Nothing is known of it until it speaks."""
@@ -131,20 +159,32 @@ class NameServer:
         if command.is_response:
             return []
         self._files.looked = 0
+        return self._after_tables(self._serve(peer, command, partial(self._act, peer, command, now_ms)))
+
+    def _act(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            raise RequestCodeNotSupported(f" request type {command.code} not supported")
+        self._access.check(peer.address.ip, command)
+        if len(command.body) > BODY_SIZE_MAX and command.code != RequestCode.REGISTER_BROKER:
+            raise SystemError_(
+                f"found a body of {len(command.body)} bytes of request {command.code}, expected at most {BODY_SIZE_MAX}"
+            )
+        return handler(peer, command, now_ms)
+
+    def _serve(self, peer: Peer, command: RemotingCommand, act: Callable[[], list[Send]]) -> list[Send]:
+        """Act, and turn an error into its answer."""
         try:
-            handler = self._handlers.get(command.code)
-            if handler is None:
-                raise RequestCodeNotSupported(f" request type {command.code} not supported")
-            self._access.check(peer.address.ip, command)
-            sends = handler(peer, command, now_ms)
+            sends = act()
         except MQError as error:
             code = error.response_code if isinstance(error, Refusal) else int(ResponseCode.SYSTEM_ERROR)
             if code == ResponseCode.INVALID_PARAMETER and command.version < version_of(5, 0, 0):
                 code = ResponseCode.SYSTEM_ERROR
             remark = error.remark if isinstance(error, Refusal) else str(error)
             sends = answer(peer, command, code=code, remark=remark)
-        if command.is_oneway:
-            return []
+        return [] if command.is_oneway else sends
+
+    def _after_tables(self, sends: list[Send]) -> list[Send]:
         number = self._files.looked
         if number <= self._files.settled:
             return sends
@@ -152,46 +192,93 @@ class NameServer:
 
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Forget the brokers that registered over a connection which has closed."""
+        self._jobs.disconnected(peer)
+        self._registering = {at: told for at, told in self._registering.items() if told[0] != peer}
         self.routes.disconnect(peer)
         return []
 
     def next_tick_ms(self) -> int:
         """Return when `tick` is to be called next."""
-        return self._next_scan_ms
+        return 0 if self.routes.has_work or self._jobs.next_due_ms() is not None else self._next_scan_ms
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Forget the brokers that have been silent for too long."""
+        """Go on with what takes long; forget the brokers that have been silent for too long."""
+        self._files.looked = 0
+        sends: list[Send] = []
+        if (job := self._jobs.take()) is not None:
+            sends = self._serve(job.peer, job.request, partial(self._jobs.step, job))
+        self.routes.work()
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + self.config.scan_ms
             self.routes.expire(now_ms)
-        return []
+        return self._after_tables(sends)
 
     # Brokers.
 
-    def _register(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _register(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """103. SystemError_: the body is not what the header's CRC says, or the registration is refused."""
         header = RegisterBrokerHeader.from_ext(request.ext)
+        zone = request.ext.get(EXT_ZONE_NAME)
+        self._registering[header.broker_addr] = peer.id, request
+        try:
+            digest = yield from _digest(request.body)
+            if not self.routes.renew(header, zone, digest, peer.id, now_ms):
+                told = yield from self._read_registration(header, zone, digest, request)
+                if self._registering.get(header.broker_addr) != (peer.id, request):
+                    raise SystemError_(
+                        f"register broker failed: {header.broker_addr} has registered again, unregistered or closed "
+                        "its connection meanwhile"
+                    )
+                self.routes.register(told, peer.id, now_ms)
+        finally:
+            if self._registering.get(header.broker_addr, (None, None))[1] is request:
+                del self._registering[header.broker_addr]
+        master, ha_address = self.routes.master_of(header)
+        ext = RegisterBrokerResponseHeader(ha_address, master).to_ext()
+        order = self._kv.get(ORDER_TOPIC_CONFIG) if self.config.order_conf_to_broker else None
+        body = (yield from self._kv_body(ORDER_TOPIC_CONFIG)) if order else b""
+        return answer(peer, request, ext, body=body)
+
+    def _read_registration(
+        self, header: RegisterBrokerHeader, zone: str | None, digest: bytes, request: RemotingCommand
+    ) -> Generator[None, None, Registered]:
         found = crc32(request.body) & 0x7FFFFFFF
         if header.body_crc32 and header.body_crc32 != found:
             raise SystemError_(f"crc32 not match: found {found}, expected {header.body_crc32} (bodyCrc32)")
-        if header.compressed:
-            body = RegisterBrokerBody.decode_compressed(request.body, self.config.broker_topics_max)
-        else:
-            body = RegisterBrokerBody.decode(request.body or b"{}")
-        if len(body.filter_server_list) > FILTER_SERVERS_MAX:
+        if len(request.body) > DIGEST_SIZE_A_SLICE:
+            yield
+        name = header.broker_name
+        writable = header.broker_id == MASTER_ID or not header.enable_acting_master
+        denied = 0 if writable else Perm.WRITE
+        queues: dict[str, QueueData] = {}
+        reader = read_registration(
+            request.body, compressed=bool(header.compressed), topics_max=self.config.broker_topics_max
+        )
+        while True:
+            try:
+                topics = next(reader)
+            except StopIteration as end:
+                rest: Registration = end.value
+                break
+            for topic, told in topics.items():
+                check_topic(topic)
+                perm = told.perm & ~denied
+                queues[topic] = QueueData(name, told.read_queue_nums, told.write_queue_nums, perm, told.topic_sys_flag)
+            if len(queues) >= TOPICS_AT_ONCE or not topics:
+                yield
+        if rest.filter_servers > FILTER_SERVERS_MAX:
             raise InvalidParameter(
-                f"found {len(body.filter_server_list)} filter servers of broker {header.broker_name}, expected at most "
-                f"{FILTER_SERVERS_MAX}: register fewer"
+                f"found {rest.filter_servers} filter servers of broker {name}, expected at most {FILTER_SERVERS_MAX}: "
+                "register fewer"
             )
-        table = body.topic_config_serialize_wrapper
-        master, ha_address = self.routes.register(header, table, request.ext.get(EXT_ZONE_NAME), peer.id, now_ms)
-        ext = RegisterBrokerResponseHeader(ha_address, master).to_ext()
-        order = self._kv.get(ORDER_TOPIC_CONFIG) if self.config.order_conf_to_broker else None
-        return answer(peer, request, ext, body=KvTable(order).encode() if order else b"")
+        if len(queues) >= TOPICS_AT_ONCE:
+            yield
+        return Registered(header, zone, rest.data_version, queues, digest)
 
     def _unregister(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """104."""
         header = BrokerHeader.from_ext(request.ext)
+        self._registering.pop(header.broker_addr, None)
         self.routes.unregister(header.broker_addr, header.broker_name, header.broker_id)
         return answer(peer, request)
 
@@ -211,7 +298,7 @@ class NameServer:
 
     # Routes.
 
-    def _route(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _route(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """105, in real JSON for clients from 4.9.4 and those that ask for it, else with bare broker ids."""
         config = self.config
         if config.wait_for_service and now_ms - self._boot_ms < config.wait_for_service_ms:
@@ -232,11 +319,16 @@ class NameServer:
         if request.ext.get(EXT_ZONE_MODE, "").lower() == "true" and request.ext.get(EXT_ZONE_NAME):
             route = _of_zone(route, request.ext[EXT_ZONE_NAME])
         strict = request.version >= VERSION_STRICT_ROUTE_JSON or header.accept_standard_json_only is True
-        return answer(peer, request, body=route.encode(strict=strict))
+        if len(route.broker_datas) <= BROKERS_A_SLICE:
+            return answer(peer, request, body=route.encode(strict=strict))
+        return answer(peer, request, body=(yield from route.encode_in_slices(BROKERS_A_SLICE, strict=strict)))
 
-    def _cluster(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _cluster(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """106."""
-        return answer(peer, request, body=self.routes.cluster().encode())
+        rest = ClusterInfo({}, self.routes.clusters())
+        groups = self.routes.groups()
+        body = yield from encode_in_slices(rest, "brokerAddrTable", groups, BROKERS_A_SLICE, strict=False)
+        return answer(peer, request, body=body)
 
     def _member_group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """901."""
@@ -248,16 +340,21 @@ class NameServer:
 
     # Topics.
 
-    def _topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """206."""
         self._require_topic_list()
-        return answer(peer, request, body=TopicList(tuple(self.routes.topics())).encode())
+        return (yield from self._answer_topics(peer, request, self.routes.topics()))
 
-    def _topics_of_cluster(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _answer_topics(self, peer: Peer, request: RemotingCommand, topics: list[str]) -> Work:
+        body = yield from encode_list_in_slices(TopicList(), "topicList", topics, NAMES_A_SLICE)
+        return answer(peer, request, body=body)
+
+    def _topics_of_cluster(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """224."""
         self._require_cluster_topic_list()
         header = ClusterHeader.from_ext(request.ext)
-        return answer(peer, request, body=TopicList(tuple(self.routes.topics_of_cluster(header.cluster))).encode())
+        topics = yield from self.routes.topics_of_cluster(header.cluster)
+        return (yield from self._answer_topics(peer, request, topics))
 
     def _require_topic_list(self) -> None:
         if not self.config.topic_list:
@@ -267,14 +364,15 @@ class NameServer:
         if not self.config.cluster_topic_list:
             raise SystemError_("disable: enableTopicList is off on this name server")
 
-    def _unit_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _unit_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """311: topics of a unit. 312: those that units subscribe to. 313: these without the first."""
         self._require_cluster_topic_list()
         unit, subscribed = {
             RequestCode.GET_UNIT_TOPIC_LIST: (True, None),
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (None, True),
         }.get(RequestCode(request.code), (False, True))
-        return answer(peer, request, body=TopicList(tuple(self.routes.unit_topics(unit, subscribed))).encode())
+        topics = yield from self.routes.unit_topics(unit, subscribed)
+        return (yield from self._answer_topics(peer, request, topics))
 
     def _system_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """304."""
@@ -294,14 +392,14 @@ class NameServer:
         self.routes.register_topic(header.topic, {queues.broker_name: queues for queues in route.queue_datas})
         return answer(peer, request)
 
-    def _wipe_write_perm(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _wipe_write_perm(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """205."""
-        count = self.routes.wipe_write_perm(BrokerNameHeader.from_ext(request.ext).broker_name)
+        count = yield from self.routes.wipe_write_perm(BrokerNameHeader.from_ext(request.ext).broker_name)
         return answer(peer, request, WipeWritePermResponseHeader(count).to_ext())
 
-    def _add_write_perm(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _add_write_perm(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """327."""
-        count = self.routes.add_write_perm(BrokerNameHeader.from_ext(request.ext).broker_name)
+        count = yield from self.routes.add_write_perm(BrokerNameHeader.from_ext(request.ext).broker_name)
         return answer(peer, request, AddWritePermResponseHeader(count).to_ext())
 
     # Key-value configuration.
@@ -371,13 +469,16 @@ class NameServer:
             self._change_kv(header.namespace, header.key, None)
         return answer(peer, request)
 
-    def _list_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def _list_kv(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """219."""
         header = NamespaceHeader.from_ext(request.ext)
-        table = self._kv.get(header.namespace)
-        if table is None:
+        if header.namespace not in self._kv:
             raise QueryNotFound(f"No config item, Namespace: {header.namespace}")
-        return answer(peer, request, body=KvTable(table).encode())
+        return answer(peer, request, body=(yield from self._kv_body(header.namespace)))
+
+    def _kv_body(self, namespace: str) -> Generator[None, None, bytes]:
+        values = sorted(self._kv[namespace].items())
+        return (yield from encode_in_slices(KvTable(), "table", values, VALUES_A_SLICE))
 
     # Configuration.
 
@@ -389,6 +490,15 @@ class NameServer:
         """318. It lasts until the name server stops. NoPermission, InvalidParameter."""
         update_settings(self.config, str(request.body, "utf-8", "replace"))
         return answer(peer, request)
+
+
+def _digest(body: bytes) -> Generator[None, None, bytes]:
+    digest = blake2b(digest_size=16)
+    for first in range(0, len(body), DIGEST_SIZE_A_SLICE):
+        if first:
+            yield
+        digest.update(memoryview(body)[first : first + DIGEST_SIZE_A_SLICE])
+    return digest.digest()
 
 
 def _read_kv(document: dict[str, Any] | None) -> dict[str, dict[str, str]]:

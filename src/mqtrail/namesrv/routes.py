@@ -2,6 +2,7 @@
 
 Tables, as Apache's:
     queues    topic -> broker name -> QueueData
+    topics    broker name -> its topics
     groups    broker name -> cluster, {broker id -> address}
     live      address -> when last heard of, how long it may be silent, data version, connection
 
@@ -9,19 +10,20 @@ A broker registers with all its topics; topics count when they come from the gro
 group that says it may act as one. Whoever is silent too long or hangs up is forgotten, with the topics that have no
 other broker.
 
+Tables may be large (topic_routes_max entries), and others wait while one is walked through. So what walks through one
+is a generator that yields after ROUTES_A_SLICE of its entries, and topics of brokers that are gone are cleared away by
+`work`, some at a time. Routes leave such brokers out at once.
+
 Source: RouteInfoManager, apache/rocketmq namesrv/routeinfo/.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
-
-from msgspec.structs import replace
+from typing import Final, TypeAlias
 
 from mqtrail.wire import (
     BrokerData,
     BrokerHeader,
-    ClusterInfo,
     DataVersion,
     InvalidParameter,
     PeerId,
@@ -30,7 +32,6 @@ from mqtrail.wire import (
     RegisterBrokerHeader,
     SystemBusy,
     SystemError_,
-    TopicConfigTable,
     TopicRouteData,
     TopicSysFlag,
 )
@@ -40,27 +41,45 @@ from .config import NameServerConfig
 MASTER_ID = 0
 NAME_LENGTH_MAX: Final = 255  # of brokers, clusters, zones and topics
 ADDRESS_LENGTH_MAX: Final = 255
+ROUTES_A_SLICE: Final = 10_000  # entries of tables that are looked at or changed in one go
+
+Chore: TypeAlias = Generator[None, None, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a broker registers. queues: by topic. digest: of the request's body, '' where it is not known."""
+
+    header: RegisterBrokerHeader
+    zone: str | None
+    version: DataVersion
+    queues: Mapping[str, QueueData]
+    digest: bytes = b""
 
 
 @dataclass(slots=True)
 class LiveBroker:
-    """One broker process that registered."""
+    """One broker process that registered. removals: its group's, when it did."""
 
     header: RegisterBrokerHeader
     peer: PeerId
     version: DataVersion
     seen_ms: int
     expire_ms: int
+    digest: bytes
+    removals: int
+    took_topics: bool
 
 
 @dataclass(slots=True)
 class BrokerGroup:
-    """The processes that share a broker name: a master, and its copies."""
+    """The processes that share a broker name: a master, and its copies. removals: how often it lost a topic."""
 
     cluster: str
     acting_master: bool
     zone: str | None
     addresses: dict[int, str] = field(default_factory=dict)
+    removals: int = 0
 
     def data(self, name: str) -> BrokerData:
         return BrokerData(name, dict(sorted(self.addresses.items())), self.cluster, self.acting_master, self.zone)
@@ -72,63 +91,88 @@ class RouteTable:
     def __init__(self, config: NameServerConfig) -> None:
         self._config = config
         self._queues: dict[str, dict[str, QueueData]] = {}
+        self._topics: dict[str, dict[str, None]] = {}
         self._groups: dict[str, BrokerGroup] = {}
         self._live: dict[str, LiveBroker] = {}
-        self._route_count = 0  # entries of all topics in _queues
+        self._chores: dict[str, Chore] = {}  # broker name -> what is left to do of its topics
 
     # Brokers.
 
-    def register(
-        self, header: RegisterBrokerHeader, table: TopicConfigTable, zone: str | None, peer: PeerId, now_ms: int
-    ) -> tuple[str | None, str | None]:
-        """Note a broker and its topics; return its master's (address, HA address), where it is no master itself.
+    def renew(self, header: RegisterBrokerHeader, zone: str | None, digest: bytes, peer: PeerId, now_ms: int) -> bool:
+        """Note that a broker registers what it has registered already; False: it is not the same, or no longer here."""
+        live, group = self._live.get(header.broker_addr), self._groups.get(header.broker_name)
+        if live is None or group is None or not digest or (live.digest, live.header) != (digest, header):
+            return False
+        if (
+            group.addresses.get(header.broker_id) != header.broker_addr
+            or (group.cluster, group.zone) != (header.cluster_name, zone)
+            or group.acting_master != (header.enable_acting_master is True)
+            or group.removals != live.removals
+            or _takes_topics(group, header) != live.took_topics
+        ):
+            return False
+        live.peer, live.seen_ms = peer, now_ms
+        return True
+
+    def register(self, told: Registered, peer: PeerId, now_ms: int) -> None:
+        """Note a broker and its topics.
 
         SystemError_: refused, as 5.3.3 refuses it. SystemBusy, InvalidParameter: more than may be.
         """
-        self._check_registration(header, table, zone)
+        header, version = told.header, told.version
+        self._finish_chore(header.broker_name)
+        self._check_registration(told)
         known = self._live.get(header.broker_addr)
         if known is not None and known.header.broker_name != header.broker_name:  # it goes by another name now
             self.unregister(header.broker_addr, known.header.broker_name, known.header.broker_id)
         group = self._groups.get(header.broker_name)
         first_of_group = group is None
         if group is None:
-            if len(table.topic_config_table) == 1:
+            if len(told.queues) == 1:
                 # 5.x refuses it: it takes a single topic for an update of a broker that it should know already.
                 raise SystemError_(
                     f"register broker failed: found 1 topic in the first registration of {header.broker_name}, "
                     "expected all of the broker's topics"
                 )
-            group = self._groups[header.broker_name] = BrokerGroup(header.cluster_name, False, zone)
+            group = self._groups[header.broker_name] = BrokerGroup(header.cluster_name, False, told.zone)
         for broker_id in [broker_id for broker_id, at in group.addresses.items() if at == header.broker_addr]:
             if broker_id != header.broker_id:  # a slave became master, or the other way round
                 del group.addresses[broker_id]
-        if self._is_older(group, header, table.data_version):
+        if self._is_older(group, header, version):
             raise SystemError_(
                 f"register broker failed: {group.addresses[header.broker_id]} is registered as {header.broker_name} "
                 f"{header.broker_id} with a newer state: give this broker another name or id"
             )
-        group.cluster, group.zone = header.cluster_name, zone
+        group.cluster, group.zone = header.cluster_name, told.zone
         group.acting_master = header.enable_acting_master is True
         known = self._live.get(header.broker_addr)
         is_new = header.broker_id not in group.addresses or known is None
         group.addresses[header.broker_id] = header.broker_addr
-        self._take_topics(group, header, table, first_of_group or is_new)
+        takes = _takes_topics(group, header)
+        if takes:
+            changed = first_of_group or is_new or known is None or known.version != version
+            self._take_topics(header.broker_name, told.queues, changed)
+        expire_ms = header.heartbeat_timeout_millis or self._config.broker_expire_ms
         self._live[header.broker_addr] = LiveBroker(
-            header, peer, table.data_version, now_ms, header.heartbeat_timeout_millis or self._config.broker_expire_ms
+            header, peer, version, now_ms, expire_ms, told.digest, group.removals, takes
         )
-        master = group.addresses.get(MASTER_ID)
+
+    def master_of(self, header: RegisterBrokerHeader) -> tuple[str | None, str | None]:
+        """Return the (address, HA address) of a registered broker's master; None where it is no slave of one."""
+        group = self._groups.get(header.broker_name)
+        master = None if group is None else group.addresses.get(MASTER_ID)
         if header.broker_id == MASTER_ID or master is None:
             return None, None
         live = self._live.get(master)
         return master, None if live is None else live.header.ha_server_addr
 
-    def _check_registration(self, header: RegisterBrokerHeader, table: TopicConfigTable, zone: str | None) -> None:
+    def _check_registration(self, told: Registered) -> None:
         """Return if there is room for what a broker tells. SystemBusy, InvalidParameter: there is not."""
-        config, topics = self._config, table.topic_config_table
+        config, header = self._config, told.header
         for what, text, length_max in (
             ("a broker's name", header.broker_name, NAME_LENGTH_MAX),
             ("a cluster's name", header.cluster_name, NAME_LENGTH_MAX),
-            ("a zone's name", zone or "", NAME_LENGTH_MAX),
+            ("a zone's name", told.zone or "", NAME_LENGTH_MAX),
             ("a broker's address", header.broker_addr, ADDRESS_LENGTH_MAX),
             ("a broker's HA address", header.ha_server_addr, ADDRESS_LENGTH_MAX),
         ):
@@ -137,32 +181,21 @@ class RouteTable:
             raise SystemBusy(
                 f"found {len(self._live)} brokers, expected fewer than {config.brokers_max}: raise brokers_max"
             )
-        if len(topics) > config.broker_topics_max:
-            raise InvalidParameter(
-                f"found {len(topics)} topics of broker {header.broker_name}, expected at most "
-                f"{config.broker_topics_max}: delete some, or raise broker_topics_max"
-            )
-        self._check_room(topics, header.broker_name)
+        self._check_room(told.queues, header.broker_name)
 
-    def _check_room(self, topics: Iterable[str], broker_name: str) -> None:
-        """Return if there is room for a broker's topics. SystemBusy, InvalidParameter: there is not."""
-        more = 0
-        for topic in topics:
-            queues = self._queues.get(topic)
-            if queues is None:
-                _check_length("a topic", topic, NAME_LENGTH_MAX)
-            if queues is None or broker_name not in queues:
-                more += 1
-        if self._route_count + more > self._config.topic_routes_max:
+    def _check_room(self, topics: Mapping[str, object], broker_name: str) -> None:
+        """Return if there is room for a broker's topics. SystemBusy: there is not."""
+        more = len(topics.keys() - self._topics.get(broker_name, {}).keys())
+        count = sum(map(len, self._topics.values()))
+        if count + more > self._config.topic_routes_max:
             raise SystemBusy(
-                f"found {self._route_count} topics of all brokers and {more} more of {broker_name}, expected at most "
+                f"found {count} topics of all brokers and {more} more of {broker_name}, expected at most "
                 f"{self._config.topic_routes_max}: delete topics, or raise topic_routes_max"
             )
 
     def _put_queues(self, topic: str, broker_name: str, data: QueueData) -> None:
-        queues = self._queues.setdefault(topic, {})
-        self._route_count += broker_name not in queues
-        queues[broker_name] = data
+        self._topics.setdefault(broker_name, {})[topic] = None
+        self._queues.setdefault(topic, {})[broker_name] = data
 
     def _is_older(self, group: BrokerGroup, header: RegisterBrokerHeader, version: DataVersion) -> bool:
         """Tell whether another process holds the broker's id with a larger state version."""
@@ -172,28 +205,21 @@ class RouteTable:
         live = self._live.get(address)
         return live is not None and live.version.state_version > version.state_version
 
-    def _take_topics(
-        self, group: BrokerGroup, header: RegisterBrokerHeader, table: TopicConfigTable, is_new: bool
-    ) -> None:
-        is_master = header.broker_id == MASTER_ID
-        acts = header.enable_acting_master is not None and header.broker_id == min(group.addresses)
-        if not (is_master or acts):
-            return
-        known = self._live.get(header.broker_addr)
-        changed = is_new or known is None or known.version != table.data_version
-        name = header.broker_name
-        if changed and self._config.delete_with_registration:
-            for topic in [topic for topic, queues in self._queues.items() if name in queues]:
-                if topic not in table.topic_config_table:
-                    self._remove_queues(topic, name)
-        for topic, config in table.topic_config_table.items():
-            if changed or name not in self._queues.get(topic, {}):
-                perm = config.perm if is_master or not header.enable_acting_master else config.perm & ~Perm.WRITE
-                self._put_queues(
-                    topic,
-                    name,
-                    QueueData(name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag),
-                )
+    def _take_topics(self, name: str, told: Mapping[str, QueueData], changed: bool) -> None:
+        own = self._topics.setdefault(name, {})
+        if changed and self._config.delete_with_registration and (gone := own.keys() - told.keys()):
+            self._groups[name].removals += 1
+            for topic in gone:
+                del own[topic]
+            self._begin_chore(name, self._clear(list(gone), name))
+        queues = self._queues
+        for topic, data in told.items():
+            if changed or topic not in own:
+                if (brokers := queues.get(topic)) is None:
+                    queues[topic] = {name: data}
+                else:
+                    brokers[name] = data
+        own |= dict.fromkeys(told)
 
     def refresh(self, header: BrokerHeader, version: DataVersion, now_ms: int) -> tuple[bool, DataVersion | None]:
         """Note a sign of life; return whether the broker must register again, and the version known of it."""
@@ -219,17 +245,48 @@ class RouteTable:
             del group.addresses[broker_id]
         if not group.addresses:
             del self._groups[broker_name]
-            for topic in [topic for topic, queues in self._queues.items() if broker_name in queues]:
-                self._remove_queues(topic, broker_name)
+            if own := self._topics.pop(broker_name, None):
+                self._begin_chore(broker_name, self._clear(list(own), broker_name))
         elif group.acting_master and MASTER_ID not in group.addresses:
-            self._set_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
+            self._begin_chore(broker_name, self._set_perm(broker_name, lambda perm: perm & ~Perm.WRITE))
 
     def _remove_queues(self, topic: str, broker_name: str) -> None:
         queues = self._queues.get(topic, {})
-        if queues.pop(broker_name, None) is not None:
-            self._route_count -= 1
+        queues.pop(broker_name, None)
         if not queues:
             self._queues.pop(topic, None)
+
+    # What is left to do of brokers that went.
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._chores)
+
+    def work(self) -> None:
+        """Do a slice of what is left to do."""
+        for name, chore in self._chores.items():
+            if next(chore, self) is self:
+                del self._chores[name]
+            return
+
+    def _begin_chore(self, broker_name: str, chore: Chore) -> None:
+        """Do the first slice now, unless something else is under way."""
+        self._finish_chore(broker_name)
+        is_first = not self._chores
+        self._chores[broker_name] = chore
+        if is_first:
+            self.work()
+
+    def _finish_chore(self, broker_name: str) -> None:
+        for _ in self._chores.pop(broker_name, ()):
+            pass
+
+    def _clear(self, topics: list[str], broker_name: str) -> Generator[None, None, None]:
+        """Remove a broker from some topics, which are no longer among its own."""
+        for number, topic in enumerate(topics, 1):
+            self._remove_queues(topic, broker_name)
+            if number % ROUTES_A_SLICE == 0:
+                yield
 
     def disconnect(self, peer: PeerId) -> list[str]:
         """Forget the brokers of a closed connection; return their addresses."""
@@ -251,42 +308,64 @@ class RouteTable:
         queues = self._queues.get(topic)
         if not queues:
             return None
-        brokers = tuple(self._groups[name].data(name) for name in sorted(queues) if name in self._groups)
-        if not brokers:
+        names = sorted(name for name in queues if name in self._groups)
+        if not names:
             return None
-        return TopicRouteData(tuple(queues[name] for name in sorted(queues)), brokers)
-
-    def cluster(self) -> ClusterInfo:
-        """Return all broker groups, and which cluster each belongs to."""
-        clusters: dict[str, list[str]] = {}
-        for name, group in sorted(self._groups.items()):
-            clusters.setdefault(group.cluster, []).append(name)
-        return ClusterInfo(
-            {name: group.data(name) for name, group in sorted(self._groups.items())},
-            {cluster: tuple(names) for cluster, names in sorted(clusters.items())},
+        return TopicRouteData(
+            tuple([queues[name] for name in names]), tuple([self._groups[name].data(name) for name in names])
         )
+
+    def brokers_of(self, topic: str) -> int:
+        """Return how many brokers have the topic, at most."""
+        return len(self._queues.get(topic, ()))
+
+    def clusters(self) -> dict[str, tuple[str, ...]]:
+        """Return the names of the broker groups of each cluster."""
+        clusters: dict[str, list[str]] = {}
+        for name, group in sorted(self._groups.items(), key=_by_name):
+            clusters.setdefault(group.cluster, []).append(name)
+        return {cluster: tuple(names) for cluster, names in sorted(clusters.items())}
+
+    def groups(self) -> Iterator[tuple[str, BrokerData]]:
+        """Yield broker groups by name; those that go meanwhile are left out."""
+        for name in sorted(self._groups):
+            if (group := self._groups.get(name)) is not None:
+                yield name, group.data(name)
 
     def group(self, broker_name: str) -> BrokerData | None:
         found = self._groups.get(broker_name)
         return None if found is None else found.data(broker_name)
 
     def topics(self) -> list[str]:
-        return sorted(self._queues)
+        """Return all topics, in the order in which they came."""
+        return list(self._queues)
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
-        names = {name for name, group in self._groups.items() if group.cluster == cluster}
-        return sorted(topic for topic, queues in self._queues.items() if names & queues.keys())
+    def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
+        """Return the topics of a cluster, those of one broker after another's."""
+        found: dict[str, None] = {}
+        count = 0
+        for name in [name for name, group in self._groups.items() if group.cluster == cluster]:
+            found |= self._topics.get(name, {})
+            count += len(self._topics.get(name, {}))
+            if count >= ROUTES_A_SLICE:
+                yield
+                count = 0
+        return list(found)
 
-    def unit_topics(self, unit: bool | None, subscribed: bool | None) -> list[str]:
+    def unit_topics(self, unit: bool | None, subscribed: bool | None) -> Generator[None, None, list[str]]:
         """Return the topics whose UNIT and UNIT_SUB bits, on the first of their brokers, are as asked; None: either."""
         found = []
-        for topic, queues in sorted(self._queues.items()):
-            flags = next(iter(queues.values())).topic_sys_flag
-            if unit in (None, bool(flags & TopicSysFlag.UNIT)) and subscribed in (
-                None,
-                bool(flags & TopicSysFlag.UNIT_SUB),
-            ):
-                found.append(topic)
+        for number, topic in enumerate(self.topics(), 1):
+            if number % ROUTES_A_SLICE == 0:
+                yield
+            for queues in self._queues.get(topic, {}).values():
+                flags = queues.topic_sys_flag
+                if unit in (None, bool(flags & TopicSysFlag.UNIT)) and subscribed in (
+                    None,
+                    bool(flags & TopicSysFlag.UNIT_SUB),
+                ):
+                    found.append(topic)
+                break
         return found
 
     def system_topics(self) -> tuple[list[str], str | None]:
@@ -296,20 +375,25 @@ class RouteTable:
 
     # What administrators change.
 
-    def wipe_write_perm(self, broker_name: str) -> int:
+    def wipe_write_perm(self, broker_name: str) -> Generator[None, None, int]:
         """Take the write bit from all of a broker's queues; return how many topics it has."""
         return self._set_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
 
-    def add_write_perm(self, broker_name: str) -> int:
+    def add_write_perm(self, broker_name: str) -> Generator[None, None, int]:
         """Give all of a broker's queues read and write; return how many topics it has."""
         return self._set_perm(broker_name, lambda _: Perm.READ | Perm.WRITE)
 
-    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> Generator[None, None, int]:
         count = 0
-        for queues in self._queues.values():
-            if broker_name in queues:
-                queues[broker_name] = replace(queues[broker_name], perm=change(queues[broker_name].perm))
+        for number, topic in enumerate(list(self._topics.get(broker_name, ())), 1):
+            queues = self._queues.get(topic, {})
+            if (data := queues.get(broker_name)) is not None:
+                queues[broker_name] = QueueData(
+                    broker_name, data.read_queue_nums, data.write_queue_nums, change(data.perm), data.topic_sys_flag
+                )
                 count += 1
+            if number % ROUTES_A_SLICE == 0:
+                yield
         return count
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
@@ -317,15 +401,36 @@ class RouteTable:
         for broker_name in list(self._queues.get(topic, {})):
             group = self._groups.get(broker_name)
             if cluster is None or (group is not None and group.cluster == cluster):
+                self._topics.get(broker_name, {}).pop(topic, None)
+                if group is not None:
+                    group.removals += 1
                 self._remove_queues(topic, broker_name)
 
     def register_topic(self, topic: str, queues: Mapping[str, QueueData]) -> None:
         """Note one topic's queues on brokers that are known. SystemBusy, InvalidParameter: there is no room."""
         known = {broker_name: data for broker_name, data in queues.items() if broker_name in self._groups}
         for broker_name in known:
-            self._check_room((topic,), broker_name)
+            self._finish_chore(broker_name)
+            check_topic(topic)
+            self._check_room({topic: None}, broker_name)
         for broker_name, data in known.items():
             self._put_queues(topic, broker_name, data)
+
+
+def check_topic(topic: str) -> None:
+    """Raise InvalidParameter if a topic's name is too long."""
+    if len(topic) > NAME_LENGTH_MAX:
+        _check_length("a topic", topic, NAME_LENGTH_MAX)
+
+
+def _takes_topics(group: BrokerGroup, header: RegisterBrokerHeader) -> bool:
+    """Tell whether a registered broker's topics count: a master's, or the acting master's."""
+    acts = header.enable_acting_master is not None and header.broker_id == min(group.addresses)
+    return header.broker_id == MASTER_ID or acts
+
+
+def _by_name(entry: tuple[str, BrokerGroup]) -> str:
+    return entry[0]
 
 
 def _check_length(what: str, text: str, length_max: int) -> None:

@@ -10,6 +10,7 @@ from .codes import *
 from .effects import *
 from .errors import *
 from .ids import *
+from .jobs import *
 from .topics import *
 from .values import *
 from .visible import *
@@ -35,6 +36,7 @@ from .heartbeat import *
 from .json_body import *
 from .operator_bodies import *
 from .pop_bodies import *
+from .registration import *
 from .route import *
 
 # A message as it is stored: record, properties, batch, compressed body, and what handles in properties mean.

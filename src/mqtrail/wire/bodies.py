@@ -3,18 +3,15 @@
 Source: the classes of remoting/protocol/body, apache/rocketmq.
 """
 
-import struct
-import zlib
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 from .body import Body, Long, convert, queue_members, queue_of
-from .compression import BODY_SIZE_MAX
 from .configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 from .errors import BodyError
-from .json_body import NODES_MAX, loads
+from .json_body import NODES_MAX
 from .values import MessageQueue
 
 __all__ = [
@@ -35,9 +32,6 @@ __all__ = [
     "TopicList",
 ]
 
-_I32 = struct.Struct(">i")
-PLAIN_TOPIC_FIELDS: Final = 5  # name, read queues, write queues, permission, filter type; the attributes are 5.x's
-
 
 class TopicConfigTable(Body, frozen=True):
     """Reply to 21, part of 103, and topics.json: all topics of a broker."""
@@ -54,72 +48,6 @@ class RegisterBrokerBody(Body, frozen=True):
 
     topic_config_serialize_wrapper: TopicConfigTable = TopicConfigTable()
     filter_server_list: tuple[str, ...] = ()
-
-    @classmethod
-    def decode_compressed(cls, data: bytes, topics_max: int) -> Self:
-        """Return the body of a request whose header says compressed, with topics_max topics at most.
-
-        It is a zlib stream of length-prefixed texts: the DataVersion's JSON, the count of topics and a line for each,
-        the filter servers' JSON; what 5.x adds behind them (static topics) is not read. BodyError: it is not that.
-        """
-        try:
-            reader = zlib.decompressobj()
-            plain = reader.decompress(data, BODY_SIZE_MAX)
-        except zlib.error as error:
-            raise BodyError(f"found a compressed registration that is no zlib stream: {error}") from error
-        if reader.unconsumed_tail:
-            raise BodyError(f"found a registration that decompresses to more than {BODY_SIZE_MAX} bytes: delete topics")
-        texts = _Texts(plain)
-        version = DataVersion.decode(texts.next())
-        topics = {}
-        count = texts.count()
-        if count > topics_max:
-            raise BodyError(
-                f"found {count} topics in a registration, expected at most {topics_max}: delete some, or raise "
-                "broker_topics_max"
-            )
-        for _ in range(count):
-            topic = _topic_of_line(texts.next())
-            topics[topic.topic] = topic
-        servers = convert(loads(texts.next()) or [], tuple[str, ...])
-        return cls(TopicConfigTable(topics, version), servers)
-
-
-class _Texts:
-    """Walks over texts, each behind its i32 length."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def count(self) -> int:
-        if self._position + 4 > len(self._data):
-            raise BodyError(f"found a registration cut short at {len(self._data)} bytes")
-        (value,) = _I32.unpack_from(self._data, self._position)
-        if not 0 <= value <= len(self._data):
-            raise BodyError(f"found a length of {value} in a registration of {len(self._data)} bytes")
-        self._position += 4
-        return int(value)
-
-    def next(self) -> str:
-        size = self.count()
-        start = self._position
-        self._position += size
-        if self._position > len(self._data):
-            raise BodyError(f"found a text of {size} bytes at {start}, expected {len(self._data) - start}")
-        return str(self._data[start : self._position], "utf-8", "replace")
-
-
-def _topic_of_line(line: str) -> TopicConfig:
-    parts = line.split(" ", PLAIN_TOPIC_FIELDS)
-    if len(parts) < PLAIN_TOPIC_FIELDS:
-        raise BodyError(f"found the topic line {line!r:.80}, expected name, queues, permission and filter type")
-    members: dict[str, Any] = dict(
-        zip(("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType"), parts, strict=False)
-    )
-    if len(parts) > PLAIN_TOPIC_FIELDS:
-        members["attributes"] = loads(parts[PLAIN_TOPIC_FIELDS])
-    return TopicConfig.read(members)
 
 
 class TopicList(Body, frozen=True):

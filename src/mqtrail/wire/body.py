@@ -7,6 +7,7 @@ Source: RemotingSerializable and its subclasses, apache/rocketmq remoting/; json
 """
 
 from collections.abc import Generator, Iterable, Mapping
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, cast
 
 import msgspec
@@ -18,6 +19,7 @@ from .values import MessageQueue
 __all__ = [
     "Body",
     "encode_in_slices",
+    "encode_list_in_slices",
     "queue_members",
 ]
 
@@ -76,6 +78,26 @@ def encode_in_slices(
         if number % count == 0:
             yield
     return b"".join((before, empty[:-1], b",".join(parts), b"}", after))
+
+
+def encode_list_in_slices(
+    body: Body, member: str, items: Iterable[object], count: int, *, strict: bool = True
+) -> Generator[None, None, bytes]:
+    """Return body's JSON with items as its empty array `member`, yielding after each count of them.
+
+    items: Body or plain, as Body.encode would write them.
+    """
+    write = dumps if strict else dumps_fastjson
+    empty = b'"%b":[]' % member.encode()
+    before, found, after = body.encode(strict=strict).partition(empty)
+    assert found, f"{member} is no empty array of {type(body).__name__}"
+    parts = []
+    rest = iter(items)
+    while some := list(islice(rest, count)):
+        parts.append(write([item.members() if isinstance(item, Body) else item for item in some])[1:-1])
+        if len(some) == count:
+            yield
+    return b"".join((before, empty[:-1], b",".join(parts), b"]", after))
 
 
 def convert(value: object, kind: type[Value]) -> Value:

@@ -3,13 +3,14 @@
 Source: TopicRouteData, QueueData, BrokerData, ClusterInfo, apache/rocketmq remoting/.
 """
 
+from collections.abc import Generator
 from typing import Final
 
 import msgspec
 
 from .body import Body, Long
 from .codes import Perm
-from .json_body import dumps_fastjson
+from .json_body import dumps, dumps_fastjson
 
 __all__ = [
     "MASTER_ID",
@@ -63,7 +64,21 @@ class TopicRouteData(Body, frozen=True):
         """
         if not strict:
             return dumps_fastjson(self.members())
-        return _ascii_json(super().encode().decode())
+        return _ascii_json(super().encode())
+
+    def encode_in_slices(self, count: int, *, strict: bool = True) -> Generator[None, None, bytes]:
+        """Return what `encode` does, yielding after each count of brokers, and of their queues."""
+        write = (lambda item: _ascii_json(dumps(item))) if strict else dumps_fastjson
+        rest = TopicRouteData((), (), self.order_topic_conf, self.filter_server_table).encode(strict=strict)
+        for member, items in (("brokerDatas", self.broker_datas), ("queueDatas", self.queue_datas)):
+            before, empty, after = rest.partition(b'"%b":[]' % member.encode())
+            parts = []
+            for first in range(0, len(items), count):
+                some: list[Body] = list(items[first : first + count])
+                parts.append(write([item.members() for item in some])[1:-1])
+                yield
+            rest = b"".join((before, empty[:-1], b",".join(parts), b"]", after))
+        return rest
 
 
 class ClusterInfo(Body, frozen=True):
@@ -77,12 +92,12 @@ class ClusterInfo(Body, frozen=True):
         return super().encode(strict=strict)
 
 
-def _ascii_json(text: str) -> bytes:
+def _ascii_json(data: bytes) -> bytes:
     """Escape / and all characters beyond ASCII in a JSON text."""
-    text = text.replace("/", "\\/")
-    if text.isascii():
-        return text.encode()
-    units = text.encode("utf-16-be")
+    data = data.replace(b"/", b"\\/")
+    if data.isascii():
+        return data
+    units = data.decode().encode("utf-16-be")
     return "".join(
         chr(unit) if unit < 0x80 else f"\\u{unit:04X}"
         for unit in (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))

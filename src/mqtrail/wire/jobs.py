@@ -1,0 +1,141 @@
+"""Requests that take long, in slices: between two of them a broker or a name server serves others.
+
+A handler that is a generator yields where it has worked for some milliseconds, and returns its Sends at the end. One
+that never yields is answered at once. The others go on by `step`, in turn, whenever the server ticks.
+
+    JOBS_MAX           under way at once: each keeps its request and what it has made so far
+    JOBS_PEER_MAX      of these from one connection
+    QUEUED_MAX         wait for their first slice: each keeps its request
+    QUEUED_PEER_MAX    of these from one connection
+    QUEUED_SIZE_MAX    bytes of their bodies
+
+A request beyond these is refused before anything of it is done.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from .command import RemotingCommand
+from .effects import Peer, PeerId, Send
+from .errors import SystemBusy
+
+__all__ = [
+    "JOBS_MAX",
+    "Job",
+    "Jobs",
+    "Work",
+]
+
+JOBS_MAX: Final = 16
+JOBS_PEER_MAX: Final = 4
+QUEUED_MAX: Final = 1_000
+QUEUED_PEER_MAX: Final = 100
+QUEUED_SIZE_MAX: Final = 64 * 1024 * 1024
+
+Work: TypeAlias = Generator[None, None, list[Send]]
+
+
+class Tables(Protocol):
+    """What a ConfigFileStore knows of the changes that answers follow from."""
+
+    looked: int
+
+    def look(self, number: int) -> None: ...
+
+
+class Job(NamedTuple):
+    """A request that is not answered yet. looked: the change of tables that its answer follows from."""
+
+    peer: Peer
+    request: RemotingCommand
+    work: Work
+    looked: int
+
+
+class Jobs:
+    """The jobs under way, and those that wait for their turn."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._under_way: deque[Job] = deque()
+        self._queued: deque[Job] = deque()
+        self._queued_size = 0
+
+    def __len__(self) -> int:
+        return len(self._under_way) + len(self._queued)
+
+    def begin(self, peer: Peer, request: RemotingCommand, work: Work) -> list[Send]:
+        """Do the first slice, and return the answer if that was all; or queue it. SystemBusy: too many wait."""
+        job = Job(peer, request, work, 0)
+        if not self._may_start(job):
+            self._queue(job)
+            return []
+        try:
+            next(work)
+        except StopIteration as end:
+            return _sends(end)
+        self._under_way.append(job._replace(looked=self._tables.looked))
+        return []
+
+    def _may_start(self, job: Job) -> bool:
+        return (
+            len(self._under_way) < JOBS_MAX
+            and sum(other.peer.id == job.peer.id for other in self._under_way) < JOBS_PEER_MAX
+        )
+
+    def _queue(self, job: Job) -> None:
+        size = self._queued_size + len(job.request.body)
+        of_peer = sum(other.peer.id == job.peer.id for other in self._queued)
+        for what, found, limit in (
+            ("requests", len(self._queued) + 1, QUEUED_MAX),
+            ("requests of one connection", of_peer + 1, QUEUED_PEER_MAX),
+            ("bytes of requests", size, QUEUED_SIZE_MAX),
+        ):
+            if found > limit:
+                raise SystemBusy(
+                    f"found {found} {what} that wait behind others which take long, expected at most {limit}: try again"
+                )
+        self._queued.append(job)
+        self._queued_size = size
+
+    def handler(
+        self, start: Callable[[Peer, RemotingCommand, int], Work]
+    ) -> Callable[[Peer, RemotingCommand, int], list[Send]]:
+        """Return the handler of requests that are worked on in slices."""
+        return lambda peer, request, now_ms: self.begin(peer, request, start(peer, request, now_ms))
+
+    def disconnected(self, peer: PeerId) -> None:
+        """Forget what has not begun of a connection that closed; what has begun goes on."""
+        if any(job.peer.id == peer for job in self._queued):
+            self._queued = deque(job for job in self._queued if job.peer.id != peer)
+            self._queued_size = sum(len(job.request.body) for job in self._queued)
+
+    def next_due_ms(self) -> int | None:
+        """Return 0, at once, while there is a job."""
+        return 0 if self._under_way or self._queued else None
+
+    def take(self) -> Job | None:
+        """Return the job whose turn it is."""
+        for place, job in enumerate(self._queued):
+            if self._may_start(job):
+                del self._queued[place]
+                self._queued_size -= len(job.request.body)
+                self._under_way.append(job)
+                break
+        return self._under_way.popleft() if self._under_way else None
+
+    def step(self, job: Job) -> list[Send]:
+        """Do a slice of a job that was taken; return what it answers. An error ends it."""
+        self._tables.look(job.looked)
+        try:
+            next(job.work)
+        except StopIteration as end:
+            return _sends(end)
+        self._under_way.append(job._replace(looked=self._tables.looked))
+        return []
+
+
+def _sends(end: StopIteration) -> list[Send]:
+    sends: list[Send] = end.value
+    return sends
