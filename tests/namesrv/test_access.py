@@ -92,6 +92,7 @@ def test_refused_changes_change_nothing() -> None:
     oneway.flag |= 2
     assert oneway.is_oneway
     assert ask(server, oneway) == -1
+    assert server.refused == 5
     assert server.routes.route("orders") is None
     assert ask(server, registration(), "broker1") == ResponseCode.SUCCESS
     assert server.routes.route("orders") is not None

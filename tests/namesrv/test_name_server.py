@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtrail.namesrv import NameServer, NameServerConfig, name_server
+from mqtrail.namesrv import NameServer, NameServerConfig, name_server, routes
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
     BrokerHeader,
@@ -31,6 +31,7 @@ from mqtrail.wire import (
     TopicConfigTable,
     TopicList,
     TopicRouteData,
+    read_registration,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -53,6 +54,17 @@ class Bench:
         (send,) = self.server.handle(peer, command, self.now_ms)
         assert (send.peer, send.command.opaque) == (peer.id, 7)
         return send.command
+
+    def tell(self, request: RemotingCommand, peer: Peer = CLIENT) -> tuple[RemotingCommand, int]:
+        """Send a request and tick until it is answered; return the answer, and after how many ticks it came."""
+        request.opaque = 7
+        sends = self.server.handle(peer, request, self.now_ms)
+        for ticks in range(1_000):
+            if sends:
+                return sends[0].command, ticks
+            assert self.server.next_tick_ms() <= self.now_ms
+            sends = self.server.tick(self.now_ms)
+        raise AssertionError("no answer")
 
     def register(
         self,
@@ -435,7 +447,161 @@ def test_names_that_are_too_long(fields: dict[str, Any], told: str) -> None:
     bench = Bench()
     reply = bench.register(**fields)
     assert (reply.code, told in (reply.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
-    assert bench.server.routes.cluster().broker_addr_table == {}
+    assert list(bench.server.routes.groups()) == []
+
+
+def registration(count: int, counter: int = 1, name: str = "a", address: str = "1.1.1.1:10911") -> RemotingCommand:
+    """103 of a broker with many topics."""
+    table = {f"t{number}": TopicConfig(f"t{number}", 4, 4) for number in range(count)}
+    body = RegisterBrokerBody(TopicConfigTable(table, DataVersion(1, counter))).encode()
+    header = RegisterBrokerHeader(name, address, "C", f"{address}1", 0)
+    return RemotingCommand(RequestCode.REGISTER_BROKER, header.to_ext(), body)
+
+
+LARGE = 3 * name_server.TOPICS_AT_ONCE
+
+
+def test_a_large_registration_is_served_in_slices() -> None:
+    """Others are answered meanwhile, and none of its topics has a route before all of them have one."""
+    bench = Bench()
+    bench.register("b", "2.2.2.2:10911", peer=OTHER)
+    assert bench.server.handle(BROKER, registration(LARGE), bench.now_ms) == []
+    while not (sends := bench.server.tick(bench.now_ms)):
+        assert bench.route("orders") is not None
+        assert bench.route("t0") is None
+        assert bench.route(f"t{LARGE - 1}") is None
+    assert sends[0].command.code == ResponseCode.SUCCESS
+    assert bench.route("t0") is not None
+    assert bench.route(f"t{LARGE - 1}") is not None
+    assert bench.server.next_tick_ms() > bench.now_ms
+
+
+def test_the_same_registration_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers send it every 30 s. It counts as a sign of life, over the connection that it came by."""
+    read: list[int] = []
+
+    def counting(data: bytes, **settings: Any) -> Any:
+        read.append(len(data))
+        return read_registration(data, **settings)
+
+    monkeypatch.setattr(name_server, "read_registration", counting)
+    bench = Bench()
+    _, ticks = bench.tell(registration(LARGE), BROKER)
+    assert (len(read), ticks > 2) == (1, True)
+    bench.advance(100_000)
+    assert bench.tell(registration(LARGE), OTHER)[1] == 0
+    assert len(read) == 1
+    bench.server.disconnected(BROKER.id)
+    bench.advance(100_000)
+    assert bench.route("t0") is not None
+    bench.tell(registration(LARGE, 2), OTHER)
+    assert len(read) == 2
+    bench.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "t1"})
+    assert bench.route("t1") is None
+    bench.tell(registration(LARGE, 2), OTHER)
+    assert len(read) == 3, "a topic is missing"
+    assert bench.route("t1") is not None
+    bench.server.disconnected(OTHER.id)
+    bench.tell(registration(LARGE, 2), OTHER)
+    assert len(read) == 4, "the broker is gone"
+
+
+@pytest.mark.parametrize("event", ["closed", "unregistered", "registered again"])
+def test_a_registration_that_no_longer_counts(event: str) -> None:
+    """What happens while it is read outweighs it: else a broker that stopped would stay in the routes."""
+    bench = Bench()
+    assert bench.server.handle(BROKER, registration(LARGE), bench.now_ms) == []
+    bench.server.tick(bench.now_ms)
+    match event:
+        case "closed":
+            bench.server.disconnected(BROKER.id)
+        case "unregistered":
+            fields = BrokerHeader("a", "1.1.1.1:10911", "C", 0).to_ext()
+            bench.ask(RequestCode.UNREGISTER_BROKER, fields, peer=BROKER)
+        case _:
+            assert bench.register(topics=("new", "TBW102"), version=DataVersion(2)).code == 0
+    while not (sends := bench.server.tick(bench.now_ms)):
+        pass
+    assert sends[0].command.code == ResponseCode.SYSTEM_ERROR
+    assert "registered again, unregistered or closed" in (sends[0].command.remark or "")
+    assert bench.route("t0") is None
+    assert (bench.route("new") is not None) == (event == "registered again")
+
+
+def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what an answer at once would say."""
+    bench = Bench()
+    for number in range(9):
+        topics = ("everywhere", *(f"b{number}-{topic}" for topic in range(9)))
+        assert bench.register(f"b{number}", f"1.1.1.{number}:1", topics=topics).code == 0
+    for number in range(9):
+        put(bench, name_server.ORDER_TOPIC_CONFIG, f"key-{number}")
+    requests: list[tuple[int, dict[str, str], int]] = [
+        (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "everywhere"}, 479),
+        (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "everywhere"}, 300),
+        (RequestCode.GET_BROKER_CLUSTER_INFO, {}, 479),
+        (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}, 479),
+        (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}, 479),
+        (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, {}, 479),
+        (RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": name_server.ORDER_TOPIC_CONFIG}, 479),
+        (RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b1"}, 479),
+    ]
+    whole = [bench.tell(RemotingCommand(code, ext, version=version)) for code, ext, version in requests]
+    assert [ticks for _, ticks in whole] == [0] * len(requests)
+    for bound in ("BROKERS_A_SLICE", "NAMES_A_SLICE", "VALUES_A_SLICE"):
+        monkeypatch.setattr(name_server, bound, 2)
+    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    for (code, ext, version), (expected, _) in zip(requests, whole, strict=True):
+        reply, ticks = bench.tell(RemotingCommand(code, ext, version=version))
+        assert (reply.code, reply.ext, reply.body) == (expected.code, expected.ext, expected.body), code
+        assert ticks >= 3, code
+
+
+def test_topics_of_brokers_that_went_are_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routes leave such brokers out at once; one that comes back has its new topics alone."""
+    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    bench = Bench(topic_routes_max=30)
+    for name in ("a", "b"):
+        assert bench.register(name, f"1.1.1.{ord(name)}:1", topics=tuple(f"{name}{n}" for n in range(9))).code == 0
+    bench.server.disconnected(BROKER.id)
+    assert not any(bench.route(f"{name}{number}") for name in "ab" for number in range(9))
+    assert bench.server.next_tick_ms() == 0
+    assert bench.register("b", "1.1.1.98:1", topics=("b8", "new"), peer=OTHER).code == 0
+    bench.server.tick(bench.now_ms)
+    while bench.server.next_tick_ms() == 0:
+        bench.server.tick(bench.now_ms)
+    reply = bench.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    assert sorted(TopicList.decode(reply.body).topic_list) == ["b8", "new"]
+    assert bench.register("c", "1.1.1.3:1", topics=tuple(f"c{n}" for n in range(28))).code == 0, "there is room again"
+
+
+def test_topics_that_are_no_longer_registered_are_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With deleteTopicWithBrokerRegistration; one that is registered alone meanwhile stays."""
+    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    bench = Bench(delete_with_registration=True)
+    bench.register(topics=tuple(f"t{n}" for n in range(20)))
+    bench.register(topics=("t0", "t1"), version=DataVersion(2))
+    route = TopicRouteData((QueueData("a", 1, 1, 6, 0),)).encode()
+    assert bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "t9"}, route).code == 0
+    while bench.server.next_tick_ms() == 0:
+        bench.server.tick(bench.now_ms)
+    reply = bench.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    assert sorted(TopicList.decode(reply.body).topic_list) == ["t0", "t1", "t9"]
+
+
+def test_other_requests_have_small_bodies() -> None:
+    """Reading one large JSON text would keep everybody waiting."""
+    bench = Bench()
+    bench.register()
+    body = b"{" + b" " * name_server.BODY_SIZE_MAX + b"}"
+    for code in (
+        RequestCode.QUERY_DATA_VERSION,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+    ):
+        reply = bench.ask(code, {"topic": "t"}, body)
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert f"expected at most {name_server.BODY_SIZE_MAX}" in (reply.remark or "")
 
 
 def test_filter_servers_are_bounded() -> None:
@@ -453,7 +619,7 @@ def test_an_address_that_takes_name_after_name_keeps_one() -> None:
     bench = Bench(brokers_max=1)
     for number in range(5):
         assert bench.register(f"n{number}", topics=(f"t{number}", "TBW102")).code == 0
-    assert list(bench.server.routes.cluster().broker_addr_table) == ["n4"]
+    assert [name for name, _ in bench.server.routes.groups()] == ["n4"]
     assert bench.server.routes.topics() == ["TBW102", "t4"]
 
 

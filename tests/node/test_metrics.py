@@ -9,14 +9,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqtrail.broker import ABSENT, METRICS, BrokerConfig
+from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import BindError
 from mqtrail.node import Node
-from mqtrail.wire import ConsumerData, HeartbeatData, ProducerData, RemotingCommand, SubscriptionData
+from mqtrail.wire import ConsumerData, HeartbeatData, ProducerData, RemotingCommand, ResponseCode, SubscriptionData
 
 from .apache_metrics import apache_metrics
 from .helpers import read_all, send_command
 from .test_metrics_waiting import WAITING
-from .test_node import running
+from .test_node import route, running
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -72,6 +73,22 @@ async def test_counts_are_what_happened() -> None:
         assert found["rocketmq_storage_size_bytes"][labels(**storage)] >= size
         assert found["rocketmq_broker_permission"][labels()] == 6
         assert found["mqtrail_access_refused_total"][labels()] == 0
+
+
+async def test_the_name_server_has_its_own_samples() -> None:
+    """Requests that it rejects and work that held its loop, apart from the broker's."""
+    config = NameServerConfig(acl=True, protect_routes=True)
+    async with running(metrics_port=0, namesrv=config) as (node, pool):
+        assert (await route(pool, node.namesrv_address, "orders")).code == ResponseCode.NO_PERMISSION
+        assert node._namesrv is not None
+        node._namesrv.core.stalls["103"] = [2, 130]
+        found = await read(node)
+        own = {"cluster": "", "node_type": "namesrv", "node_id": node.namesrv_address}
+        assert found["mqtrail_access_refused_total"][tuple(sorted(own.items()))] == 1
+        assert found["mqtrail_access_refused_total"][labels()] == 0
+        stalled = tuple(sorted({**own, "work": "103"}.items()))
+        assert found["mqtrail_loop_stalls_total"][stalled] == 2
+        assert found["mqtrail_loop_stalled_milliseconds_total"][stalled] == 130
 
 
 async def test_every_metric_can_be_seen() -> None:

@@ -165,6 +165,8 @@ async def test_each_process_has_its_metrics() -> None:
         urls = [report.metrics for report in node.reports.values()]
         texts = await asyncio.gather(*(asyncio.to_thread(fetch, url) for url in urls))
         assert ['node_id="broker-a"' in text for text in texts] == [True, False]
+        assert node._metrics is not None
+        assert b'node_type="namesrv"' in await node._metrics.text()
     finally:
         await node.stop()
 

@@ -17,7 +17,9 @@ from mqtrail.wire import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeStats,
+    DataVersion,
     HeartbeatData,
+    InvalidParameter,
     LockBatchBody,
     MessageModel,
     MessageQueue,
@@ -26,12 +28,17 @@ from mqtrail.wire import (
     QueueData,
     QueueOffsets,
     RegisterBrokerBody,
+    RegisteredTopic,
+    Registration,
     SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionParseFailed,
     TopicConfig,
+    TopicConfigTable,
     TopicRouteData,
     loads,
+    read_registration,
+    registration,
     tags_code,
 )
 from mqtrail.wire.json_body import DIALECT_NODES_MAX, NODES_MAX
@@ -268,26 +275,100 @@ def compressed_registration(*topics: str, servers: str = "[]") -> bytes:
     return zlib.compress(b"".join(parts))
 
 
+def read(data: bytes, *, compressed: bool = True, topics_max: int = 100) -> tuple[dict[str, RegisteredTopic], Any, int]:
+    """Return a registration's topics, the rest, and in how many slices it was read."""
+    topics: dict[str, RegisteredTopic] = {}
+    slices = read_registration(data, compressed=compressed, topics_max=topics_max)
+    count = 0
+    while True:
+        try:
+            topics |= next(slices)
+        except StopIteration as end:
+            return topics, end.value, count
+        count += 1
+
+
 def test_compressed_registrations() -> None:
     """The line form of 4.9 (five parts) and of 5.x (attributes behind)."""
-    body = RegisterBrokerBody.decode_compressed(
-        compressed_registration("T 4 8 6 SINGLE_TAG", 'U 1 2 2 MULTI_TAG {"message.type":"FIFO"}', servers='["s:1"]'), 2
+    topics, rest, _ = read(
+        compressed_registration("T 4 8 6 SINGLE_TAG", 'U 1 2 2 MULTI_TAG {"message.type":"FIFO"}', servers='["s:1"]')
     )
-    table = body.topic_config_serialize_wrapper
-    assert table.topic_config_table == {
-        "T": TopicConfig("T", 4, 8, 6),
-        "U": TopicConfig("U", 1, 2, 2, "MULTI_TAG", attributes={"message.type": "FIFO"}),
-    }
-    assert (table.data_version.counter, table.data_version.timestamp) == (5, 1700000000000)
-    assert body.filter_server_list == ("s:1",)
+    assert topics == {"T": RegisteredTopic(4, 8, 6), "U": RegisteredTopic(1, 2, 2)}
+    assert rest == Registration(DataVersion(1700000000000, 5), 1)
 
 
 def test_a_compressed_registration_is_bounded() -> None:
     """Topics are counted before a line of them is read; a stream that stands for too much is not read to its end."""
-    with pytest.raises(BodyError, match="found 2 topics"):
-        RegisterBrokerBody.decode_compressed(compressed_registration("T 4 8 6 SINGLE_TAG", "no topic"), 1)
+    with pytest.raises(InvalidParameter, match="found 2 topics"):
+        read(compressed_registration("T 4 8 6 SINGLE_TAG", "no topic"), topics_max=1)
     with pytest.raises(BodyError, match="decompresses to more than"):
-        RegisterBrokerBody.decode_compressed(zlib.compress(bytes(BODY_SIZE_MAX + 1)), 1)
+        read(zlib.compress(bytes(BODY_SIZE_MAX + 1)))
+
+
+@pytest.mark.parametrize(
+    ("text", "topics"),
+    [
+        ('{"T":{"readQueueNums":4,"writeQueueNums":5,"perm":2,"topicSysFlag":1}}', {"T": (4, 5, 2, 1)}),
+        ('{"T":{"readQueueNums":"4","perm":null,"attributes":null}}', {"T": (4, 8, 6, 0)}),
+        ('{"T":{},"U":{"perm":4}}', {"T": (8, 8, 6, 0), "U": (8, 8, 4, 0)}),
+        ("{'T':{readQueueNums:3}}", {"T": (3, 8, 6, 0)}),
+        ('{"T":{"perm":4},"U":{"$ref":"$.topicConfigSerializeWrapper.topicConfigTable.T"}}', {"T": 4, "U": 4}),
+        ("null", {}),
+        ("{}", {}),
+    ],
+)
+def test_registered_topics(text: str, topics: dict[str, Any]) -> None:
+    """As leniently as any body: numbers as text, null, fastjson's dialect, references."""
+    data = b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":3},"topicConfigTable":%b}}' % text.encode()
+    found, rest, _ = read(data, compressed=False)
+    assert {
+        name: topic.perm
+        if isinstance(topics[name], int)
+        else (topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
+        for name, topic in found.items()
+    } == topics
+    assert rest == Registration(DataVersion(0, 3), 0)
+    whole = RegisterBrokerBody.decode(data).topic_config_serialize_wrapper.topic_config_table
+    assert {name: topic.read_queue_nums for name, topic in whole.items()} == {
+        name: topic.read_queue_nums for name, topic in found.items()
+    }
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_large_registration_is_read_in_slices(compressed: bool) -> None:
+    """As many topics each time, and as many bytes where topics are large."""
+    count = 3 * registration.TOPICS_A_SLICE + 1
+    for topics, size in ((count, 1), (40, 32 * 1024)):
+        attribute = "a" * size
+        if compressed:
+            data = compressed_registration(
+                *(f'T{number} 1 1 6 SINGLE_TAG {{"a":"{attribute}"}}' for number in range(topics))
+            )
+        else:
+            table = {f"T{number}": TopicConfig(f"T{number}", attributes={"a": attribute}) for number in range(topics)}
+            data = RegisterBrokerBody(TopicConfigTable(table)).encode()
+        found, _, slices = read(data, compressed=compressed, topics_max=topics)
+        assert len(found) == topics
+        assert slices >= 4
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[]",
+        b'{"topicConfigSerializeWrapper":[]}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":7}}}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":"x"}}}}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"perm":9223372036854775808}}}}',
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"attributes":{"a":"%b"}}}}}' % bytes(b"a" * 70_000),
+        b'{"topicConfigSerializeWrapper":{"dataVersion":7}}',
+        b"{'x':[%b]}" % b",".join([b"1"] * (DIALECT_NODES_MAX + 1)),
+        b'{"x":{%b}}' % b",".join([b'"":1'] * (NODES_MAX + 1)),
+    ],
+)
+def test_registrations_of_another_shape_are_refused(data: bytes) -> None:
+    with pytest.raises(BodyError):
+        read(data, compressed=False)
 
 
 @pytest.mark.parametrize(("kind", "count"), [(HeartbeatData, DIALECT_NODES_MAX), (ConsumeStats, NODES_MAX)])
@@ -303,7 +384,7 @@ def test_registrations_cut_short_are_refused(size: int) -> None:
     plain = zlib.decompress(compressed_registration("T 4 8 6 SINGLE_TAG"))
     if size < len(plain) - 4:
         with pytest.raises(BodyError):
-            RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]), 100)
+            read(zlib.compress(plain[:size]))
 
 
 @pytest.mark.parametrize(
@@ -311,4 +392,4 @@ def test_registrations_cut_short_are_refused(size: int) -> None:
 )
 def test_registrations_that_are_none(data: bytes) -> None:
     with pytest.raises(BodyError):
-        RegisterBrokerBody.decode_compressed(data, 100)
+        read(data)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqtrail.store import ConfigFileStore, MessageStore
+from mqtrail.wire import Jobs
 
 from .access import Access, AclFiles, Permission, Scene
 from .config import BrokerConfig
 from .filter import FilterTable
-from .jobs import Jobs
 from .properties import PropertyRules
 from .tables import ClientTable, GroupTable, HeldPulls, LockTable, OffsetTable, RateLimits, TopicTable
 from .telemetry import BrokerTrace, Statistics

@@ -1,4 +1,4 @@
-"""The port for Prometheus: GET /metrics returns the metrics of the brokers in this process as text.
+"""The port for Prometheus: GET /metrics returns the metrics of the brokers and the name server in this process.
 
 Each connection serves one request. The event loop's thread reads the samples, a few milliseconds at a time; another
 thread formats them. Requests that arrive meanwhile share the answer.
@@ -9,6 +9,7 @@ Source: Prometheus text exposition format 0.0.4; BrokerMetricsManager, apache/ro
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from mqtrail.broker import METRICS, Broker, Histogram, samples
@@ -16,21 +17,24 @@ from mqtrail.net import BindError, Log, join_address
 from mqtrail.wire import visible
 
 from .clock import wall_clock_ms
+from .namesrv_node import NameServerNode
 
 REQUEST_SIZE_MAX: Final = 8 * 1024
 REQUEST_TIMEOUT_S: Final = 5.0  # for the peer to send its request, and again to receive the answer
 SLICE_S: Final = 0.005  # longest time of reading samples before other work runs
 COMMON_LABELS: Final = ("cluster", "node_type", "node_id")
-NODE_TYPE: Final = "broker"
+BROKER_TYPE: Final = "broker"
+NAMESRV_TYPE: Final = "namesrv"
 
 log = Log()
 
 
 class MetricsDoor:
-    """`start`, then `stop`. brokers: returns the running brokers."""
+    """`start`, then `stop`. brokers: returns the running brokers. namesrv: the name server; None: not in this process."""
 
-    def __init__(self, brokers: Callable[[], Iterable[Broker]]) -> None:
+    def __init__(self, brokers: Callable[[], Iterable[Broker]], namesrv: NameServerNode | None = None) -> None:
         self._brokers = brokers
+        self._namesrv = namesrv
         self._listener: asyncio.Server | None = None
         self._making: asyncio.Task[bytes] | None = None
         self.address = ""
@@ -66,7 +70,7 @@ class MetricsDoor:
     async def _make(self) -> bytes:
         gathered: list[_Gathered] = []
         began_s = time.monotonic()
-        for sample in _gather(self._brokers, wall_clock_ms()):
+        for sample in chain(_gather(self._brokers, wall_clock_ms()), _gather_namesrv(self._namesrv)):
             if sample is not None:
                 gathered.append(sample)
             if time.monotonic() - began_s >= SLICE_S:
@@ -126,7 +130,7 @@ class _Gathered(NamedTuple):
 def _gather(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> Iterator[_Gathered | None]:
     """Yield every sample of the brokers; None where the caller may pause."""
     for broker in list(brokers()):
-        common = (broker.config.cluster_name, NODE_TYPE, broker.config.broker_name)
+        common = (broker.config.cluster_name, BROKER_TYPE, broker.config.broker_name)
         for sample in samples(broker, now_ms):
             if sample is None:
                 yield None
@@ -134,6 +138,17 @@ def _gather(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> Iterator[_G
             name, labels, value = sample
             values = (list(value.buckets()), value.total) if isinstance(value, Histogram) else value
             yield _Gathered(name, (*common, *labels), values)
+
+
+def _gather_namesrv(namesrv: NameServerNode | None) -> Iterator[_Gathered]:
+    """Yield every sample of a name server, which belongs to no cluster."""
+    if namesrv is None:
+        return
+    common = ("", NAMESRV_TYPE, join_address(namesrv.host, namesrv.port))
+    yield _Gathered("mqtrail_access_refused_total", common, namesrv.core.refused)
+    for work, (times, took_ms) in list(namesrv.core.stalls.items()):
+        yield _Gathered("mqtrail_loop_stalls_total", (*common, work), times)
+        yield _Gathered("mqtrail_loop_stalled_milliseconds_total", (*common, work), took_ms)
 
 
 def exposition(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> bytes:

@@ -11,6 +11,7 @@ from mqtrail.wire import change_settings
 from .clock import wall_clock_ms
 from .shell import Shell
 from .table_writer import TableWriter
+from .watchdog import Watchdog
 
 log = Log()
 
@@ -35,6 +36,7 @@ class NameServerNode:
             self.core,
             hold_for_tables=None if self._tables is None else self._tables.after,
             on_change=None if self._tables is None else self._tables.look,
+            watchdog=Watchdog(self.core.stalls),
         )
         self._server = Server(self._shell, server)
 

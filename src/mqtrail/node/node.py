@@ -48,7 +48,9 @@ class Node(BaseNode):
             namesrvs, own = self._namesrvs(), self._own_namesrv()
             await asyncio.gather(*(broker.start(namesrvs, own) for broker in self.brokers.values()))
             if self.config.metrics_port is not None:
-                self._metrics = MetricsDoor(lambda: [one.core for one in self.brokers.values() if one.core is not None])
+                self._metrics = MetricsDoor(
+                    lambda: [one.core for one in self.brokers.values() if one.core is not None], self._namesrv
+                )
                 await self._metrics.start(self.config.host, self.config.metrics_port)
         except BaseException:
             await self.stop()

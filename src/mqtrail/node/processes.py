@@ -17,7 +17,9 @@ from mqtrail.wire import MQError
 from .base import BaseNode
 from .config import NodeConfig
 from .exposure import warn_if_open
+from .metrics_door import MetricsDoor
 from .namesrv_access import SavedKeys, SigningKeys
+from .namesrv_node import NameServerNode
 from .report import BrokerReport
 from .worker import Task, pack
 
@@ -42,6 +44,7 @@ class ProcessNode(BaseNode):
         self._processes: dict[str, Process] = {}
         self._watches: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._metrics: MetricsDoor | None = None
 
     @property
     def reports(self) -> dict[str, BrokerReport]:
@@ -60,6 +63,7 @@ class ProcessNode(BaseNode):
             self._open()
             if self._namesrv is not None:
                 await self._namesrv.start()
+                await self._open_metrics(self._namesrv)
             async with asyncio.TaskGroup() as group:
                 starts = {
                     name: group.create_task(self._start_broker(index, name))
@@ -73,6 +77,13 @@ class ProcessNode(BaseNode):
             raise
         self._watches = [asyncio.create_task(self._watch(name, process)) for name, process in self._processes.items()]
         warn_if_open(self.config)
+
+    async def _open_metrics(self, namesrv: NameServerNode) -> None:
+        """Serve the name server's metrics on the port after the last broker's."""
+        port = self.config.metrics_port
+        if port is not None:
+            self._metrics = MetricsDoor(lambda: (), namesrv)
+            await self._metrics.start(self.config.host, port + len(self.config.broker_names) if port else 0)
 
     def _signing_keys(self) -> SigningKeys:
         rooms = [room for name in self.config.broker_names if (room := self._room(name)) is not None]
@@ -137,6 +148,9 @@ class ProcessNode(BaseNode):
         for watch in self._watches:
             watch.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
+        if self._metrics is not None:
+            await self._metrics.stop()
+            self._metrics = None
         await self._close()
 
     async def _end(self, name: str, process: Process) -> None:

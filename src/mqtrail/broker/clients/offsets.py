@@ -19,12 +19,13 @@ from mqtrail.wire import (
     TimestampResponseHeader,
     TopicNotExist,
     UpdateConsumerOffsetHeader,
+    Work,
     answer,
     encode_in_slices,
 )
 
 from ..bounds import QUEUES_MAX
-from ..jobs import ENTRIES_A_SLICE, Work
+from ..jobs import ENTRIES_A_SLICE
 from ..state import BrokerState
 from ..tables import is_young
 from ..timing import DelayedMessages

@@ -28,12 +28,13 @@ from mqtrail.wire import (
     TopicHeader,
     TopicList,
     TopicNotExist,
+    Work,
     answer,
     encode_in_slices,
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import ENTRIES_A_SLICE, Work
+from ..jobs import ENTRIES_A_SLICE
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter
 

@@ -33,13 +33,14 @@ from mqtrail.wire import (
     TopicOffset,
     TopicStatsTable,
     ViewBrokerStatsHeader,
+    Work,
     answer,
     decode_head,
     dumps_fastjson,
     version_text,
 )
 
-from ..jobs import TOPICS_A_SLICE, Work
+from ..jobs import TOPICS_A_SLICE
 from ..state import BrokerState
 from ..tables import Client
 from ..telemetry import Window

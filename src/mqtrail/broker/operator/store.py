@@ -19,13 +19,13 @@ from mqtrail.wire import (
     Send,
     SubscriptionParseFailed,
     SystemError_,
+    Work,
     answer,
     dumps,
     properties_of,
 )
 
 from ..filter import MessageFilter, compile_filter
-from ..jobs import Work
 from ..state import BrokerState
 
 ENTRIES_MAX: Final = 10_000  # of one answer to 321

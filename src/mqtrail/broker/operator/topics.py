@@ -20,13 +20,14 @@ from mqtrail.wire import (
     TopicHeader,
     TopicList,
     TopicNotExist,
+    Work,
     answer,
     encode_in_slices,
     pop_retry_topic,
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import ENTRIES_A_SLICE, Work
+from ..jobs import ENTRIES_A_SLICE
 from ..state import BrokerState
 from ..tables import TOPIC_ATTRIBUTES, alter, parse_changes
 

@@ -1,0 +1,106 @@
+"""Requests that take long: who may begin, who waits, who is refused before anything is done."""
+
+import pytest
+
+from mqtrail.wire import Host, Jobs, Peer, PeerId, RemotingCommand, SystemBusy, Work, answer, jobs
+
+
+class Tables:
+    """No table changes here."""
+
+    looked = 0
+
+    def look(self, number: int) -> None:
+        """Nothing follows from a change."""
+
+
+class Bench:
+    """Jobs, and what each of them has done."""
+
+    def __init__(self) -> None:
+        self.jobs = Jobs(Tables())
+        self.slices: list[str] = []
+
+    def begin(self, name: str, peer: int, slices: int = 3, body: bytes = b"") -> int:
+        """Begin a job; return how many answers there are at once."""
+        at = Peer(PeerId(peer), Host("10.0.0.1", peer))
+        request = RemotingCommand(1, {}, body, name)
+        return len(self.jobs.begin(at, request, self._work(name, at, request, slices)))
+
+    def _work(self, name: str, peer: Peer, request: RemotingCommand, slices: int) -> Work:
+        for number in range(slices):
+            self.slices.append(name)
+            if number < slices - 1:
+                yield
+        return answer(peer, request)
+
+    def finish(self) -> list[int]:
+        """Step until nothing is left; return whom the answers are for, in order."""
+        answered = []
+        while (job := self.jobs.take()) is not None:
+            answered += [int(send.peer) for send in self.jobs.step(job)]
+        return answered
+
+
+def test_a_short_one_is_answered_at_once() -> None:
+    """It needs no place."""
+    bench = Bench()
+    assert bench.begin("short", 1, slices=1) == 1
+    assert (len(bench.jobs), bench.jobs.next_due_ms()) == (0, None)
+
+
+def test_they_take_turns() -> None:
+    """A slice of each, and then the next one of each."""
+    bench = Bench()
+    for peer in (1, 2):
+        assert bench.begin(f"p{peer}", peer) == 0
+    assert bench.finish() == [1, 2]
+    assert bench.slices == ["p1", "p2"] * 3
+
+
+def test_more_than_can_be_under_way_wait() -> None:
+    """Nothing of them is done before their turn; each is answered."""
+    bench = Bench()
+    for peer in range(jobs.JOBS_MAX + 3):
+        bench.begin(str(peer), peer)
+    assert len(bench.slices) == jobs.JOBS_MAX
+    assert bench.jobs.next_due_ms() == 0
+    assert sorted(bench.finish()) == list(range(jobs.JOBS_MAX + 3))
+
+
+def test_one_connection_leaves_room_for_others() -> None:
+    """It may have some under way, and its others wait behind those of everybody else."""
+    bench = Bench()
+    for number in range(jobs.JOBS_PEER_MAX + 2):
+        bench.begin(f"a{number}", 1)
+    assert len(bench.slices) == jobs.JOBS_PEER_MAX
+    assert bench.begin("other", 2, slices=1) == 1
+    assert bench.finish() == [1] * (jobs.JOBS_PEER_MAX + 2)
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "body"), [("QUEUED_MAX", 2, b""), ("QUEUED_PEER_MAX", 2, b""), ("QUEUED_SIZE_MAX", 7, b"abc")]
+)
+def test_what_is_refused_was_not_begun(monkeypatch: pytest.MonkeyPatch, bound: str, value: int, body: bytes) -> None:
+    """SYSTEM_BUSY means that nothing was done; those that wait go on."""
+    monkeypatch.setattr(jobs, bound, value)
+    bench = Bench()
+    for number in range(jobs.JOBS_PEER_MAX + 2):
+        bench.begin(str(number), 1, body=body)
+    with pytest.raises(SystemBusy, match="expected at most"):
+        bench.begin("refused", 1, body=body)
+    assert len(bench.finish()) == jobs.JOBS_PEER_MAX + 2
+    assert "refused" not in bench.slices
+    bench.begin("again", 1, body=body)
+    assert bench.finish() == [1]
+
+
+def test_a_closed_connection() -> None:
+    """What has begun goes on, it may have changed something; what waits is dropped."""
+    bench = Bench()
+    for number in range(jobs.JOBS_PEER_MAX + 2):
+        bench.begin(str(number), 1)
+    bench.begin("other", 2)
+    bench.jobs.disconnected(PeerId(1))
+    assert sorted(bench.finish()) == [1] * jobs.JOBS_PEER_MAX + [2]
+    assert "4" not in bench.slices
