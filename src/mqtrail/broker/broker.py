@@ -224,6 +224,7 @@ class Broker:
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Forget a closed connection; return what others must be told."""
         self.held.disconnect(peer)
+        self.jobs.disconnected(peer)
         self.pop.disconnected(peer)
         return self._concerns.clients.disconnected(peer) + self._concerns.forwards.disconnected(peer)
 
