@@ -30,7 +30,7 @@ log = Log()
 
 
 class MetricsDoor:
-    """`start`, then `stop`. brokers: returns the running brokers. namesrv: the name server; None: not in this process."""
+    """`start`, then `stop`. brokers: returns the running brokers. namesrv: the name server, None: elsewhere."""
 
     def __init__(self, brokers: Callable[[], Iterable[Broker]], namesrv: NameServerNode | None = None) -> None:
         self._brokers = brokers
