@@ -625,10 +625,10 @@ def test_a_bad_frame_is_left_for_the_next_call() -> None:
 
 def test_learnt_things_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Properties, layouts, routes and times that never come again do not stay."""
-    from mqtrail.broker.lane import layouts, process, routes
+    from mqtrail.broker.lane import caches, layouts, process
 
-    monkeypatch.setattr(routes, "PROPERTIES_MAX", 3)
-    monkeypatch.setattr(routes, "ROUTES_MAX", 3)
+    monkeypatch.setattr(caches, "PROPERTIES_MAX", 3)
+    monkeypatch.setattr(caches, "ROUTES_MAX", 3)
     monkeypatch.setattr(layouts, "LAYOUTS_MAX", 3)
     monkeypatch.setattr(layouts, "SAME_SIZE_MAX", 2)
     monkeypatch.setattr(process, "TIMES_KEPT_MAX", 3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtrail.broker.lane import halves
+from mqtrail.broker.lane import half_messages
 from mqtrail.store import StoreFull
 from mqtrail.wire import (
     HALF_TOPIC,
@@ -296,21 +296,21 @@ def test_a_refused_append_leaves_halves_open(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_was_forgotten_is_read_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept half messages have a bound in number and in bytes; a topic's change forgets them; nobody sees it."""
-    monkeypatch.setattr(halves, "HALVES_MAX", 3)
+    monkeypatch.setattr(half_messages, "HALF_MESSAGES_MAX", 3)
     twins = Pairs()
     twins.feed(b"".join(half(number) for number in range(8)))
-    assert len(twins.lane._halves._kept) == 2
+    assert len(twins.lane._half_messages._kept) == 2
     twins.feed(b"".join(map(end, twins.places())))
     twins.check()
-    assert twins.lane._halves._kept == {}
-    assert twins.lane._halves._size == 0
-    monkeypatch.setattr(halves, "HALVES_SIZE_MAX", 1_000)
+    assert twins.lane._half_messages._kept == {}
+    assert twins.lane._half_messages._size == 0
+    monkeypatch.setattr(half_messages, "HALF_MESSAGES_SIZE_MAX", 1_000)
     twins.feed(b"".join(half(number) for number in range(8)))
-    assert 0 < twins.lane._halves._size <= 1_000
-    monkeypatch.setattr(halves, "HALF_SIZE_MAX", 10)
-    twins.lane._halves.clear()
+    assert 0 < twins.lane._half_messages._size <= 1_000
+    monkeypatch.setattr(half_messages, "HALF_SIZE_MAX", 10)
+    twins.lane._half_messages.clear()
     twins.feed(half(9))
-    assert twins.lane._halves._kept == {}
+    assert twins.lane._half_messages._kept == {}
     twins.check()
 
 

@@ -1,9 +1,9 @@
-"""The fast lane: what fills a broker's day (send, batch, pull, transactions), whole pieces at a time.
+"""The fast lane: the frequent requests (send, batch, pull, transaction end), all frames of one socket read at a time.
 
-`Lane.process` serves every whole frame of a piece that it knows exactly, with one append, and hands the rest to
-`Broker.handle`. It knows less than `handle` and never differs: what is not literally as expected (an unknown field, a
-delay, a retry topic, a refusal) goes the general road. headers and layouts read the two kinds of header, routes keeps
-what was already looked up, halves the half messages whose end has not come, process is the loop.
+`Lane.process` serves the frames that it supports, with one append, and passes all others to `Broker.handle`. It
+supports less than `handle` and never differs from it: a frame with anything unusual (an unknown field, a delay, a retry
+topic, a refusal) goes to `handle`. headers and layouts read the two kinds of header, caches keeps what was looked up
+before, half_messages keeps half messages until their end arrives, process has the loop.
 """
 
 from .process import Lane, Served

@@ -1,13 +1,13 @@
-"""Batches of the lane: one request's messages as records. Shapes of bytes: wire.batch."""
+"""Batches of the lane: the messages of one request as records. Byte layouts: wire.batch."""
 
 from collections.abc import Callable
 from typing import Final
 
 from mqtrail.wire import BATCH_HEAD
 
-from .routes import Record, Route, Shared
+from .caches import Record, Route, Shared
 
-ITEMS_MAX: Final = 1_000  # a larger batch is taken in slices, by the general road
+ITEMS_MAX: Final = 1_000  # `handle` takes a larger batch, in slices
 _ITEM_SIZE_MIN: Final = BATCH_HEAD.size + 2
 
 
@@ -24,7 +24,7 @@ def take_batch(
 ) -> tuple[bytes, bool, int] | None:
     """Add the items of a batch to records; return its unique id, whether it waits, its count.
 
-    properties: SharedProperties.read. None: the general road takes it; nothing was added.
+    properties: SharedProperties.read. None: nothing was added, and `handle` must serve the batch.
     """
     of_batch = properties(sent)
     if of_batch is None:

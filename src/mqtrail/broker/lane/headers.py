@@ -1,8 +1,8 @@
 """JSON headers of the lane's requests, decoded by type.
 
-A struct lists every member that the lane accepts, each constant one with the values it accepts; any other member,
-value or type is a ValidationError, and the request goes the general road. So what a decoder lets through means the
-same to `Broker.handle`. Ext values are text; the C++ client writes numbers in code 10, which are taken too.
+A struct lists every member that the lane accepts, and the accepted values of constant members. Any other member, value
+or type is a ValidationError, and the request goes to `Broker.handle`. So an accepted header means the same to both. Ext
+values are texts; the C++ client writes numbers in code 10, which are accepted too.
 
 Source: SendMessageRequestHeader, SendMessageRequestHeaderV2, PullMessageRequestHeader, apache/rocketmq remoting/.
 """
@@ -24,7 +24,7 @@ class Kind(IntEnum):
     END = 5  # of a transaction, one way
 
 
-# The values of fields that the lane need not understand, because they are nearly always the same.
+# Accepted values of fields that are almost always the same.
 QUEUE_NUMS: Final = (
     "0",
     "1",
@@ -57,12 +57,12 @@ _Opaque = Annotated[int, msgspec.Meta(ge=-0x80000000, le=0x7FFFFFFF)]
 
 
 class _Strict(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """No member but those listed."""
+    """Accepts the listed members only."""
 
 
 class SendExt(_Strict):
-    """310: a group, b topic, c template, d its queues, e queue id, f sysFlag, g born ms, h flag, i properties,
-    j reconsume times, k unit mode, m batch, n broker."""
+    """310: a group, b topic, c template topic, d its number of queues, e queue id, f sysFlag, g born ms, h flag, i
+    properties, j reconsume times, k unit mode, m batch, n broker."""
 
     a: str
     b: str
@@ -98,7 +98,7 @@ class BatchExt(_Strict):
 
 
 class SendLongExt(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    """10, as the C++ client and Java's old one write it."""
+    """10, as the C++ client and old Java clients write it."""
 
     producer_group: str
     topic: str
@@ -137,7 +137,7 @@ class PullExt(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="came
 
 
 class EndExt(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    """37. Who says 0 (unknown) is not answered on either road."""
+    """37. An end with outcome 0 (unknown) goes to `handle`."""
 
     producer_group: str
     tran_state_table_offset: str
@@ -199,7 +199,7 @@ class PullHeaderIn(_Strict):
 
 
 class EndHeader(_Strict):
-    """A whole header of 37, one way: who wants an answer goes the general road."""
+    """A whole header of 37, one-way; a request that wants an answer goes to `handle`."""
 
     code: Literal[37]
     extFields: EndExt
@@ -213,9 +213,9 @@ class EndHeader(_Strict):
 Decode = Callable[[bytes], Any]
 PREFIX_SIZE: Final = 12
 
-# First bytes of a JSON header -> what it is, whether its names are short, its decoder. Java and our own client write
-# `code` first; a header that begins otherwise goes the general road. 10, 11 and 37 have the comma, and the next
-# member's quote, in their prefix.
+# First bytes of a JSON header -> its kind, whether its field names are short, its decoder. Java's client and ours write
+# `code` first; a header that begins otherwise goes to `handle`. The prefixes of 10, 11 and 37 include the comma and the
+# next quote.
 JSON_HEADERS: Final[dict[bytes, tuple[Kind, bool, Decode]]] = {
     b'{"code":310,': (Kind.SEND, True, msgspec.json.Decoder(SendHeader).decode),
     b'{"code":320,': (Kind.BATCH, True, msgspec.json.Decoder(BatchHeader).decode),
@@ -225,8 +225,8 @@ JSON_HEADERS: Final[dict[bytes, tuple[Kind, bool, Decode]]] = {
 }
 assert all(len(prefix) == PREFIX_SIZE for prefix in JSON_HEADERS)
 
-# The same for binary headers, whose fields layouts.py reads: code -> (kind, the constant fields and the values the
-# lane accepts for each; None: any). Fields that are not here, and not variable, are not known to the lane.
+# The same for binary headers, which layouts.py reads: code -> (kind, constant fields with their accepted values; None:
+# any value). A header with a field that is neither here nor variable goes to `handle`.
 SEND_CONSTANTS: Final[dict[str, tuple[str, ...] | None]] = {
     "a": None,
     "b": None,

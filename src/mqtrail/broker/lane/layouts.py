@@ -1,9 +1,9 @@
-"""Binary headers, read by layouts learnt from earlier ones.
+"""Binary headers, read by layouts that were learned from earlier ones.
 
-A client's headers differ from one request to the next in a few values of equal length (queue id, time, properties,
-opaque). A layout is such a header taken apart once: a Struct that cuts headers of that size into constant pieces
-(keys, lengths, group, topic) and values. If the constants are equal the values are right; else the next layout of
-that size is tried, and in the end the header is walked field by field. A wrong guess costs nothing but time.
+The headers of a client differ in a few values of equal length (queue id, time, properties, opaque). A layout is a
+header parsed once: a Struct that cuts headers of that size into constant pieces (keys, lengths, group, topic) and
+values. If the constants are equal, the values are valid. Otherwise the next layout of that size is tried, and finally
+the header is parsed field by field. A wrong guess costs time only.
 
     c0 = code language version | opaque | c1 = flag … key length | value | c2 | value | … | cn
 """
@@ -19,9 +19,9 @@ _I32: Final = struct.Struct(">I")
 _FIELDS_AT: Final = _HEAD.size + 4
 OPAQUE_AT: Final = 5
 
-LAYOUTS_MAX: Final = 1024  # header sizes remembered
-SAME_SIZE_MAX: Final = 16  # layouts of one header size
-CONSTANTS_SIZE_MAX: Final = 2_048  # bytes of a layout's constants; a header with more is read field by field
+LAYOUTS_MAX: Final = 1024  # maximum number of header sizes
+SAME_SIZE_MAX: Final = 16  # maximum number of layouts of one header size
+CONSTANTS_SIZE_MAX: Final = 2_048  # bytes of a layout's constants; a header with more is parsed each time
 
 VARIABLE: Final = {
     Kind.SEND: ("e", "g", "i"),
@@ -30,7 +30,7 @@ VARIABLE: Final = {
     Kind.END: ("tranStateTableOffset", "commitLogOffset", "msgId", "transactionId"),
 }
 _KINDS: Final = {310: Kind.SEND, 320: Kind.BATCH, 11: Kind.PULL, 37: Kind.END}
-_FLAGS: Final = {37: 2}  # of headers; 0 where none is named
+_FLAGS: Final = {37: 2}  # header flags by code; 0 for others
 _BATCH_CONSTANTS: Final = {**SEND_CONSTANTS, "f": ("0",), "m": ("true", "false")}
 _CONSTANTS: Final = {
     Kind.SEND: SEND_CONSTANTS,
@@ -47,7 +47,7 @@ _REQUIRED: Final = {
 
 
 class Layout(NamedTuple):
-    """One way that headers of one size are made.
+    """One layout of headers of one size.
 
     cut: the Struct's unpack; its values alternate, constants at the even places. constants: what these must be.
     fields: the constant fields' values. places: where in the pieces the values of the kind's variable fields are, in
@@ -62,7 +62,7 @@ class Layout(NamedTuple):
 
 
 class Layouts:
-    """The layouts known, by header size. Bounded: when there are too many it starts anew."""
+    """Known layouts by header size. Bounded: all are dropped when there are too many."""
 
     __slots__ = ("_by_size",)
 
@@ -70,7 +70,7 @@ class Layouts:
         self._by_size: dict[int, list[Layout]] = {}
 
     def read(self, header: bytes) -> tuple[Layout, tuple[Any, ...]] | None:
-        """Return the header's layout and the pieces it cuts it into; None: not one of the lane's headers."""
+        """Return the layout of a header and its pieces; None: the lane does not support the header."""
         known = self._by_size.get(len(header))
         if known is not None:
             for layout in known:
@@ -91,7 +91,7 @@ class Layouts:
 
 
 def _learn(header: bytes) -> Layout | None:
-    """Take a header apart; None when it is not exactly what the lane accepts."""
+    """Parse a header; None: the lane does not support it."""
     end = len(header)
     if end < _FIELDS_AT:
         return None

@@ -1,12 +1,11 @@
-"""The lane's loop: cut a piece into frames, serve those it knows, append once, answer.
+"""The lane's loop: cut a piece of the stream into frames, serve the supported ones, append once, answer.
 
-Sends of a piece gather until the piece ends, or until a frame must see them stored (a pull, a request for `handle`).
-Their replies are made from the tickets of that one append. If the append is refused, each of these requests goes to
-`handle` instead, which answers each. Half messages, and the commits of those that the lane still keeps (halves), take
-their places in the same append.
+Sends are collected until the piece ends, or until a frame must see them stored (a pull, a request for `handle`). Their
+replies are made from the tickets of that one append. If the append is refused, `handle` serves each of these requests.
+Half messages, and commits of half messages that the lane keeps, are part of the same append.
 
-The loop is one long function because a call costs as much as a tenth of a send. Shapes of bytes: wire.frame. Held to
-`handle` by tests/broker/test_lane.py and test_lane_transactions.py.
+The loop is one long function because function calls are a large part of the cost of a send. Byte layouts: wire.frame.
+tests/broker/lane compares the lane with `handle`.
 """
 
 from collections.abc import Callable
@@ -34,41 +33,41 @@ from mqtrail.wire import (
 
 from ..broker import Broker
 from .batches import take_batch
-from .halves import HALF_QUEUE_ID, LaneHalves
+from .caches import Record, Route, Routes, SharedProperties, whole_number
+from .half_messages import HALF_QUEUE_ID, LaneHalfMessages
 from .headers import HALF_FLAG, JSON_HEADERS, PREFIX_SIZE, Kind
 from .layouts import Layouts
 from .pulls import LanePulls, pull_ext
 from .replies import send_template
-from .routes import Record, Route, Routes, SharedProperties, whole_number
 from .signed import SIGNED_HEADERS, Signatures
 
-REPLIES_SIZE_MAX: Final = 1024 * 1024  # bytes of pull replies made in one call: then the socket gets them first
-RECORDS_MAX: Final = 4_096  # records gathered from batches before they are appended
+REPLIES_SIZE_MAX: Final = 1024 * 1024  # bytes of pull replies after which a call returns, to write them
+RECORDS_MAX: Final = 4_096  # records of batches after which they are appended
 TIMES_KEPT_MAX: Final = 256
 
-COMMIT_OUTCOME: Final = "8"  # what an end says: MessageSysFlag.TRANSACTION_COMMIT
-_JSON_MAX: Final = HEADER_SIZE_MAX  # of a frame's second word: the type above the header's size
+COMMIT_OUTCOME: Final = "8"  # commitOrRollback of an end: MessageSysFlag.TRANSACTION_COMMIT
+_JSON_MAX: Final = HEADER_SIZE_MAX  # of the second word of a frame: type, then size of the header
 _BINARY: Final = 1 << 24
 _BINARY_MAX: Final = _BINARY + HEADER_SIZE_MAX
 
-# A request whose records wait for the append: route, unique id, opaque, count of a batch's records or one of the
-# marks below, whether it waits for the flush, where its frame starts and ends; of a half message the queue it is meant
-# for and its producer group. Of a commit, which is not answered, the opaque is its half message's queue offset.
+# A request whose records wait for the append: route, unique id, opaque, number of records of a batch or one of the
+# marks below, whether it waits for the flush, start and end of its frame; for a half message its target queue and
+# producer group. A commit gets no reply; its opaque holds the queue offset of its half message.
 Waiting = tuple[Route, bytes, int, int, bool, int, int, tuple[Route, str] | None]
-_ONE: Final = 0  # spelt out in the loops
+_ONE: Final = 0  # written as literals in the loops
 _HALF: Final = -1
 _COMMIT: Final = -2
 _STORED_KINDS: Final = {_ONE: None, _HALF: StoredKind.HALF, _COMMIT: StoredKind.COMMIT}
 
-_new_served = tuple.__new__  # a NamedTuple's own constructor takes three times as long
+_new_served = tuple.__new__  # three times as fast as the constructor of a NamedTuple
 
 
 class Served(NamedTuple):
-    """What one call did.
+    """The result of one call.
 
-    position: where it stopped. replies: bytes for this peer, to be written no sooner than the log is flushed to
-    after_offset. sends: what `handle` decided, for this and other peers. handled: when the broker
-    wants to tick may have changed. stored: the lane appended something.
+    position: end of the last served frame. replies: bytes for this peer, to be written after the log is flushed to
+    after_offset. sends: the decisions of `handle`, for this peer and others. handled: the time of the next tick may
+    have changed. stored: the lane appended records.
     """
 
     position: int
@@ -80,7 +79,7 @@ class Served(NamedTuple):
 
 
 class Lane:
-    """Serves pieces for one broker. handle: the general road, `broker.handle` unless the shell wraps it."""
+    """Serves one broker. handle: serves all other requests; `broker.handle` unless the shell wraps it."""
 
     def __init__(
         self, broker: Broker, handle: Callable[[Peer, RemotingCommand, int], list[Send]] | None = None
@@ -92,7 +91,7 @@ class Lane:
         self._routes = Routes(broker.send.admission, broker.store, broker.stats)
         self._properties = SharedProperties(broker.send.properties)
         self._half_properties = SharedProperties(broker.send.properties, half=True)
-        self._halves = LaneHalves(broker)
+        self._half_messages = LaneHalfMessages(broker)
         self._layouts = Layouts()
         self._pulls = LanePulls(broker)
         self._one = send_template(config, _host_hex(config.address) + b"%016X")
@@ -106,7 +105,7 @@ class Lane:
         self._sync = config.sync_flush
         self._times: dict[str | bytes | int, int] = {}
         self._topics = broker.topics
-        # Of the peer of the last call, and of the call under way.
+        # State of the last peer and of the current call.
         self._peer: Peer | None = None
         self._born_host = b""
         self._out: list[Buffer] = []
@@ -123,10 +122,10 @@ class Lane:
         now_ms: int,
         turn_is_over: Callable[[], bool] = lambda: False,
     ) -> Served:
-        """Serve the whole frames of buffer[start:end]. RemotingError: the first one makes no sense.
+        """Serve the whole frames of buffer[start:end]. RemotingError: the first frame is invalid.
 
-        Stops before a frame that is not whole, or that makes no sense and is not the first, or when many replies are
-        to be written first, or others are to have their turn. turn_is_over: asked after what may take long.
+        It stops before an incomplete frame, before an invalid frame that is not the first, when many replies should be
+        written, and when the turn of this connection is over. turn_is_over: called after requests that may take long.
         """
         trace = self._broker.trace
         due_ms = None if trace is None else trace.next_due_ms()
@@ -138,7 +137,7 @@ class Lane:
         unpack_head, json_headers, learn_time = FRAME_HEAD.unpack_from, self._json_headers, self._learn_time
         signatures = self._signatures
         find_route, topics, properties = self._routes.find, self._routes.topics, self._properties.read
-        halves, half_properties = self._halves, self._half_properties.read
+        half_messages, half_properties = self._half_messages, self._half_properties.read
         times, takes_body, is_open = self._times, self._takes_body, now_ms >= self._open_ms
         if peer is not self._peer:
             self._peer, self._born_host = peer, peer.address.packed()
@@ -156,7 +155,7 @@ class Lane:
             if stop > end:
                 break
             body_start = position + FRAME_HEAD_SIZE + (mark & 0xFFFFFF)
-            # Which request is it? Kind 0: the general road knows.
+            # Kind of the request; 0: for `handle`.
             kind: int = 0
             if mark <= _JSON_MAX:
                 known = json_headers.get(buffer[position + FRAME_HEAD_SIZE : position + FRAME_HEAD_SIZE + PREFIX_SIZE])
@@ -195,7 +194,7 @@ class Lane:
                         places = layout.places
                         topic = layout.fields["b"]
                         queue_id, born, sent = pieces[places[0]], pieces[places[1]], pieces[places[2]]
-            # A send takes its place in the append; nothing is answered yet.
+            # A send joins the append; the reply comes later.
             if kind == 1 or kind == 4:
                 try:
                     route = topics[topic][queue_id]
@@ -229,21 +228,21 @@ class Lane:
                              born_host, 0, route.sys_flag, 0, 0)
                         )  # fmt: skip
                         half = (route, group)
-                        waiting.append((halves.route(), unique_id, opaque, _HALF, waits, position, stop, half))
+                        waiting.append((half_messages.route(), unique_id, opaque, _HALF, waits, position, stop, half))
                         position = stop
                         continue
             elif kind == 5:
-                taken_half = halves.take(half_place, half_offset, group, len(waiting))
+                taken_half = half_messages.take(half_place, half_offset, group, len(waiting))
                 if taken_half is not None:
                     committed, queue_offset, route = taken_half
                     if outcome == COMMIT_OUTCOME:
                         records.append(committed)
                         waiting.append((route, b"", queue_offset, _COMMIT, False, position, stop, None))
                     else:
-                        if waiting:  # ends are noted in the order they came in
+                        if waiting:  # ends are reported in the order of their arrival
                             self._commit(records, waiting, peer, buffer, now_ms)
                             records, waiting = [], []
-                        halves.note_rollback(queue_offset, route.topic, now_ms)
+                        half_messages.note_rollback(queue_offset, route.topic, now_ms)
                         self._ended = True
                     position = stop
                     continue
@@ -271,7 +270,7 @@ class Lane:
                     if pulled_size > REPLIES_SIZE_MAX or turn_is_over():
                         break
                     continue
-            # Everything else.
+            # All other requests.
             if waiting:
                 self._commit(records, waiting, peer, buffer, now_ms)
                 records, waiting = [], []
@@ -288,7 +287,7 @@ class Lane:
         if waiting:
             self._commit(records, waiting, peer, buffer, now_ms)
         moved = self._handled or (trace is not None and trace.next_due_ms() != due_ms)
-        if self._ended and halves.moved_timer():
+        if self._ended and half_messages.moved_timer():
             moved = True
         if self._broker.held.is_waking:
             moved = True
@@ -296,22 +295,23 @@ class Lane:
         return _new_served(Served, (position, replies, self._after_offset, self._sends, moved, self._stored))
 
     def _commit(self, records: list[Record], waiting: list[Waiting], peer: Peer, buffer: bytes, now_ms: int) -> None:
-        """Append what has gathered and answer it. When the append is refused, `handle` takes each request.
+        """Append the collected records and answer their requests. If the append is refused, `handle` serves each
+        request.
 
-        The store may keep records: they are not to be changed any more.
+        The store may keep the records, so they must not be changed afterwards.
         """
         broker = self._broker
         try:
             tickets = broker.store.append(cast(list[PendingRecord], records), now_ms)
         except Exception:
-            # Nothing was stored. One at a time the good ones are, and each of the others gets its own answer.
+            # Nothing was stored. `handle` stores the valid ones one by one and answers each of the others.
             for *_, start, end, _ in waiting:
                 self._general(peer, buffer, start, end, now_ms)
             return
         self._stored = True
         out, pack_head, one, sync = self._out, FRAME_HEAD.pack, self._one, self._sync
         add = out.append
-        writer, trace, halves = broker.writer, broker.trace, self._halves
+        writer, trace, half_messages = broker.writer, broker.trace, self._half_messages
         are_held = len(broker.held) > 0 or len(writer.watched) > 0
         index = 0
         for route, unique_id, opaque, count, waits, _, _, half in waiting:
@@ -338,11 +338,11 @@ class Lane:
             else:
                 self._ended = True
                 if half is None:
-                    halves.note_commit(opaque, route.topic, records[first][5], now_ms)
+                    half_messages.note_commit(opaque, route.topic, records[first][5], now_ms)
                     header = b""
                 else:
                     real, group = half
-                    halves.keep(physical_offset, records[first], queue_offset, group, real)
+                    half_messages.keep(physical_offset, records[first], queue_offset, group, real)
                     header = one % (physical_offset, real.queue_id, queue_offset, unique_id, opaque)
             if header:
                 header_size = len(header)
@@ -361,28 +361,28 @@ class Lane:
             self._sends += broker.settle(now_ms)
 
     def _general(self, peer: Peer, buffer: bytes, start: int, end: int, now_ms: int) -> None:
-        """Hand one frame to `handle`. RemotingError: it makes no sense."""
-        frame_end(buffer, start, end)  # looks at its lengths
+        """Pass one frame to `handle`. RemotingError: the frame is invalid."""
+        frame_end(buffer, start, end)  # checks its lengths
         self._sends += self._handle(peer, decode_command(cut_frame(buffer, start, end)), now_ms)
         self._handled = True
 
     def _look_at_topics(self) -> None:
-        """Forget routes when any topic has changed since they were found."""
+        """Drop routes if a topic has changed since they were learned."""
         version = self._topics.version
         if version != self._topics_version:
             self._topics_version = version
             self._routes.clear()
-            self._halves.clear()
+            self._half_messages.clear()
 
     def _look_at_settings(self) -> None:
-        """Take over what may change while the broker runs (request 25)."""
+        """Read the settings that request 25 may change."""
         config = self._broker.config
         self._settings_version = self._broker.settings_version
         self._open_ms = config.start_accept_ms
         self._takes_halves = not config.reject_transactions
 
     def _learn_time(self, text: str | bytes | int) -> int:
-        """Return a born timestamp, remembering it: requests of one millisecond share it. -1: no whole number."""
+        """Return a born timestamp from a cache, since requests of one millisecond share it. -1: not a whole number."""
         time_ms = whole_number(text)
         if time_ms >= 0:
             if len(self._times) >= TIMES_KEPT_MAX:
@@ -392,7 +392,7 @@ class Lane:
 
 
 def _makes_sense(buffer: bytes, start: int, end: int) -> bool:
-    """Tell whether a frame can be handed on; one that cannot ends the connection, after what came before it."""
+    """Return whether a frame can be decoded; an invalid one closes the connection after the frames before it."""
     try:
         stop = frame_end(buffer, start, end)
         return bool(stop) and decode_command(cut_frame(buffer, start, stop)) is not None
@@ -401,7 +401,7 @@ def _makes_sense(buffer: bytes, start: int, end: int) -> bool:
 
 
 def _host_hex(address: Host) -> bytes:
-    """Return the part of an offset message id that is the broker's."""
+    """Return the broker's part of an offset message id."""
     return address.packed().hex().upper().encode()
 
 

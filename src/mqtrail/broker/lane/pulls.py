@@ -1,7 +1,7 @@
-"""Pulls of the lane: ordinary ones that find something at once.
+"""Pulls of the lane: plain ones that find messages at once.
 
-Whatever else a pull may come to (to be held, an offset out of range, a reset, a refusal, a first pull that makes its
-group) is the general road's, which then does all of it: nothing is changed here before the answer is sure.
+Any other pull (one to be held, an offset out of range, a reset, a refusal, the first pull of a group) goes to `handle`
+as a whole: nothing is changed here before the answer is certain.
 """
 
 from typing import Any, Final, cast
@@ -21,10 +21,10 @@ from mqtrail.wire import (
 
 from ..broker import Broker
 from ..filter import MessageFilter, compile_filter
+from .caches import whole_number
 from .headers import PullExt
 from .layouts import Layout
 from .replies import pull_template
-from .routes import whole_number
 
 SUBSCRIPTIONS_MAX: Final = 4_096
 _PHYSICAL_OFFSET: Final = slice(28, 36)
@@ -39,9 +39,9 @@ class LanePulls:
         self._filters: dict[tuple[str, str, str | None], MessageFilter | None] = {}
 
     def serve(self, peer: Peer, ext: Any, opaque: int, out: list[Buffer], now_ms: int) -> tuple[int, int] | None:
-        """Add a pull's answer to out; return its size and the offset to which the log must be flushed before it.
+        """Add the answer of a pull to out; return its size and the offset to which the log must be flushed first.
 
-        ext: the header's fields (headers.PullExt, or what names them alike). None: nothing was done.
+        ext: the fields of the header (headers.PullExt or an object with the same names). None: nothing was done.
         """
         broker, config = self._broker, self._broker.config
         name, topic = ext.consumer_group, ext.topic
@@ -57,7 +57,7 @@ class LanePulls:
         if group is None or not group.consume_enable or topic_config is None or not topic_config.perm & Perm.READ:
             return None
         if group.attributes or config.group_pull_rate_max:
-            return None  # its rate may have a limit
+            return None  # its rate may be limited
         if queue_id >= topic_config.read_queue_nums or broker.offsets.is_reset(name, topic, queue_id):
             return None
         consumers = broker.clients.consumer_group(name)
@@ -94,7 +94,7 @@ class LanePulls:
                 accepts=None if wanted is None else wanted.accepts,
                 scan_max=None if wanted is None else wanted.scan_max,
             )
-        except Exception:  # a damaged record, most of all: the general road reads again, and says what it is
+        except Exception:  # usually a damaged record: `handle` reads again and answers with the reason
             return None
         if not found.records:
             return None
@@ -115,7 +115,7 @@ class LanePulls:
         return size, int.from_bytes(last[_PHYSICAL_OFFSET], "big") + len(last)
 
     def _learn(self, topic: str, expression: str, kind: str | None) -> bool:
-        """Remember what a subscription lets through; False: it cannot be read."""
+        """Cache the filter of a subscription; False: the subscription cannot be parsed."""
         try:
             wanted = compile_filter(SubscriptionData.build(topic, expression, kind))
         except MQError:
@@ -126,7 +126,7 @@ class LanePulls:
         return True
 
     def _answer(self, found: ReadResult, opaque: int, topic_flag: int, group_flag: int, out: list[Buffer]) -> int:
-        """Add the frame to out, the records unjoined: the piece is joined once."""
+        """Add the frame to out without joining its records: all replies are joined once."""
         header = self._template % (
             found.next_queue_offset, found.min_offset, found.max_offset, topic_flag, group_flag, opaque,
         )  # fmt: skip
@@ -140,7 +140,7 @@ class LanePulls:
 
 
 def _header_of(ext: Any) -> PullHeader:
-    """Return the header that the general road would have read."""
+    """Return the header as `handle` would have read it."""
     return PullHeader(
         consumer_group=ext.consumer_group,
         topic=ext.topic,
@@ -158,7 +158,7 @@ def _header_of(ext: Any) -> PullHeader:
 
 
 def pull_ext(layout: Layout, pieces: tuple[object, ...]) -> PullExt:
-    """Return a binary pull's fields as a JSON one's."""
+    """Return the fields of a binary pull as those of a JSON pull."""
     fields, places = layout.fields, layout.places
     queue_id, queue_offset, commit_offset, sub_version = (
         cast(bytes, pieces[place]).decode("latin-1") if place else "0" for place in places

@@ -1,7 +1,7 @@
-"""Replies as templates: what `encode_command` makes of an answer, with holes for the values.
+"""Replies as templates: the output of `encode_command` for an answer, with placeholders for its values.
 
-Made from the general road's own answer with marks in the holes, so the two cannot drift apart. `%` formatting of
-bytes fills them; the frame's two lengths go in front.
+A template is made from an answer of `handle` with marks in place of the values, so both always agree. `%` formatting of
+bytes fills in the values; the two lengths of the frame are put in front.
 """
 
 from typing import Final
@@ -24,7 +24,8 @@ _OPAQUE_MARK: Final = 1_987_654_321
 
 
 def send_template(config: BrokerConfig, msg_id: bytes) -> bytes:
-    """Return the header of a send's answer: % (msg_id's own, queue id, queue offset, unique id, opaque)."""
+    """Return the header of the answer to a send: % (msg_id in its own format, queue id, queue offset, unique id,
+    opaque)."""
     header = SendResponseHeader(
         msg_id="@0@",
         queue_id=0,
@@ -38,7 +39,7 @@ def send_template(config: BrokerConfig, msg_id: bytes) -> bytes:
 
 
 def pull_template(config: BrokerConfig, remark: str) -> bytes:
-    """Return the header of a pull's answer: % (next, min, max offset, topic's and group's sysFlag, opaque)."""
+    """Return the header of the answer to a pull: % (next, min, max offset, topic's and group's sysFlag, opaque)."""
     header = PullResponseHeader(0, 1, 1, 1, topic_sys_flag=1, group_sys_flag=1)
     names = ("nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag")
     ext = header.to_ext() | {name: f"@{place}@" for place, name in enumerate(names)}

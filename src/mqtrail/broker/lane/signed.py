@@ -1,7 +1,7 @@
-"""Signed requests in the lane: who may send them is learned once, their signature is checked each.
+"""Signed requests in the lane: the permission is looked up once, the signature is verified for each request.
 
-Only JSON headers that hold exactly the fields below are looked at; the content that is signed is then made without
-sorting. What this lets through, `Access.check` lets through too; what it does not goes to `handle`, which answers.
+Only JSON headers with exactly the fields below are served; the signed content is then built without sorting.
+`Access.check` accepts every request that is accepted here; all others go to `handle`.
 
 Source: wire.signature; SendMessageRequestHeaderV2, PullMessageRequestHeader, apache/rocketmq remoting/.
 """
@@ -16,11 +16,11 @@ from mqtrail.wire import EXT_ACCESS_KEY, Peer, RemotingCommand, RequestCode, sig
 from ..access import Access
 from .headers import Decode, Kind, PullExt, SendFlag, _Boolean, _False, _Opaque, _QueueNums, _Strict, _Zero
 
-KEYS_KEPT_MAX: Final = 4_096  # learned permissions; then they are learned anew
+KEYS_KEPT_MAX: Final = 4_096  # cached permissions; one more drops all
 
 
 class SignedSendExt(_Strict):
-    """310, signed. Every field that has a default in SendExt is there, because it is signed."""
+    """310, signed. All fields are required, because they are signed."""
 
     a: str
     b: str
@@ -111,11 +111,11 @@ SIGNED_HEADERS: Final[dict[bytes, tuple[Kind, bool, Decode]]] = {
     b'{"code":320,': (Kind.BATCH, True, msgspec.json.Decoder(SignedBatchHeader).decode),
     b'{"code":11,"': (Kind.PULL, False, msgspec.json.Decoder(SignedPullHeader).decode),
 }
-"""As JSON_HEADERS, where access control is on."""
+"""JSON_HEADERS for brokers with access control."""
 
 
 class Signatures:
-    """Checks the signatures of the lane's requests."""
+    """Verifies the signatures of the lane's requests."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -123,7 +123,7 @@ class Signatures:
         self._keys: dict[tuple[str, str, int, str, str], bytes | None] = {}
 
     def hold(self, peer: Peer, kind: int, ext: Any, body: bytes) -> bool:
-        """Tell whether a request of SIGNED_HEADERS may be served here. False: `handle` decides."""
+        """Return whether the lane may serve a request of SIGNED_HEADERS. False: `handle` decides."""
         if self._access.version != self._version:
             self._version = self._access.version
             self._keys.clear()
@@ -143,7 +143,7 @@ class Signatures:
         )
 
     def _learn(self, peer: Peer, learned: tuple[str, str, int, str, str]) -> bytes | None:
-        """Ask what a request like this has to be signed with, and remember the answer."""
+        """Look up the account and key that such a request must be signed with, and cache the answer."""
         _, access_key, kind, group, topic = learned
         if kind == Kind.PULL:
             code, ext = RequestCode.PULL_MESSAGE, {"consumerGroup": group, "topic": topic}

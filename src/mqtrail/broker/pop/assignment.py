@@ -41,7 +41,7 @@ from mqtrail.wire import (
 from ..bounds import REQUEST_MODES_MAX
 from ..files import load_table
 from ..state import BrokerState
-from .routes import RouteBook
+from .route_book import RouteBook
 
 MODES_FILE: Final = "messageRequestMode.json"
 PULL: Final = "PULL"

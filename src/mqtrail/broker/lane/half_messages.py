@@ -1,9 +1,9 @@
-"""Transactions of the lane: half messages it has appended, and their ends by their producers (37).
+"""Transactions of the lane: half messages that it appended, and the ends that producers send for them (37).
 
-A half message that the lane appended is kept until its end comes, so that its commit needs neither a read of the log
-nor a look into its properties. What is kept is a short cut: an end whose half message is not here, or that is not
-exactly as expected (another group, another offset, a second end), goes the general road, which reads the log and
-answers. Both roads note their ends with `Transactions.note_commit` and `note_rollback`.
+The lane keeps a half message until its end arrives, so that a commit reads neither the log nor the properties. This is
+a cache only: an end whose half message is not kept, or that is unusual (another group, another offset, a second end),
+goes to `handle`, which reads the log. Lane and `handle` both report ends to `Transactions.note_commit` and
+`note_rollback`.
 """
 
 from typing import Final
@@ -11,20 +11,20 @@ from typing import Final
 from mqtrail.wire import HALF_TOPIC, MessageSysFlag
 
 from ..broker import Broker
-from .routes import Record, Route, whole_number
+from .caches import Record, Route, whole_number
 
-HALVES_MAX: Final = 8_192  # half messages kept; then all are forgotten
-HALVES_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of them
-HALF_SIZE_MAX: Final = 64 * 1024  # larger ones are not kept: what their end costs is the body's anyway
-HALF_QUEUE_ID: Final = 0  # all half messages wait in this queue
+HALF_MESSAGES_MAX: Final = 8_192  # half messages kept; one more drops all
+HALF_MESSAGES_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of kept half messages
+HALF_SIZE_MAX: Final = 64 * 1024  # larger ones are not kept: copying the body dominates the cost of their end
+HALF_QUEUE_ID: Final = 0  # the queue of all half messages
 
 _COMMIT: Final = int(MessageSysFlag.TRANSACTION_COMMIT)
 
-Kept = tuple[Record, int, str, Route]  # as appended, its queue offset, its producer group, the queue it is meant for
+Kept = tuple[Record, int, str, Route]  # record as appended, queue offset, producer group, target queue
 
 
-class LaneHalves:
-    """Half messages and ends of one broker."""
+class LaneHalfMessages:
+    """Half messages of one broker whose end has not arrived."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -35,13 +35,13 @@ class LaneHalves:
         self._told: tuple[int | None, int] | None = None
 
     def clear(self) -> None:
-        """Forget everything: a topic changed, so its counters may have."""
+        """Drop all half messages: a topic changed, and its counters with it."""
         self._kept.clear()
         self._size = 0
         self._route = None
 
     def route(self) -> Route:
-        """Return the queue that half messages wait in."""
+        """Return the queue of half messages."""
         if self._route is None:
             stats = self._broker.stats
             counter = None if stats is None else stats.put_counter(HALF_TOPIC, HALF_QUEUE_ID)
@@ -49,11 +49,11 @@ class LaneHalves:
         return self._route
 
     def keep(self, physical_offset: int, record: Record, queue_offset: int, group: str, route: Route) -> None:
-        """Keep a half message that was appended, for its end."""
+        """Keep an appended half message until its end arrives."""
         size = len(record[2]) + len(record[3])
         if size > HALF_SIZE_MAX:
             return
-        if len(self._kept) >= HALVES_MAX or self._size + size > HALVES_SIZE_MAX:
+        if len(self._kept) >= HALF_MESSAGES_MAX or self._size + size > HALF_MESSAGES_SIZE_MAX:
             self._kept.clear()
             self._size = 0
         self._kept[physical_offset] = (record, queue_offset, group, route)
@@ -62,9 +62,10 @@ class LaneHalves:
     def take(
         self, physical_offset: str | bytes, queue_offset: str | bytes, group: str, waiting: int
     ) -> tuple[Record, int, Route] | None:
-        """Return what the commit of a half message stores, its queue offset and where it goes; keep it no longer.
+        """Return the record that the commit of a half message stores, its queue offset and its target; drop the half
+        message.
 
-        waiting: how many requests of this piece wait for their append. None: the general road takes the end.
+        waiting: number of requests that wait for their append. None: `handle` must serve the end.
         """
         at = whole_number(physical_offset)
         found = self._kept.get(at)
@@ -85,15 +86,15 @@ class LaneHalves:
         return committed, half_offset, route
 
     def note_commit(self, queue_offset: int, topic: str, born_ms: int, now_ms: int) -> None:
-        """Note that a half message is done with: its commit is in the log."""
+        """Report a commit that is in the log."""
         self._transactions.note_commit(HALF_QUEUE_ID, queue_offset, topic, born_ms, now_ms)
 
     def note_rollback(self, queue_offset: int, topic: str, now_ms: int) -> None:
-        """Note that a half message is done with: it was rolled back."""
+        """Report a rollback."""
         self._transactions.note_rollback(HALF_QUEUE_ID, queue_offset, topic, now_ms)
 
     def moved_timer(self) -> bool:
-        """Tell whether transactions may want to tick sooner than when this was last asked."""
+        """Return whether transactions may need an earlier tick than at the last call."""
         times_ms = self._transactions.times_ms()
         if times_ms == self._told:
             return False

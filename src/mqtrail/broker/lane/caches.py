@@ -1,6 +1,6 @@
-"""What the lane looked up once: of a topic's queues, and of the properties that messages share.
+"""Caches of the lane: queues that accept sends, and properties that messages share.
 
-Both forget everything when there is too much of it, and routes also with every change of any topic.
+Each drops all entries when it is full; routes are also dropped whenever a topic changes.
 """
 
 from collections.abc import Callable
@@ -15,27 +15,27 @@ from ..telemetry import Counter, Statistics
 from ..transactions import half_record
 
 ROUTES_MAX: Final = 20_000
-NUMBER_MAX: Final = 1 << 31  # of a queue id or a count; times and offsets are compared with less care
+NUMBER_MAX: Final = 1 << 31  # of a queue id or a count
 NUMBER_DIGITS_MAX: Final = 19
 PROPERTIES_MAX: Final = 4_096
-PROPERTIES_LENGTH_MAX: Final = 1_024  # longer texts are not remembered
-SENT_SIZE_MAX: Final = 30_000  # of a properties text: what the broker adds still fits
+PROPERTIES_LENGTH_MAX: Final = 1_024  # longer texts are not cached
+SENT_SIZE_MAX: Final = 30_000  # of a properties text, so that the additions of the broker fit
 
-# What a store's append takes: the fields of a PendingRecord. A plain tuple is made in a fifth of the time.
+# The fields of a PendingRecord, for the append of a store. A plain tuple is five times as fast to make.
 Record = tuple[str, int, bytes, bytes, int, int, bytes, int, int, int, int]
-# Of texts that differ in the id alone: suffix to store, tags code, whether the sender waits for the flush, and of half
+# Of texts that differ in the id only: suffix to store, tags code, whether the sender waits for the flush, and for half
 # messages the producer group.
 Shared = tuple[bytes, int, bool, str]
 
-_MARK: Final = b"UNIQ_KEY\x01"  # spelt out in `read`, which is called for every message
+_MARK: Final = b"UNIQ_KEY\x01"  # written as a literal in `read`, which runs for every message
 assert len(_MARK) == 9
 _IMMUNITY: Final = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 class Route:
-    """One queue that messages may go to, without a check left to make. counter: where its messages are counted.
+    """A queue that passed all checks for sends. counter: counts its messages.
 
-    real: what a half message's properties end with, from behind its transaction id on, to name this queue.
+    real: the end of the properties of a half message for this queue, after its transaction id.
     """
 
     __slots__ = ("counter", "key", "queue_id", "real", "sys_flag", "topic")
@@ -54,7 +54,7 @@ def real_suffix(topic: str, queue_id: int) -> bytes:
 
 
 class Routes:
-    """Topic and queue id, as requests write them, to Route. `clear` when any topic changed."""
+    """Routes by topic and queue id as requests write them. Call `clear` when a topic changed."""
 
     __slots__ = ("_admission", "_count", "_stats", "_store", "topics")
 
@@ -72,7 +72,7 @@ class Routes:
         self._count = 0
 
     def find(self, topic: str, queue_id: str | bytes | int) -> Route | None:
-        """Return the route, learning it; None: the general road must look at the request."""
+        """Return the route, from the cache if possible; None: `handle` must serve the request."""
         known = self.topics.get(topic)
         if known is not None and queue_id in known:
             return known[queue_id]
@@ -90,19 +90,19 @@ class Routes:
 
 
 def whole_number(text: str | bytes | int) -> int:
-    """Return a field's number; -1 when it is none, is negative, or is so long that a range check is due."""
+    """Return the number in a field; -1: not a number, negative, or too long."""
     if isinstance(text, int):
         return text if 0 <= text < NUMBER_MAX else -1
     return int(text) if len(text) < NUMBER_DIGITS_MAX and text.isascii() and text.isdigit() else -1
 
 
 class SharedProperties:
-    """Properties texts without their UNIQ_KEY, and what the broker makes of them.
+    """Properties texts without their UNIQ_KEY, and what the broker adds to them.
 
-    A text is cut in three: what is before the id, the id, what is after it. Texts that differ in the id alone are
-    stored with the same suffix, tags code and wait flag. What the general road would refuse, divert or rebuild is
-    remembered as None. half: of half messages, whose suffix ends where their transaction id comes; that, and the
-    route's `real`, stand behind it.
+    A text has three parts: before the id, the id, after the id. Texts that differ in the id only are stored with the
+    same suffix, tags code and wait flag. The cache holds None for texts that `handle` would refuse, redirect or
+    rebuild. half: of half messages; their suffix ends before the transaction id, which is followed by `real` of the
+    route.
     """
 
     __slots__ = ("_ask", "_known", "_rules")
@@ -113,7 +113,7 @@ class SharedProperties:
         self._known: dict[bytes, Shared | None] = {}
 
     def read(self, sent: bytes) -> tuple[bytes, Shared] | None:
-        """Return the unique id and what texts like this share; None: not for the lane."""
+        """Return the unique id and what such texts share; None: not for the lane."""
         at = sent.find(b"UNIQ_KEY\x01")
         if at < 0 or (at and sent[at - 1] != 2):
             return None
@@ -139,16 +139,16 @@ class SharedProperties:
         return shared
 
     def _ask_plain(self, sent: bytes, unique_id: bytes) -> Shared | None:
-        """Let the general road's own rules judge the text."""
+        """Apply PropertyRules, the rules of `handle`, to the text."""
         if is_transactional(sent):
             return None
         stored = self._judge(sent, unique_id)
         return None if stored is None else (stored.text[len(sent) :], stored.tags_code, stored.waits, "")
 
     def _ask_half(self, sent: bytes, unique_id: bytes) -> Shared | None:
-        """The same for a half message, and let `half_record` show that it adds to the text and changes nothing.
+        """The same for a half message. `half_record` must only add to the text.
 
-        One with an immunity of its own is the general road's: until when its end counts depends on its age.
+        A half message with an immunity time of its own goes to `handle`: whether its end is valid depends on its age.
         """
         group = find_property(sent, b"PGROUP")
         if not is_transactional(sent) or group is None or find_property(sent, _IMMUNITY) is not None:
@@ -166,7 +166,7 @@ class SharedProperties:
         return suffix, stored.tags_code, stored.waits, group.decode()
 
     def _judge(self, sent: bytes, unique_id: bytes) -> StoredProperties | None:
-        """Return what the text is stored as; None: it is refused, diverted or rebuilt."""
+        """Return the stored text; None: `handle` would refuse, redirect or rebuild it."""
         try:
             sent.decode()
             stored = self._rules.of_message(sent)
