@@ -26,6 +26,7 @@ from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.ingest import Counts, Ingest
 from mqtrail.pipeline.judging import Judge
+from mqtrail.pipeline.tasks import SparkTasks
 from mqtrail.wire import TRACE_TOPIC, Message
 
 MESSAGES, MESSAGES_QUICK = 250_000, 5_000  # each has some five records
@@ -115,7 +116,7 @@ def spark_pipeline(spark: SparkSession, raw: Path, target: Path) -> tuple[Lake, 
     ingest.checkpoints["trace"].id()
     ingest.take_trace(read_raw(spark, raw), 0, CLUSTER, Counts())
     silver_s = time.perf_counter()
-    Judge(spark, lake, committer, judged, trail.Settings()).run(AS_OF_MS)
+    Judge(SparkTasks(spark), lake, committer, judged, trail.Settings()).run(AS_OF_MS)
     lake.refresh()
     return lake, silver_s
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import duckdb
 
 from mqtrail import trail
-from mqtrail.lake import TABLES, connect
-from mqtrail.lake.duck import DuckEngine
-from mqtrail.trail import Relation, Stage
+from mqtrail.lake import TABLES, connect, run_stages
+from mqtrail.trail import Relation
 
 HOURS = 5
 GROUPS = ("billing", "shipping")
@@ -106,9 +105,8 @@ class DuckPipeline:
                 columns = ", ".join(f"NULL::{column.type} AS {column.name}" for column in relation)
                 self.duck.execute(f"CREATE VIEW {relation.name} AS SELECT {columns} WHERE false")
         attempts = self._write(trail.ATTEMPTS, trail.attempts_sql())
-        engine = DuckEngine(self.duck)
-        engine.define(Stage("attempts", f"SELECT {', '.join(trail.ATTEMPTS.names)} FROM {attempts}"))
-        trail.run(engine, trail.judge(AS_OF_MS, trail.DUCKDB, batches=False))
+        self.duck.execute(f"CREATE VIEW attempts AS SELECT {', '.join(trail.ATTEMPTS.names)} FROM {attempts}")
+        run_stages(self.duck, trail.judge(AS_OF_MS, batches=False))
         for relation in (trail.TRAJECTORIES, trail.VERDICTS, trail.LATENCY_MINUTE, trail.KEY_INDEX):
             self._write(relation, f"SELECT {', '.join(relation.names)} FROM {relation.name}")
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from mqtrail import trail
 from mqtrail.client import SyncConsumer, SyncProducer
-from mqtrail.lake import Lake, arrow_rows, judge_rows
+from mqtrail.lake import Lake, arrow_rows, judge_rows, run_stages
 from mqtrail.testing import Embedded
 from tests.trail.histories import AS_OF_MS, HISTORIES, unique_id
 
@@ -83,7 +83,7 @@ def make_lake(path: Path, rows: dict[str, list[Row]], *, gaps: bool = False, rej
     for relation in trail.EVIDENCE:
         if chosen := evidence.get(relation.name):
             _commit(lake, relation.name, arrow_rows(relation, chosen))
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW lag AS {trail.lag_sql()}")
+    run_stages(connection, trail.lag_stages())
     for name in ("attempts", "trajectories", "verdicts", "key_index", "latency_minute", "lag"):
         _commit(lake, name, connection.sql(f"SELECT * FROM {name}").to_arrow_table())
     return lake

@@ -14,6 +14,7 @@ from mqtrail.lake import Lake, parquet_of, settings_at
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
 from mqtrail.pipeline.judging import RESULTS, Judge
+from mqtrail.pipeline.tasks import SparkTasks
 
 AS_OF_MS = HOUR_0_MS + 120_000
 
@@ -29,7 +30,7 @@ class Gold:
         self.lake = Lake.create(folder)
         self.committer = Committer(self.lake)
         self.hours = JudgedHours(folder / "hours.json")
-        self.judge = Judge(spark, self.lake, self.committer, self.hours, trail.Settings())
+        self.judge = Judge(SparkTasks(spark), self.lake, self.committer, self.hours, trail.Settings())
 
     def die_before(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Die before a table's commit, or before the hours are noted as judged."""

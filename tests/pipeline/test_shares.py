@@ -1,119 +1,172 @@
-"""A judgement in shares says what one over everything says, however many shares there are."""
+"""A judgement in shares equals one over everything, however many shares there are and however rows lie in files."""
 
 from collections.abc import Mapping, Sequence
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from tests.pipeline.test_engine import Rows, in_order, on_duckdb
+from pyspark.sql import SparkSession
 from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
 
 from mqtrail import trail
-from mqtrail.lake import arrow_rows, arrow_schema
-from mqtrail.pipeline import SparkEngine
-from mqtrail.pipeline.judging import RESULTS
-from mqtrail.pipeline.shares import FileRows, Shares
-from mqtrail.trail import Stage
+from mqtrail.lake import arrow_rows, arrow_schema, judge_rows
+from mqtrail.pipeline.judging import PIECES, RESULTS
+from mqtrail.pipeline.shares import Shares
+from mqtrail.pipeline.tasks import SparkTasks, TaskFile, Tasks, Work, run_task
+from mqtrail.trail import Relation
 
-EVENTS = trail.TRACE_EVENTS.name
+Evidence = Mapping[str, Sequence[Mapping[str, Any]]]
+Rows = dict[str, list[dict[str, Any]]]
+
+
+class TasksHere:
+    """Tasks in this process, one after the other."""
+
+    parallelism = 3
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = str(scratch)
+        self._attempts = count_from(1)
+
+    def run(self, work: Work, count: int) -> list[TaskFile]:
+        made = [run_task(work, number, f"{number}-{next(self._attempts)}", self._scratch) for number in range(count)]
+        return sorted(file for files in made for file in files)
+
+
+def rows_of(relation: Relation, paths: Sequence[Path]) -> list[dict[str, Any]]:
+    schema = arrow_schema(relation)
+    return [row for path in paths for row in pq.read_table(path, schema=schema, partitioning=None).to_pylist()]
+
+
+def on_one(rows: Evidence) -> Rows:
+    """Judge in one connection."""
+    connection = judge_rows(rows, AS_OF_MS)
+    return {
+        relation.name: connection.sql(f"SELECT {', '.join(relation.names)} FROM {relation.name}")
+        .to_arrow_table()
+        .to_pylist()
+        for relation in (trail.ATTEMPTS, *RESULTS)
+    }
 
 
 def in_shares(
-    spark: SparkSession,
-    rows: Mapping[str, Sequence[Mapping[str, Any]]],
-    folder: Path,
-    count: int,
-    *,
-    batches: bool,
-    where: str = "true",
+    tasks: Tasks, rows: Evidence, folder: Path, count: int, *, batches: bool, only_until: bool = False
 ) -> Rows:
-    """Judge rows of bronze in so many shares, as the job does."""
-    for relation in trail.EVIDENCE:
-        spark.createDataFrame(arrow_rows(relation, rows.get(relation.name, ()))).createOrReplaceTempView(relation.name)
-    whole = {}
-    for relation in trail.EVIDENCE:
-        if relation.name in trail.INPUTS and relation.name != EVENTS:
-            path = folder / f"{relation.name}.parquet"
-            pq.write_table(arrow_rows(relation, rows.get(relation.name, ())), path)
-            whole[relation.name] = [str(path)] if rows.get(relation.name) else []
-    stages = trail.judge(AS_OF_MS, trail.DUCKDB, batches=batches)
-    events = spark.table(EVENTS).filter(f"record_type IN {trail.CONTEXT_RECORDS}")
-    picked = EVENTS, events.select(*trail.columns_read(trail.TRACE_EVENTS, stages))
-    engine = SparkEngine(spark)
-    try:
-        engine.define(Stage(trail.ATTEMPTS.name, trail.attempts_sql(), reads=2))
-        attempts = spark.table(trail.ATTEMPTS.name)
-        attempts.write.parquet(str(folder / "attempts"))
-        files = [str(path) for path in (folder / "attempts").glob("*.parquet")]
-        spread: dict[str, DataFrame | FileRows] = {trail.ATTEMPTS.name: FileRows(files=files, where=where)}
-        if batches:
-            trail.run(engine, [stage for stage in stages if stage.name in trail.ACROSS_IDS])
-            spread = {name: spark.table(name) for name in trail.MEETING_POINTS}
-            stages = [stage for stage in stages if stage.name not in trail.ACROSS_IDS]
-        shares = Shares(spark, folder / "work", "200MB")
-        results = {relation.name: folder / relation.name for relation in RESULTS}
-        found = shares.run(stages, count, spread=spread, whole=whole, picked=picked, results=results)
-    finally:
-        engine.close()
+    """Judge in so many shares, as the job does; each table of the lake lies in up to three files."""
+    tables = {**rows, trail.ATTEMPTS.name: on_one(rows)[trail.ATTEMPTS.name]}
+    files: dict[str, list[str]] = {}
+    for relation in (trail.ATTEMPTS, *trail.EVIDENCE):
+        files[relation.name] = []
+        for number in range(3):
+            if part := tables.get(relation.name, [])[number::3]:
+                path = folder / f"{relation.name}-{number}.parquet"
+                pq.write_table(arrow_rows(relation, part), path)
+                files[relation.name].append(str(path))
+    found = Shares(tasks, folder / "work", "200MB").run(
+        trail.judge(AS_OF_MS, batches=batches, only_until=only_until),
+        count,
+        pieces={name: files[name] for name in PIECES},
+        whole={name: files[name] for name in trail.INPUTS if name not in PIECES},
+        results={relation.name: folder / relation.name for relation in RESULTS},
+    )
     assert not (folder / "work").exists()
-    return {
-        relation.name: [
-            row
-            for path in found[relation.name]
-            for row in pq.read_table(path, schema=arrow_schema(relation), partitioning=None).to_pylist()
-        ]
-        for relation in RESULTS
-    }
+    return {relation.name: rows_of(relation, found[relation.name]) for relation in RESULTS}
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: repr(sorted(row.items())))
 
 
 def assert_same(found: Rows, wanted: Rows) -> None:
     for relation in RESULTS:
-        rows = in_order(found[relation.name])
-        assert rows == in_order(wanted[relation.name]), relation.name
+        assert in_order(found[relation.name]) == in_order(wanted[relation.name]), relation.name
 
 
-@pytest.mark.parametrize("count", [1, 7])
-def test_shares_agree_with_the_whole(spark: SparkSession, tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_shares_agree_with_the_whole(tmp_path: Path, count: int) -> None:
     """Every labelled history, batches among them: all columns of all results."""
     rows = evidence(HISTORIES)
-    assert_same(in_shares(spark, rows, tmp_path, count, batches=True), on_duckdb(rows))
+    assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, count, batches=True), on_one(rows))
 
 
 @pytest.mark.parametrize("count", [1, 7])
-def test_files_are_divided_by_id(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """Without batches tasks divide the files of attempts themselves, and leave out what happened later."""
-    histories = tuple(history for history in HISTORIES if not history.name.startswith("batch"))
-    rows = evidence(histories)
-    late = [row | {"cluster": "late"} for row in rows[EVENTS]]
-    found = in_shares(
-        spark, {**rows, EVENTS: rows[EVENTS] + late}, tmp_path, count, batches=False, where="cluster <> 'late'"
-    )
-    assert_same(found, on_duckdb(rows))
+def test_without_batches(tmp_path: Path, count: int) -> None:
+    """The shorter way, if no message was sent in a batch."""
+    rows = evidence(tuple(history for history in HISTORIES if not history.name.startswith("batch")))
+    assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, count, batches=False), on_one(rows))
 
 
-def test_nothing_to_judge(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark makes no task of what it knows to be empty; the results are empty all the same."""
-    found = in_shares(spark, {}, tmp_path, 3, batches=False)
-    assert found == {relation.name: [] for relation in RESULTS}
+def test_attempts_after_the_instant_are_left_out(tmp_path: Path) -> None:
+    """A judgement of an earlier instant does not see what happened later."""
+    rows = evidence(tuple(history for history in HISTORIES if not history.name.startswith("batch")))
+    sends = [row for row in rows["trace_events"] if row["record_type"] == "Pub"]
+    late = [row | {"cluster": "late", "event_ms": AS_OF_MS + 1} for row in sends]
+    more = {**rows, "trace_events": [*rows["trace_events"], *late]}
+    found = in_shares(TasksHere(tmp_path), more, tmp_path, 2, batches=False, only_until=True)
+    assert_same(found, on_one(rows))
 
 
-def test_each_file_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_to_judge(tmp_path: Path) -> None:
+    """Without a single file the results are empty, with and without batches."""
+    for batches in (False, True):
+        folder = tmp_path / str(batches)
+        folder.mkdir()
+        found = in_shares(TasksHere(tmp_path), {}, folder, 3, batches=batches)
+        assert found == {relation.name: [] for relation in RESULTS}
+
+
+def test_lag_in_shares(tmp_path: Path) -> None:
+    """The lag of one sample, its copies spread over files, equals the lag over everything."""
+    at: dict[str, Any] = {"cluster": "c", "broker_name": "b", "topic": "t"}
+    queues, samples = range(5), (1000, 2000)
+    offsets = [
+        at | {"queue_id": q, "group_name": g, "sampled_ms": ms, "consumer_offset": q + i}
+        for q in queues for i, g in enumerate("xyz") for ms in samples
+    ]  # fmt: skip
+    ranges = [
+        at | {"queue_id": q, "sampled_ms": ms, "min_offset": 1, "max_offset": 6} for q in queues for ms in samples
+    ]
+    stored = [at | {"queue_id": q, "queue_offset": o, "store_ms": 100 * o} for q in queues for o in range(4)]
+    tables = {trail.GROUP_OFFSETS: offsets, trail.QUEUE_RANGES: ranges, trail.MESSAGE_META: stored}
+    files: dict[str, list[str]] = {}
+    for relation, rows in tables.items():
+        files[relation.name] = [str(tmp_path / f"{relation.name}-{number}.parquet") for number in range(3)]
+        for number, path in enumerate(files[relation.name]):
+            pq.write_table(arrow_rows(relation, rows[number::3]), path)
+    copies = {trail.MESSAGE_META.name: files.pop(trail.MESSAGE_META.name)}
+    for count in (1, 3):
+        folder = tmp_path / str(count)
+        made = Shares(TasksHere(tmp_path), folder / "work", "200MB").run(
+            trail.lag_stages(2000), count, pieces=copies, whole=files, results={"lag": folder}
+        )
+        found = rows_of(trail.LAG, made["lag"])
+        assert {(row["queue_id"], row["group_name"]): (row["lag_count"], row["lag_ms"]) for row in found} == {
+            (q, g): (6 - max(q + i, 1), 2000 - 100 * max(q + i, 1) if max(q + i, 1) < 4 else None)
+            if q + i < 6 else (0, 0)
+            for q in queues for i, g in enumerate("xyz")
+        }  # fmt: skip
+
+
+def test_shares_in_tasks_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark runs the tasks and returns what they left: the same results."""
+    rows = evidence(HISTORIES)
+    assert_same(in_shares(SparkTasks(spark), rows, tmp_path, 3, batches=True), on_one(rows))
+
+
+def test_each_file_by_itself(tmp_path: Path) -> None:
     """Silver out of bronze: as many tasks as files, together the attempts of all of them; of no file none."""
     rows = evidence(HISTORIES)
-    shares = Shares(spark, tmp_path / "work", "200MB")
+    shares = Shares(TasksHere(tmp_path), tmp_path / "work", "200MB")
     made = []
     for relation in (trail.TRACE_EVENTS, trail.MESSAGE_META):
         paths = []
         for number in range(3):
             paths.append(tmp_path / f"{relation.name}-{number}.parquet")
             pq.write_table(arrow_rows(relation, rows[relation.name][number::3]), paths[-1])
-        stage = Stage(trail.ATTEMPTS.name, trail.attempts_sql())
-        assert shares.each_file(stage, relation, [], tmp_path / "none") == []
-        made += shares.each_file(stage, relation, paths, tmp_path / relation.name)
-    schema = arrow_schema(trail.ATTEMPTS)
-    found = [row for path in made for row in pq.read_table(path, schema=schema, partitioning=None).to_pylist()]
-    assert in_order(found) == in_order(on_duckdb(rows)[trail.ATTEMPTS.name])
+        assert shares.each_file(trail.attempts_stage(), relation, [], tmp_path / "none") == []
+        made += shares.each_file(trail.attempts_stage(), relation, paths, tmp_path / relation.name)
+    assert in_order(rows_of(trail.ATTEMPTS, made)) == in_order(on_one(rows)[trail.ATTEMPTS.name])
     hours = [pq.read_table(path, partitioning=None)["publish_hour"].unique().to_pylist() for path in made]
     assert [[int(path.parent.name.removeprefix("hour="))] for path in made] == hours

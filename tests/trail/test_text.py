@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mqtrail import trail
-from mqtrail.lake import arrow_rows, connect
+from mqtrail.lake import arrow_rows, connect, run_stages
 from mqtrail.trail.kinds import business_group, business_topic, is_business_group, is_business_topic
 from mqtrail.wire import SYSTEM_GROUPS, SYSTEM_TOPICS
 
@@ -125,7 +125,8 @@ def test_lag_counts_what_is_still_kept() -> None:
     copies = [at | {"queue_offset": 5, "store_ms": 400}]
     for relation, rows in ((trail.GROUP_OFFSETS, offsets), (trail.QUEUE_RANGES, ranges), (trail.MESSAGE_META, copies)):
         connection.register(relation.name, arrow_rows(relation, rows))
-    found = connection.sql(f"SELECT group_name, lag_count, lag_ms FROM ({trail.lag_sql()}) ORDER BY ALL").fetchall()
+    run_stages(connection, trail.lag_stages())
+    found = connection.sql("SELECT group_name, lag_count, lag_ms FROM lag ORDER BY ALL").fetchall()
     assert found == [("a", 4, 600), ("b", 0, 0), ("c", 6, None)]
 
 

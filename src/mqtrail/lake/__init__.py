@@ -3,7 +3,7 @@
 The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail` over committed files and newer rows.
 """
 
-from .duck import DuckEngine, arrow_rows, connect, judge_rows
+from .duck import arrow_rows, connect, define, judge_rows, run_stages
 from .edge import lake_errors
 from .errors import (
     FileRefused,
@@ -18,7 +18,7 @@ from .errors import (
 from .fresh import judge_messages
 from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
 from .lookup import Answer, LookUp, relation_of
-from .maintenance import compact, copy_hours, expire, parquet_of, sweep
+from .maintenance import compact, copy, copy_hours, expire, parquet_of, sweep
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
 from .tables import DataFile, Lake, LakeTable
 
@@ -29,7 +29,6 @@ __all__ = [
     "TABLES",
     "Answer",
     "DataFile",
-    "DuckEngine",
     "FileRefused",
     "Lake",
     "LakeBusy",
@@ -47,8 +46,10 @@ __all__ = [
     "arrow_type",
     "compact",
     "connect",
+    "copy",
     "copy_hours",
     "ddl",
+    "define",
     "expire",
     "judge_messages",
     "judge_rows",
@@ -56,6 +57,7 @@ __all__ = [
     "note_settings",
     "parquet_of",
     "relation_of",
+    "run_stages",
     "settings_at",
     "sweep",
     "unfinished_judgement",

@@ -1,7 +1,8 @@
-"""DuckDB as an engine of `trail`: the same texts, over committed files and over rows that came after them."""
+"""DuckDB runs the stages of `trail`: over committed files, and over rows that came after them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,20 +16,11 @@ from .schemas import arrow_schema
 
 Row = Mapping[str, Any]
 
-_SPARKS = (
-    # Functions of Spark SQL that the shared texts use and DuckDB calls by other names.
-    "CREATE OR REPLACE TEMP MACRO conv(digits, f, t) AS cast(try_cast('0x' || digits AS bigint) AS varchar)",
-    "CREATE OR REPLACE TEMP MACRO timestamp_millis(ms) AS make_timestamp(ms * 1000)",
-    "CREATE OR REPLACE TEMP MACRO explode(list) AS unnest(list)",
-)
-
 
 def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB for the SQL of `trail`. threads: default all cores. memory_limit: as in DuckDB."""
 
     connection = duckdb.connect(":memory:")
-    for macro in _SPARKS:
-        connection.execute(macro)
     if threads is not None:
         connection.execute(f"SET threads = {int(threads)}")
     if memory_limit:
@@ -36,24 +28,22 @@ def connect(threads: int | None = None, memory_limit: str = "") -> duckdb.DuckDB
     return connection
 
 
-class DuckEngine:
-    """Defines stages as temporary views, or as temporary tables if more than one later stage reads them."""
+def define(connection: duckdb.DuckDBPyConnection, stage: Stage, *, table: bool = False) -> None:
+    """Make a stage readable by its name: as a temporary view, or as a temporary table."""
+    for kind, found in (("TABLE", "duckdb_tables() WHERE table_name"), ("VIEW", "duckdb_views() WHERE view_name")):
+        if connection.execute(f"SELECT 1 FROM {found} = ? AND temporary", [stage.name]).fetchone():
+            connection.execute(f"DROP {kind} temp.{stage.name}")
+    connection.execute(f"CREATE TEMP {'TABLE' if table else 'VIEW'} {stage.name} AS {stage.sql}")
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self.connection = connection
 
-    def define(self, stage: Stage) -> None:
-        """See trail.Engine."""
-        kind = "TABLE" if stage.reads > 1 else "VIEW"
-        for other in ("TABLE", "VIEW"):
-            if self.connection.execute(
-                "SELECT 1 FROM duckdb_tables() WHERE table_name = ? AND temporary"
-                if other == "TABLE"
-                else "SELECT 1 FROM duckdb_views() WHERE view_name = ? AND temporary",
-                [stage.name],
-            ).fetchone():
-                self.connection.execute(f"DROP {other} temp.{stage.name}")
-        self.connection.execute(f"CREATE TEMP {kind} {stage.name} AS {stage.sql}")
+def run_stages(connection: duckdb.DuckDBPyConnection, stages: Sequence[Stage], also_read: Iterable[str] = ()) -> None:
+    """Define stages in order. Those that are read more than once become tables: DuckDB runs a view for every reader.
+
+    also_read: names that the caller reads after that, each as often as it does.
+    """
+    reads = Counter([*also_read, *(name for stage in stages for name in stage.reads)])
+    for stage in stages:
+        define(connection, stage, table=reads[stage.name] > 1)
 
 
 def arrow_rows(relation: Relation, rows: Iterable[Row]) -> pa.Table:
@@ -83,7 +73,6 @@ def judge_rows(
     connection = connection or connect()
     for relation in trail.EVIDENCE:
         connection.register(relation.name, arrow_rows(relation, evidence.get(relation.name, ())))
-    engine = DuckEngine(connection)
-    engine.define(Stage("attempts", trail.attempts_sql()))
-    trail.run(engine, trail.judge(as_of_ms, trail.DUCKDB, settings))
+    define(connection, trail.attempts_stage())
+    run_stages(connection, trail.judge(as_of_ms, settings))
     return connection

@@ -7,6 +7,7 @@ whether it traces, how many attempts it makes) come from the verdicts of the mes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow as pa
 from mqtrail import trail
 from mqtrail.trail import Settings, Stage
 
-from .duck import DuckEngine, Row, arrow_rows
+from .duck import Row, arrow_rows, define, run_stages
 from .lookup import relation_of
 from .tables import Lake
 
@@ -47,19 +48,22 @@ def judge_messages(
     extra: relation name -> rows of bronze relations that are newer than the lake. lake None: use only `extra`.
     """
     limits = settings or Settings()
-    engine = DuckEngine(connection)
     for relation in trail.EVIDENCE:
         connection.register(f"extra_{relation.name}", arrow_rows(relation, extra.get(relation.name, ())))
     connection.register("asked_ids", pa.table({"msg_id": pa.array(list(msg_ids), pa.string())}))
     for relation in trail.EVIDENCE:
-        engine.define(Stage(relation.name, _evidence(lake, relation.name, as_of_ms)))
+        evidence = _evidence(lake, relation.name, as_of_ms)
+        define(connection, Stage(relation.name, evidence, (f"extra_{relation.name}",)))
     extra_attempts = trail.attempts_sql("extra_trace_events", "extra_message_meta")
-    engine.define(Stage("all_attempts", f"{_attempts(lake, msg_ids)} UNION ALL {extra_attempts}"))
-    engine.define(Stage("batch_ids", _BATCH_IDS, reads=2))
-    engine.define(Stage("attempts", _ATTEMPTS, reads=2))
-    engine.define(Stage("known_verdicts", _known_verdicts(lake, msg_ids), reads=3))
-    for stage in trail.judge(as_of_ms, trail.DUCKDB, limits):
-        engine.define(stage if stage.name not in _GROUP_STAGES else _with_lake(stage, limits))
+    attempts = f"{_attempts(lake, msg_ids)} UNION ALL {extra_attempts}"
+    define(connection, Stage("all_attempts", attempts, ("extra_trace_events", "extra_message_meta")))
+    define(connection, Stage("batch_ids", _BATCH_IDS, ("all_attempts", "asked_ids")), table=True)
+    define(connection, Stage("attempts", _ATTEMPTS, ("all_attempts", "asked_ids", "batch_ids")), table=True)
+    define(connection, Stage("known_verdicts", _known_verdicts(lake, msg_ids), ()), table=True)
+    stages = [
+        _with_lake(stage, limits) if stage.name in _GROUP_STAGES else stage for stage in trail.judge(as_of_ms, limits)
+    ]
+    run_stages(connection, stages, also_read=_GROUP_STAGES)
 
 
 def _with_lake(stage: Stage, settings: Settings) -> Stage:
@@ -72,7 +76,7 @@ def _with_lake(stage: Stage, settings: Settings) -> Stage:
     }[stage.name]
     sql = f"""SELECT cluster, group_name, {folds} FROM ({stage.sql} UNION ALL {known}) AS both_sides
       GROUP BY cluster, group_name"""
-    return Stage(stage.name, sql, max(stage.reads, 2), stage.small)
+    return replace(stage, sql=sql, reads=(*stage.reads, "known_verdicts"))
 
 
 _BATCH_IDS = """

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mqtrail.pipeline.config import JobConfig, JobFailed, JobReport
-    from mqtrail.pipeline.engine import SparkEngine
     from mqtrail.pipeline.java import JavaNotFound
     from mqtrail.pipeline.job import Job
     from mqtrail.pipeline.options import OPTIONS, SourceOptionError
@@ -25,13 +24,11 @@ __all__ = [
     "RocketMQDataSource",
     "SessionConfig",
     "SourceOptionError",
-    "SparkEngine",
     "spark_session",
 ]
 
 _MODULES = {
     "config": ("JobConfig", "JobFailed", "JobReport"),
-    "engine": ("SparkEngine",),
     "java": ("JavaNotFound",),
     "job": ("Job",),
     "options": ("OPTIONS", "SourceOptionError"),

@@ -11,17 +11,10 @@ from pathlib import Path
 from threading import Lock
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from mqtrail.lake import Lake, ddl, note_settings
+from mqtrail.lake import Lake, note_settings
 from mqtrail.trail import VERDICTS, Relation, Settings
-
-
-def read_table(spark: SparkSession, relation: Relation, paths: Sequence[str]) -> DataFrame:
-    """The rows of committed files; typed and empty without any."""
-    if paths:
-        return spark.read.schema(ddl(relation)).parquet(*paths)
-    return spark.createDataFrame([], ddl(relation))
 
 
 def parquet_files(folder: Path) -> list[Path]:

@@ -33,6 +33,7 @@ from mqtrail.pipeline.offsets import QueueOffsets
 from mqtrail.pipeline.options import security_options
 from mqtrail.pipeline.shares import WORK, Shares
 from mqtrail.pipeline.source import RocketMQDataSource
+from mqtrail.pipeline.tasks import SparkTasks
 
 CHECKPOINTS = "_checkpoints"
 TRACE, MESSAGES = "trace", "messages"
@@ -80,7 +81,7 @@ class Ingest:
         self._committer = committer
         self._judged = judged
         self._config = config
-        self._shares = Shares(spark, config.lake / WORK, config.task_memory)
+        self._shares = Shares(SparkTasks(spark), config.lake / WORK, config.task_memory)
         self.checkpoints = {name: Checkpoint(config.lake / CHECKPOINTS / name) for name in (TRACE, MESSAGES)}
 
     def offsets(self) -> QueueOffsets:
@@ -231,7 +232,7 @@ class Ingest:
             return
         folder = self._committer.folder(relation, app, batch)
         shutil.rmtree(folder, ignore_errors=True)
-        made = self._shares.each_file(trail.Stage(relation.name, trail.attempts_sql()), of, files, folder)
+        made = self._shares.each_file(trail.attempts_stage(), of, files, folder)
         self._judged.add_pending(hours_of(made))
         self._committer.commit(relation, made, app, batch)
 

@@ -33,6 +33,7 @@ from mqtrail.pipeline.offsets import QueueOffsets
 from mqtrail.pipeline.sampling import Sample, Topology, behind, sample, survey
 from mqtrail.pipeline.session import spark_session
 from mqtrail.pipeline.source import RocketMQDataSource
+from mqtrail.pipeline.tasks import SparkTasks
 from mqtrail.wire import MQError
 
 Say = Callable[[str], None]
@@ -67,7 +68,9 @@ class Job:
         if judged.is_rebuilt:
             self._say("the list of hours to judge is damaged: every hour of the lake is judged again")
         self._ingest = Ingest(spark, committer, judged, self.config, self.source, self._say)
-        self._judge = Judge(spark, self._lake, committer, judged, self.config.settings, self.config.task_memory)
+        self._judge = Judge(
+            SparkTasks(spark), self._lake, committer, judged, self.config.settings, self.config.task_memory
+        )
         return self
 
     def __exit__(

@@ -94,7 +94,6 @@ class SessionConfig:
     master: str = setting(LOCAL_MASTER, "Spark master; the default retries a task three times")
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     driver_memory: str = setting("2g", "heap of the driver")
-    shuffle_partitions: int = setting(2, "partitions of a small shuffle; larger ones use more")
     log_level: str = setting("ERROR", "level of Spark's own log")
     java_options: str = setting(LONG_SESSION, "further JVM options")
     scratch: Path | None = setting(
@@ -131,7 +130,6 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
     settings = {
         **_SETTINGS,
         "spark.driver.memory": config.driver_memory,
-        "spark.sql.shuffle.partitions": str(config.shuffle_partitions),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.local.dir": str(scratch),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quote(str(log4j2))} "

@@ -1,14 +1,14 @@
 """What happened to a message: evidence, trajectory, verdicts. One definition, no engine in it.
 
-The definition is SQL text in the subset that Spark SQL and DuckDB share; `pipeline` and `lake` run the same text.
-Relations (columns with type, meaning and fold) are data, and so is the table of verdict codes.
+The definition is SQL text for DuckDB. `lake` runs it over the evidence of one message; `pipeline` runs it inside the
+tasks of Spark over whole tables. Relations (columns with type, meaning and fold) are data, and so is the table of
+verdict codes.
 """
 
-from mqtrail.trail.attempts import attempts_sql, merge_sql
-from mqtrail.trail.batches import ACROSS_IDS, MEETING_POINTS
+from mqtrail.trail.attempts import attempts_sql, attempts_stage, merge_sql
 from mqtrail.trail.codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
 from mqtrail.trail.columns import Column, Relation
-from mqtrail.trail.companions import lag_sql
+from mqtrail.trail.companions import lag_stages
 from mqtrail.trail.context import CONTEXT_RECORDS
 from mqtrail.trail.evidence import (
     CLIENTS,
@@ -43,18 +43,16 @@ from mqtrail.trail.results import (
     TRAJECTORIES,
     VERDICTS,
 )
+from mqtrail.trail.rounds import Round, rounds
 from mqtrail.trail.settings import Settings, changed_settings
-from mqtrail.trail.shares import Round, columns_read, rounds
-from mqtrail.trail.stages import DUCKDB, SPARK, Engine, Nesting, Stage, relations_read, run
+from mqtrail.trail.stages import Stage
 from mqtrail.trail.trace_rows import RECORD_TEXT_LENGTH_MAX, TracePlace, trace_rows
 
 __all__ = [
-    "ACROSS_IDS",
     "ATTEMPTS",
     "CLIENTS",
     "CODES",
     "CONTEXT_RECORDS",
-    "DUCKDB",
     "EVENT_FIELDS",
     "EVIDENCE",
     "GAPS",
@@ -64,14 +62,12 @@ __all__ = [
     "KEY_INDEX",
     "LAG",
     "LATENCY_MINUTE",
-    "MEETING_POINTS",
     "MESSAGE_META",
     "NOT_YET_JUDGED",
     "OPEN_STATES",
     "QUEUE_RANGES",
     "RECORD_TEXT_LENGTH_MAX",
     "RESULTS",
-    "SPARK",
     "STATES",
     "SUBSCRIPTIONS",
     "TRACE_COLUMN_OF",
@@ -83,29 +79,25 @@ __all__ = [
     "VERDICTS",
     "Code",
     "Column",
-    "Engine",
-    "Nesting",
     "Relation",
     "Round",
     "Settings",
     "Stage",
     "TracePlace",
     "attempts_sql",
+    "attempts_stage",
     "business_group",
     "business_topic",
     "changed_settings",
-    "columns_read",
     "is_business_group",
     "is_business_topic",
     "judge",
-    "lag_sql",
+    "lag_stages",
     "merge_sql",
     "publish_hour_select",
     "publish_hours",
-    "relations_read",
     "retry_group",
     "rounds",
-    "run",
     "stored_kind",
     "trace_rows",
 ]

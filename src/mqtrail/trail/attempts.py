@@ -20,6 +20,7 @@ from mqtrail.trail.columns import Column
 from mqtrail.trail.hours import publish_hour_select
 from mqtrail.trail.kinds import quoted, retry_group
 from mqtrail.trail.results import ATTEMPTS
+from mqtrail.trail.stages import Stage
 from mqtrail.wire import HALF_TOPIC, SCHEDULE_TOPIC, TIME_MS_MAX, TIMER_TOPIC
 
 
@@ -235,6 +236,11 @@ META_FILLS: Mapping[str, str] = {
 """What a stored copy says about an attempt: column of silver → SQL over columns of message_meta."""
 
 _FILLED = [column for column in ATTEMPTS if column.name not in ("cluster", "publish_hour", "msg_id")]
+
+
+def attempts_stage() -> Stage:
+    """Return the stage `attempts`: partial rows of ATTEMPTS from the two bronze relations."""
+    return Stage("attempts", attempts_sql(), ("trace_events", "message_meta"))
 
 
 def attempts_sql(trace_events: str = "trace_events", message_meta: str = "message_meta") -> str:

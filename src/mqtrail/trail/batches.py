@@ -18,43 +18,42 @@ from mqtrail.trail.attempts import merge_sql
 from mqtrail.trail.results import ATTEMPTS
 from mqtrail.trail.stages import Stage
 
-ACROSS_IDS = (
-    "merged", "batch_items", "batch_sizes", "batch_rows", "batch_copies", "batch_places", "batch_results",
-    "batch_handed", "resolved", "carriers",
-)  # fmt: skip
-"""From attempts to where rows of a batch's id have found their messages: these stages bring rows of different ids
-together. All that follow look at one id at a time, or fold over all."""
-MEETING_POINTS = ("carriers", "resolved")
-"""Those of them that later stages read."""
+_BY_ID = ("cluster", "msg_id")
 
 
-def batch_stages(batches: bool = True) -> list[Stage]:
+def batch_stages(until_ms: int | None, batches: bool) -> list[Stage]:
     """attempts → resolved (columns of ATTEMPTS, merged, msg_id the message's own) and carriers.
 
-    batches=False: the caller knows that no stored copy names a batch; every msg_id is the message's own already.
+    until_ms: attempts that begin later are left out. batches=False: the caller knows that no stored copy names a
+    batch, so that every msg_id is the message's own.
     """
+    known = "true" if until_ms is None else f"coalesce(start_ms, end_ms, 0) <= {until_ms}"
+    by_id = Stage("attempts_by_id", f"SELECT * FROM attempts WHERE {known}", ("attempts",), partition_by=_BY_ID)
     if not batches:
         return [
-            Stage("resolved", merge_sql()),
-            Stage("carriers", f"{_NO_CARRIERS} FROM resolved WHERE 1 = 0", small=True),
+            by_id,
+            Stage("resolved", merge_sql(by_id.name), (by_id.name,)),
+            Stage("carriers", f"{_NO_CARRIERS} FROM resolved WHERE false", ("resolved",)),
         ]
     return [
-        Stage("merged", merge_sql()),
-        Stage("batch_items", _ITEMS),
-        Stage("batch_sizes", _SIZES),
-        Stage("batch_rows", _ROWS),
-        Stage("batch_copies", _COPIES),
-        Stage("batch_places", _PLACES),
-        Stage("batch_results", _RESULTS),
-        Stage("batch_handed", _HANDED),
-        Stage("resolved", _RESOLVED),
-        Stage("carriers", _CARRIERS),
+        by_id,
+        Stage("merged", merge_sql(by_id.name), (by_id.name,)),
+        Stage("batch_items", _ITEMS, ("merged",), partition_by=("cluster", "batch_id")),
+        Stage("batch_sizes", _SIZES, ("batch_items",)),
+        Stage("batch_rows", _ROWS, ("merged", "batch_sizes")),
+        Stage("batch_copies", _COPIES, ("batch_rows", "batch_items")),
+        Stage("batch_places", _PLACES, ("batch_items", "batch_copies")),
+        Stage("batch_results", _RESULTS, ("batch_rows", "batch_places")),
+        Stage("batch_handed", _HANDED, ("batch_rows", "batch_results", "batch_items")),
+        Stage("batch_found", _FOUND, ("batch_copies", "batch_results", "batch_handed"), partition_by=_BY_ID),
+        Stage("batch_carriers", _BATCH_CARRIERS, ("batch_items", "batch_sizes", "batch_handed"), partition_by=_BY_ID),
+        Stage("resolved", _RESOLVED, ("merged", "batch_sizes", "batch_found")),
+        Stage("carriers", _CARRIERS, ("batch_carriers",)),
     ]
 
 
 _NO_CARRIERS = """
-SELECT cluster, msg_id, group_name, publish_hour AS item_count, publish_hour AS handed_count,
-    publish_hour AS succeeded_count, start_ms, end_ms"""
+SELECT cluster, msg_id, group_name, 0 AS item_count, 0 AS handed_count, 0 AS succeeded_count, start_ms, end_ms"""
 
 _ITEMS = """
 SELECT DISTINCT cluster, publish_hour, batch_id, msg_id AS own_id, broker_name, queue_id, queue_offset,
@@ -112,16 +111,20 @@ LEFT JOIN {_BY_KEYS}
 WHERE r.kind = 'HANDLED'"""
 
 _OWN = ", ".join("own_id AS msg_id" if name == "msg_id" else name for name in ATTEMPTS.names)
+_COLUMNS = ", ".join(ATTEMPTS.names)
 _PLAIN = ", ".join(f"r.{name} AS {name}" for name in ATTEMPTS.names)
+
+_FOUND = f"""
+SELECT {_OWN} FROM batch_copies WHERE own_id <> ''
+UNION ALL SELECT {_OWN} FROM batch_results WHERE own_id <> ''
+UNION ALL SELECT {_OWN} FROM batch_handed WHERE own_id <> ''"""
 
 _RESOLVED = f"""
 SELECT {_PLAIN} FROM merged r LEFT JOIN batch_sizes s ON r.cluster = s.cluster AND r.msg_id = s.batch_id
 WHERE s.batch_id IS NULL
-UNION ALL SELECT {_OWN} FROM batch_copies WHERE own_id <> ''
-UNION ALL SELECT {_OWN} FROM batch_results WHERE own_id <> ''
-UNION ALL SELECT {_OWN} FROM batch_handed WHERE own_id <> ''"""
+UNION ALL SELECT {_COLUMNS} FROM batch_found"""
 
-_CARRIERS = """
+_BATCH_CARRIERS = """
 SELECT i.cluster AS cluster, i.own_id AS msg_id, c.group_name AS group_name, max(s.item_count) AS item_count,
     max(c.handed_count) AS handed_count, max(c.succeeded_count) AS succeeded_count, min(c.start_ms) AS start_ms,
     max(c.end_ms) AS end_ms
@@ -132,3 +135,8 @@ JOIN (SELECT cluster, msg_id, group_name, count(*) AS handed_count, count(CASE W
   FROM batch_handed WHERE own_id = '' AND many = 0 GROUP BY cluster, msg_id, group_name) c
   ON i.cluster = c.cluster AND i.batch_id = c.msg_id
 GROUP BY i.cluster, i.own_id, c.group_name"""
+
+_CARRIERS = """
+SELECT cluster, msg_id, group_name, max(item_count) AS item_count, max(handed_count) AS handed_count,
+    max(succeeded_count) AS succeeded_count, min(start_ms) AS start_ms, max(end_ms) AS end_ms
+FROM batch_carriers GROUP BY cluster, msg_id, group_name"""

@@ -19,9 +19,9 @@ _SEGMENTS = (
 def companion_stages() -> list[Stage]:
     """latency_minute and key_index from trajectories and verdicts (columns of LATENCY_MINUTE and KEY_INDEX)."""
     return [
-        Stage("latency_counts", _latency_counts(), gathered=True),
-        Stage("latency_minute", _LATENCY_MINUTE),
-        Stage("key_index", _KEY_INDEX),
+        Stage("latency_counts", _latency_counts(), ("verdicts", "trajectories"), gathered=True),
+        Stage("latency_minute", _LATENCY_MINUTE, ("latency_counts",)),
+        Stage("key_index", _KEY_INDEX, ("trajectories",)),
     ]
 
 
@@ -75,28 +75,48 @@ SELECT {LATENCY_MINUTE.typed()} FROM (SELECT {_BUCKET}, sum(message_count) AS me
 
 _KEY_INDEX = """
 SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic FROM (
-  SELECT cluster, publish_hour, explode(split(keys, ' ')) AS key_token, msg_id, topic FROM trajectories WHERE keys <> ''
+  SELECT cluster, publish_hour, unnest(string_split(keys, ' ')) AS key_token, msg_id, topic FROM trajectories
+  WHERE keys <> ''
   ) AS tokens WHERE key_token <> ''"""
 
 
-def lag_sql(
-    group_offsets: str = "group_offsets", queue_ranges: str = "queue_ranges", meta: str = "message_meta"
-) -> str:
-    """SQL: LAG of the samples in `group_offsets`; a queue's range is the latest at or before the offset's sample."""
+def lag_stages(sampled_ms: int | None = None) -> list[Stage]:
+    """lag_points, lag_copies and lag (columns of LAG) of one sample, or of every sample.
+
+    A queue's range is the latest one at or before the sample of the offset.
+    """
+    sampled = "true" if sampled_ms is None else f"sampled_ms = {sampled_ms}"
+    return [
+        Stage("lag_points", _lag_points(sampled), ("group_offsets", "queue_ranges")),
+        Stage("lag_copies", _LAG_COPIES, ("message_meta", "lag_points"), gathered=True),
+        Stage("lag", _LAG, ("lag_points", "lag_copies")),
+    ]
+
+
+def _lag_points(sampled: str) -> str:
+    """The offsets, with the range of their queue and the offset of the first kept message that was not read."""
     return f"""
+SELECT *, greatest(consumer_offset, min_offset) AS next_offset FROM (
+  SELECT g.cluster, g.sampled_ms, g.group_name, g.topic, g.broker_name, g.queue_id,
+    max(g.consumer_offset) AS consumer_offset, max_by(q.min_offset, q.sampled_ms) AS min_offset,
+    max_by(q.max_offset, q.sampled_ms) AS max_offset
+  FROM (SELECT * FROM group_offsets WHERE {sampled}) g JOIN (SELECT * FROM queue_ranges WHERE {sampled}) q
+    ON g.cluster = q.cluster AND g.broker_name = q.broker_name AND g.topic = q.topic AND g.queue_id = q.queue_id
+    AND q.sampled_ms <= g.sampled_ms
+  GROUP BY ALL) AS ranges"""
+
+
+_LAG_COPIES = """
+SELECT m.cluster, m.broker_name, m.topic, m.queue_id, m.queue_offset, min(m.store_ms) AS store_ms
+FROM message_meta m SEMI JOIN lag_points p ON m.cluster = p.cluster AND m.broker_name = p.broker_name
+  AND m.topic = p.topic AND m.queue_id = p.queue_id AND m.queue_offset = p.next_offset
+GROUP BY ALL"""
+
+_LAG = f"""
 SELECT {LAG.typed()} FROM (
-SELECT o.cluster AS cluster, o.sampled_ms AS sampled_ms, o.group_name AS group_name, o.topic AS topic,
-  o.broker_name AS broker_name, o.queue_id AS queue_id, o.consumer_offset AS consumer_offset, o.min_offset AS
-      min_offset,
-  o.max_offset AS max_offset, greatest(o.max_offset - greatest(o.consumer_offset, o.min_offset), 0) AS lag_count,
-  CASE WHEN o.max_offset <= o.consumer_offset THEN cast(0 AS bigint) ELSE o.sampled_ms - m.store_ms END AS lag_ms
-FROM (SELECT g.cluster AS cluster, g.sampled_ms AS sampled_ms, g.group_name AS group_name, g.topic AS topic,
-    g.broker_name AS broker_name, g.queue_id AS queue_id, max(g.consumer_offset) AS consumer_offset,
-    max_by(q.min_offset, q.sampled_ms) AS min_offset, max_by(q.max_offset, q.sampled_ms) AS max_offset
-  FROM {group_offsets} g JOIN {queue_ranges} q ON g.cluster = q.cluster AND g.broker_name = q.broker_name
-    AND g.topic = q.topic AND g.queue_id = q.queue_id AND q.sampled_ms <= g.sampled_ms
-  GROUP BY g.cluster, g.sampled_ms, g.group_name, g.topic, g.broker_name, g.queue_id) o
-LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, min(store_ms) AS store_ms FROM {meta}
-  GROUP BY cluster, broker_name, topic, queue_id, queue_offset) m
-  ON o.cluster = m.cluster AND o.broker_name = m.broker_name AND o.topic = m.topic AND o.queue_id = m.queue_id
-  AND m.queue_offset = greatest(o.consumer_offset, o.min_offset)) AS lags"""
+  SELECT p.*, greatest(p.max_offset - p.next_offset, 0) AS lag_count,
+    CASE WHEN p.max_offset <= p.consumer_offset THEN 0 ELSE p.sampled_ms - m.store_ms END AS lag_ms
+  FROM lag_points p LEFT JOIN (SELECT cluster, broker_name, topic, queue_id, queue_offset, min(store_ms) AS store_ms
+    FROM lag_copies GROUP BY ALL) m
+  ON p.cluster = m.cluster AND p.broker_name = m.broker_name AND p.topic = m.topic AND p.queue_id = m.queue_id
+    AND p.next_offset = m.queue_offset) AS lags"""

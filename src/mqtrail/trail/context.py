@@ -11,24 +11,31 @@ from mqtrail.trail.settings import Settings
 from mqtrail.trail.stages import Stage
 
 CONTEXT_RECORDS = ("OffsetCommit", "TraceBatch", "TraceLoss")
-"""The types of the records that these stages read of trace_events; nothing else of a judgement reads any."""
+"""Types of the trace records about clients. A judgement reads no others from trace_events."""
 
 
 def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
-    """The stages, in their order; each one's function says what it holds."""
+    """The stages in order; the docstring of each one's function describes it."""
     horizon = as_of_ms - settings.trace_delay_ms
     return [
-        Stage("committed", _committed(as_of_ms), small=True),
-        Stage("topic_groups", _topic_groups(as_of_ms), small=True),
-        Stage("offsets_at", _offsets_at(horizon), small=True),
-        Stage("offset_samples", _offset_samples(as_of_ms), small=True),
-        Stage("client_samples", _client_samples(as_of_ms), small=True),
-        Stage("group_clients", _group_clients(), small=True),
-        Stage("live_clients", _live_clients(as_of_ms), small=True),
-        Stage("subscription_runs", _subscription_runs(as_of_ms), small=True),
-        Stage("scanned_topics", _scanned_topics(as_of_ms), small=True),
-        Stage("losses", _losses(horizon), small=True),
+        Stage("client_records", _CLIENT_RECORDS, ("trace_events",), gathered=True),
+        Stage("committed", _committed(as_of_ms), ("group_offsets", "client_records")),
+        Stage("topic_groups", _topic_groups(as_of_ms), ("committed", "subscriptions")),
+        Stage("offsets_at", _offsets_at(horizon), ("committed",)),
+        Stage("offset_samples", _offset_samples(as_of_ms), ("group_offsets",)),
+        Stage("client_samples", _client_samples(as_of_ms), ("clients",)),
+        Stage("group_clients", _GROUP_CLIENTS, ("clients", "client_samples")),
+        Stage("live_clients", _live_clients(as_of_ms), ("clients", "client_samples")),
+        Stage("subscription_runs", _subscription_runs(as_of_ms), ("subscriptions",)),
+        Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges",)),
+        Stage("losses", _losses(horizon), ("client_records", "gaps")),
     ]
+
+
+_CLIENT_RECORDS = f"""
+SELECT cluster, record_type, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset, client_id,
+    start_id, sequence, trace_born_host, dropped_total, from_ms, to_ms, lost_count, reason
+FROM trace_events WHERE record_type IN {CONTEXT_RECORDS}"""
 
 
 def _committed(as_of_ms: int) -> str:
@@ -37,7 +44,7 @@ def _committed(as_of_ms: int) -> str:
 SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_offset FROM group_offsets
 WHERE sampled_ms <= {as_of_ms}
 UNION ALL
-SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset FROM trace_events
+SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset FROM client_records
 WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
 
 
@@ -83,9 +90,8 @@ SELECT cluster, group_name, max(sampled_ms) AS clients_sampled_ms FROM clients W
 GROUP BY cluster, group_name"""
 
 
-def _group_clients() -> str:
-    """How many clients a group has in its latest sample; NULL when it could not be queried."""
-    return """
+# How many clients a group has in its latest sample; NULL when it could not be queried.
+_GROUP_CLIENTS = """
 SELECT c.cluster AS cluster, c.group_name AS group_name, max(s.clients_sampled_ms) AS clients_sampled_ms,
     CASE WHEN max(CASE WHEN c.status = 'ERROR' THEN 1 ELSE 0 END) = 1 THEN cast(NULL AS bigint)
          ELSE count(CASE WHEN c.status = 'OK' THEN 1 END) END AS live_count
@@ -143,14 +149,14 @@ SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (
       lag(dropped_total) OVER (PARTITION BY cluster, start_id, client_id ORDER BY sequence) AS before_dropped
     FROM (SELECT cluster, client_id, start_id, sequence, max(trace_born_host) AS host, max(event_ms) AS event_ms,
         max(dropped_total) AS dropped_total
-      FROM trace_events WHERE record_type = 'TraceBatch' GROUP BY cluster, client_id, start_id, sequence) AS batches
+      FROM client_records WHERE record_type = 'TraceBatch' GROUP BY cluster, client_id, start_id, sequence) AS batches
     ) AS numbered
   WHERE event_ms <= {horizon}
     AND (sequence > coalesce(before_sequence, 0) + 1 OR dropped_total > coalesce(before_dropped, 0))
   UNION ALL
   SELECT DISTINCT cluster, client_id, trace_born_host, from_ms, to_ms, lost_count,
       CASE WHEN reason = '' THEN 'TRACE_DROPPED' ELSE 'TRACE_DROPPED:' || reason END
-  FROM trace_events WHERE record_type = 'TraceLoss'
+  FROM client_records WHERE record_type = 'TraceLoss'
   UNION ALL
   SELECT DISTINCT cluster, '', '', coalesce(from_ms, 0), to_ms, end_offset - first_offset, 'RANGE_NOT_READ:' || topic
   FROM gaps) AS lost

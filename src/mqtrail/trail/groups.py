@@ -18,18 +18,22 @@ from mqtrail.trail.stages import Stage
 def group_stages(settings: Settings) -> list[Stage]:
     """hand_overs, rounds, group_copies, what is known of each group as a whole, group_facts, filters."""
     return [
-        Stage("hand_overs", _HAND_OVERS),
-        Stage("group_copies", _GROUP_COPIES),
-        Stage("rounds", _ROUNDS),
-        Stage("longest_chains", _LONGEST_CHAINS, gathered=True),
-        Stage("group_limits", _GROUP_LIMITS, small=True),
-        Stage("handling_times", _HANDLING_TIMES, gathered=True),
-        Stage("hung_limits", _hung_limits(settings), small=True),
-        Stage("traced_spans", _TRACED_SPANS, gathered=True),
-        Stage("traced_groups", _TRACED_GROUPS, small=True),
-        Stage("group_facts", _group_facts()),
-        Stage("filtered_groups", _FILTERED_GROUPS, small=True),
-        Stage("filters", _FILTERS),
+        Stage("hand_overs", _HAND_OVERS, ("resolved",)),
+        Stage("group_copies", _GROUP_COPIES, ("resolved",)),
+        Stage("rounds", _ROUNDS, ("hand_overs",)),
+        Stage("longest_chains", _LONGEST_CHAINS, ("rounds", "group_copies"), gathered=True),
+        Stage("group_limits", _GROUP_LIMITS, ("longest_chains",)),
+        Stage("handling_times", _HANDLING_TIMES, ("hand_overs",), gathered=True),
+        Stage("hung_limits", _hung_limits(settings), ("handling_times",)),
+        Stage("traced_spans", _TRACED_SPANS, ("hand_overs",), gathered=True),
+        Stage("traced_groups", _TRACED_GROUPS, ("traced_spans",)),
+        Stage(
+            "group_facts",
+            _group_facts(),
+            ("rounds", "group_copies", "messages", "topic_groups", "offsets_at", "carriers"),
+        ),
+        Stage("filtered_groups", _FILTERED_GROUPS, ("subscription_runs",)),
+        Stage("filters", _FILTERS, ("messages", "filtered_groups", "subscription_runs")),
     ]
 
 

@@ -26,26 +26,29 @@ _HEX = "0123456789ABCDEF"
 
 
 def publish_hour_select(source: str, msg_id: str, event_ms: str, columns: str) -> str:
-    """SQL: `columns` of `source` and publish_hour, bigint. msg_id and event_ms are columns of source.
-
-    Times are read in the session's zone by Spark: the session must run in UTC.
-    """
+    """SQL: `columns` of `source` and publish_hour, bigint. msg_id and event_ms are columns of source."""
     hex_id = f"translate(upper({msg_id}), '{_HEX}', '') = ''"
+    day_before = f"month_ms - {DAY_MS}"
     return f"""
 SELECT {columns}, CASE
-    WHEN id_s IS NOT NULL THEN cast(floor(({GRPC_EPOCH_S} + id_s) / 3600) AS bigint)
-    WHEN id_ms IS NULL OR id_ms >= {MONTH_MS_MAX} OR month_ms IS NULL THEN cast({UNKNOWN_HOUR} AS bigint)
-    WHEN month_ms + id_ms <= late_ms THEN cast(floor((month_ms + id_ms) / {HOUR_MS}) AS bigint)
-    ELSE cast(floor((month_ms - {DAY_MS} * day(timestamp_millis(month_ms - {DAY_MS})) + id_ms) / {HOUR_MS}) AS bigint)
-  END AS publish_hour
-FROM (SELECT *, (cast(floor(late_ms / {DAY_MS}) AS bigint) - day(timestamp_millis(late_ms)) + 1) * {DAY_MS} AS month_ms
+    WHEN id_s IS NOT NULL THEN ({GRPC_EPOCH_S} + id_s) // 3600
+    WHEN id_ms IS NULL OR id_ms >= {MONTH_MS_MAX} OR month_ms IS NULL THEN {UNKNOWN_HOUR}
+    WHEN month_ms + id_ms <= late_ms THEN {_floor("month_ms + id_ms", HOUR_MS)}
+    ELSE {_floor(f"month_ms - {DAY_MS} * day(make_timestamp(({day_before}) * 1000)) + id_ms", HOUR_MS)}
+  END::bigint AS publish_hour
+FROM (SELECT *, ({_floor("late_ms", DAY_MS)} - day(make_timestamp(late_ms * 1000)) + 1) * {DAY_MS} AS month_ms
   FROM (SELECT *, {event_ms} + {ZONE_MS} AS late_ms,
-      CASE WHEN length({msg_id}) = 32 AND {hex_id} THEN cast(conv(substr({msg_id}, 21, 8), 16, 10) AS bigint)
-           WHEN length({msg_id}) = 56 AND {hex_id} THEN cast(conv(substr({msg_id}, 45, 8), 16, 10) AS bigint)
+      CASE WHEN length({msg_id}) = 32 AND {hex_id} THEN try_cast('0x' || substr({msg_id}, 21, 8) AS bigint)
+           WHEN length({msg_id}) = 56 AND {hex_id} THEN try_cast('0x' || substr({msg_id}, 45, 8) AS bigint)
       END AS id_ms,
       CASE WHEN length({msg_id}) = 34 AND substr({msg_id}, 1, 2) = '01' AND {hex_id}
-           THEN cast(conv(substr({msg_id}, 19, 8), 16, 10) AS bigint) END AS id_s
-    FROM {source}) AS told) AS dated"""
+           THEN try_cast('0x' || substr({msg_id}, 19, 8) AS bigint) END AS id_s
+    FROM {source}) AS with_ids) AS dated"""
+
+
+def _floor(ms: str, unit_ms: int) -> str:
+    """SQL: how many whole units a time is after the epoch, negative before it (`//` would round towards zero)."""
+    return f"cast(floor(({ms}) / {unit_ms}) AS bigint)"
 
 
 def publish_hours(msg_id: str, first_hour: int, end_hour: int) -> list[int]:

@@ -15,13 +15,21 @@ from mqtrail.trail.stages import Stage
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """group_evidence, group_states, handed_clients, group_losses, loss_hits, group_verdicts."""
     return [
-        Stage("group_evidence", _EVIDENCE),
-        Stage("group_states", _states(as_of_ms, settings)),
-        Stage("handed_clients", _HANDED_CLIENTS, gathered=True),
-        Stage("group_losses", _GROUP_LOSSES, small=True),
-        Stage("loss_hits", _loss_hits(as_of_ms, settings)),
-        Stage("group_verdicts", _verdicts(as_of_ms, settings)),
+        Stage("group_evidence", _EVIDENCE, ("group_facts", "messages", "filters", *_OF_GROUPS)),
+        Stage("group_states", _states(as_of_ms, settings), ("group_evidence",)),
+        Stage("handed_clients", _HANDED_CLIENTS, ("hand_overs",), gathered=True),
+        Stage(
+            "group_losses", _GROUP_LOSSES, ("losses", "live_clients", "handed_clients", "topic_groups", "traced_groups")
+        ),
+        Stage("loss_hits", _loss_hits(as_of_ms, settings), ("group_states", "group_losses")),
+        Stage("group_verdicts", _verdicts(as_of_ms, settings), ("group_states", "loss_hits")),
     ]
+
+
+_OF_GROUPS = (
+    "topic_groups", "offsets_at", "group_clients", "offset_samples", "live_clients", "hung_limits", "group_limits",
+    "traced_groups",
+)  # fmt: skip
 
 
 _FIRST_SAID = "CASE WHEN said_counts = 1 THEN first_said END"

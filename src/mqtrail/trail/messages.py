@@ -14,11 +14,11 @@ from mqtrail.trail.stages import Stage
 def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """send_units, message_facts, host_traces, traced_hosts, messages."""
     return [
-        Stage("send_units", _SEND_UNITS),
-        Stage("message_facts", _message_facts()),
-        Stage("host_traces", _HOST_TRACES, gathered=True),
-        Stage("traced_hosts", _TRACED_HOSTS, small=True),
-        Stage("messages", _messages(as_of_ms, settings)),
+        Stage("send_units", _SEND_UNITS, ("resolved",)),
+        Stage("message_facts", _message_facts(), ("send_units", "resolved")),
+        Stage("host_traces", _HOST_TRACES, ("message_facts",), gathered=True),
+        Stage("traced_hosts", _TRACED_HOSTS, ("host_traces",)),
+        Stage("messages", _messages(as_of_ms, settings), ("message_facts", "scanned_topics", "traced_hosts")),
     ]
 
 

@@ -7,17 +7,21 @@ from mqtrail.trail.judgement import LOSS_NAME, named
 from mqtrail.trail.packing import number_at, packed, padded, part
 from mqtrail.trail.results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
 from mqtrail.trail.settings import Settings
-from mqtrail.trail.stages import Nesting, Stage, nested
+from mqtrail.trail.stages import Stage
 
 
-def trajectory_stages(as_of_ms: int, settings: Settings, nesting: Nesting) -> list[Stage]:
+def trajectory_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """group_sums, send_losses, message_events, trajectories and verdicts (columns of TRAJECTORIES and VERDICTS)."""
     return [
-        Stage("group_sums", _group_sums()),
-        Stage("send_losses", _send_losses(settings)),
-        Stage("message_events", _message_events(nesting)),
-        Stage("trajectories", _trajectories(as_of_ms, settings)),
-        Stage("verdicts", f"SELECT {VERDICTS.typed()} FROM group_verdicts"),
+        Stage("group_sums", _group_sums(), ("group_verdicts",)),
+        Stage("send_losses", _send_losses(settings), ("messages", "losses")),
+        Stage("message_events", _message_events(), ("resolved",)),
+        Stage(
+            "trajectories",
+            _trajectories(as_of_ms, settings),
+            ("messages", "group_sums", "send_losses", "message_events"),
+        ),
+        Stage("verdicts", f"SELECT {VERDICTS.typed()} FROM group_verdicts", ("group_verdicts",)),
     ]
 
 
@@ -50,7 +54,8 @@ WHERE m.has_send = 0 OR m.tries_missing = 1 OR m.send_closed = 0
 GROUP BY m.cluster, m.msg_id"""
 
 
-def _message_events(nesting: Nesting) -> str:
+def _message_events() -> str:
+    fields = ", ".join(f"{field.name} := {field.name}" for field in EVENT_FIELDS)
     place = """CASE WHEN queue_offset IS NOT NULL THEN broker_name || '/' || CASE WHEN stored_topic <> '' THEN
         stored_topic
       ELSE topic END || '/' || cast(queue_id AS string) || '@' || cast(queue_offset AS string)
@@ -59,7 +64,7 @@ def _message_events(nesting: Nesting) -> str:
     outcome = """CASE WHEN kind = 'STORED' THEN stored_kind WHEN outcome <> '' THEN outcome WHEN succeeded = 1 THEN 'OK'
       WHEN failed = 1 THEN 'FAILED' WHEN kind = 'HANDLED' THEN 'OPEN' ELSE '' END"""
     return f"""
-SELECT cluster, msg_id, {nested(nesting, [f.name for f in EVENT_FIELDS])} AS events FROM (
+SELECT cluster, msg_id, list_sort(list(struct_pack({fields}))) AS events FROM (
   SELECT cluster, msg_id, coalesce(start_ms, end_ms - cost_ms, end_ms, 0) AS at_ms, kind, group_name, {outcome} AS
       outcome,
     {place} AS place, CASE WHEN cause <> '' THEN cause ELSE detail END AS detail, evidence,

@@ -1,0 +1,175 @@
+"""One task of a judgement: in it DuckDB runs stages of `trail` over Parquet files, and leaves Parquet files.
+
+Spark starts as many tasks as are asked for, retries them, and decides which attempt of a task counts. A task writes to
+a folder of its own attempt and returns the names of its files, so files of other attempts are never read.
+
+A task has one core and `memory_limit` of memory; what needs more goes to files in its scratch folder. It needs the
+installed package and the lake's folder. Functions and values are sent to it; it leaves no state in its process.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from mqtrail.lake import TABLES, connect, copy, copy_hours, parquet_of, run_stages
+from mqtrail.trail import Stage
+
+if TYPE_CHECKING:
+    import duckdb
+
+PARTITION_ROWS_MAX = 100_000  # rows that a task holds, of all shares together, before it writes some of them
+EVERY_SHARE = -1
+_FILE_SCHEMA = "relation string, share int, path string"
+
+
+class TaskFile(NamedTuple):
+    """A file that a task left: rows of a relation, for one share or for EVERY_SHARE."""
+
+    relation: str
+    share: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What each of some tasks does. Paths are of files that every executor can read; it can write to the folders."""
+
+    folder: str
+    memory_limit: str
+    stages: tuple[Stage, ...]
+    kept: tuple[str, ...] = ()
+    """Stages to leave for later tasks. Those with `partition_by` are left too, divided into shares."""
+    share_count: int = 1
+    results: Mapping[str, str] = field(default_factory=dict)
+    """Stages that are tables of the lake, and the folder of each."""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Relations that every task reads, by their files. A table of the lake without files is empty."""
+    own_files: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    """Relations of which each task reads files of its own, in the order of the tasks."""
+
+
+class Tasks(Protocol):
+    """Runs tasks side by side."""
+
+    parallelism: int
+    """How many tasks run at once."""
+
+    def run(self, work: Work, count: int) -> list[TaskFile]:
+        """Let `count` tasks do the work; return the files that they left, ordered."""
+
+
+class SparkTasks:
+    """Tasks of Spark."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.parallelism: int = spark.sparkContext.defaultParallelism
+
+    def run(self, work: Work, count: int) -> list[TaskFile]:
+        """See Tasks."""
+        rows = self._spark.range(0, count, 1, count).mapInArrow(_task(work), _FILE_SCHEMA).collect()
+        return sorted(TaskFile(*row) for row in rows)
+
+
+def _task(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for mapInArrow. The rows that arrive only say how many tasks there are."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+        files = run_task(work, number, f"{number}-{context.taskAttemptId()}", scratch)
+        yield pa.RecordBatch.from_pylist([file._asdict() for file in files], schema=_arrow_schema())
+
+    return run
+
+
+def _arrow_schema() -> pa.Schema:
+    columns: dict[str, pa.DataType] = {"relation": pa.string(), "share": pa.int32(), "path": pa.string()}
+    return pa.schema(columns)
+
+
+def run_task(work: Work, number: int, attempt: str, scratch: str) -> list[TaskFile]:
+    """Do the work of task `number`, from 0; return its files. attempt: a name that no other attempt has."""
+    with tempfile.TemporaryDirectory(prefix="mqtrail-share-", dir=scratch) as spill:
+        duck = connect(threads=1, memory_limit=work.memory_limit)
+        try:
+            duck.execute("SET temp_directory = ?", [spill])
+            duck.execute("SET preserve_insertion_order = false")
+            return _run(work, duck, number, attempt)
+        finally:
+            duck.close()
+
+
+def _run(work: Work, duck: duckdb.DuckDBPyConnection, number: int, attempt: str) -> list[TaskFile]:
+    for name, paths in ({**work.files} | {name: paths[number] for name, paths in work.own_files.items()}).items():
+        rows = f"SELECT * FROM {parquet_of(paths)}" if paths else f"SELECT {_nulls(name)} WHERE false"
+        duck.execute(f"CREATE TEMP VIEW {name} AS {rows}")
+    divided = [stage for stage in work.stages if stage.partition_by]
+    run_stages(duck, work.stages, also_read=(*work.kept, *work.results, *(stage.name for stage in divided)))
+    folder = Path(work.folder) / attempt
+    if work.kept or divided:
+        folder.mkdir(parents=True)
+    files: list[TaskFile] = []
+    for name in work.kept:
+        path = folder / f"{name}.parquet"
+        duck.execute(f"COPY {name} TO '{quoted(path)}' (FORMAT parquet)")
+        files.append(TaskFile(name, number, str(path)))
+    for stage in divided:
+        files += _divide(duck, stage, folder, work.share_count)
+        if number == 0:
+            files.append(_empty(duck, stage.name, folder))
+    for name, target in work.results.items():
+        files += (TaskFile(name, EVERY_SHARE, str(path)) for path in _write(duck, name, Path(target) / attempt))
+    return files
+
+
+def _divide(duck: duckdb.DuckDBPyConnection, stage: Stage, folder: Path, share_count: int) -> list[TaskFile]:
+    """Write a file for each share that rows fall into, by the columns that partition them."""
+    target = folder / stage.name
+    duck.execute(f"SET partitioned_write_flush_threshold = {max(1, PARTITION_ROWS_MAX // share_count)}")
+    duck.execute(
+        f"COPY (SELECT *, hash({', '.join(stage.partition_by)}) % {share_count} AS share FROM {stage.name}) "
+        f"TO '{quoted(target)}' (FORMAT parquet, COMPRESSION lz4, PARTITION_BY (share))"
+    )
+    found = sorted(target.rglob("*.parquet"))
+    return [TaskFile(stage.name, int(path.parent.name.partition("=")[2]), str(path)) for path in found]
+
+
+def _empty(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> TaskFile:
+    """Write a file without rows: a share that no row falls into learns the columns from it."""
+    path = folder / f"{name}-empty.parquet"
+    duck.execute(f"COPY (SELECT * FROM {name} WHERE false) TO '{quoted(path)}' (FORMAT parquet)")
+    return TaskFile(name, EVERY_SHARE, str(path))
+
+
+def _write(duck: duckdb.DuckDBPyConnection, name: str, folder: Path) -> list[Path]:
+    """Write the rows of a table of the lake; return the files."""
+    table = TABLES[name]
+    if table.partition_by:
+        return copy_hours(duck, f"SELECT * FROM {name}", folder, table)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "part-0.parquet"
+    copy(duck, f"SELECT {', '.join(table.relation.names)} FROM {name}", path, table)
+    return [path]
+
+
+def _nulls(name: str) -> str:
+    return ", ".join(f"NULL::{column.type} AS {column.name}" for column in TABLES[name].relation)
+
+
+def quoted(path: Path) -> str:
+    """A path inside quotes of SQL."""
+    return str(path).replace("'", "''")
