@@ -1,7 +1,7 @@
-"""Filters: which messages of a topic a group gets, by tags or by an SQL92 expression over properties.
+"""Filters: which messages of a topic a group receives, by tags or by an SQL92 expression over properties.
 
-`compile_filter` makes a MessageFilter of a subscription, `compile_sql` an expression of its text; `FilterTable` keeps
-the expressions that heartbeats brought, as consumerFilter.json.
+`compile_filter` compiles a subscription, `compile_sql` the text of an expression. `FilterTable` keeps the expressions
+of heartbeats, in consumerFilter.json.
 """
 
 from .filters import (

@@ -1,7 +1,8 @@
-"""Where Apache's Bloom filter keeps a (group, topic): it reads a consumerFilter.json only with these places in it.
+"""Positions of a (group, topic) in Apache's Bloom filter: Apache's broker reads only a consumerFilter.json that has
+them.
 
-This broker tests records themselves and keeps no bit maps. Source: BloomFilter, apache/rocketmq filter/util/, for 32
-groups a topic and an error rate of 20 %; MurmurHash3 x64 128, public domain (Austin Appleby).
+This broker evaluates records and keeps no bit maps. Source: BloomFilter, apache/rocketmq filter/util/, for 32
+groups per topic and an error rate of 20 %; MurmurHash3 x64 128, public domain (Austin Appleby).
 """
 
 from typing import Final
@@ -16,14 +17,14 @@ _C2: Final = 0x4CF5AD432745937F
 
 
 class BloomPlaces(Body, frozen=True):
-    """The bits of a (group, topic) among bit_num."""
+    """Bit positions of a (group, topic) in a filter of bit_num bits."""
 
     bit_num: int = BIT_COUNT
     bit_pos: tuple[int, ...] = ()
 
 
 def bloom_places(group: str, topic: str) -> BloomPlaces:
-    """Return the places that Apache's broker would give."""
+    """Return the positions that Apache's broker computes."""
     hashed = murmur64(f"{group}#{topic}".encode())
     low, high = hashed & 0xFFFFFFFF, hashed >> 32
     places = []

@@ -1,7 +1,7 @@
-"""What a subscription lets through.
+"""Message filters of subscriptions.
 
-The store looks at queue entries first: `tags_codes` are the tag hashes that may pass, None for any. Where that does not
-decide, `accepts` looks at the record's properties text. Held pulls and POP ask `matches_code` and `matches` the same.
+The store first compares queue entries with `tags_codes`, the accepted tag hashes (None: all). If that is not enough,
+`accepts` tests the properties text of the record. Held pulls and POP use `matches_code` and `matches` in the same way.
 
 Source: ExpressionMessageFilter, ExpressionForRetryMessageFilter, apache/rocketmq broker/filter/.
 """
@@ -14,7 +14,7 @@ from mqtrail.wire import EXPRESSION_SQL92, EXPRESSION_TAG, SubscriptionData, Sub
 from .sql import SqlExpression, compile_sql
 
 Accepts = Callable[[bytes], bool]
-NODES_A_READ_MAX: Final = 20_000  # of an expression, times the messages that one read looks at
+NODES_A_READ_MAX: Final = 20_000  # nodes of an expression times messages that one read may test
 
 
 class MessageFilter(Protocol):
@@ -22,25 +22,25 @@ class MessageFilter(Protocol):
 
     @property
     def tags_codes(self) -> frozenset[int] | None:
-        """The tag hashes of entries that may pass, None for any."""
+        """Accepted tag hashes; None: all."""
 
     @property
     def accepts(self) -> Accepts | None:
-        """The test of a record's properties text, None where the entry decides."""
+        """Test of the properties text of a record; None: the queue entry is enough."""
 
     @property
     def scan_max(self) -> int | None:
-        """How many entries one read may look at, None for as many as the store does."""
+        """Maximum number of entries that one read may test; None: the limit of the store."""
 
     def matches_code(self, tags_code: int) -> bool:
-        """Tell whether an entry may pass."""
+        """Return whether a queue entry is accepted."""
 
     def matches(self, properties: bytes) -> bool:
-        """Tell whether a record whose entry may pass does."""
+        """Return whether the record of an accepted entry is accepted."""
 
 
 class TagFilter:
-    """Tags by their hash: may let a wrong tag through, which the client stops, never stops a right one."""
+    """Tags by their hash. A message with another tag of equal hash passes; the client drops it."""
 
     __slots__ = ("tags_codes",)
 
@@ -63,7 +63,7 @@ class TagFilter:
 
 
 class SqlFilter:
-    """An expression over properties: entries say nothing."""
+    """An expression over properties; queue entries do not decide."""
 
     __slots__ = ("accepts", "expression")
 
@@ -87,12 +87,12 @@ class SqlFilter:
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Tell whether an expression is made of tags: so it is where nothing else is said."""
+    """Return whether an expression consists of tags, which is the default type."""
     return not expression_type or expression_type == EXPRESSION_TAG
 
 
 def require_filter(subscription: SubscriptionData, is_served: bool) -> None:
-    """Refuse an expression that is not made of tags where it is not served. SystemError_, as 5.3.3."""
+    """Refuse an expression of another type than tags if the broker does not serve it. SystemError_, as 5.3.3."""
     if not is_tag_type(subscription.expression_type) and not is_served:
         raise SystemError_(
             f"The broker does not support consumer to filter message by {subscription.expression_type}: "
@@ -101,14 +101,14 @@ def require_filter(subscription: SubscriptionData, is_served: bool) -> None:
 
 
 def filter_codes(subscription: SubscriptionData) -> frozenset[int] | None:
-    """Return the tag hashes that a subscription by tags lets through, None for all."""
+    """Return the tag hashes that a subscription by tags accepts; None: all."""
     if subscription.is_all or subscription.class_filter_mode:
         return None
     return frozenset(subscription.code_set)
 
 
 def compile_filter(subscription: SubscriptionData) -> MessageFilter | None:
-    """Return the filter of a subscription, None for all messages. SubscriptionParseFailed: it cannot be read."""
+    """Return the filter of a subscription; None: it accepts all messages. SubscriptionParseFailed."""
     if is_tag_type(subscription.expression_type):
         codes = filter_codes(subscription)
         return None if codes is None else TagFilter(codes)
@@ -118,7 +118,7 @@ def compile_filter(subscription: SubscriptionData) -> MessageFilter | None:
 
 
 def compile_expression(expression_type: str, expression: str) -> SqlExpression:
-    """Return an expression that is not made of tags. SubscriptionParseFailed: another language than SQL92, or wrong."""
+    """Return a compiled SQL92 expression. SubscriptionParseFailed: another type, or a syntax error."""
     if expression_type != EXPRESSION_SQL92:
         raise SubscriptionParseFailed(
             f"found expression type {expression_type!r:.40}, expected {EXPRESSION_TAG} or {EXPRESSION_SQL92}"

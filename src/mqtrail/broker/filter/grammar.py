@@ -1,7 +1,7 @@
-"""The grammar of SQL92 filters, from the weakest operator to the strongest, and the way from text to nodes.
+"""The grammar of SQL92 filters, in order of increasing precedence, and the parser from text to nodes.
 
-As Java's parser, it stops at the first token that cannot go on with an expression that is whole: what follows is not
-looked at (`a = 1 order by b` is `a = 1`). The token itself must be one: `a = 1 ;` is refused.
+Like Java's parser, it stops at the first token that cannot continue a complete expression and ignores the rest:
+`a = 1 order by b` is `a = 1`. That token must be a valid token: `a = 1 ;` is refused.
 
 Source: SelectorParser.jj, apache/rocketmq filter/ (tokens, precedence, what each rule builds).
 """
@@ -70,12 +70,12 @@ KEYWORDS: Final = {
     )
 }
 EXPRESSION_LENGTH_MAX: Final = 16 * 1024  # characters
-TOKENS_MAX: Final = 1_500  # besides the texts of lists, which cost little: 375 comparisons with OR between them
+TOKENS_MAX: Final = 1_500  # without the texts of IN lists, which cost little; 375 comparisons joined by OR
 _OF_LISTS: Final = ("STRING", "COMMA")
 
 
 def parse(text: str) -> Node:
-    """Return the condition that an expression says. ExpressionError: it says none."""
+    """Return the condition of an expression. ExpressionError: a syntax error, or too large."""
     if len(text) > EXPRESSION_LENGTH_MAX:
         raise ExpressionError(
             f"found an expression of {len(text)} characters, expected at most {EXPRESSION_LENGTH_MAX}"
@@ -93,7 +93,7 @@ def parse(text: str) -> Node:
                 )
             try:
                 parser.feed_token(token)
-            except UnexpectedToken:  # what was read so far may be a whole expression
+            except UnexpectedToken:  # the tokens before it may be a complete expression
                 stopped_at = token.start_pos
                 break
         result = parser.feed_eof()
@@ -112,14 +112,14 @@ def _what_was_found(text: str, at: int | None) -> str:
 
 
 def _keyword(token: Token) -> Token:
-    """An identifier that is a keyword in any case is that keyword."""
+    """Treat an identifier that spells a keyword, in upper or lower case, as that keyword."""
     kind = KEYWORDS.get(token.upper())
     return token if kind is None else Token.new_borrow_pos(kind, token.value, token)
 
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Node]):
-    """One method a rule."""
+    """One method per rule."""
 
     either = staticmethod(nodes.either)
     both = staticmethod(nodes.both)

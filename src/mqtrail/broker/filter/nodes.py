@@ -1,8 +1,8 @@
-"""What an expression does, as nodes that are put together from the leaves up.
+"""Compiled expressions: nodes that are built from the leaves up.
 
-A node holds a closure over a message's properties text. Truth has three values: true, false, unknown (None), as in SQL;
-a message matches when the whole is true. What Java refuses when it compiles is an ExpressionError here; what it throws
-when it evaluates is Unanswerable.
+A node holds a function of a message's properties text. A condition is true, false or unknown (None), as in SQL; a
+message matches if the whole expression is true. What Java rejects when it compiles is an ExpressionError; what Java
+throws when it evaluates is Unanswerable.
 
 Source: the classes of filter/expression, apache/rocketmq filter/.
 """
@@ -30,21 +30,21 @@ from .numbers import (
     parse_whole,
 )
 
-DEPTH_MAX: Final = 200  # nodes above each other; the evaluation is a call a level
+DEPTH_MAX: Final = 200  # depth of nested nodes; evaluation needs one call per level
 _LONG_DIGITS_MAX: Final = len(str(LONG_MAX))
 DOUBLE_MAX: Final = 1.7976931348623157e308
-DOUBLE_MIN: Final = 4.9e-324  # Java's smallest positive double; 0.0 is below it and so refused
+DOUBLE_MIN: Final = 4.9e-324  # Java's smallest positive double; 0.0 is smaller and refused
 
 Evaluate = Callable[[bytes], Value]
 Test = Callable[[Any, Any], bool]
 
 
 class ExpressionError(Exception):
-    """The expression is no filter. The text says what was found and what was expected."""
+    """The expression is not a valid filter. The text names what was found and what was expected."""
 
 
 class Kind(Enum):
-    """What may be done with a node."""
+    """The kind of a node, which decides where it may be used."""
 
     CONSTANT = auto()
     TRUTH = auto()  # TRUE, FALSE, NULL: a constant and a condition
@@ -63,7 +63,7 @@ _CONSTANTS: Final = (Kind.CONSTANT, Kind.TRUTH)
 class Node:
     """A part of an expression.
 
-    size: nodes it is made of. value: of a constant. name: of a property. tests: of EITHER and BOTH.
+    size: number of nodes. value: of a constant. name: of a property. tests: operands of EITHER and BOTH.
     """
 
     kind: Kind
@@ -103,7 +103,7 @@ def text_constant(text: str) -> Node:
 
 
 def whole_constant(image: str) -> Node:
-    """A decimal literal, maybe with the suffix L: Integer where it fits, else Long."""
+    """A decimal literal, optionally with the suffix L: Integer if it fits, else Long."""
     digits = image.rstrip("lL")
     if len(digits) > _LONG_DIGITS_MAX or (number := int(digits)) > LONG_MAX:
         raise ExpressionError(f"found the number {image:.40}, expected at most {LONG_MAX}")
@@ -134,14 +134,14 @@ def property_value(name: str) -> Node:
 
 
 def _finder(name: bytes) -> Callable[[bytes], bytes | None]:
-    """Return `find_property` of one name, with what depends on the name alone done beforehand."""
+    """Return `find_property` for one name, with the work that depends only on the name done once."""
     head = name + b"\x01"
     mark = b"\x02" + head
     skip = len(mark)
 
     def find(properties: bytes) -> bytes | None:
         at = properties.rfind(mark) + skip
-        if at < skip:  # not there, or the first
+        if at < skip:  # absent, or the first property
             if not properties.startswith(head):
                 return None
             at = skip - 1
@@ -155,7 +155,7 @@ def _finder(name: bytes) -> Callable[[bytes], bytes | None]:
 
 
 def negative(node: Node) -> Node:
-    """Minus: null for all but numbers, so also for a property, which is text."""
+    """Minus: null for anything but a number, so also for a property, which is text."""
     evaluate = node.evaluate
 
     def negate(properties: bytes) -> Value:
@@ -168,7 +168,7 @@ def negative(node: Node) -> Node:
 
 
 def as_condition(node: Node) -> Node:
-    """Return the node as a condition. A property alone is one that never holds: its value is text, not a truth."""
+    """Return the node as a condition. A property alone never matches: its value is text, not a boolean."""
     if node.kind in _CONDITIONS:
         return node
     if node.kind is not Kind.PROPERTY:
@@ -193,7 +193,7 @@ def negation(node: Node) -> Node:
 
 
 def either(left: Node, right: Node) -> Node:
-    """OR. A chain of them is one node, so that its length is no depth."""
+    """OR. A chain is one node, so that it does not add depth."""
     if left.kind is Kind.EITHER:
         return _longer(left, right)
     tests = [as_condition(left).evaluate, as_condition(right).evaluate]
@@ -214,7 +214,7 @@ def either(left: Node, right: Node) -> Node:
 
 
 def both(left: Node, right: Node) -> Node:
-    """AND. A chain of them is one node, so that its length is no depth."""
+    """AND. A chain is one node, so that it does not add depth."""
     if left.kind is Kind.BOTH:
         return _longer(left, right)
     tests = [as_condition(left).evaluate, as_condition(right).evaluate]
@@ -235,7 +235,7 @@ def both(left: Node, right: Node) -> Node:
 
 
 def _longer(chain: Node, link: Node) -> Node:
-    """Add to a chain. It is changed in place: the parser builds each node into one other, once."""
+    """Append to a chain in place: the parser uses each node once."""
     chain.tests.append(as_condition(link).evaluate)
     chain.depth = max(chain.depth, _depth((link,)))
     chain.size += link.size
@@ -285,7 +285,7 @@ def is_not_null(node: Node) -> Node:
 
 
 def ordered(left: Node, symbol: str, right: Node) -> Node:
-    """>, >=, <, <=: numbers and properties alone."""
+    """>, >=, <, <=: of numbers and properties only."""
     for node in (left, right):
         is_number = not isinstance(node.value, bool) and isinstance(node.value, int | float)
         if node.kind in _CONDITIONS or (node.is_constant and not is_number):
@@ -312,7 +312,7 @@ def _order(left: Evaluate, test: Test, right: Evaluate) -> Evaluate:
 
 
 def _property_test(name: bytes, test: Test, value: Value) -> Evaluate:
-    """Compare a property with a constant: what nearly every expression is made of, so without detours."""
+    """Compare a property with a constant, the most frequent operation, by a direct function."""
     find = _finder(name)
     if isinstance(value, str):
 
@@ -364,7 +364,8 @@ def not_between(node: Node, low: Node, high: Node) -> Node:
 
 
 def _range(node: Node, low: Node, high: Node) -> Node | None:
-    """Return BETWEEN of a property and two Integers as one test that looks for the property once; None for others."""
+    """Return BETWEEN of a property and two Integers as one test that reads the property once; None for other
+    operands."""
     least, most = low.value, high.value
     if node.kind is not Kind.PROPERTY or type(least) is not int or type(most) is not int:
         return None
@@ -404,7 +405,8 @@ _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 def text_test(node: Node, name: str, search: str, *, is_negated: bool) -> Node:
-    """CONTAINS, STARTSWITH, ENDSWITH and their negations: false for all but texts, and for an empty search."""
+    """CONTAINS, STARTSWITH, ENDSWITH and their negations: false for values other than texts, and for an empty
+    search."""
     test, inner = _TEXT_TESTS[name], node.evaluate
 
     def evaluate(properties: bytes) -> Value:

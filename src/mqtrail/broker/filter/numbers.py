@@ -1,6 +1,6 @@
-"""Values of expressions and how Java reads and compares them: a property is text until it meets a number.
+"""Values of expressions, and how Java converts and compares them: a property is a text, converted when compared.
 
-    Java      here     meets text
+    Java      here     conversion of a text
     Integer   int      Integer.valueOf: sign and digits, 32 bits
     Long      Long     Long.valueOf: sign and digits, 64 bits
     Double    float    Double.valueOf: decimal or hexadecimal, NaN, Infinity, a suffix f or d, blanks around
@@ -23,23 +23,24 @@ _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
 _NAMED: Final = {"NaN": math.nan, "Infinity": math.inf}
-_BLANKS: Final = "".join(map(chr, range(0x21)))  # what String.trim takes away
-_DIGITS_MAX: Final = 4_000  # of a number in a property; more is no number of 64 bits whatever it says
+_BLANKS: Final = "".join(map(chr, range(0x21)))  # characters that String.trim removes
+_DIGITS_MAX: Final = 4_000  # digits of a number in a property; a longer one does not fit 64 bits
 
 
 class Long(int):
-    """A whole number of Java's type Long: text beside it is read in 64 bits."""
+    """A whole number of Java's type Long: a text compared with it is converted to 64 bits."""
 
 
 Value: TypeAlias = str | int | float | bool | None
 
 
 class Unanswerable(Exception):
-    """Java throws here (a property that is no number, a boolean beside text): the message does not match."""
+    """Java throws here (a property that is not a number, a boolean compared with a text): the message does not
+    match."""
 
 
 def parse_whole(text: str, least: int, most: int) -> int:
-    """Return text as Integer.valueOf or Long.valueOf reads it. Unanswerable: it is none, or out of range."""
+    """Convert text like Integer.valueOf or Long.valueOf. Unanswerable: not a number, or out of range."""
     if (
         len(text) > _DIGITS_MAX
         or _WHOLE.fullmatch(text) is None
@@ -53,7 +54,7 @@ def parse_whole(text: str, least: int, most: int) -> int:
 
 
 def parse_double(text: str) -> float:
-    """Return text as Double.valueOf reads it. Unanswerable: it is no number."""
+    """Convert text like Double.valueOf. Unanswerable: not a number."""
     text = text.strip(_BLANKS)
     if len(text) > _DIGITS_MAX:
         raise Unanswerable
@@ -72,7 +73,7 @@ def parse_double(text: str) -> float:
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Return Double.compareTo's sign: NaN equals itself and is above all, -0.0 is below 0.0."""
+    """Return the sign of Double.compareTo: NaN equals NaN and is greater than all others, -0.0 is less than 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -83,9 +84,9 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Return the sign of left beside right, neither of them null; text is read as the other side's type.
+    """Return the sign of comparing left with right, neither of them null. A text is converted to the type of the other.
 
-    -1 where the types cannot be compared. Unanswerable: the text is no such number, or stands right of a boolean.
+    -1 if the types cannot be compared. Unanswerable: the text cannot be converted, or left is a boolean.
     """
     kind = type(left)
     if kind is not type(right):
@@ -117,7 +118,7 @@ def _read(text: str, kind: type) -> Value:
 
 
 def equals(left: Value, right: Value) -> bool | None:
-    """Return whether left = right: unknown where left alone is null, false where right alone is, true for two nulls."""
+    """Return whether left = right: unknown if only left is null, false if only right is null, true for two nulls."""
     if left is None:
         return True if right is None else None
     if right is None:

@@ -13,11 +13,11 @@ from mqtrail.wire import SubscriptionParseFailed
 from .nodes import Evaluate, ExpressionError
 from .numbers import Unanswerable
 
-COMPILED_MAX: Final = 1_024  # expressions remembered, broken ones too
+COMPILED_MAX: Final = 1_024  # compiled expressions in the cache, invalid ones included
 
 
 class SqlExpression:
-    """One expression. size: the nodes it is made of, about a microsecond a message each."""
+    """A compiled expression. size: its number of nodes; each costs about a microsecond per message."""
 
     __slots__ = ("_evaluate", "size", "text")
 
@@ -27,9 +27,9 @@ class SqlExpression:
         self._evaluate = evaluate
 
     def matches(self, properties: bytes) -> bool:
-        """Tell whether the expression holds for a message with this properties text.
+        """Return whether the expression is true for a message with this properties text.
 
-        What is unknown (a property that is missing) or cannot be answered (one that is no number) does not hold.
+        Unknown (a missing property) and Unanswerable (a property that is not a number) count as false.
         """
         try:
             return self._evaluate(properties) is True
@@ -38,7 +38,8 @@ class SqlExpression:
 
 
 def compile_sql(expression: str) -> SqlExpression:
-    """Return the expression, remembered for the next time. SubscriptionParseFailed says where it is wrong."""
+    """Return the compiled expression, from a cache if possible. SubscriptionParseFailed names the position of the
+    error."""
     found = _compile(expression)
     if isinstance(found, str):
         raise SubscriptionParseFailed(f"Invalid MessageSelector. {found}")
@@ -47,7 +48,7 @@ def compile_sql(expression: str) -> SqlExpression:
 
 @lru_cache(maxsize=COMPILED_MAX)
 def _compile(expression: str) -> SqlExpression | str:
-    from .grammar import parse  # the parser generator is loaded by the first broker that needs it
+    from .grammar import parse  # loads the parser generator only when it is needed
 
     try:
         node = parse(expression)

@@ -1,8 +1,8 @@
-"""The SQL92 filters that heartbeats brought, by topic and group: consumerFilter.json.
+"""SQL92 filters from heartbeats, by topic and group: consumerFilter.json.
 
-A pull that names no expression of its own is served by what is kept here. An expression is compiled when a pull first
-asks for it, so that a heartbeat, and a start, with many of them costs little. One that cannot be compiled is then
-forgotten, and its pulls are told. A group without members keeps its filters for a day, for the sake of Apache's file.
+A pull without an expression of its own uses the filter kept here. An expression is compiled at its first use, so that a
+heartbeat or a start with many expressions is cheap. An invalid expression is removed, and the pulls that need it are
+refused. A group without members keeps its filters for a day, as in Apache's file.
 
 Source: ConsumerFilterManager, ConsumerFilterData, apache/rocketmq broker/filter/.
 """
@@ -22,13 +22,14 @@ from .filters import SqlFilter, compile_expression, is_tag_type
 from .sql import SqlExpression
 
 DEAD_KEPT_MS: Final = 24 * 3_600_000  # filterDataCleanTimeSpan
-DEAD_AT_LOAD_MS: Final = 30_000  # a filter that was in use when the broker stopped is taken for dead since then
-FILTERS_SIZE_MAX: Final = 8 * 1024 * 1024  # characters of all expressions, written at one go; and
-FILTERS_MAX: Final = 50_000  # filters: further ones are not kept: their pulls are told that there is none
+DEAD_AT_LOAD_MS: Final = 30_000  # at load, a filter that was in use when the broker stopped counts as dead from then on
+FILTERS_SIZE_MAX: Final = 8 * 1024 * 1024  # maximum characters of all expressions, since they are written at once
+FILTERS_MAX: Final = 50_000  # maximum number of filters; the pulls of further ones are refused
 
 
 class FilterData(Body, frozen=True):
-    """One group's filter of one topic. client_version: the subscription's. dead_time: not before born_time: dead."""
+    """The filter of a group for a topic. client_version: of the subscription. Dead if dead_time is not before
+    born_time."""
 
     topic: str = ""
     consumer_group: str = ""
@@ -58,20 +59,20 @@ class FilterDocument(Body, frozen=True):
 
 
 class KeptFilter:
-    """A filter with its compiled expression; None where this broker cannot compile it."""
+    """A filter with its compiled expression; None: the expression is invalid."""
 
     __slots__ = ("_compiled", "data")
 
     def __init__(self, data: FilterData, before: "KeptFilter | None" = None) -> None:
-        """before: of the same expression."""
+        """before: the earlier filter with the same expression."""
         self.data = data
         self._compiled: SqlFilter | Literal[False] | None = (
             None if before is None else before._compiled
-        )  # None: not yet
+        )  # None: not compiled yet
 
     @property
     def filter(self) -> SqlFilter | None:
-        """The filter, compiled when it is first asked for."""
+        """The filter, compiled at its first use."""
         if self._compiled is None:
             expression = _compiled(self.data)
             self._compiled = False if expression is None else SqlFilter(expression)
@@ -79,7 +80,7 @@ class KeptFilter:
 
     @property
     def expression(self) -> SqlExpression | None:
-        """The expression, compiled when it is first asked for."""
+        """The expression, compiled at its first use."""
         found = self.filter
         return None if found is None else found.expression
 
@@ -105,7 +106,7 @@ class FilterTable:
         return len(self._kept)
 
     def get(self, topic: str, group: str) -> KeptFilter | None:
-        """Return the group's filter of the topic, None: there is none, or it cannot be compiled."""
+        """Return the filter of the group for the topic; None: no filter, or an invalid expression."""
         kept = self._kept.get((topic, group)) if self._kept else None
         if kept is None or kept.filter is not None:
             return kept
@@ -113,7 +114,7 @@ class FilterTable:
         return None
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int) -> None:
-        """Take over a heartbeat's subscriptions, where they are newer; filters of topics not named are dead."""
+        """Store the newer subscriptions of a heartbeat; filters of other topics of the group become dead."""
         named = set()
         for subscription in subscriptions:
             named.add(subscription.topic)
@@ -169,7 +170,7 @@ class FilterTable:
         self._dirty = True
 
     def unregister(self, group: str, now_ms: int) -> None:
-        """Note that a group has no members any more."""
+        """Mark the filters of a group without members as dead."""
         self._bury(group, self._topics.get(group, ()), now_ms)
 
     def _bury(self, group: str, topics: Iterable[str], now_ms: int) -> None:
@@ -179,7 +180,7 @@ class FilterTable:
                 self._put((topic, group), KeptFilter(replace(kept.data, dead_time=now_ms), kept))
 
     def save(self, now_ms: int) -> None:
-        """Forget what is long dead; write the table if it changed since it was last written."""
+        """Remove filters that have been dead for long; write the table if it changed."""
         for key, kept in list(self._kept.items()):
             if kept.data.is_dead and now_ms - kept.data.dead_time >= DEAD_KEPT_MS:
                 self._drop(key)
