@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtrail.namesrv import Account, Level, NameServer, NameServerConfig
+from mqtrail.namesrv import AccountKey, Level, NameServer, NameServerConfig
 from mqtrail.namesrv.access import NEEDS
 from mqtrail.wire import (
     Credentials,
@@ -23,10 +23,10 @@ from mqtrail.wire import (
 NOW_MS = 1_700_000_000_000
 PEER = Peer(PeerId(1), Host("10.0.0.1", 5001))
 ACCOUNTS = {
-    "seller1": [Account(b"seller123", Level.ACCOUNT)],
-    "broker1": [Account(b"broker123", Level.BROKER)],
-    "operator": [Account(b"operator1", Level.ADMIN)],
-    "both": [Account(b"asbroker", Level.BROKER), Account(b"asadmin1", Level.ADMIN)],
+    "seller1": [AccountKey(b"seller123", Level.ACCOUNT)],
+    "broker1": [AccountKey(b"broker123", Level.BROKER)],
+    "operator": [AccountKey(b"operator1", Level.ADMIN)],
+    "both": [AccountKey(b"asbroker", Level.BROKER), AccountKey(b"asadmin1", Level.ADMIN)],
 }
 KEYS = {"seller1": "seller123", "broker1": "broker123", "operator": "operator1"}
 ALL_CODES = sorted({*range(1_100), *map(int, RequestCode), *range(2_990, 3_020)})

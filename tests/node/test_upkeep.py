@@ -47,14 +47,8 @@ async def test_many_new_queues_are_written_in_strokes(tmp_path: Path, monkeypatc
     store = CountedStore(RealDisk(tmp_path), CONFIG)
     put_one_into_each(store)
     flusher = Flusher(store, lambda error: pytest.fail(str(error)))
-    jobs = Upkeep(
-        store,
-        flusher,
-        flush_interval_ms=3_600_000,
-        expire_interval_ms=3_600_000,
-        index_interval_ms=1,
-        index_stroke_ms=0,
-    )
+    times = upkeep.UpkeepTimes(flush_ms=3_600_000, expire_ms=3_600_000, index_ms=1, slice_ms=0)
+    jobs = Upkeep(store, flusher, times)
     jobs.start()
     store.append([PendingRecord("T000", 0, b"later", b"", 0, 1, BORN_HOST)], 1_000)
     seen = set()

@@ -3,9 +3,9 @@
 `NameServer` is the front; routes keeps what brokers told; access says which account each request needs.
 """
 
-from .access import Account, Accounts, Level, no_accounts
+from .access import AccountKey, Accounts, Level, no_accounts
 from .config import NameServerConfig
 from .name_server import NameServer
 from .routes import RouteTable
 
-__all__ = ["Account", "Accounts", "Level", "NameServer", "NameServerConfig", "RouteTable", "no_accounts"]
+__all__ = ["AccountKey", "Accounts", "Level", "NameServer", "NameServerConfig", "RouteTable", "no_accounts"]

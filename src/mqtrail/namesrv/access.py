@@ -38,14 +38,14 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountKey:
     """One key that a request may be signed with. A broker and the name server may know several of one access key."""
 
     secret_key: bytes = field(repr=False)
     level: Level
 
 
-Accounts = Callable[[str], Iterable[Account]]
+Accounts = Callable[[str], Iterable[AccountKey]]
 """access key -> its accounts, none for an unknown one."""
 
 NEEDS: Final[Mapping[int, Level]] = {
@@ -75,7 +75,7 @@ NEEDS: Final[Mapping[int, Level]] = {
 }
 
 
-def no_accounts(access_key: str) -> Iterable[Account]:
+def no_accounts(access_key: str) -> Iterable[AccountKey]:
     """The accounts of a name server that knows none."""
     return ()
 

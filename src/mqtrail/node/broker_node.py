@@ -27,7 +27,7 @@ from .flusher import Flusher
 from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
 from .table_writer import TableWriter
-from .upkeep import Upkeep
+from .upkeep import Upkeep, UpkeepTimes
 from .watchdog import Watchdog
 
 # A store in memory is for tests: its files are small because they use memory.
@@ -212,10 +212,12 @@ class BrokerNode:
         return Upkeep(
             store,
             flusher,
-            flush_interval_ms=config.flush_interval_ms,
-            expire_interval_ms=config.expire_interval_ms,
-            index_interval_ms=config.index_interval_ms,
-            index_stroke_ms=config.index_stroke_ms,
+            UpkeepTimes(
+                flush_ms=config.flush_interval_ms,
+                expire_ms=config.expire_interval_ms,
+                index_ms=config.index_interval_ms,
+                slice_ms=config.index_stroke_ms,
+            ),
             expires=self._folder is not None,
             clock=self._clock,
             watchdog=watchdog,

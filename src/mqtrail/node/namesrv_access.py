@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mqtrail.broker import USERS_FILE, Key, PlainRules, User, inner_credentials, keys_of, read_rules, read_users
-from mqtrail.namesrv import Account, Accounts, Level
+from mqtrail.namesrv import AccountKey, Accounts, Level
 from mqtrail.net import Log
 from mqtrail.store import ConfigFileStore, RealDisk, StoreError
 from mqtrail.wire import Credentials, InvalidParameter
@@ -50,11 +50,11 @@ def accounts_of(config: NodeConfig, keys: SigningKeys) -> Accounts:
     """Return the name server's look-up of accounts: the brokers' own credentials, then the keys of users."""
     own = config.namesrv_credentials
 
-    def accounts(access_key: str) -> Iterator[Account]:
+    def accounts(access_key: str) -> Iterator[AccountKey]:
         if own is not None and access_key == own.access_key:
-            yield Account(own.secret_key.encode(), Level.BROKER)
+            yield AccountKey(own.secret_key.encode(), Level.BROKER)
         for key in keys(access_key):
-            yield Account(key.secret_key, Level.ADMIN if key.admin else Level.ACCOUNT)
+            yield AccountKey(key.secret_key, Level.ADMIN if key.admin else Level.ACCOUNT)
 
     return accounts
 

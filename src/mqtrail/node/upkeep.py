@@ -14,6 +14,7 @@ Source: FlushConsumeQueueService, ReputMessageService, CleanCommitLogService, ap
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from mqtrail.net import Log
 from mqtrail.store import MessageStore, StoreError, StoreFull
@@ -30,6 +31,16 @@ SLICE_COUNT_MIN, SLICE_COUNT_MAX = 100, 10_000  # records indexed in one slice
 log = Log()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepTimes:
+    """Intervals of the jobs, and the longest time of a slice, in ms."""
+
+    flush_ms: int
+    expire_ms: int
+    index_ms: int
+    slice_ms: int
+
+
 class Upkeep:
     """Runs the jobs of one store. Call `appended` after appends: it is cheap while a slice is scheduled."""
 
@@ -37,11 +48,8 @@ class Upkeep:
         self,
         store: MessageStore,
         flusher: Flusher,
+        times: UpkeepTimes,
         *,
-        flush_interval_ms: int,
-        expire_interval_ms: int,
-        index_interval_ms: int,
-        index_stroke_ms: int,
         expires: bool = True,
         clock: Callable[[], int] = wall_clock_ms,
         watchdog: Watchdog | None = None,
@@ -50,8 +58,8 @@ class Upkeep:
         self._clock = clock
         self._watchdog = watchdog or Watchdog()
         self._flusher = flusher
-        self._index_pause_s = index_interval_ms / 1000
-        self._slice_s = index_stroke_ms / 1000
+        self._index_pause_s = times.index_ms / 1000
+        self._slice_s = times.slice_ms / 1000
         self._slice_count = SLICE_COUNT_MIN
         self._loop = asyncio.get_running_loop()
         self._slice: asyncio.TimerHandle | None = None
@@ -61,12 +69,12 @@ class Upkeep:
         self._writing: Iterator[None] | None = None  # the write of queue files under way
         self._checkpoint_waits: bool | None = None  # a checkpoint waits for that write; True: with the index
         jobs: list[tuple[str, float, Callable[[], None]]] = [
-            ("flush", flush_interval_ms / 1000, self._flush),
+            ("flush", times.flush_ms / 1000, self._flush),
             ("write_queues", QUEUES_WRITE_S, self._write_queues),
             ("checkpoint", CHECKPOINT_S, self._checkpoint),
         ]
         if expires:
-            jobs.append(("expire", expire_interval_ms / 1000, self._expire))
+            jobs.append(("expire", times.expire_ms / 1000, self._expire))
         self._jobs = jobs
 
     def start(self) -> None:
