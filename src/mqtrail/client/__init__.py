@@ -75,7 +75,7 @@ from .core import (
     make_reply,
     unique_ids,
 )
-from .delivery import Batch, Delivery
+from .delivery import Batch, ConsumerStats, ConsumerTotals, Delivery
 from .producer import (
     BatchOutcome,
     CheckHandler,
@@ -130,6 +130,8 @@ __all__ = [
     "ConsumeHook",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerStats",
+    "ConsumerTotals",
     "Credentials",
     "Deleted",
     "Delivery",

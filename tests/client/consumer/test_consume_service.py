@@ -11,7 +11,7 @@ from mqtrail.client import Batch, ClientInstance, ConsumerConfig, Delivery
 from mqtrail.client.consumer.consume_service import Settling
 from mqtrail.client.consumer.offsets import RemoteOffsets
 from mqtrail.client.core.naming import Names
-from mqtrail.client.delivery.consume_stats import SAMPLE_MS, ConsumeStats
+from mqtrail.client.delivery.consumer_stats import SAMPLE_MS, ConsumerStats
 from mqtrail.client.delivery.process_queue import ProcessQueue
 from mqtrail.client.delivery.ready import Ready
 from mqtrail.client.delivery.running import Hands
@@ -32,7 +32,7 @@ class Bench:
         self.done: set[int] = set()  # succeeded, or the broker has it
         self.ready = Ready()
         self.offsets = RemoteOffsets(client, "CG", lambda queue, offset: None)
-        hands = Hands(client, (), ConsumeStats())
+        hands = Hands(client, (), ConsumerStats())
         self.settling = Settling(
             client,
             Names("CG"),
@@ -119,7 +119,7 @@ def test_offsets_never_run_ahead(seed: int, mode: str) -> None:
 
 def test_statistics_are_of_the_last_minute() -> None:
     """Rates and times since the oldest sample, failures of the last hour, a bounded count of topics."""
-    stats = ConsumeStats()
+    stats = ConsumerStats()
     for _ in range(12):
         stats.pulled("orders", 32, 8)
         stats.consumed("orders", 10, 4, 50)

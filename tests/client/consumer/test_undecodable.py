@@ -22,6 +22,7 @@ from mqtrail.client.delivery.send_back import PROPERTY_UNDECODABLE
 from mqtrail.client.pop.calls import handle_of, read_pop_reply
 from mqtrail.wire import (
     CompressionType,
+    ConsumerRunningInfo,
     MessageQueue,
     RemotingCommand,
     RequestCode,
@@ -171,6 +172,7 @@ def test_lite_pull_leaves_poison_out_or_delivers_it() -> None:
                 messages: list[Any] = []
                 while len(messages) < 9:
                     messages += await consumer.poll()
+                assert consumer.stats.totals("orders").undecodable == 4
             assert [message.undecodable is None for message in messages] == [True, False] * 4 + [True]
             assert [message.queue_offset for message in messages] == list(range(9))
 
@@ -197,9 +199,47 @@ def test_who_asks_for_poison_gets_it(mode: str) -> None:
                 await until(lambda: len(seen) == 9)
                 assert sorted(body for body, bad in seen if not bad) == [b"0", b"1", b"2", b"3", b"4"]
                 assert {b"no zstd", b"x", BOMB} < {body for body, bad in seen if bad}
+                assert consumer.stats.totals("orders").undecodable == consumer.stats.totals().undecodable == 4
                 await consumer.close()
                 await running
             assert not broker.messages(DLQ)
+
+    run(main())
+
+
+@pytest.mark.parametrize("choice", OnUndecodable)
+def test_direct_consumption_follows_the_consumers_choice(choice: OnUndecodable) -> None:
+    """An operator's CONSUME_MESSAGE_DIRECTLY reaches the handler with DELIVER alone; 307 shows the count."""
+
+    async def main() -> None:
+        async with fake_cluster({"orders": 1}) as cluster:
+            (broker,) = cluster.brokers
+            broker.store("orders", 0, b"no zstd", encode_properties({"UNIQ_KEY": "BAD"}), ZSTD)
+            seen: list[str | None] = []
+
+            async def handler(m: Delivery) -> None:
+                seen.append(m.undecodable)
+
+            config = replace(QUICK, on_undecodable=choice)
+            async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
+                running = asyncio.create_task(consumer.run(handler))
+                await until(lambda: committed(cluster) == {("broker-a", 0): 1})
+                record = broker.queues["orders", 0].records[0]
+                command = RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "CG"}, record)
+                answer: Any = consumer.serve(command)
+                reply = await answer
+                shown: Any = consumer.serve(RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO))
+                info = ConsumerRunningInfo.decode((await shown).body)
+                assert info.properties["PROP_UNDECODABLE_COUNT"] == "1"
+                await consumer.close()
+                await running
+            if choice is OnUndecodable.DELIVER:
+                assert b"CR_SUCCESS" in reply.body
+                assert len(seen) == 2
+                assert "not of type 2" in str(seen[1])
+            else:
+                assert (reply.code, seen) == (1, [])
+                assert "cannot read the message" in str(reply.remark)
 
     run(main())
 
@@ -216,6 +256,7 @@ def test_the_synchronous_consumer_goes_on() -> None:
                     bodies.append(m.body)
                 if len(bodies) == 5:
                     break
+            assert consumer.stats.totals("orders").undecodable == 4
         assert bodies == [b"0", b"1", b"2", b"3", b"4"]
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from mqtrail.net import Log
-from mqtrail.wire import MessageExt, MessageModel, MQError
+from mqtrail.wire import MessageExt, MessageModel
 
-from ..core import ClientInstance, ConsumerConfig, Names, OnUndecodable, queue_name
+from ..core import ClientInstance, ConsumerConfig, Names, OnUndecodable, queue_name, report
 from ..delivery import Batch, Delivery, Hands, Outcome, ProcessQueue, Ready, SendBack
 from .offsets import OffsetStore
 
@@ -224,10 +224,8 @@ class Settling:
                     await self._send_back.resend(delivery.message, 3 + message.reconsume_times)
                     done.append(message.queue_offset)
                     continue
-                except (MQError, OSError) as error:
-                    log.error(
-                        "consumer.give_up_failed", group=self._names.group, msg_id=message.msg_id, error=str(error)
-                    )
+                except Exception as error:
+                    report("consumer.give_up_failed", error, group=self._names.group, msg_id=message.msg_id)
             stands = True
             queue.replace(_counted_up(message))
         if not stands:

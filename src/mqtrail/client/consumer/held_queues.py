@@ -10,7 +10,7 @@ from mqtrail.net import Log
 from mqtrail.wire import MessageModel, MessageQueue, ProcessQueueInfo, SubscriptionData
 
 from ..core import ClientInstance, ConsumerConfig, Names, queue_name
-from ..delivery import ConsumeStats, Flow, Hands, ProcessQueue, Ready
+from ..delivery import ConsumerStats, Flow, Hands, ProcessQueue, Ready
 from .consume_service import Settling
 from .locks import QueueLocks
 from .offsets import OffsetStore
@@ -61,7 +61,7 @@ class HeldQueues:
         hands: Hands,
         offsets: OffsetStore,
         flow: Flow,
-        stats: ConsumeStats,
+        stats: ConsumerStats,
         config: ConsumerConfig,
         on_lost: Callable[[], None],
     ) -> None:
@@ -79,7 +79,7 @@ class HeldQueues:
         )
         self._work = PullWork(
             client,
-            names.group,
+            names,
             subscriptions,
             offsets,
             flow,

@@ -240,7 +240,7 @@ class LitePullConsumer(Member):
             self._queues.note_settled()
 
     def _rejected(self, message: MessageExt) -> None:
-        """Count an undecodable message, which is left out: nothing of a lite pull consumer is sent back."""
+        """Log and trace an undecodable message that is left out: a lite pull consumer sends nothing back."""
         reason = message.undecodable or ""
         log.warning(
             "consumer.undecodable",
@@ -251,7 +251,6 @@ class LitePullConsumer(Member):
             queue_offset=message.queue_offset,
             reason=reason,
         )
-        self._stats.undecodable(message.topic)
         self._tell_hooks((message,), "EXCEPTION", detail(reason))
 
     def _tell_hooks(self, messages: Sequence[MessageExt], result: str = "SUCCESS", told: str = "") -> None:

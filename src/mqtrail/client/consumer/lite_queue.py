@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqtrail.wire import MessageExt, MessageQueue
+from mqtrail.wire import MASTER_ID, MessageExt, MessageQueue
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class LiteQueue:
     def __init__(self, queue: MessageQueue, offset: int | None = None) -> None:
         self.queue = queue
         self.dropped = False
+        self.broker_id = MASTER_ID  # where the next pull goes
         self.last_pull_ms = 0
         self.last_taken_ms = 0
         self.open = asyncio.Event()  # not paused

@@ -5,13 +5,13 @@ Source: DefaultLitePullConsumerImpl.PullTaskImpl, PullAPIWrapper, RocketMQ clien
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from mqtrail.net import Log
 from mqtrail.wire import (
     EXPRESSION_TAG,
-    MASTER_ID,
     FlowControl,
     MessageExt,
     MessageQueue,
@@ -23,8 +23,8 @@ from mqtrail.wire import (
     SubscriptionData,
 )
 
-from ..core import ClientError, ClientInstance, LitePullConfig, Names, OnUndecodable, now_ms, queue_name
-from ..delivery import ConsumeStats
+from ..core import ClientError, ClientInstance, LitePullConfig, Names, OnUndecodable, keep_going, now_ms, queue_name
+from ..delivery import ConsumerStats
 from .lite_queue import LiteQueue
 from .offsets import OffsetStore
 from .pull import PullRequest, PullStatus, pull_address, read_pull_reply
@@ -45,7 +45,7 @@ class LiteQueues:
         subscription: Callable[[str], SubscriptionData],
         offsets: OffsetStore,
         starts: StartOffsets,
-        stats: ConsumeStats,
+        stats: ConsumerStats,
         config: LitePullConfig,
         on_rejected: Callable[[MessageExt], None],
     ) -> None:
@@ -214,29 +214,29 @@ class LiteQueues:
     # -- pulling ---------------------------------------------------------------------------------------------------
 
     async def _run(self, lite: LiteQueue) -> None:
+        group, name = self._names.group, queue_name(lite.queue)
+        await keep_going("lite pull", partial(self._turn, lite), lambda: lite.dropped, group=group, queue=name)
+
+    async def _turn(self, lite: LiteQueue) -> None:
         config = self._config
-        broker_id = MASTER_ID
-        while not lite.dropped:
-            await lite.open.wait()
-            if self._is_full(lite):
-                await self._wait_for_room(lite)
-                continue
-            try:
-                broker_id = await self._pull(lite, broker_id)
-                wait_ms = 0
-            except RequestCodeNotSupported as error:
-                known = lite.queue.broker_name in self._old_brokers
-                log.info("consumer.lite_pull_unsupported", broker=lite.queue.broker_name, error=str(error))
-                self._old_brokers.add(lite.queue.broker_name)
-                wait_ms = config.pull_error_ms if known else 0
-            except FlowControl:
-                wait_ms = config.broker_flow_control_ms
-            except (MQError, OSError) as error:
-                log.warning(
-                    "consumer.pull_failed", group=self._names.group, queue=queue_name(lite.queue), error=str(error)
-                )
-                wait_ms = config.pull_error_ms
-            await asyncio.sleep(wait_ms / 1000)
+        await lite.open.wait()
+        if self._is_full(lite):
+            await self._wait_for_room(lite)
+            return
+        wait_ms = 0
+        try:
+            await self._pull(lite)
+        except RequestCodeNotSupported as error:
+            known = lite.queue.broker_name in self._old_brokers
+            log.info("consumer.lite_pull_unsupported", broker=lite.queue.broker_name, error=str(error))
+            self._old_brokers.add(lite.queue.broker_name)
+            wait_ms = config.pull_error_ms if known else 0
+        except FlowControl:
+            wait_ms = config.broker_flow_control_ms
+        except (MQError, OSError) as error:
+            log.warning("consumer.pull_failed", group=self._names.group, queue=queue_name(lite.queue), error=str(error))
+            wait_ms = config.pull_error_ms
+        await asyncio.sleep(wait_ms / 1000)
 
     def _code(self, broker_name: str) -> RequestCode:
         old = broker_name in self._old_brokers
@@ -264,8 +264,7 @@ class LiteQueues:
         except TimeoutError:
             pass
 
-    async def _pull(self, lite: LiteQueue, broker_id: int) -> int:
-        """Pull once; returns the broker id to pull from the next time."""
+    async def _pull(self, lite: LiteQueue) -> None:
         config, queue = self._config, lite.queue
         if lite.pull_offset is None:
             lite.pull_offset = lite.position = await self._starts.of(queue)
@@ -284,7 +283,7 @@ class LiteQueues:
             asked,
             code=self._code(queue.broker_name),
         )
-        address = pull_address(self._client, queue, broker_id)
+        address = pull_address(self._client, queue, lite.broker_id)
         begun_ms = lite.last_pull_ms = now_ms()
         reply = await self._client.pool.request(address, request.command(), config.suspend_timeout_ms)
         result = read_pull_reply(reply, queue, request.offset, request.count_max)
@@ -300,13 +299,16 @@ class LiteQueues:
         lite.put(messages, next_offset)
         if messages:
             self._filled.set()
-        return result.suggested_broker_id
+        lite.broker_id = result.suggested_broker_id
 
     def _readable(self, messages: Sequence[MessageExt]) -> Sequence[MessageExt]:
         """Return those that the application shall see; it hears of no others, as of those that are filtered out."""
-        if self._config.on_undecodable is OnUndecodable.DELIVER:
-            return messages
+        delivers = self._config.on_undecodable is OnUndecodable.DELIVER
         for message in messages:
             if message.undecodable is not None:
-                self._on_rejected(self._names.restored(message))
+                self._stats.undecodable(message.topic)
+                if not delivers:
+                    self._on_rejected(self._names.restored(message))
+        if delivers:
+            return messages
         return [message for message in messages if message.undecodable is None]

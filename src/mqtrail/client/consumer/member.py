@@ -12,8 +12,17 @@ from typing import Any, Self
 from mqtrail.net import Log
 from mqtrail.wire import RETRY_PREFIX, SUBSCRIBE_ALL, ConsumerData, MQError, RemotingCommand, validate_group
 
-from ..core import ClientInstance, ConsumeHook, ConsumerConfig, LitePullConfig, Names, RouteNotFound, now_ms
-from ..delivery import SAMPLE_MS, ConsumeStats
+from ..core import (
+    ClientInstance,
+    ConsumeHook,
+    ConsumerConfig,
+    LitePullConfig,
+    Names,
+    OnUndecodable,
+    RouteNotFound,
+    now_ms,
+)
+from ..delivery import SAMPLE_MS, ConsumerStats
 from ..trace import ClientTracer
 from .listening import RebalanceListener, tell
 from .offsets import open_offsets
@@ -50,7 +59,8 @@ class Member(Served, ABC):
         self._tracer = ClientTracer(self._client, group, config.trace, "CONSUME") if trace else None
         self._hooks = (*((self._tracer,) if self._tracer is not None else ()), *hooks)
         self._offsets = open_offsets(self._client, self.group, self._hooks, config)
-        self._stats = ConsumeStats()
+        self._stats = ConsumerStats()
+        self._delivers_undecodable = config.on_undecodable is OnUndecodable.DELIVER
         self._services = ConsumerServices(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._running = False
@@ -199,8 +209,13 @@ class Member(Served, ABC):
         return self._names
 
     @property
-    def stats(self) -> ConsumeStats:
-        """What it did lately."""
+    def delivers_undecodable(self) -> bool:
+        """Whether messages that cannot be read go to the application."""
+        return self._delivers_undecodable
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Counts and rates, topic by topic: pulled, consumed, failed, undecodable."""
         return self._stats
 
     @property

@@ -18,8 +18,8 @@ from mqtrail.wire import (
     SubscriptionNotLatest,
 )
 
-from ..core import ClientInstance, ConsumerConfig, now_ms, queue_name
-from ..delivery import ConsumeStats, Flow, ProcessQueue
+from ..core import ClientInstance, ConsumerConfig, Names, keep_going, now_ms, queue_name
+from ..delivery import ConsumerStats, Flow, ProcessQueue
 from .offsets import OffsetStore
 from .pull import PullRequest, PullResult, PullStatus, pull_address, read_pull_reply
 
@@ -39,11 +39,11 @@ class PullWork:
     def __init__(
         self,
         client: ClientInstance,
-        group: str,
+        names: Names,
         subscriptions: Mapping[str, SubscriptionData],
         offsets: OffsetStore,
         flow: Flow,
-        stats: ConsumeStats,
+        stats: ConsumerStats,
         config: ConsumerConfig,
         *,
         commits: bool,
@@ -53,7 +53,8 @@ class PullWork:
         on_moved: OnMoved,
     ) -> None:
         self.client = client
-        self.group = group
+        self.names = names
+        self.group = names.group
         self.subscriptions = subscriptions
         self.offsets = offsets
         self.flow = flow
@@ -64,6 +65,12 @@ class PullWork:
         self.room = room
         self.on_messages = on_messages
         self.on_moved = on_moved
+
+    def count_undecodable(self, messages: Sequence[MessageExt]) -> None:
+        """Count those of the messages that could not be read, by the topic they were sent to."""
+        for message in messages:
+            if message.undecodable is not None:
+                self.stats.undecodable(self.names.restored(message).topic)
 
 
 class Puller:
@@ -76,6 +83,7 @@ class Puller:
         self._offset = offset
         self._broker_id = MASTER_ID
         self._room = asyncio.Event()
+        self._unknown = False  # the broker did not know the subscription at the last pull
         self.last_pull_ms = 0
 
     def wake(self) -> None:
@@ -84,37 +92,38 @@ class Puller:
 
     async def run(self) -> None:
         """Pull until cancelled or the queue is dropped."""
+        held = self._process_queue
+        name = queue_name(held.queue)
+        await keep_going("pull", self._turn, lambda: held.dropped or held.closing, group=self._work.group, queue=name)
+
+    async def _turn(self) -> None:
         held, work, config = self._process_queue, self._work, self._config
-        unknown = False
-        while not (held.dropped or held.closing):
-            await work.flow.opened()
-            if not work.may_pull(held) or held.queue.topic not in work.subscriptions:
+        await work.flow.opened()
+        if not work.may_pull(held) or held.queue.topic not in work.subscriptions:
+            await asyncio.sleep(config.pull_error_ms / 1000)
+            return
+        if work.flow.is_full(held) or (held.count and work.room() <= 0):
+            await self._wait_for_room()
+            return
+        try:
+            await self._pull()
+        except FlowControl:
+            await asyncio.sleep(config.broker_flow_control_ms / 1000)
+        except (SubscriptionNotExist, SubscriptionNotLatest) as refusal:
+            name = queue_name(held.queue)
+            log.info("consumer.subscription_unknown", group=work.group, queue=name, error=str(refusal))
+            await work.client.heartbeat()
+            if self._unknown:  # the last heartbeat did not help
                 await asyncio.sleep(config.pull_error_ms / 1000)
-                continue
-            if work.flow.is_full(held) or (held.count and work.room() <= 0):
-                await self._wait_for_room()
-                continue
-            try:
-                await self._pull()
-            except FlowControl:
-                await asyncio.sleep(config.broker_flow_control_ms / 1000)
-            except (SubscriptionNotExist, SubscriptionNotLatest) as refusal:
-                name = queue_name(held.queue)
-                log.info("consumer.subscription_unknown", group=work.group, queue=name, error=str(refusal))
-                await work.client.heartbeat()
-                if unknown:  # it was told before, and that did not help
-                    await asyncio.sleep(config.pull_error_ms / 1000)
-                unknown = True
-            except (MQError, OSError) as error:
-                if not held.dropped:
-                    log.warning(
-                        "consumer.pull_failed", group=work.group, queue=queue_name(held.queue), error=str(error)
-                    )
-                await asyncio.sleep(config.pull_error_ms / 1000)
-            else:
-                unknown = False
-                # One turn of the loop at least, so that a queue that always answers at once starves nobody.
-                await asyncio.sleep(config.pull_interval_ms / 1000)
+            self._unknown = True
+        except (MQError, OSError) as error:
+            if not held.dropped:
+                log.warning("consumer.pull_failed", group=work.group, queue=queue_name(held.queue), error=str(error))
+            await asyncio.sleep(config.pull_error_ms / 1000)
+        else:
+            self._unknown = False
+            # One turn of the loop at least, so that a queue that always answers at once starves nobody.
+            await asyncio.sleep(config.pull_interval_ms / 1000)
 
     async def _wait_for_room(self) -> None:
         self._room.clear()
@@ -177,6 +186,7 @@ class Puller:
             messages, next_offset = opened.messages, opened.next_offset
         self._offset = next_offset
         if new := held.put(messages, next_offset):
+            work.count_undecodable(new)
             work.on_messages(held, new)
         if not held.count:
             work.offsets.update(held.queue, next_offset)

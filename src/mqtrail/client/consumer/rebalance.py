@@ -22,7 +22,7 @@ from mqtrail.wire import (
     RequestCodeNotSupported,
 )
 
-from ..core import ClientInstance, RouteNotFound, queue_name
+from ..core import ClientInstance, RouteNotFound, keep_going, queue_name, report
 from .allocate import Allocation
 from .start_offset import StartOffsets
 
@@ -111,15 +111,17 @@ class Rebalancer:
 
     async def run(self) -> None:
         """Rebalance every interval and when woken; again after a second while something is not settled."""
-        while True:
-            self._wanted.clear()
-            settled = await self.once()
-            wait_ms = self._interval_ms if settled else min(1_000, self._interval_ms)
-            try:
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
+        await keep_going("rebalance", self._turn, group=self._group)
+
+    async def _turn(self) -> None:
+        self._wanted.clear()
+        settled = await self.once()
+        wait_ms = self._interval_ms if settled else min(1_000, self._interval_ms)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._wanted.wait()
+        except TimeoutError:
+            pass
 
     async def once(self) -> bool:
         """Rebalance every topic now; False when some topic could not be settled and shall be tried again soon."""
@@ -128,8 +130,8 @@ class Rebalancer:
         for topic in topics:
             try:
                 settled &= await self._topic(topic)
-            except (MQError, OSError) as error:
-                log.warning("consumer.rebalance_failed", group=self._group, topic=topic, error=str(error))
+            except Exception as error:  # the other topics are balanced nevertheless
+                report("consumer.rebalance_failed", error, group=self._group, topic=topic)
                 settled = False
         for topic in {queue.topic for queue in self._taken()} - set(topics):
             settled &= await self._apply(topic, Share((), set(), set()))

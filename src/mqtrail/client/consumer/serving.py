@@ -29,7 +29,7 @@ from mqtrail.wire import (
 )
 
 from ..core import Names, RetryLater
-from ..delivery import Batch, ConsumeStats, Delivery, Outcome, ProcessQueue
+from ..delivery import Batch, ConsumerStats, Delivery, Outcome, ProcessQueue
 from ..pop import PopQueue
 from . import stacks
 from .handlers import Handlers
@@ -50,7 +50,10 @@ class Served(Protocol):
     def handlers(self) -> Handlers: ...
 
     @property
-    def stats(self) -> ConsumeStats: ...
+    def delivers_undecodable(self) -> bool: ...
+
+    @property
+    def stats(self) -> ConsumerStats: ...
 
     @property
     def namesrv_addresses(self) -> Sequence[str]: ...
@@ -119,7 +122,7 @@ class ConsumerServices:
         result, remark = "CR_SUCCESS", ""
         try:
             message = open_record(command.body, command.ext.get("brokerName", ""))
-            if message.undecodable is not None:
+            if message.undecodable is not None and not consumer.delivers_undecodable:
                 raise CompressionError(f"this consumer cannot read the message: {message.undecodable}")
             settler = _Unsettled()
             queue = ProcessQueue(message.queue)
@@ -147,6 +150,7 @@ class ConsumerServices:
             "PROP_CONSUME_TYPE": data.consume_type.value,
             "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
             "PROP_NAMESERVER_ADDR": ";".join(consumer.namesrv_addresses),
+            "PROP_UNDECODABLE_COUNT": str(consumer.stats.totals().undecodable),
             **consumer.facts(),
         }
         subscriptions = data.subscription_data_set

@@ -5,6 +5,7 @@ picks its queue, `Outgoing` and the hooks describe it. This folder imports no ot
 """
 
 from .asked import cut_asked
+from .background import keep_going, report
 from .composer import Composer
 from .config import NEVER, InstanceConfig, ProducerConfig, TraceConfig
 from .consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
@@ -74,12 +75,14 @@ __all__ = [
     "ask_addresses",
     "cut_asked",
     "endpoint_url",
+    "keep_going",
     "local_address",
     "make_reply",
     "now_ms",
     "queue_name",
     "read_body",
     "reply_number",
+    "report",
     "send_result",
     "unique_ids",
     "with_namespace",

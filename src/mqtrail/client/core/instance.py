@@ -27,6 +27,7 @@ from mqtrail.wire import (
     sign,
 )
 
+from .background import keep_going
 from .config import InstanceConfig
 from .endpoint import endpoint_url
 from .errors import BrokerUnknown, ClientClosed, ClientError, RouteNotFound
@@ -117,7 +118,7 @@ class ClientInstance:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run work until it ends or the instance closes; an error that escapes it is logged."""
+        """Run work until it ends or the instance closes; an error that escapes it is logged with its traceback."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -126,16 +127,19 @@ class ClientInstance:
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("client.task_failed", client=self.client_id, error=repr(error))
+            log.error("client.task_failed", client=self.client_id, task=task.get_name(), exc_info=error)
 
     async def every(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
-        """Call work every interval_ms, the first time after one interval; failures of the cluster are logged."""
-        while True:
+        """Call work every interval_ms, the first time after one interval; failures are logged."""
+
+        async def turn() -> None:
             await asyncio.sleep(interval_ms / 1000)
             try:
                 await work()
             except (MQError, OSError) as error:
                 log.warning("client.periodic_failed", client=self.client_id, error=str(error))
+
+        await keep_going(getattr(work, "__qualname__", repr(work)), turn, client=self.client_id)
 
     # -- routes ----------------------------------------------------------------------------------------------------
 

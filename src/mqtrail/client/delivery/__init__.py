@@ -5,7 +5,7 @@ application, `SendBack` returns a failed message to the broker.
 """
 
 from .batch import Batch
-from .consume_stats import SAMPLE_MS, ConsumeStats
+from .consumer_stats import SAMPLE_MS, ConsumerStats, ConsumerTotals
 from .delivery import Delivery, Outcome
 from .flow import Flow
 from .process_queue import ProcessQueue
@@ -16,7 +16,8 @@ from .send_back import SendBack
 __all__ = [
     "SAMPLE_MS",
     "Batch",
-    "ConsumeStats",
+    "ConsumerStats",
+    "ConsumerTotals",
     "Delivery",
     "Flow",
     "Hands",

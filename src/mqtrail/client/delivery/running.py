@@ -10,7 +10,7 @@ from typing import Any
 from mqtrail.net import Log
 
 from ..core import ClientInstance, ConsumeHook, now_ms, queue_name, unique_ids
-from .consume_stats import ConsumeStats
+from .consumer_stats import ConsumerStats
 from .delivery import Delivery, Outcome
 
 log = Log()
@@ -21,7 +21,7 @@ CANCELLED = Outcome("EXCEPTION", detail="CancelledError: the handler was cancell
 class Hands:
     """What the application holds of one consumer: begun and not settled."""
 
-    def __init__(self, client: ClientInstance, hooks: Sequence[ConsumeHook], stats: ConsumeStats) -> None:
+    def __init__(self, client: ClientInstance, hooks: Sequence[ConsumeHook], stats: ConsumerStats) -> None:
         self._client = client
         self._hooks = tuple(hooks)
         self._stats = stats
@@ -72,8 +72,7 @@ class Hands:
         self._changed.set()
 
     def undecodable(self, delivery: Delivery, group: str) -> None:
-        """Count a message that could not be read and is settled without the application."""
-        self._stats.undecodable(delivery.topic)
+        """Log a message that could not be read and is settled without the application."""
         log.warning(
             "consumer.undecodable",
             group=group,

@@ -11,7 +11,6 @@ since a copy can carry the reason; the broker's own copy cannot. A copy to %RETR
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ client.
 """
 
-from mqtrail.net import Log
 from mqtrail.wire import (
     FRAME_SIZE_MAX,
     INNER_PRODUCER_GROUP,
@@ -27,7 +26,6 @@ from mqtrail.wire import (
     Message,
     MessageExt,
     MessageSysFlag,
-    MQError,
     RequestCode,
     refusal_for,
     retry_topic,
@@ -44,13 +42,12 @@ from ..core import (
     QueueChooser,
     SendFailed,
     now_ms,
+    report,
     send_result,
     unique_ids,
 )
 from ..trace import detail
 from .delivery import DEAD_LETTER
-
-log = Log()
 
 DELAY_LEVEL_FIRST = 3  # 10 s; each failed attempt adds a level
 ATTEMPTS_MAX_DEFAULT = 16
@@ -75,14 +72,14 @@ class SendBack:
         """Give one message back; False when neither way worked and the caller must keep it."""
         try:
             await self._to_broker(message, delay_level)
-        except (MQError, OSError) as error:
-            log.warning("consumer.send_back_failed", group=self._group, msg_id=message.msg_id, error=str(error))
+        except Exception as error:
+            report("consumer.send_back_failed", error, group=self._group, msg_id=message.msg_id)
         else:
             return True
         try:
             await self.resend(message, DELAY_LEVEL_FIRST + message.reconsume_times)
-        except (MQError, OSError) as error:
-            log.error("consumer.resend_failed", group=self._group, msg_id=message.msg_id, error=str(error))
+        except Exception as error:
+            report("consumer.resend_failed", error, group=self._group, msg_id=message.msg_id)
             return False
         return True
 
@@ -94,13 +91,13 @@ class SendBack:
             out.reconsume_times, out.reconsume_times_max = 1, 0
             await self._send(out)
             return True
-        except (MQError, OSError) as error:
-            log.warning("consumer.dead_letter_failed", group=self._group, msg_id=message.msg_id, error=str(error))
+        except Exception as error:
+            report("consumer.dead_letter_failed", error, group=self._group, msg_id=message.msg_id)
         try:
             await self._to_broker(message, DEAD_LETTER)
             return True
-        except (MQError, OSError) as error:
-            log.error("consumer.send_back_failed", group=self._group, msg_id=message.msg_id, error=str(error))
+        except Exception as error:
+            report("consumer.send_back_failed", error, group=self._group, msg_id=message.msg_id)
             return False
 
     async def _to_broker(self, message: MessageExt, delay_level: int) -> None:

@@ -7,12 +7,13 @@ Source: ConsumeMessagePopConcurrentlyService, PopProcessQueue, DefaultMQPushCons
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from mqtrail.net import Log, NetError
 from mqtrail.wire import PROPERTY_POP_CK, FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
 
-from ..core import ClientInstance, ConsumerConfig, Names, OnUndecodable, now_ms, queue_name
-from ..delivery import Batch, ConsumeStats, Delivery, Flow, Hands, Outcome, Ready, SendBack
+from ..core import ClientInstance, ConsumerConfig, Names, OnUndecodable, keep_going, now_ms, queue_name, report
+from ..delivery import Batch, ConsumerStats, Delivery, Flow, Hands, Outcome, Ready, SendBack
 from .calls import PopCalls, PopStatus, due_ms, handle_of
 
 log = Log()
@@ -59,7 +60,7 @@ class PoppedQueues:
         ready: Ready,
         hands: Hands,
         flow: Flow,
-        stats: ConsumeStats,
+        stats: ConsumerStats,
         config: ConsumerConfig,
         clock: Callable[[], int] = now_ms,
     ) -> None:
@@ -120,23 +121,26 @@ class PoppedQueues:
     # -- popping ---------------------------------------------------------------------------------------------------
 
     async def _run(self, popped: PopQueue) -> None:
+        group, name = self._names.group, queue_name(popped.queue)
+        await keep_going("pop", partial(self._turn, popped), lambda: popped.dropped, group=group, queue=name)
+
+    async def _turn(self, popped: PopQueue) -> None:
         config = self._config
-        while not popped.dropped:
-            await self._flow.opened()
-            if popped.waiting > config.pop_queue_count_max or (popped.waiting and self._room() <= 0):
-                await self._wait_for_room(popped)
-                continue
-            wait_ms = config.pull_error_ms
-            try:
-                if await self._pop(popped) is not PopStatus.FULL:
-                    wait_ms = config.pull_interval_ms
-            except FlowControl:
-                wait_ms = config.broker_flow_control_ms
-            except (MQError, OSError) as error:
-                if not popped.dropped:
-                    name = queue_name(popped.queue)
-                    log.warning("consumer.pop_failed", group=self._names.group, queue=name, error=str(error))
-            await asyncio.sleep(wait_ms / 1000)
+        await self._flow.opened()
+        if popped.waiting > config.pop_queue_count_max or (popped.waiting and self._room() <= 0):
+            await self._wait_for_room(popped)
+            return
+        wait_ms = config.pull_error_ms
+        try:
+            if await self._pop(popped) is not PopStatus.FULL:
+                wait_ms = config.pull_interval_ms
+        except FlowControl:
+            wait_ms = config.broker_flow_control_ms
+        except (MQError, OSError) as error:
+            if not popped.dropped:
+                name = queue_name(popped.queue)
+                log.warning("consumer.pop_failed", group=self._names.group, queue=name, error=str(error))
+        await asyncio.sleep(wait_ms / 1000)
 
     async def _wait_for_room(self, popped: PopQueue) -> None:
         popped.room.clear()
@@ -176,6 +180,8 @@ class PoppedQueues:
     def _offer(self, popped: PopQueue, messages: Sequence[MessageExt], subscription: SubscriptionData) -> None:
         wanted = []
         for message in messages:
+            if message.undecodable is not None:
+                self._stats.undecodable(self._names.restored(message).topic)
             if message.undecodable is not None and self._rejects:
                 popped.popped((message,))
                 self._client.spawn(self._reject(popped, message))
@@ -281,11 +287,9 @@ class PoppedQueues:
             try:
                 await call()
                 return
-            except (MQError, OSError) as error:
+            except Exception as error:
                 again = left and isinstance(error, NetError | OSError) and self._clock() < due_ms(message)
                 if not again:
-                    log.warning(
-                        "consumer.pop_answer_failed", group=self._names.group, msg_id=message.msg_id, error=str(error)
-                    )
+                    report("consumer.pop_answer_failed", error, group=self._names.group, msg_id=message.msg_id)
                     return
             await asyncio.sleep(ACK_RETRY_MS / 1000)

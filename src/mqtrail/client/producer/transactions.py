@@ -48,6 +48,7 @@ from ..core import (
     SendHook,
     SendResult,
     TransactionChecker,
+    keep_going,
     now_ms,
     with_namespace,
     without_namespace,
@@ -275,28 +276,30 @@ class TransactionProducer(Producer):
             log.warning("producer.check_dropped", msg_id=message.msg_id, queued=self._checks.maxsize)
 
     async def _serve_checks(self) -> None:
+        await keep_going("transaction check", self._serve_check_next, group=self.group)
+
+    async def _serve_check_next(self) -> None:
         assert self._check is not None
-        while True:
-            check = await self._checks.get()
-            state, error = await _outcome(self._check, check.message, self._pool)
-            message, asked = check.message, check.header
-            header = EndTransactionHeader(
-                producer_group=self._wire_group,
-                tran_state_table_offset=asked.tran_state_table_offset,
-                commit_log_offset=asked.commit_log_offset,
-                commit_or_rollback=int(state),
-                msg_id=message.msg_id,
-                from_transaction_check=True,
-                transaction_id=asked.transaction_id,
-                topic=asked.topic,
-                broker_name=asked.broker_name,
-            )
-            properties = message.properties
-            tags, keys = properties.get(PROPERTY_TAGS, ""), properties.get(PROPERTY_KEYS, "")
-            region = properties.get(PROPERTY_MSG_REGION) or REGION_DEFAULT
-            self._trace_end(message.topic, tags, keys, region, header, check.address, state)
-            remark = f"checkLocalTransactionState Exception: {error!r}" if error is not None else None
-            await self._tell(check.address, header, remark, self.config.check_timeout_ms)
+        check = await self._checks.get()
+        state, error = await _outcome(self._check, check.message, self._pool)
+        message, asked = check.message, check.header
+        header = EndTransactionHeader(
+            producer_group=self._wire_group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=int(state),
+            msg_id=message.msg_id,
+            from_transaction_check=True,
+            transaction_id=asked.transaction_id,
+            topic=asked.topic,
+            broker_name=asked.broker_name,
+        )
+        properties = message.properties
+        tags, keys = properties.get(PROPERTY_TAGS, ""), properties.get(PROPERTY_KEYS, "")
+        region = properties.get(PROPERTY_MSG_REGION) or REGION_DEFAULT
+        self._trace_end(message.topic, tags, keys, region, header, check.address, state)
+        remark = f"checkLocalTransactionState Exception: {error!r}" if error is not None else None
+        await self._tell(check.address, header, remark, self.config.check_timeout_ms)
 
     async def _tell(self, address: str, header: EndTransactionHeader, remark: str | None, timeout_ms: int) -> None:
         command = RemotingCommand(RequestCode.END_TRANSACTION, header.to_ext(), b"", remark)

@@ -16,7 +16,7 @@ from mqtrail.wire import SUBSCRIBE_ALL, MessageExt, MessageQueue
 
 from ..consumer import Allocation, BatchHandler, Consumer, Expression, Handler, LitePullConsumer, RebalanceListener
 from ..core import ClientError, ConsumerConfig, LitePullConfig
-from ..delivery import Batch, Delivery
+from ..delivery import Batch, ConsumerStats, Delivery
 from .facade import Facade, background
 
 D = TypeVar("D", bound=Delivery | Batch)
@@ -189,6 +189,11 @@ class SyncConsumer(Facade[Consumer]):
         """The queues this member consumes now, sorted."""
         return self._get().assignment
 
+    @property
+    def stats(self) -> ConsumerStats:
+        """Counts and rates, topic by topic: pulled, consumed, failed, undecodable."""
+        return self._get().stats
+
 
 class SyncLitePullConsumer(Facade[LitePullConsumer]):
     """LitePullConsumer for code without asyncio; see there for what each call means and raises."""
@@ -272,6 +277,11 @@ class SyncLitePullConsumer(Facade[LitePullConsumer]):
     def assignment(self) -> list[MessageQueue]:
         """The queues it reads now, sorted."""
         return self._get().assignment
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Counts and rates, topic by topic: pulled, consumed, failed, undecodable."""
+        return self._get().stats
 
 
 async def _call(function: Any, *arguments: Any) -> None:

@@ -14,14 +14,15 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mqtrail.net import Log
 from mqtrail.wire import MQError
 
-from ..core import TraceConfig
+from ..core import TraceConfig, keep_going, report
 from .segments import Closed, Segments
 from .shared_spool import SharedSpool, SpoolTicket
-from .spool import SpooledMessage, SpoolError, SpoolFull
+from .spool import SpooledMessage, SpoolFull
 from .text import trace_batch, trace_loss
 
 log = Log()
@@ -231,14 +232,16 @@ class Dispatcher:
     async def _work(self) -> None:
         """Send what is ready, then what is spooled, until there is nothing."""
         try:
-            await self._send_all()
+            sent = asyncio.Event()
+            await keep_going("trace", partial(self._send_all, sent), sent.is_set)
         finally:
             # Not by a callback: what becomes ready before that ran would find a worker that is gone.
             task = asyncio.current_task()
             assert task is not None
             self._workers.discard(task)
 
-    async def _send_all(self) -> None:
+    async def _send_all(self, sent: asyncio.Event) -> None:
+        """Send until nothing is left, then set sent."""
         while not (self._closed and self._outage_ms):  # then close spools what is left
             if self._ready:
                 await self._send_ready(self._ready.popleft())
@@ -246,8 +249,9 @@ class Dispatcher:
                 if self._ready:
                     continue  # it came while the spool was looked into
                 if not self._losses or self._segments or self._closed:
-                    return
+                    break
                 self._report_losses()
+        sent.set()
 
     async def _send_ready(self, ready: _Ready) -> None:
         self._in_flight.add(ready)
@@ -258,7 +262,7 @@ class Dispatcher:
             self._forget(ready)
             self._lose("refused by the broker", self._clock_ms(), ready.message.record_count, ready.losses)
             log.warning("trace.refused", topic=ready.message.topic, count=ready.message.record_count, error=str(error))
-        except (MQError, OSError, TimeoutError) as error:
+        except Exception as error:
             failure = error
         else:
             self._forget(ready)
@@ -280,8 +284,8 @@ class Dispatcher:
         self._spool_waits = False  # before the look: what is spilled during it sets the flag again
         try:
             ticket = await self._take()
-        except OSError as error:
-            log.warning("trace.spool_unreadable", path=str(self._spool.path), error=str(error))
+        except Exception as error:
+            report("trace.spool_unreadable", error, path=str(self._spool.path))
             return False
         if ticket is None:
             return False
@@ -296,7 +300,7 @@ class Dispatcher:
             self._lose("refused by the broker", self._clock_ms(), ticket.message.record_count)
             self._lost -= ticket.message.record_count - count
             log.warning("trace.refused", topic=ticket.message.topic, count=count, error=str(error))
-        except (MQError, OSError, TimeoutError) as error:
+        except Exception as error:
             failure = error
         else:
             finish = ticket.done
@@ -322,10 +326,10 @@ class Dispatcher:
 
     async def _pause(self, error: Exception) -> None:
         if not self._outage_ms:
-            log.warning(
+            report(
                 "trace.unsent",
+                error,
                 topic=self._config.topic,
-                error=str(error),
                 remedy="check the brokers of the trace topic; the records are kept and retried",
             )
         first, most = self._config.retry_ms, self._config.retry_max_ms
@@ -354,9 +358,9 @@ class Dispatcher:
                     await asyncio.to_thread(self._spool.append, ready.message)
                     self._spooled += count
                     self._spool_waits = True
-                except SpoolError as error:
+                except Exception as error:
                     self._lose(_spool_reason(error), self._clock_ms(), count, ready.losses)
-                    log.warning("trace.lost", count=count, error=str(error))
+                    report("trace.lost", error, count=count)
                 self._forget(ready)
         finally:
             self._spilling = None
@@ -371,8 +375,8 @@ class Dispatcher:
         note = self._compose(Closed("", "", "", 0))
         try:
             await asyncio.to_thread(self._spool.append, note.message, note=True)
-        except SpoolError as error:
-            log.error("trace.loss_unreported", count=total, error=str(error))
+        except Exception as error:
+            report("trace.loss_unreported", error, count=total)
 
 
 def _give_back(taking: asyncio.Future[SpoolTicket | None]) -> None:
@@ -380,5 +384,5 @@ def _give_back(taking: asyncio.Future[SpoolTicket | None]) -> None:
         ticket.back()
 
 
-def _spool_reason(error: SpoolError) -> str:
+def _spool_reason(error: Exception) -> str:
     return "spool full" if isinstance(error, SpoolFull) else "spool unusable"

@@ -16,8 +16,8 @@ HOUR_SAMPLES = 360
 TOPICS_MAX = 1_024  # beyond it a new topic is not counted
 
 
-class Totals(NamedTuple):
-    """All since the start. Times are ms."""
+class ConsumerTotals(NamedTuple):
+    """All since the start. Times are ms. undecodable: messages received that could not be read, delivered or not."""
 
     pull_count: int = 0
     pulled: int = 0
@@ -30,12 +30,12 @@ class Totals(NamedTuple):
 
 @dataclass(slots=True)
 class _Topic:
-    totals: list[int] = field(default_factory=lambda: [0] * len(Totals._fields))
-    minute: deque[Totals] = field(default_factory=lambda: deque([Totals()], maxlen=MINUTE_SAMPLES + 1))
+    totals: list[int] = field(default_factory=lambda: [0] * len(ConsumerTotals._fields))
+    minute: deque[ConsumerTotals] = field(default_factory=lambda: deque([ConsumerTotals()], maxlen=MINUTE_SAMPLES + 1))
     failed: deque[int] = field(default_factory=lambda: deque([0], maxlen=HOUR_SAMPLES + 1))
 
 
-class ConsumeStats:
+class ConsumerStats:
     """Counts of one consumer. `sample` is called every SAMPLE_MS."""
 
     def __init__(self) -> None:
@@ -56,14 +56,17 @@ class ConsumeStats:
             totals[5] += cost_ms
 
     def undecodable(self, topic: str) -> None:
-        """A message could not be read and was not handed out."""
+        """A message was received that could not be read, whether it is delivered or not."""
         if (totals := self._totals(topic)) is not None:
             totals[6] += 1
 
-    def totals(self, topic: str) -> Totals:
-        """Return all of a topic since the start."""
+    def totals(self, topic: str | None = None) -> ConsumerTotals:
+        """Return the counts of a topic, or of all topics together."""
+        if topic is None:
+            columns = zip(ConsumerTotals(), *(one.totals for one in self._topics.values()), strict=True)
+            return ConsumerTotals(*map(sum, columns))
         found = self._topics.get(topic)
-        return Totals() if found is None else Totals(*found.totals)
+        return ConsumerTotals() if found is None else ConsumerTotals(*found.totals)
 
     def _totals(self, topic: str) -> list[int] | None:
         found = self._topics.get(topic)
@@ -76,7 +79,7 @@ class ConsumeStats:
     def sample(self) -> None:
         """Take the next sample."""
         for topic in self._topics.values():
-            totals = Totals(*topic.totals)
+            totals = ConsumerTotals(*topic.totals)
             topic.minute.append(totals)
             topic.failed.append(totals.failed)
 
@@ -86,8 +89,8 @@ class ConsumeStats:
 
 
 def _status(topic: _Topic) -> ConsumeStatus:
-    now, then = Totals(*topic.totals), topic.minute[0]
-    lately = Totals(*(new - old for new, old in zip(now, then, strict=True)))
+    now, then = ConsumerTotals(*topic.totals), topic.minute[0]
+    lately = ConsumerTotals(*(new - old for new, old in zip(now, then, strict=True)))
     seconds = max(1, len(topic.minute)) * SAMPLE_MS / 1000
     return ConsumeStatus(
         pull_rt=lately.pull_ms / max(1, lately.pull_count),
