@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqtrail.broker.clients import forward
 from mqtrail.store import Appended, GetStatus, ReadResult, StoreFull
 from mqtrail.wire import (
     BatchItem,
@@ -26,6 +27,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    Send,
     SendMessageHeader,
     SerializeType,
     Stored,
@@ -197,6 +199,55 @@ def test_forwarding_and_its_ends() -> None:
     (gone,) = bench.broker.disconnected(PEER.id)
     assert (gone.peer, gone.command.code) == (OTHER.id, ResponseCode.CONSUME_MSG_TIMEOUT)
     assert bench.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, info, peer=OTHER).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_questions_to_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that asks much, and one that never answers, leave room for others; places come back with each answer."""
+    monkeypatch.setattr(forward, "FORWARDS_PEER_MAX", 2)
+    monkeypatch.setattr(forward, "FORWARDS_MAX", 4)
+    bench = Bench()
+    peers = [Peer(PeerId(number), Host("10.0.0.9", number)) for number in range(10, 18)]
+    for number, peer in enumerate(peers):
+        bench.heartbeat(f"c{number}", peer=peer)
+
+    def question(asker: int, client: int) -> Send:
+        info = ConsumerRunningInfoHeader("g", f"c{client}").to_ext()
+        (send,) = bench.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, info, peer=peers[asker])
+        return send
+
+    def is_refused(send: Send) -> bool:
+        return send.command.code == ResponseCode.SYSTEM_BUSY
+
+    first = question(0, 1)
+    assert not is_refused(question(0, 2))
+    assert is_refused(question(0, 3)), "of one that asks"
+    assert not is_refused(question(4, 1))
+    assert is_refused(question(5, 1)), "to one that is asked"
+    assert not is_refused(question(5, 6))
+    assert is_refused(question(6, 7)), "of all"
+    assert len(bench.broker.handle(peers[1], RemotingCommand.reply_to(first.command, 0), bench.now_ms)) == 1
+    assert not is_refused(question(0, 1))
+    bench.broker.disconnected(peers[0].id)
+    assert not is_refused(question(6, 7))
+    bench.advance(bench.config.forward_timeout_ms)
+    assert not is_refused(question(4, 1))
+
+
+def test_a_group_that_is_larger_is_asked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request may ask all members of a group, and then its connection no more; or nobody of it is asked."""
+    monkeypatch.setattr(forward, "FORWARDS_PEER_MAX", 2)
+    monkeypatch.setattr(forward, "FORWARDS_MAX", 5)
+    bench = Bench()
+    bench.send()
+    for number in range(3):
+        bench.heartbeat(f"c{number}", peer=Peer(PeerId(10 + number), Host("10.0.0.9", number)))
+    ext = {"topic": "orders", "group": "g"}
+    assert len(bench.tell(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext)) == 3
+    for peer in (PEER, OTHER):
+        (refused,) = bench.tell(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext, peer=peer)
+        assert refused.command.code == ResponseCode.SYSTEM_BUSY
+    bench.advance(bench.config.forward_timeout_ms)
+    assert len(bench.tell(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext, peer=OTHER)) == 3
 
 
 def test_trace_loss_is_told_in_the_trace() -> None:

@@ -4,17 +4,23 @@ import random
 
 import pytest
 
-from mqtrail.broker import Broker, Lane
+from mqtrail.broker import USERS_FILE, Broker, Lane
+from mqtrail.broker.files import DELAYS_FILE, FILTERS_FILE, TIMER_METRICS_FILE
+from mqtrail.broker.timing.counts import SAVE_MS
 from mqtrail.store import ConfigFileStore, MemoryDisk, StoreFull
 from mqtrail.wire import (
+    ConsumerData,
     CreateTopicHeader,
+    HeartbeatData,
     Perm,
     PopHeader,
     RemotingCommand,
     RequestCode,
     ResponseCode,
     Send,
+    SubscriptionData,
     TopicConfig,
+    UserInfo,
     dumps_fastjson,
     encode_command,
 )
@@ -346,3 +352,57 @@ def test_an_error_of_what_follows_a_save_stops_nothing_else() -> None:
         files.end_save()
     assert done == ["a", "c"]
     assert files.settled == 3
+
+
+def test_users_and_policies_are_acknowledged_when_they_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hold at once; what cannot be saved is undone, and no save runs inside the request."""
+    bench = Gathering()
+    users = bench.broker.access.auth.users
+    if bench.files.begin_save() is not None:
+        bench.files.end_save()
+    user = UserInfo("u", "secret12", "Normal").encode()
+    (made,) = bench.tell(RequestCode.AUTH_CREATE_USER, {"username": "u"}, user)
+    assert (made.command.code, made.after_tables > bench.files.settled, "u" in users) == (0, True, True)
+    assert ConfigFileStore(bench.disk).load(USERS_FILE) is None
+    bench.save()
+    assert ConfigFileStore(bench.disk).load(USERS_FILE) is not None
+    entry = '{"resource":"Topic:t","actions":["PUB"],"decision":"ALLOW"}'
+    policies = b'{"policies":[{"policyType":"CUSTOM","entries":[%b]}]}' % entry.encode()
+    (granted,) = bench.tell(RequestCode.AUTH_CREATE_ACL, {"subject": "User:u"}, policies)
+    assert (granted.command.code, granted.after_tables > bench.files.settled) == (0, True), granted
+    (gone,) = bench.tell(RequestCode.AUTH_DELETE_USER, {"username": "u"})
+    assert (gone.after_tables > bench.files.settled, "u" in users, bench.broker.access.auth.acls) == (True, False, {})
+    version = bench.broker.access.version
+
+    def full(path: str, data: bytes) -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(bench.disk, "replace", full)
+    job = bench.files.begin_save()
+    assert job is not None
+    with pytest.raises(StoreFull):
+        job()
+    bench.files.end_save(failed=True)
+    assert ("u" in users, bench.broker.access.auth.acls) == (True, {})
+    assert bench.broker.access.version > version
+
+
+def test_no_table_is_written_in_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters, delay levels and counts of timers too: the thread that saves makes their JSON and writes them."""
+    bench = Gathering()
+    bench.send(DELAY="1")
+    bench.send(TIMER_DELAY_MS="5000")
+    subscription = SubscriptionData.build("DefaultCluster", "a > 1", "SQL92", sub_version=NOW_MS)
+    data = HeartbeatData("c1", (), (ConsumerData("g", subscription_data_set=(subscription,)),))
+    bench.ask(RequestCode.HEART_BEAT, body=data.encode())
+    monkeypatch.setattr(bench.disk, "replace", None)
+    bench.advance(SAVE_MS + 10_000)
+    bench.store.flush()
+    bench.advance(10_000)
+    job = bench.files.begin_save()
+    assert job is not None
+    monkeypatch.undo()
+    job()
+    bench.files.end_save()
+    for name in (FILTERS_FILE, DELAYS_FILE, TIMER_METRICS_FILE):
+        assert ConfigFileStore(bench.disk).load(name) is not None, name

@@ -59,8 +59,8 @@ class Concerns:
         self.replies = ReplyMessages(state, self.send, self.forwards)
         self.slow_groups = SlowGroups(state)
         # Operators.
-        self.topics = TopicRequests(state)
-        self.groups = GroupRequests(state)
+        self.topics = TopicRequests(state, self.pop.assignments.forget_topic)
+        self.groups = GroupRequests(state, self.pop.assignments.forget_group)
         self.group_offsets = OffsetAdmin(state)
         self.surveys = ClientSurveys(state, self.forwards)
         self.stats = StatsRequests(state, self.delays)

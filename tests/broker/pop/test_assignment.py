@@ -14,6 +14,7 @@ from mqtrail.wire import (
     RequestCode,
     RequestMode,
     ResponseCode,
+    SubscriptionGroupConfig,
     TopicRouteData,
 )
 
@@ -157,3 +158,20 @@ def test_name_server_that_says_nothing(bench: Bench) -> None:
     bench.broker.disconnected(_peer(9).id)
     [reply] = bench.advance(3_000)
     assert len(QueueAssignments.decode(reply.command.body).assignments or ()) == 4
+
+
+def test_modes_go_with_their_topic_and_group() -> None:
+    """Else they would gather, and count for a topic or group of the same name that somebody makes later."""
+    bench = Bench()
+    for topic in ("orders", "points"):
+        bench.send(topic)
+        for group in ("g", "h"):
+            bench.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=SubscriptionGroupConfig(group).encode())
+            assert set_mode(bench, topic, group) == 0
+    bench.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+    bench.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "h"})
+    for _ in range(2):
+        mode = bench.broker.pop.assignments.mode
+        found = {(topic, group): mode(topic, group).mode for topic in ("orders", "points") for group in ("g", "h")}
+        assert found == dict.fromkeys(found, "PULL") | {("points", "g"): "POP"}
+        bench.restart()

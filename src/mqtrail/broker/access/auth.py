@@ -4,14 +4,14 @@
     authorization    every resource that the request needs is allowed to the user; a Super user may do everything
 
 Both are switched on each for itself; codes on a white list are not looked at. Refusals are code 16. Tables are saved
-with every change: users.json and acls.json of the config folder (RocksDB in Apache's broker).
+with every change, before it is answered: users.json and acls.json of the config folder (RocksDB in Apache's broker).
 
 Source: DefaultAuthenticationHandler, UserAuthorizationHandler, AclAuthorizationHandler,
 AuthenticationMetadataManagerImpl, AuthMigrator, apache/rocketmq auth/ of 5.3.3.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from mqtrail.wire import (
     NoPermission,
     RemotingCommand,
     UserInfo,
+    dumps_fastjson,
     is_signed_with,
 )
 
@@ -35,6 +36,8 @@ from .needs import needs_of
 from .plain import PERMISSIONS, PlainRules
 from .policies import USER_SUBJECT, Acl, Entry, Resource, User, UserStatus, UserType, group_resource
 from .scene import Dialect, Need, Scene
+
+Value = TypeVar("Value")
 
 USERS_FILE: Final = "users.json"
 ACLS_FILE: Final = "acls.json"
@@ -136,32 +139,47 @@ class Auth:
     # Changes.
 
     def put_user(self, user: User) -> None:
-        self.users[user.username] = user
-        self._save_users()
+        self._change_user(user.username, user)
 
     def delete_user(self, name: str) -> None:
         """Forget a user and what is allowed to it."""
-        if self.users.pop(name, None) is not None:
-            self._save_users()
+        if name in self.users:
+            self._change_user(name, None)
         self.delete_acl(USER_SUBJECT + name)
 
     def put_acl(self, subject: str, acl: Acl) -> None:
-        self.acls[subject] = acl
-        self._save_acls()
+        self._change_acl(subject, acl)
 
     def delete_acl(self, subject: str) -> None:
-        if self.acls.pop(subject, None) is not None:
-            self._save_acls()
+        if subject in self.acls:
+            self._change_acl(subject, None)
 
-    def _save_users(self) -> None:
-        table = UserTable({name: self.users[name].info() for name in sorted(self.users)})
-        self._files.save(USERS_FILE, table.members())
+    def _change_user(self, name: str, user: User | None) -> None:
+        before = self.users.get(name)
+        self._set(self.users, name, user)
+        self._files.change(USERS_FILE, self._users_document, lambda: self._set(self.users, name, before))
+
+    def _change_acl(self, subject: str, acl: Acl | None) -> None:
+        before = self.acls.get(subject)
+        self._set(self.acls, subject, acl)
+        self._files.change(ACLS_FILE, self._acls_document, lambda: self._set(self.acls, subject, before))
+
+    def _set(self, table: dict[str, Value], name: str, value: Value | None) -> None:
+        if value is None:
+            table.pop(name, None)
+        else:
+            table[name] = value
         self._on_change()
 
-    def _save_acls(self) -> None:
-        table = AclTable({subject: self.acls[subject].info(subject) for subject in sorted(self.acls)})
-        self._files.save(ACLS_FILE, table.members())
-        self._on_change()
+    def _users_document(self) -> Callable[[], bytes]:
+        users = self.users.copy()
+        return lambda: dumps_fastjson(UserTable({name: users[name].info() for name in sorted(users)}).members())
+
+    def _acls_document(self) -> Callable[[], bytes]:
+        acls = self.acls.copy()
+        return lambda: dumps_fastjson(
+            AclTable({subject: acls[subject].info(subject) for subject in sorted(acls)}).members()
+        )
 
     # The first users.
 

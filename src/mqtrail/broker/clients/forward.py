@@ -3,8 +3,11 @@
 Source: AdminBrokerProcessor.callConsumer, Broker2Client, apache/rocketmq broker/.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
 
 from mqtrail.wire import (
     FLAG_RESPONSE,
@@ -25,7 +28,8 @@ from mqtrail.wire import (
 from ..state import BrokerState
 from ..tables import Client
 
-FORWARDS_MAX = 1_000
+FORWARDS_MAX: Final = 4_000
+FORWARDS_PEER_MAX: Final = 400  # of one connection that asks, and of one that is asked
 VERSION_ASKABLE = 62  # V3_1_8_SNAPSHOT: older clients do not serve these
 
 
@@ -49,7 +53,9 @@ class ForwardedRequests:
         self._clients = state.clients
         self._store = state.store
         self._timeout_ms = state.config.forward_timeout_ms
-        self._waiting: dict[int, _Forward] = {}
+        self._waiting: dict[int, _Forward] = {}  # the oldest first
+        self._of_asker: Counter[PeerId] = Counter()
+        self._of_asked: Counter[PeerId] = Counter()
         self._opaque = 0
 
     def running_info(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
@@ -70,6 +76,7 @@ class ForwardedRequests:
         self, peer: Peer, request: RemotingCommand, group: str, client_id: str, body: bytes, now_ms: int
     ) -> list[Send]:
         client = self._client(group, client_id)
+        self.require_room(peer, [client.peer.id])
         return self._put(peer, request, client.peer.id, RemotingCommand(request.code, dict(request.ext), body), now_ms)
 
     def ask(
@@ -77,9 +84,21 @@ class ForwardedRequests:
     ) -> list[Send]:
         """Send a client a command of the broker's; finish makes the answer to the request of the client's answer.
 
-        SystemBusy: too many wait for clients.
+        `require_room` comes first.
         """
         return self._put(peer, request, asked, command, now_ms, finish)
+
+    def require_room(self, asker: Peer, asked: Collection[PeerId]) -> None:
+        """Raise SystemBusy unless each of some clients can be asked now. A request that asks many may do so alone."""
+        of_asker = self._of_asker[asker.id]
+        of_asked = max([count + self._of_asked[one] for one, count in Counter(asked).items()], default=0)
+        for what, found, limit in (
+            ("questions to clients", len(self._waiting) + len(asked), FORWARDS_MAX),
+            ("questions of one connection", of_asker + len(asked) if of_asker else 1, FORWARDS_PEER_MAX),
+            ("questions to one client", of_asked, FORWARDS_PEER_MAX),
+        ):
+            if found > limit:
+                raise SystemBusy(f"found {found} {what} without an answer, expected at most {limit}: try again later")
 
     def _put(
         self,
@@ -90,12 +109,12 @@ class ForwardedRequests:
         now_ms: int,
         finish: Finish | None = None,
     ) -> list[Send]:
-        if len(self._waiting) >= FORWARDS_MAX:
-            raise SystemBusy(f"found {len(self._waiting)} requests waiting for clients, expected fewer: try later")
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         command.opaque = self._opaque
         request.body = b""  # it is in the command: nothing more is asked of it here
         self._waiting[self._opaque] = _Forward(peer, request, asked, now_ms + self._timeout_ms, finish)
+        self._of_asker[peer.id] += 1
+        self._of_asked[asked] += 1
         return [Send(asked, command)]
 
     def _client(self, group: str, client_id: str) -> Client:
@@ -115,31 +134,39 @@ class ForwardedRequests:
         forward = self._waiting.get(reply.opaque)
         if forward is None or forward.asked != peer.id:
             return []
-        del self._waiting[reply.opaque]
+        self._take(reply.opaque)
         if forward.finish is not None:
             return forward.finish(reply)
         back = RemotingCommand(reply.code, reply.ext, reply.body, reply.remark, forward.request.opaque, FLAG_RESPONSE)
         return [Send(forward.asker.id, back)]
 
+    def _take(self, opaque: int) -> _Forward:
+        forward = self._waiting.pop(opaque)
+        for counts, peer in ((self._of_asker, forward.asker.id), (self._of_asked, forward.asked)):
+            counts[peer] -= 1
+            if not counts[peer]:
+                del counts[peer]
+        return forward
+
     def next_deadline_ms(self) -> int | None:
-        return min((forward.deadline_ms for forward in self._waiting.values()), default=None)
+        return next((forward.deadline_ms for forward in self._waiting.values()), None)
 
     def tick(self, now_ms: int) -> list[Send]:
         """Tell who asked that the client did not answer in time."""
-        late = [opaque for opaque, forward in self._waiting.items() if forward.deadline_ms <= now_ms]
+        late = list(takewhile(lambda opaque: self._waiting[opaque].deadline_ms <= now_ms, self._waiting))
         return self._give_up(late, f"found no answer of the consumer within {self._timeout_ms} ms")
 
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Tell who asked that the client has gone; forget the questions of one who has gone himself."""
         for opaque in [opaque for opaque, forward in self._waiting.items() if forward.asker.id == peer]:
-            del self._waiting[opaque]
+            self._take(opaque)
         gone = [opaque for opaque, forward in self._waiting.items() if forward.asked == peer]
         return self._give_up(gone, "the consumer closed its connection before it answered")
 
     def _give_up(self, opaques: list[int], remark: str) -> list[Send]:
         sends = []
         for opaque in opaques:
-            forward = self._waiting.pop(opaque)
+            forward = self._take(opaque)
             if forward.finish is not None:
                 sends += forward.finish(None)
                 continue

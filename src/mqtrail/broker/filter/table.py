@@ -7,14 +7,14 @@ refused. A group without members keeps its filters for a day, as in Apache's fil
 Source: ConsumerFilterManager, ConsumerFilterData, apache/rocketmq broker/filter/.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import Body, SubscriptionData, SubscriptionParseFailed
+from mqtrail.wire import Body, SubscriptionData, SubscriptionParseFailed, dumps_fastjson
 
 from ..files import FILTERS_FILE, load_table
 from .bloom import BloomPlaces, bloom_places
@@ -186,13 +186,19 @@ class FilterTable:
                 self._drop(key)
         if self._dirty:
             self._dirty = False
-            self._files.save(FILTERS_FILE, self._document())
+            self._files.note(FILTERS_FILE, self._document)
 
-    def _document(self) -> dict[str, Any]:
-        topics: dict[str, dict[str, FilterData]] = {}
-        for (topic, group), kept in sorted(self._kept.items()):
-            topics.setdefault(topic, {})[group] = kept.data
-        return FilterDocument({topic: TopicFilters(topic, filters) for topic, filters in topics.items()}).members()
+    def _document(self) -> Callable[[], bytes]:
+        kept = self._kept.copy()
+
+        def content() -> bytes:
+            topics: dict[str, dict[str, FilterData]] = {}
+            for topic, group in sorted(kept):
+                topics.setdefault(topic, {})[group] = kept[topic, group].data
+            filters = {topic: TopicFilters(topic, of_topic) for topic, of_topic in topics.items()}
+            return dumps_fastjson(FilterDocument(filters).members())
+
+        return content
 
 
 def _compiled(data: FilterData) -> SqlExpression | None:

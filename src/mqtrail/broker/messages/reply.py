@@ -81,6 +81,7 @@ class ReplyMessages:
                 return answer(peer, request, self._ext | place)
 
             command = RemotingCommand(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext, request.body)
+            self._forwards.require_room(peer, [addressee.peer.id])
             return self._forwards.ask(peer, request, addressee.peer.id, command, finish, now_ms)
         except MQError as error:
             remark = error.remark if isinstance(error, Refusal) else str(error)

@@ -3,6 +3,7 @@
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -44,7 +45,9 @@ _PAST_ALL: Final = 1 << 62  # a queue offset past any
 class GroupRequests:
     """Makes, changes, shows, deletes and resets groups."""
 
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: BrokerState, on_delete: Callable[[str], None]) -> None:
+        """on_delete: called with a group that is deleted."""
+        self._on_delete = on_delete
         self._broker_name = state.config.broker_name
         self._groups = state.groups
         self._topics = state.topics
@@ -76,6 +79,7 @@ class GroupRequests:
         """207: forget a group and, if asked to, its offsets."""
         header = DeleteGroupHeader.from_ext(request.ext)
         self._groups.delete(header.group_name, now_ms)
+        self._on_delete(header.group_name)
         if header.clean_offset or header.remove_offset:
             self._offsets.forget_group(header.group_name)
         return answer(peer, request)

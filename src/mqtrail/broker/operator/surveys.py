@@ -81,6 +81,7 @@ class ClientSurveys:
             _require_askable(client)
         if not asked:
             return answer(peer, request, body=ConsumerStatus().encode(strict=False))
+        self._forwards.require_room(peer, [client.peer.id for client in asked])
         survey = _Survey(peer, request, len(asked))
         question = ConsumerStatusHeader(header.topic, header.group).to_ext()
         sends = []

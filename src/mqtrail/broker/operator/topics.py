@@ -3,6 +3,7 @@
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -35,11 +36,13 @@ from ..tables import TOPIC_ATTRIBUTES, alter, parse_changes
 class TopicRequests:
     """Makes, changes, shows and deletes topics."""
 
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: BrokerState, on_delete: Callable[[str], None]) -> None:
+        """on_delete: called with a topic that is deleted."""
         self._topics = state.topics
         self._store = state.store
         self._offsets = state.offsets
         self._stats = state.stats
+        self._on_delete = on_delete
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """17: make or change a topic. InvalidParameter: its name, numbers or attributes are not allowed."""
@@ -82,6 +85,7 @@ class TopicRequests:
         groups = self._offsets.groups_of(topic)
         for name in (topic, *(pop_retry_topic(topic, group, v2=v2) for group in groups for v2 in (False, True))):
             self._topics.delete(name, now_ms, partial(self._forget, name))
+        self._on_delete(topic)
         return answer(peer, request)
 
     def _forget(self, topic: str) -> None:

@@ -133,6 +133,21 @@ class Assignments:
         else:
             self._modes[topic, group] = mode
 
+    def forget_topic(self, topic: str) -> None:
+        """Forget the modes of a topic that is deleted."""
+        self._forget({key: mode for key, mode in self._modes.items() if key[0] == topic})
+
+    def forget_group(self, group: str) -> None:
+        """Forget the modes of a group that is deleted."""
+        self._forget({key: mode for key, mode in self._modes.items() if key[1] == group})
+
+    def _forget(self, modes: dict[tuple[str, str], RequestMode]) -> None:
+        if not modes:
+            return
+        for key in modes:
+            del self._modes[key]
+        self._files.change(MODES_FILE, self._document, lambda: self._modes.update(modes))
+
     def _document(self) -> Callable[[], bytes]:
         modes = self._modes.copy()
         return lambda: dumps_fastjson(_table(modes).members())

@@ -7,10 +7,11 @@ Source: TimerMetrics, DefaultStoreMetricsManager, apache/rocketmq store/.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import DataVersion, TimerMetric, TimerMetrics
+from mqtrail.wire import DataVersion, TimerMetric, TimerMetrics, dumps_fastjson
 
 from ..files import TIMER_METRICS_FILE, load_table, next_version
 from ..telemetry import Histogram
@@ -54,10 +55,7 @@ class TimerCounts:
 
     def table(self) -> TimerMetrics:
         """Return the counts as one body: what is saved, and what request 61 answers."""
-        return TimerMetrics(
-            {topic: TimerMetric(count, self._counted_ms[topic]) for topic, count in sorted(self._counts.items())},
-            self._version,
-        )
+        return _table(self._counts, self._counted_ms, self._version)
 
     def save(self, now_ms: int, *, final: bool = False) -> None:
         """Write the counts if they changed, once a minute."""
@@ -65,4 +63,13 @@ class TimerCounts:
             self._is_dirty = False
             self._save_ms = now_ms + SAVE_MS
             self._version = next_version(self._version, now_ms)
-            self._files.save(TIMER_METRICS_FILE, self.table().members())
+            self._files.note(TIMER_METRICS_FILE, self._document)
+
+    def _document(self) -> Callable[[], bytes]:
+        counts, counted_ms, version = self._counts.copy(), self._counted_ms.copy(), self._version
+        return lambda: dumps_fastjson(_table(counts, counted_ms, version).members())
+
+
+def _table(counts: dict[str, int], counted_ms: dict[str, int], version: DataVersion) -> TimerMetrics:
+    metrics = {topic: TimerMetric(count, counted_ms[topic]) for topic, count in sorted(counts.items())}
+    return TimerMetrics(metrics, version)

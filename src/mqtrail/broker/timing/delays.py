@@ -24,6 +24,7 @@ from mqtrail.wire import (
     DelayOffsetTable,
     MQError,
     decode_head,
+    dumps_fastjson,
     find_property,
     parse_delay_levels,
 )
@@ -212,7 +213,7 @@ class DelayedMessages:
         if found != self._saved:
             self._saved = found
             table = DelayOffsetTable({level: offset for level, offset in found.items() if offset > 0})
-            self._files.save(DELAYS_FILE, table.members())
+            self._files.note(DELAYS_FILE, lambda: lambda: dumps_fastjson(table.members()))
 
 
 def _real_record(record: Buffer) -> PendingRecord | None:
