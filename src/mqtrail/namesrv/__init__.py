@@ -1,6 +1,6 @@
-"""Decides: where topics are, and which brokers live. Pure, and built as the broker is.
+"""The name server's core: routes of topics and live brokers. Pure, and built like the broker.
 
-`NameServer` is the front; routes keeps what brokers told; access says which account each request needs.
+`NameServer` serves requests, routes keeps the registrations, access decides which account each request needs.
 """
 
 from .access import AccountKey, Accounts, Level, no_accounts

@@ -1,11 +1,11 @@
 """Access control of the name server: which account each request code needs.
 
-A request proves its account by the signature that brokers check as well (AccessKey, Signature: wire/signature). Who
-reads routes needs no account unless `protect_routes` is set; brokers register with a broker's account; the operator's
-changes need an administrator's. A request code without a row in NEEDS is refused.
+A request proves its account by the same signature that brokers check (AccessKey, Signature: wire/signature). Reading
+routes needs no account unless `protect_routes` is set. Registration needs a broker's account, and operators' changes
+need an administrator's account. A request code without a row in NEEDS is refused.
 
-The signature covers the values of a request's fields and its body, not its code and no time: whoever reads a signed
-request on the network can send it again. TLS prevents that (docs/how-to/acl.md).
+The signature covers the values of a request's fields and its body, but neither its code nor a time. So an attacker who
+reads a signed request on the network can replay it. TLS prevents that (docs/how-to/acl.md).
 
 RocketMQ's name servers check nothing; its brokers sign with innerClientAuthenticationCredentials since 5.3.
 Source of the signing side: BrokerOuterAPI, AclClientRPCHook, apache/rocketmq 5.3.3.
@@ -29,7 +29,7 @@ from .config import NameServerConfig
 
 
 class Level(IntEnum):
-    """What a request needs, and what an account has; a higher level includes the lower ones."""
+    """The level that a request needs or an account has. A higher level includes the lower ones."""
 
     ROUTES = 0  # no account, unless protect_routes is set: then ACCOUNT
     ACCOUNT = 1  # any account
@@ -39,14 +39,14 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccountKey:
-    """One key that a request may be signed with. A broker and the name server may know several of one access key."""
+    """A secret key and its level. One access key may have several, at different brokers."""
 
     secret_key: bytes = field(repr=False)
     level: Level
 
 
 Accounts = Callable[[str], Iterable[AccountKey]]
-"""access key -> its accounts, none for an unknown one."""
+"""access key -> its secret keys, none for an unknown one."""
 
 NEEDS: Final[Mapping[int, Level]] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: Level.ROUTES,
@@ -63,7 +63,7 @@ NEEDS: Final[Mapping[int, Level]] = {
     RequestCode.REGISTER_BROKER: Level.BROKER,
     RequestCode.UNREGISTER_BROKER: Level.BROKER,
     RequestCode.BROKER_HEARTBEAT: Level.BROKER,
-    RequestCode.QUERY_DATA_VERSION: Level.BROKER,  # it counts as a sign of life
+    RequestCode.QUERY_DATA_VERSION: Level.BROKER,  # it also counts as a heartbeat
     RequestCode.REGISTER_TOPIC_IN_NAMESRV: Level.BROKER,
     RequestCode.WIPE_WRITE_PERM_OF_BROKER: Level.ADMIN,
     RequestCode.ADD_WRITE_PERM_OF_BROKER: Level.ADMIN,
@@ -76,7 +76,7 @@ NEEDS: Final[Mapping[int, Level]] = {
 
 
 def no_accounts(access_key: str) -> Iterable[AccountKey]:
-    """The accounts of a name server that knows none."""
+    """Return no key: for a name server without accounts."""
     return ()
 
 

@@ -1,10 +1,10 @@
-"""The name server: brokers register with it, clients ask it where topics are. Pure, as the broker is.
+"""The name server: brokers register with it, clients query it for routes. Pure, like the broker.
 
-It keeps everything in memory; only the key-value configuration is saved (kvConfig.json). Several name servers know
-nothing of each other: brokers register with all of them.
+It keeps everything in memory and saves only the key-value configuration (kvConfig.json). Name servers do not exchange
+data: brokers register with each of them.
 
-Others wait while a request is served. So what walks through a large table is a generator and a job (wire/jobs); a
-registration equal to the broker's last one is not read.
+Other requests wait while one is served. So requests that read or change a large table are generators that run as jobs
+(wire/jobs), and a registration that equals the broker's last one is not parsed.
 
 Source: DefaultRequestProcessor, ClientRequestProcessor, KVConfigManager, apache/rocketmq namesrv/.
 """
@@ -81,21 +81,21 @@ EXT_ZONE_MODE: Final = "__ZONE_MODE"
 FILTER_SERVERS_MAX: Final = 1_000  # of one registration; they are read and not kept
 BODY_SIZE_MAX: Final = 256 * 1024  # of other requests than a registration: one topic, one version, settings
 DIGEST_SIZE_A_SLICE: Final = 4 * 1024 * 1024  # bytes of a registration
-TOPICS_AT_ONCE: Final = 1_000  # a registration with fewer is read and answered in one go
-BROKERS_A_SLICE: Final = 500  # written as JSON
+TOPICS_AT_ONCE: Final = 1_000  # a registration with fewer topics is served without a pause
+BROKERS_A_SLICE: Final = 500  # encoded as JSON
 NAMES_A_SLICE: Final = 5_000
 VALUES_A_SLICE: Final = 2_000
 
-# The key-value configuration is kept in memory and saved whole: a name server is no data base. Lengths are characters.
+# Limits of the key-value configuration, which is kept in memory and saved whole. Lengths are characters.
 KV_NAMESPACES_MAX: Final = 1_000
 KV_VALUES_MAX: Final = 100_000
 KV_NAME_LENGTH_MAX: Final = 1_024  # of a namespace, of a key
 KV_VALUE_LENGTH_MAX: Final = 64 * 1024
-KV_SIZE_MAX: Final = 16 * 1024 * 1024  # of all keys and values together
+KV_SIZE_MAX: Final = 16 * 1024 * 1024  # total of all keys and values
 
 
 class NameServer:
-    """One name server. files: where its key-value configuration is kept. accounts: who may sign, where acl is set."""
+    """One name server. files: store of its key-value configuration. accounts: look-up of keys, if acl is set."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class NameServer:
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
         }
 
-    # As the broker: commands, connections, the clock.
+    # Commands, connections and the clock, as in the broker.
 
     @property
     def refused(self) -> int:
@@ -152,10 +152,10 @@ class NameServer:
         return self._access.refused
 
     def connected(self, peer: Peer) -> None:
-        """Note a new connection. Nothing is known of it until it speaks."""
+        """Note a new connection. The name server needs nothing before its first request."""
 
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
-        """Serve one command; return what is to be written."""
+        """Serve one command; return the Sends."""
         if command.is_response:
             return []
         self._files.looked = 0
@@ -173,7 +173,7 @@ class NameServer:
         return handler(peer, command, now_ms)
 
     def _serve(self, peer: Peer, command: RemotingCommand, act: Callable[[], list[Send]]) -> list[Send]:
-        """Act, and turn an error into its answer."""
+        """Call act; turn an error into an error reply."""
         try:
             sends = act()
         except MQError as error:
@@ -191,18 +191,18 @@ class NameServer:
         return [replace(send, after_tables=number) for send in sends]
 
     def disconnected(self, peer: PeerId) -> list[Send]:
-        """Forget the brokers that registered over a connection which has closed."""
+        """Remove the brokers that registered over the closed connection."""
         self._jobs.disconnected(peer)
         self._registering = {at: told for at, told in self._registering.items() if told[0] != peer}
         self.routes.disconnect(peer)
         return []
 
     def next_tick_ms(self) -> int:
-        """Return when `tick` is to be called next."""
+        """Return the time of the next `tick`."""
         return 0 if self.routes.has_work or self._jobs.next_due_ms() is not None else self._next_scan_ms
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Go on with what takes long; forget the brokers that have been silent for too long."""
+        """Continue jobs, and remove brokers whose heartbeat has expired."""
         self._files.looked = 0
         sends: list[Send] = []
         if (job := self._jobs.take()) is not None:
@@ -216,7 +216,7 @@ class NameServer:
     # Brokers.
 
     def _register(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
-        """103. SystemError_: the body is not what the header's CRC says, or the registration is refused."""
+        """103. SystemError_: the body differs from the header's CRC, or the registration is refused."""
         header = RegisterBrokerHeader.from_ext(request.ext)
         zone = request.ext.get(EXT_ZONE_NAME)
         self._registering[header.broker_addr] = peer.id, request
@@ -283,7 +283,7 @@ class NameServer:
         return answer(peer, request)
 
     def _data_version(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """322: whether the broker's topics have changed since it registered."""
+        """322: return whether the broker's topics have changed since its registration."""
         header = BrokerHeader.from_ext(request.ext)
         version = DataVersion.decode(request.body or b"{}")
         changed, known = self.routes.refresh(header, version, now_ms)
@@ -291,7 +291,7 @@ class NameServer:
         return answer(peer, request, DataVersionResponseHeader(changed).to_ext(), body=body)
 
     def _heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """904: a sign of life of a broker that is registered; of another one it is answered and means nothing."""
+        """904: heartbeat of a registered broker. One of an unknown broker is answered, without effect."""
         header = BrokerHeartbeatHeader.from_ext(request.ext)
         self.routes.seen(header.broker_addr, now_ms)
         return answer(peer, request)
@@ -299,7 +299,7 @@ class NameServer:
     # Routes.
 
     def _route(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
-        """105, in real JSON for clients from 4.9.4 and those that ask for it, else with bare broker ids."""
+        """105. The body is standard JSON for clients from 4.9.4 or on request, otherwise broker ids are unquoted."""
         config = self.config
         if config.wait_for_service and now_ms - self._boot_ms < config.wait_for_service_ms:
             raise SystemError_(
@@ -365,7 +365,7 @@ class NameServer:
             raise SystemError_("disable: enableTopicList is off on this name server")
 
     def _unit_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
-        """311: topics of a unit. 312: those that units subscribe to. 313: these without the first."""
+        """311: topics of a unit. 312: topics that units subscribe to. 313: the latter without the former."""
         self._require_cluster_topic_list()
         unit, subscribed = {
             RequestCode.GET_UNIT_TOPIC_LIST: (True, None),
@@ -414,7 +414,7 @@ class NameServer:
         return answer(peer, request)
 
     def _check_kv_room(self, namespace: str, key: str, value: str) -> None:
-        """Return if there is room for a value. SystemError_: it would be more than may be."""
+        """Check the limits for a new value. SystemError_: one would be exceeded."""
         if namespace not in self._kv and len(self._kv) >= KV_NAMESPACES_MAX:
             self._kv = {known: table for known, table in self._kv.items() if table}
         table = self._kv.get(namespace)
@@ -434,7 +434,7 @@ class NameServer:
                 )
 
     def _change_kv(self, namespace: str, key: str, value: str | None) -> None:
-        """Set a value, or take it away; it is saved with others that change at the same time."""
+        """Set or delete a value. It is saved together with other concurrent changes."""
         before = self._kv.get(namespace, {}).get(key)
         self._set_kv(namespace, key, value)
         self._files.change(KV_FILE, self._kv_document, lambda: self._set_kv(namespace, key, before))
@@ -487,7 +487,7 @@ class NameServer:
         return answer(peer, request, body=settings_text(self.config).encode())
 
     def _update_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """318. It lasts until the name server stops. NoPermission, InvalidParameter."""
+        """318. The change lasts until the name server stops. NoPermission, InvalidParameter."""
         update_settings(self.config, str(request.body, "utf-8", "replace"))
         return answer(peer, request)
 
@@ -511,7 +511,7 @@ def _read_kv(document: dict[str, Any] | None) -> dict[str, dict[str, str]]:
 
 
 def _of_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
-    """Return the route without the brokers of other zones; those without a master stay."""
+    """Return the route without brokers of other zones, but keep brokers without a master."""
     brokers = tuple(broker for broker in route.broker_datas if broker.zone_name == zone or broker.master is None)
     names = {broker.broker_name for broker in brokers}
     queues = tuple(queues for queues in route.queue_datas if queues.broker_name in names)

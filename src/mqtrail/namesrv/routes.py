@@ -1,18 +1,18 @@
-"""Which brokers live, and which topics have queues on them.
+"""The live brokers, and the topics with queues on them.
 
 Tables, as Apache's:
     queues    topic -> broker name -> QueueData
     topics    broker name -> its topics
     groups    broker name -> cluster, {broker id -> address}
-    live      address -> when last heard of, how long it may be silent, data version, connection
+    live      address -> last heartbeat, expiry, data version, connection
 
-A broker registers with all its topics; topics count when they come from the group's master, or the smallest id of a
-group that says it may act as one. Whoever is silent too long or hangs up is forgotten, with the topics that have no
-other broker.
+A broker registers with all its topics. Only topics of a group's master are used, or those of the smallest id in a group
+with an acting master. A broker is removed if its heartbeat expires or its connection closes, together with topics that
+no other broker has.
 
-Tables may be large (topic_routes_max entries), and others wait while one is walked through. So what walks through one
-is a generator that yields after ROUTES_A_SLICE of its entries, and topics of brokers that are gone are cleared away by
-`work`, some at a time. Routes leave such brokers out at once.
+Tables may be large (topic_routes_max entries), and requests wait while one is scanned. So each scan is a generator that
+yields after ROUTES_A_SLICE entries, and `work` removes the topics of removed brokers in slices. Routes exclude such
+brokers at once.
 
 Source: RouteInfoManager, apache/rocketmq namesrv/routeinfo/.
 """
@@ -41,14 +41,14 @@ from .config import NameServerConfig
 MASTER_ID = 0
 NAME_LENGTH_MAX: Final = 255  # of brokers, clusters, zones and topics
 ADDRESS_LENGTH_MAX: Final = 255
-ROUTES_A_SLICE: Final = 10_000  # entries of tables that are looked at or changed in one go
+ROUTES_A_SLICE: Final = 10_000  # table entries that are read or changed without a pause
 
 Chore: TypeAlias = Generator[None, None, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a broker registers. queues: by topic. digest: of the request's body, '' where it is not known."""
+    """The content of a registration. queues: by topic. digest: of the request's body, b'' if unknown."""
 
     header: RegisterBrokerHeader
     zone: str | None
@@ -59,7 +59,7 @@ class Registered:
 
 @dataclass(slots=True)
 class LiveBroker:
-    """One broker process that registered. removals: its group's, when it did."""
+    """One registered broker process. removals: the group's count at registration."""
 
     header: RegisterBrokerHeader
     peer: PeerId
@@ -73,7 +73,7 @@ class LiveBroker:
 
 @dataclass(slots=True)
 class BrokerGroup:
-    """The processes that share a broker name: a master, and its copies. removals: how often it lost a topic."""
+    """The processes that share a broker name: a master and its slaves. removals: how many topics were removed."""
 
     cluster: str
     acting_master: bool
@@ -86,7 +86,7 @@ class BrokerGroup:
 
 
 class RouteTable:
-    """The name server's knowledge of brokers and topics."""
+    """The name server's tables of brokers and topics."""
 
     def __init__(self, config: NameServerConfig) -> None:
         self._config = config
@@ -94,12 +94,12 @@ class RouteTable:
         self._topics: dict[str, dict[str, None]] = {}
         self._groups: dict[str, BrokerGroup] = {}
         self._live: dict[str, LiveBroker] = {}
-        self._chores: dict[str, Chore] = {}  # broker name -> what is left to do of its topics
+        self._chores: dict[str, Chore] = {}  # broker name -> pending change of its topics
 
     # Brokers.
 
     def renew(self, header: RegisterBrokerHeader, zone: str | None, digest: bytes, peer: PeerId, now_ms: int) -> bool:
-        """Note that a broker registers what it has registered already; False: it is not the same, or no longer here."""
+        """Renew an unchanged registration; return False if it has changed or its broker was removed."""
         live, group = self._live.get(header.broker_addr), self._groups.get(header.broker_name)
         if live is None or group is None or not digest or (live.digest, live.header) != (digest, header):
             return False
@@ -115,21 +115,21 @@ class RouteTable:
         return True
 
     def register(self, told: Registered, peer: PeerId, now_ms: int) -> None:
-        """Note a broker and its topics.
+        """Register a broker and its topics.
 
-        SystemError_: refused, as 5.3.3 refuses it. SystemBusy, InvalidParameter: more than may be.
+        SystemError_: refused, as RocketMQ 5.3.3 does. SystemBusy, InvalidParameter: a limit is exceeded.
         """
         header, version = told.header, told.version
         self._finish_chore(header.broker_name)
         self._check_registration(told)
         known = self._live.get(header.broker_addr)
-        if known is not None and known.header.broker_name != header.broker_name:  # it goes by another name now
+        if known is not None and known.header.broker_name != header.broker_name:  # its name has changed
             self.unregister(header.broker_addr, known.header.broker_name, known.header.broker_id)
         group = self._groups.get(header.broker_name)
         first_of_group = group is None
         if group is None:
             if len(told.queues) == 1:
-                # 5.x refuses it: it takes a single topic for an update of a broker that it should know already.
+                # RocketMQ 5.x refuses it too: a single topic means an update of a broker that must be known already.
                 raise SystemError_(
                     f"register broker failed: found 1 topic in the first registration of {header.broker_name}, "
                     "expected all of the broker's topics"
@@ -158,7 +158,7 @@ class RouteTable:
         )
 
     def master_of(self, header: RegisterBrokerHeader) -> tuple[str | None, str | None]:
-        """Return the (address, HA address) of a registered broker's master; None where it is no slave of one."""
+        """Return (address, HA address) of a slave's master; (None, None) if the broker is no slave or has no master."""
         group = self._groups.get(header.broker_name)
         master = None if group is None else group.addresses.get(MASTER_ID)
         if header.broker_id == MASTER_ID or master is None:
@@ -167,7 +167,7 @@ class RouteTable:
         return master, None if live is None else live.header.ha_server_addr
 
     def _check_registration(self, told: Registered) -> None:
-        """Return if there is room for what a broker tells. SystemBusy, InvalidParameter: there is not."""
+        """Check the limits for a registration. SystemBusy, InvalidParameter: one would be exceeded."""
         config, header = self._config, told.header
         for what, text, length_max in (
             ("a broker's name", header.broker_name, NAME_LENGTH_MAX),
@@ -184,7 +184,7 @@ class RouteTable:
         self._check_room(told.queues, header.broker_name)
 
     def _check_room(self, topics: Mapping[str, object], broker_name: str) -> None:
-        """Return if there is room for a broker's topics. SystemBusy: there is not."""
+        """Check the limit of topics. SystemBusy: it would be exceeded."""
         more = len(topics.keys() - self._topics.get(broker_name, {}).keys())
         count = sum(map(len, self._topics.values()))
         if count + more > self._config.topic_routes_max:
@@ -198,7 +198,7 @@ class RouteTable:
         self._queues.setdefault(topic, {})[broker_name] = data
 
     def _is_older(self, group: BrokerGroup, header: RegisterBrokerHeader, version: DataVersion) -> bool:
-        """Tell whether another process holds the broker's id with a larger state version."""
+        """Return whether another process has registered the broker's id with a larger state version."""
         address = group.addresses.get(header.broker_id)
         if address is None or address == header.broker_addr:
             return False
@@ -222,7 +222,7 @@ class RouteTable:
         own |= dict.fromkeys(told)
 
     def refresh(self, header: BrokerHeader, version: DataVersion, now_ms: int) -> tuple[bool, DataVersion | None]:
-        """Note a sign of life; return whether the broker must register again, and the version known of it."""
+        """Note a heartbeat; return whether the broker must register again, and its known version."""
         live = self._live.get(header.broker_addr)
         if live is None:
             return True, None
@@ -230,13 +230,13 @@ class RouteTable:
         return live.version != version, live.version
 
     def seen(self, address: str, now_ms: int) -> None:
-        """Note a sign of life; of a broker that is not registered it is none."""
+        """Note a heartbeat; ignore one of an unregistered broker."""
         live = self._live.get(address)
         if live is not None:
             live.seen_ms = now_ms
 
     def unregister(self, address: str, broker_name: str, broker_id: int) -> None:
-        """Forget a broker, and the topics that were on it alone."""
+        """Remove a broker, and topics that no other broker has."""
         self._live.pop(address, None)
         group = self._groups.get(broker_name)
         if group is None:
@@ -256,21 +256,21 @@ class RouteTable:
         if not queues:
             self._queues.pop(topic, None)
 
-    # What is left to do of brokers that went.
+    # Pending removals of topics.
 
     @property
     def has_work(self) -> bool:
         return bool(self._chores)
 
     def work(self) -> None:
-        """Do a slice of what is left to do."""
+        """Do one slice of the pending work."""
         for name, chore in self._chores.items():
             if next(chore, self) is self:
                 del self._chores[name]
             return
 
     def _begin_chore(self, broker_name: str, chore: Chore) -> None:
-        """Do the first slice now, unless something else is under way."""
+        """Do the first slice now, unless other work is pending."""
         self._finish_chore(broker_name)
         is_first = not self._chores
         self._chores[broker_name] = chore
@@ -282,18 +282,18 @@ class RouteTable:
             pass
 
     def _clear(self, topics: list[str], broker_name: str) -> Generator[None, None, None]:
-        """Remove a broker from some topics, which are no longer among its own."""
+        """Remove a broker's queues of topics that it no longer has."""
         for number, topic in enumerate(topics, 1):
             self._remove_queues(topic, broker_name)
             if number % ROUTES_A_SLICE == 0:
                 yield
 
     def disconnect(self, peer: PeerId) -> list[str]:
-        """Forget the brokers of a closed connection; return their addresses."""
+        """Remove the brokers of a closed connection; return their addresses."""
         return self._forget([live for live in self._live.values() if live.peer == peer])
 
     def expire(self, now_ms: int) -> list[str]:
-        """Forget the brokers that were silent for too long; return their addresses."""
+        """Remove the brokers whose heartbeat has expired; return their addresses."""
         return self._forget([live for live in self._live.values() if now_ms - live.seen_ms > live.expire_ms])
 
     def _forget(self, brokers: list[LiveBroker]) -> list[str]:
@@ -301,10 +301,10 @@ class RouteTable:
             self.unregister(live.header.broker_addr, live.header.broker_name, live.header.broker_id)
         return [live.header.broker_addr for live in brokers]
 
-    # What clients ask.
+    # Queries of clients.
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Return where the topic's queues are, or None: no live broker has any."""
+        """Return the topic's route, None if no live broker has a queue of it."""
         queues = self._queues.get(topic)
         if not queues:
             return None
@@ -316,7 +316,7 @@ class RouteTable:
         )
 
     def brokers_of(self, topic: str) -> int:
-        """Return how many brokers have the topic, at most."""
+        """Return an upper bound of the number of brokers with the topic."""
         return len(self._queues.get(topic, ()))
 
     def clusters(self) -> dict[str, tuple[str, ...]]:
@@ -327,7 +327,7 @@ class RouteTable:
         return {cluster: tuple(names) for cluster, names in sorted(clusters.items())}
 
     def groups(self) -> Iterator[tuple[str, BrokerData]]:
-        """Yield broker groups by name; those that go meanwhile are left out."""
+        """Yield broker groups by name, without those removed meanwhile."""
         for name in sorted(self._groups):
             if (group := self._groups.get(name)) is not None:
                 yield name, group.data(name)
@@ -337,11 +337,11 @@ class RouteTable:
         return None if found is None else found.data(broker_name)
 
     def topics(self) -> list[str]:
-        """Return all topics, in the order in which they came."""
+        """Return all topics, in order of registration."""
         return list(self._queues)
 
     def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
-        """Return the topics of a cluster, those of one broker after another's."""
+        """Return the topics of a cluster, broker by broker."""
         found: dict[str, None] = {}
         count = 0
         for name in [name for name, group in self._groups.items() if group.cluster == cluster]:
@@ -353,7 +353,7 @@ class RouteTable:
         return list(found)
 
     def unit_topics(self, unit: bool | None, subscribed: bool | None) -> Generator[None, None, list[str]]:
-        """Return the topics whose UNIT and UNIT_SUB bits, on the first of their brokers, are as asked; None: either."""
+        """Return the topics whose UNIT and UNIT_SUB bits on their first broker have these values; None: any value."""
         found = []
         for number, topic in enumerate(self.topics(), 1):
             if number % ROUTES_A_SLICE == 0:
@@ -369,18 +369,18 @@ class RouteTable:
         return found
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Return the names of clusters and brokers, which are topics too, and any broker's address."""
+        """Return the names of clusters and brokers, which are also topics, and the address of any broker."""
         names = sorted({group.cluster for group in self._groups.values()} | self._groups.keys())
         return names, next(iter(self._live), None)
 
-    # What administrators change.
+    # Changes by administrators.
 
     def wipe_write_perm(self, broker_name: str) -> Generator[None, None, int]:
-        """Take the write bit from all of a broker's queues; return how many topics it has."""
+        """Remove the write permission of all queues of a broker; return its number of topics."""
         return self._set_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
 
     def add_write_perm(self, broker_name: str) -> Generator[None, None, int]:
-        """Give all of a broker's queues read and write; return how many topics it has."""
+        """Set read and write permission of all queues of a broker; return its number of topics."""
         return self._set_perm(broker_name, lambda _: Perm.READ | Perm.WRITE)
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> Generator[None, None, int]:
@@ -397,7 +397,7 @@ class RouteTable:
         return count
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Forget a topic, on one cluster's brokers or on all."""
+        """Delete a topic, on the brokers of one cluster or on all."""
         for broker_name in list(self._queues.get(topic, {})):
             group = self._groups.get(broker_name)
             if cluster is None or (group is not None and group.cluster == cluster):
@@ -407,7 +407,7 @@ class RouteTable:
                 self._remove_queues(topic, broker_name)
 
     def register_topic(self, topic: str, queues: Mapping[str, QueueData]) -> None:
-        """Note one topic's queues on brokers that are known. SystemBusy, InvalidParameter: there is no room."""
+        """Add a topic's queues on registered brokers. SystemBusy, InvalidParameter: a limit is exceeded."""
         known = {broker_name: data for broker_name, data in queues.items() if broker_name in self._groups}
         for broker_name in known:
             self._finish_chore(broker_name)
@@ -418,13 +418,14 @@ class RouteTable:
 
 
 def check_topic(topic: str) -> None:
-    """Raise InvalidParameter if a topic's name is too long."""
+    """InvalidParameter: a topic's name is too long."""
     if len(topic) > NAME_LENGTH_MAX:
         _check_length("a topic", topic, NAME_LENGTH_MAX)
 
 
 def _takes_topics(group: BrokerGroup, header: RegisterBrokerHeader) -> bool:
-    """Tell whether a registered broker's topics count: a master's, or the acting master's."""
+    """Return whether a registered broker is its group's master or acting master, whose topics are used."""
+
     acts = header.enable_acting_master is not None and header.broker_id == min(group.addresses)
     return header.broker_id == MASTER_ID or acts
 

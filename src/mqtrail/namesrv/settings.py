@@ -1,4 +1,4 @@
-"""The name server's settings while it runs: 319 shows them, 318 changes those of RocketMQ's that it has.
+"""The settings of a running name server: request 319 returns them, request 318 changes them.
 
 Source: DefaultRequestProcessor.updateConfig, getConfig, apache/rocketmq namesrv/.
 """
@@ -25,7 +25,7 @@ def settings_text(config: NameServerConfig) -> str:
 def update_settings(config: NameServerConfig, text: str) -> None:
     """Change config by the `key=value` lines of request 318, all of them or none.
 
-    NoPermission: a key that must not be changed remotely. InvalidParameter: one that is not known here, or its value.
+    NoPermission: a key must not be changed remotely. InvalidParameter: a key is unknown, or its value is invalid.
     """
     values: dict[str, object] = {}
     for line in text.splitlines():
