@@ -56,16 +56,16 @@ def measure(chosen: Figure, session: Session, keep: bool) -> list[Json]:
     rows = []
     for row in chosen.measure(session):
         when = datetime.now(UTC)
-        told = {**row.to_json(), **stamp, "load_average": busy_cores(), "when": when.isoformat(timespec="seconds")}
+        record = {**row.to_json(), **stamp, "load_average": busy_cores(), "when": when.isoformat(timespec="seconds")}
         if session.quick:
-            told["quick"] = True
-        line = json.dumps(told, ensure_ascii=False)
+            record["quick"] = True
+        line = json.dumps(record, ensure_ascii=False)
         print(line, flush=True)
         if keep:
             RESULTS.mkdir(exist_ok=True)
             with (RESULTS / f"{when:%Y-%m-%d}.jsonl").open("a") as file:
                 file.write(line + "\n")
-        rows.append(told)
+        rows.append(record)
     return rows
 
 

@@ -177,7 +177,7 @@ def ordered(session: Session, pair: Pair) -> Row:
                             sends_s += 1
                         pair.settle(who)
                         clients[who] = java_client(session, pair, peer.namesrv_address)
-                    told = clients[who].call(
+                    reported = clients[who].call(
                         "consumeInOrder",
                         namesrv=peer.namesrv_address,
                         group=f"BenchOrdered{time.time_ns()}",
@@ -186,10 +186,10 @@ def ordered(session: Session, pair: Pair) -> Row:
                         timeoutS=60,
                         timeout_s=120,
                     )
-                if not told["all"]:
-                    raise RuntimeError(f"{who}: {told['messages']} of {count} messages were consumed in 60 s")
+                if not reported["all"]:
+                    raise RuntimeError(f"{who}: {reported['messages']} of {count} messages were consumed in 60 s")
                 if number >= 0:
-                    rates[who].append(float(told["messages"]) / float(told["seconds"]))
+                    rates[who].append(float(reported["messages"]) / float(reported["seconds"]))
     finally:
         for client in clients.values():
             client.kill()

@@ -52,9 +52,9 @@ def latency(namesrv: str, *, topic: str, per_s: int, warm_s: float, seconds: flo
 def _process(do: str, **arguments: Any) -> Json:
     """Run this module as a process with these arguments and return what it prints."""
     with tempfile.TemporaryDirectory(prefix="mqtrail-spool-") as spool:
-        told = json.dumps({"do": do, "spool": spool, **arguments})
+        task = json.dumps({"do": do, "spool": spool, **arguments})
         timeout_s = arguments["warmS"] + arguments["seconds"] + START_TIMEOUT_S + HANDLED_TIMEOUT_S
-        command = [sys.executable, "-m", "bench.our_client", told]
+        command = [sys.executable, "-m", "bench.our_client", task]
         run = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if run.returncode:
         raise RuntimeError(f"our client failed at {do}: {run.stderr.strip()[-1000:]}")

@@ -141,7 +141,7 @@ def pulling(session: Session, spark: SparkSession, folder: Path, density: int) -
         for number in range(-1, session.rounds):
             for name in session.order(number, ("ours", "java")):
                 if name == "java":
-                    told = java.call(
+                    reported = java.call(
                         "pullAll",
                         namesrv=apache.namesrv_address,
                         group="BenchPull",
@@ -149,7 +149,7 @@ def pulling(session: Session, spark: SparkSession, folder: Path, density: int) -
                         count=PULL_COUNT,
                         timeout_s=600,
                     )
-                    pulled, took_s = int(told["messages"]), float(told["seconds"])
+                    pulled, took_s = int(reported["messages"]), float(reported["seconds"])
                 else:
                     pulled, took_s, then_s = ingest_all(spark, session.fresh_folder("bronze"), apache.namesrv_address)
                     if number >= 0:

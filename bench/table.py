@@ -50,23 +50,23 @@ def write_table() -> int:
 
 
 def _what(row: Json) -> str:
-    told = str(row["what"])
+    text = str(row["what"])
     if row["peer_name"]:
-        told += f", beside {row['peer_name']}"
+        text += f", beside {row['peer_name']}"
     if any(row["errors"].values()):
-        told += f" (error replies: ours {row['errors']['ours']}, peer {row['errors']['peer']})"
-    return told.replace("|", "\\|")
+        text += f" (error replies: ours {row['errors']['ours']}, peer {row['errors']['peer']})"
+    return text.replace("|", "\\|")
 
 
 def _origin(rows: list[Json]) -> str:
     machines = {json.dumps(row["machine"], sort_keys=True) for row in rows}
-    told = [
+    machine_texts = [
         f"{m['cores']} cores of {m['cpu']}, {m['memory_gib']} GiB, Linux {m['kernel']}, Python {m['python']}"
         for m in map(json.loads, sorted(machines))
     ]
     commits = sorted({row["commit"] for row in rows})
     days = sorted({row["when"][:10] for row in rows})
-    return f"Taken on {' and '.join(told)}; commit {', '.join(commits)}; {', '.join(days)}.\n"
+    return f"Taken on {' and '.join(machine_texts)}; commit {', '.join(commits)}; {', '.join(days)}.\n"
 
 
 def _range(span: list[float] | None) -> str:

@@ -217,7 +217,7 @@ _PASSWORD = re.compile(r"^(someone +)secret\b", re.MULTILINE)
 _FAILED = re.compile(r"\b(?:\w+\.)*(\w+(?:Exception|Error)): .*?CODE: (\d+)")
 
 
-def told(output: str, how: How) -> list[str]:
+def comparable(output: str, how: How) -> list[str]:
     """Return what of an output is compared. A failure is its exception's name and code, whatever the words."""
     output = _PASSWORD.sub(r"\1", _EXPORTED.sub("", _TOPIC_AS_GROUP.sub("", output)))
     failures = _FAILED.findall(output)

@@ -173,7 +173,7 @@ class Part:
     def decisions(self, event: str, *names: str) -> list[Json]:
         """Return what these producers were asked: event `local` or `check`."""
         own = {self._own(name) for name in names}
-        return [told for told in self.java.events(event) if told["producer"] in own]
+        return [shown for shown in self.java.events(event) if shown["producer"] in own]
 
     def set_broker(self, name: str, value: str) -> None:
         """Change one setting of the running broker, by its RocketMQ name."""
@@ -285,11 +285,11 @@ CHANCE = (
 
 def shape(message: Mapping[str, Any], *without: str) -> Json:
     """What of a message must be alike on two servers; `without` names properties that are not compared at all."""
-    told = {name: message[name] for name in ("topic", "body", "flag", "sysFlag", "reconsumeTimes") if name in message}
-    told["properties"] = properties(message["properties"], *without)
+    shown = {name: message[name] for name in ("topic", "body", "flag", "sysFlag", "reconsumeTimes") if name in message}
+    shown["properties"] = properties(message["properties"], *without)
     if "outcome" in message:
-        told["outcome"] = message["outcome"]
-    return told
+        shown["outcome"] = message["outcome"]
+    return shown
 
 
 def properties(values: Mapping[str, str], *without: str) -> dict[str, str]:
@@ -304,10 +304,10 @@ def labels(events: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def by_label(events: Iterable[Mapping[str, Any]], *without: str) -> dict[str, list[Json]]:
     """Return the shapes of messages or attempts by label, in order."""
-    told: dict[str, list[Json]] = {}
+    shown: dict[str, list[Json]] = {}
     for event in events:
-        told.setdefault(event["properties"]["label"], []).append(shape(event, *without))
-    return dict(sorted(told.items()))
+        shown.setdefault(event["properties"]["label"], []).append(shape(event, *without))
+    return dict(sorted(shown.items()))
 
 
 def refusal(action: Callable[[], object]) -> tuple[str, int | None]:

@@ -116,7 +116,7 @@ def test_a_judgement_that_is_not_complete(lake: Path) -> None:
         answer = Answers(lake).trace(id_of("send ok"), AS_OF_MS)
         assert answer.status is Status.FOUND
         assert not answer.scope.is_damaged
-        told = [one for one in answer.scope.omissions if "is not complete yet" in one]
+        reported = [one for one in answer.scope.omissions if "is not complete yet" in one]
         behind = ", ".join(later.name for later in JUDGED[done:])
-        assert len(told) == (done < len(JUDGED))
-        assert all(behind in one for one in told)
+        assert len(reported) == (done < len(JUDGED))
+        assert all(behind in one for one in reported)

@@ -37,10 +37,10 @@ def test_a_message_is_found_by_its_id(answers: Answers) -> None:
 
 def test_what_a_lake_lacks_is_said(answers: Answers) -> None:
     """A gap, rejects, and that the cluster was not asked stand in every answer."""
-    told = " ".join(answers.trace(id_of("send ok"), NOW_MS).scope.omissions)
-    assert "broker-a/0 [5, 9)" in told
-    assert "2 trace records did not decode" in told
-    assert "--namesrv" in told
+    reported = " ".join(answers.trace(id_of("send ok"), NOW_MS).scope.omissions)
+    assert "broker-a/0 [5, 9)" in reported
+    assert "2 trace records did not decode" in reported
+    assert "--namesrv" in reported
 
 
 def test_by_key_and_by_the_brokers_id(answers: Answers) -> None:

@@ -63,7 +63,7 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[brokr]\n", "found 'brokr', expected namesrv, data, lake, tls_config, [broker]"),
         ("[broker]\nlong_poling = true\n", "long_poling: no such setting, expected long_polling"),
@@ -77,7 +77,7 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
         ("not toml\n", "is not TOML"),
     ],
 )
-def test_a_wrong_file_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     """Found, expected, and where."""
 
     def use() -> None:
@@ -88,7 +88,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, told: str) -> None:
 
     with pytest.raises(UsageError) as raised:
         use()
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_named_file_must_be_there(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_a_broker_conf_is_read(tmp_path: Path) -> None:
         "# mine\nbrokerName=b1\nflushDiskType = SYNC_FLUSH\nfileReservedTime=48\nlistenPort=1234\n"
         "mappedFileSizeConsumeQueue=6000000\nuseEpollNativeSelector=true\ndeleteWhen=04\n\n"
     )
-    told = read_broker_conf(path)
-    assert told.values["broker"] == {"broker_name": "b1", "sync_flush": True}
-    assert told.values["store"] == {"retention_ms": 172_800_000, "queue_entries": 300_000, "delete_hours": (4,)}
-    assert told.values["node"] == {"broker_port": 1234}
-    assert told.notes == ("useEpollNativeSelector has no effect here",)
+    conf = read_broker_conf(path)
+    assert conf.values["broker"] == {"broker_name": "b1", "sync_flush": True}
+    assert conf.values["store"] == {"retention_ms": 172_800_000, "queue_entries": 300_000, "delete_hours": (4,)}
+    assert conf.values["node"] == {"broker_port": 1234}
+    assert conf.notes == ("useEpollNativeSelector has no effect here",)
     for text, expected in (("listenPort=x", "expected a number"), ("nonsense", "expected key=value")):
         path.write_text(text)
         with pytest.raises(UsageError, match=expected):
@@ -172,8 +172,8 @@ def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
         "metricsPromExporterPort=5557\nmetricsExporterType=PROM\nbindAddress=0.0.0.0\n"
         "serverChannelMaxIdleTimeSeconds=60\nstorePathRootDir=/store\nbrokerRole=SYNC_MASTER\nlistenPorts=1\n"
     )
-    told = read_broker_conf(path)
-    assert told.values["broker"] == {
+    conf = read_broker_conf(path)
+    assert conf.values["broker"] == {
         "acl": True,
         "authentication": True,
         "authorization": True,
@@ -181,17 +181,17 @@ def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
         "authentication_whitelist": "34,105",
         "migrate_acl": True,
     }
-    assert told.values["tls_server"] == {"mode": "permissive", "cert_path": "/s.pem", "key_path": "/s.key"}
-    assert told.values["node"] == {"acl_home": "/opt/mq", "metrics_port": 5557, "host": "0.0.0.0"}
-    assert told.values["server"] == {"idle_timeout_ms": 60_000}
-    assert [note.partition(" ")[0] for note in told.notes] == [
+    assert conf.values["tls_server"] == {"mode": "permissive", "cert_path": "/s.pem", "key_path": "/s.key"}
+    assert conf.values["node"] == {"acl_home": "/opt/mq", "metrics_port": 5557, "host": "0.0.0.0"}
+    assert conf.values["server"] == {"idle_timeout_ms": 60_000}
+    assert [note.partition(" ")[0] for note in conf.notes] == [
         "storePathRootDir",
         "brokerRole=SYNC_MASTER",
         "listenPorts",
         "tls.test.mode.enable=true",
     ]
-    assert "--data" in told.notes[0]
-    assert "did you mean listenPort?" in told.notes[2]
+    assert "--data" in conf.notes[0]
+    assert "did you mean listenPort?" in conf.notes[2]
 
 
 def test_credentials_and_tls_of_clients(tmp_path: Path) -> None:

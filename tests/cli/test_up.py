@@ -139,9 +139,9 @@ def test_a_self_signed_certificate(tmp_path: Path) -> None:
         with SyncAdmin(ready["namesrv"], config=InstanceConfig(tls=tls)) as admin:
             done = admin.create_topic(TopicConfig("orders", 1, 1))
             assert len(done.found) == 2, done.failures
-    code, told = refused("--tls", "please")
+    code, reported = refused("--tls", "please")
     assert code == 2
-    assert "expected self-signed" in told
+    assert "expected self-signed" in reported
 
 
 @pytest.mark.parametrize("way", ["file", "stdin", "environment", "settings"])
@@ -191,20 +191,20 @@ def test_secrets_come_by_other_ways_than_the_command_line(tmp_path: Path, way: s
 @pytest.mark.parametrize("setting", ["init_user", "broker.inner_credentials", "tls_server.key_password"])
 def test_secrets_on_the_command_line_are_refused(setting: str) -> None:
     """The error names the other ways, and does not repeat the secret."""
-    code, told = refused("--set", f"{setting}=sesame-42")
+    code, reported = refused("--set", f"{setting}=sesame-42")
     assert code == 2
-    assert "--set-file" in told
-    assert "MQTRAIL_" in told
-    assert "sesame" not in told
+    assert "--set-file" in reported
+    assert "MQTRAIL_" in reported
+    assert "sesame" not in reported
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     """One process a folder; the other one is named."""
     flags = ("--data", str(tmp_path / "data"), "--segment-size", "16MiB", *FREE)
     with up(*flags):
-        code, told = refused(*flags)
+        code, reported = refused(*flags)
     assert code == 1
-    assert "is in use by process" in told
+    assert "is in use by process" in reported
 
 
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
@@ -213,9 +213,9 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        code, told = refused("--data", str(tmp_path / "data"), "--namesrv-port", port, "--broker-port", "0")
+        code, reported = refused("--data", str(tmp_path / "data"), "--namesrv-port", port, "--broker-port", "0")
     assert code == 1
-    assert port in told
+    assert port in reported
 
 
 def test_wrong_settings_are_refused(
@@ -234,9 +234,9 @@ def test_wrong_settings_are_refused(
         (("--config", "none.toml"), "found no settings file"),
     ):
         code = run(("up", *flags))
-        told = capsys.readouterr().err
-        assert (code, told.count("\n")) == (2, 1), told
-        assert expected in told
+        reported = capsys.readouterr().err
+        assert (code, reported.count("\n")) == (2, 1), reported
+        assert expected in reported
     assert list(tmp_path.iterdir()) == []
 
 
@@ -244,8 +244,8 @@ def test_an_unreachable_name_server_does_not_keep_a_broker_down(tmp_path: Path) 
     """A broker that joins starts, and registers when the name server comes."""
     with up(
         *("--data", str(tmp_path), "--join", "127.0.0.1:1", "--broker-port", "0", "--segment-size", "16MiB")
-    ) as told:
-        assert list(told["brokers"]) == ["broker-a"]
+    ) as reported:
+        assert list(reported["brokers"]) == ["broker-a"]
 
 
 def test_the_start_is_short_and_light() -> None:

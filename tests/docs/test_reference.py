@@ -50,15 +50,15 @@ def test_every_command_and_option_has_its_entry(name: str) -> None:
     """A heading a command, and each of its options and arguments below it; none that is not there."""
     text = sections(CLI)[f"`mqtrail {name}`"]
     table = text[text.index("| option |") :]
-    told = set(re.findall(r"(--[a-z-]+)", "".join(re.findall(r"^\| (.+?) \|", table, flags=re.MULTILINE))))
-    told |= set(re.findall(r"^\| `([A-Z]+)` \|", table, flags=re.MULTILINE))
+    reported = set(re.findall(r"(--[a-z-]+)", "".join(re.findall(r"^\| (.+?) \|", table, flags=re.MULTILINE))))
+    reported |= set(re.findall(r"^\| `([A-Z]+)` \|", table, flags=re.MULTILINE))
     options: set[str] = set()
     for one in COMMANDS[name].params:
         if one.param_type_name == "argument":
             options.add(one.metavar or one.name.upper())
         else:
             options |= {text for text in (*one.opts, *one.secondary_opts) if text != "--help"}
-    assert told == options - {"-h"}
+    assert reported == options - {"-h"}
 
 
 def test_no_command_is_told_that_is_not_there() -> None:

@@ -8,7 +8,7 @@ import pytest
 from interop.driver import JavaClient, Json
 from interop.story import BATCH_COUNT, BEHAVIOURS, DELAY_MS, LARGE_SIZE, Story
 
-from interop import story as told
+from interop import story as reported
 from mqtrail.wire import ConsumeReturnType, MessageType, Pub, SubAfter, SubBefore, TraceRecord, decode_trace
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -29,8 +29,8 @@ def tell(server, tmp_path_factory) -> Callable[[str, str], Story]:  # type: igno
             version, binary = CLIENTS[client]
             namesrv, folder = server(kind).namesrv_address, tmp_path_factory.mktemp(client)
             with JavaClient(version, folder, namesrv, binary_headers=binary) as java:
-                story = told.live(java, client.replace(".", "_"))
-                told.read_traces(java, story)
+                story = reported.live(java, client.replace(".", "_"))
+                reported.read_traces(java, story)
             stories[kind, client] = story
         return stories[kind, client]
 

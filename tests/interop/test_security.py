@@ -86,9 +86,9 @@ def sends_and_receives(java: JavaClient) -> None:
 
 def refused(java: JavaClient, code: int, words: str) -> None:
     """A send to a topic that the client may not write is refused; one to a chosen queue shows the answer's words."""
-    [told] = java.send("p", [{"topic": "secret", "body": "x"}], "ordered", orderKey="k")
-    assert told["code"] == code
-    assert words in told["message"]
+    [reported] = java.send("p", [{"topic": "secret", "body": "x"}], "ordered", orderKey="k")
+    assert reported["code"] == code
+    assert words in reported["message"]
 
 
 @pytest.fixture(scope="module")
@@ -270,8 +270,8 @@ def test_official_client_speaks_tls(papers: Papers, tmp_path: Path) -> None:
                 sends_and_receives(java)
         with JavaClient("5.3.3", tmp_path / "plain", server.namesrv_address) as java:
             java.producer("p", group="pg")
-            [told] = java.send("p", [{"topic": "orders", "body": "x"}])
-            assert "error" in told
+            [reported] = java.send("p", [{"topic": "orders", "body": "x"}])
+            assert "error" in reported
 
 
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.8"])

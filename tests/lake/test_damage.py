@@ -104,9 +104,9 @@ def test_a_damaged_log(path: Path, name: str) -> None:
     """A writer names the table and what to do, and makes no empty table in its place; a reader has all the others."""
     DAMAGED_LOGS[name](path / "verdicts" / "_delta_log")
     for opened in (Lake.open, Lake.create):
-        with pytest.raises(LakeError, match=r"verdicts.*expected.*restore") as told:
+        with pytest.raises(LakeError, match=r"verdicts.*expected.*restore") as reported:
             opened(path)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reported.value)
     lake = Lake.open(path, is_whole=False)
     assert [table.table.name for table in lake if table.damage] == ["verdicts"]
     assert ids(lake) == set()
@@ -120,9 +120,9 @@ def test_commits_that_are_not_as_written(path: Path, name: str) -> None:
     damages, left = DAMAGED_COMMITS[name]
     damages(path / "verdicts" / "_delta_log")
     for opened in (Lake.open, Lake.create):
-        with pytest.raises(LakeDamaged, match=r"verdicts.*found .*expected.*restore") as told:
+        with pytest.raises(LakeDamaged, match=r"verdicts.*found .*expected.*restore") as reported:
             opened(path)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reported.value)
     lake = Lake.open(path, is_whole=False)
     assert [table.table.name for table in lake if table.damage] == ["verdicts"]
     assert ids(lake) == left
@@ -190,9 +190,9 @@ def test_a_damaged_file(path: Path, name: str) -> None:
     lake = Lake.open(path, is_whole=False)
     lake.probe()
     assert ids(lake) == {"m6"}
-    [told] = lake.damage
-    assert str(file) in told
-    assert "\n" not in told
+    [reported] = lake.damage
+    assert str(file) in reported
+    assert "\n" not in reported
 
 
 def test_not_readable_by_permissions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

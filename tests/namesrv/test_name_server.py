@@ -435,18 +435,18 @@ def test_topics_of_brokers_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"name": "n" * 256}, "a broker's name of 256 characters"),
         ({"address": "1" * 256}, "a broker's address of 256 characters"),
         ({"topics": ("t" * 256, "u")}, "a topic of 256 characters"),
     ],
 )
-def test_names_that_are_too_long(fields: dict[str, Any], told: str) -> None:
+def test_names_that_are_too_long(fields: dict[str, Any], message: str) -> None:
     """They would be kept and handed to everybody; the registration counts for nothing."""
     bench = Bench()
     reply = bench.register(**fields)
-    assert (reply.code, told in (reply.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
+    assert (reply.code, message in (reply.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
     assert list(bench.server.routes.groups()) == []
 
 
@@ -632,14 +632,14 @@ def test_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(name_server, "KV_VALUES_MAX", 2)
     monkeypatch.setattr(name_server, "KV_SIZE_MAX", 100)
     bench = Bench()
-    for fields, told in (
+    for fields, message in (
         ({"namespace": "n" * 1_025}, "a namespace of 1025 characters"),
         ({"key": "k" * 1_025}, "a key of 1025 characters"),
         ({"value": "v" * 65_537}, "a value of 65537 characters"),
         ({"value": "v" * 100}, "101 characters of keys and values"),
     ):
         reply = put(bench, **fields)
-        assert (reply.code, told in (reply.remark or "")) == (ResponseCode.SYSTEM_ERROR, True), fields
+        assert (reply.code, message in (reply.remark or "")) == (ResponseCode.SYSTEM_ERROR, True), fields
     assert put(bench, value="v" * 60).code == 0
     assert put(bench, key="l", value="v").code == 0
     assert "3 values with this one" in (put(bench, key="m").remark or "")

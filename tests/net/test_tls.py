@@ -117,20 +117,22 @@ def wrong_authority(papers: Papers) -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (wrong_authority, "the certificate of the peer is rejected"),
         (lambda papers: papers.client(verify_host=True), None),
         (lambda papers: papers.client(verify=False, trust_path=None), None),
     ],
 )
-async def test_what_a_client_takes(papers: Papers, make: Callable[[Papers], ssl.SSLContext], told: str | None) -> None:
+async def test_what_a_client_takes(
+    papers: Papers, make: Callable[[Papers], ssl.SSLContext], message: str | None
+) -> None:
     """A certificate of an unknown authority is refused unless verify is off; the host is looked at when asked for."""
     async with serving(config=papers.server()) as (server, _):
-        if told is None:
+        if message is None:
             assert await echo(server.address, make(papers)) == bytes(5)
             return
-        with pytest.raises(ConnectError, match=told):
+        with pytest.raises(ConnectError, match=message):
             await echo(server.address, make(papers))
 
 
@@ -312,16 +314,16 @@ async def test_garbage_behind_a_hello_is_closed(papers: Papers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"cert_path": Path("a.pem"), "key_path": None}, "expected both or none"),
         ({"cert_path": None, "key_path": None, "mode": TlsMode.ENFORCING}, "enforcing without a certificate"),
         ({"client_auth": ClientAuth.REQUIRE}, "without trust_path"),
     ],
 )
-def test_settings_that_could_not_work_are_refused(papers: Papers, fields: dict[str, object], told: str) -> None:
+def test_settings_that_could_not_work_are_refused(papers: Papers, fields: dict[str, object], message: str) -> None:
     """When they are made, in words."""
-    with pytest.raises(TlsError, match=told):
+    with pytest.raises(TlsError, match=message):
         papers.server(**fields)
 
 
@@ -342,17 +344,17 @@ def test_files_that_cannot_be_used_are_named(papers: Papers, tmp_path: Path) -> 
 
 def test_reads_apaches_file() -> None:
     """Keys of tls.properties are settings of either side; what has no effect is told."""
-    told = read_tls_properties(
+    properties = read_tls_properties(
         "# of the broker\ntls.server.mode=enforcing\ntls.server.certPath = /s.pem\ntls.server.keyPath: /s.key\n"
         "tls.client.authServer=true\ntls.client.trustCertPath=/ca.pem\ntls.test.mode.enable=true\ntls.enable=true\n"
         "tls.provider=JDK\n"
     )
-    assert told.server == {"mode": "enforcing", "cert_path": "/s.pem", "key_path": "/s.key"}
-    assert told.client == {"verify": "true", "trust_path": "/ca.pem", "enable": "true"}
-    assert [note.split(" ")[0].rstrip(":=true") for note in told.notes] == ["tls.test.mode.enabl", "tls.provid"]
-    told = read_tls_properties("tls.test.mode.enable=true\ntls.server.mode=enforcing\n")
-    assert told.server == {"mode": "enforcing", "self_signed": "true"}
-    assert told.notes == ()
+    assert properties.server == {"mode": "enforcing", "cert_path": "/s.pem", "key_path": "/s.key"}
+    assert properties.client == {"verify": "true", "trust_path": "/ca.pem", "enable": "true"}
+    assert [note.split(" ")[0].rstrip(":=true") for note in properties.notes] == ["tls.test.mode.enabl", "tls.provid"]
+    properties = read_tls_properties("tls.test.mode.enable=true\ntls.server.mode=enforcing\n")
+    assert properties.server == {"mode": "enforcing", "self_signed": "true"}
+    assert properties.notes == ()
     with pytest.raises(TlsError, match="line 1"):
         read_tls_properties("nonsense")
 

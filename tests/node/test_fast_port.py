@@ -63,5 +63,5 @@ async def test_a_taken_fast_port_is_told_of(port: int) -> None:
         async with running(port) as pool:
             reply = await pool.request(f"127.0.0.1:{port}", send_command("orders", b"x"), 30_000)
             assert reply.code == ResponseCode.SUCCESS
-    [told] = [entry for entry in logs if entry["event"] == "broker.no_fast_port"]
-    assert str(port - 2) in told["found"]
+    [reported] = [entry for entry in logs if entry["event"] == "broker.no_fast_port"]
+    assert str(port - 2) in reported["found"]

@@ -167,8 +167,8 @@ def test_every_metric_has_its_entry() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     owed = []
     for name, metric in METRICS.items():
-        told = ", ".join(f"`{label}`" for label in metric.labels) or "–"
-        owed.append(f"| `{name}` | {metric.kind} | {told} | {metric.meaning} |")
+        reported = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        owed.append(f"| `{name}` | {metric.kind} | {reported} | {metric.meaning} |")
     owed += [f"| `{name}` | no | – | {why} |" for name, why in ABSENT.items()]
     assert sorted(rows) == sorted(owed)
 

@@ -177,7 +177,7 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("version", "single_code", "told"),
+    ("version", "single_code", "message"),
     [
         (version_of(4, 9, 7), None, [RequestCode.REGISTER_BROKER]),
         (
@@ -189,7 +189,7 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
     ],
 )
 async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
-    version: int, single_code: int | None, told: list[RequestCode]
+    version: int, single_code: int | None, message: list[RequestCode]
 ) -> None:
     """217 from 5.0 on; a name server without it is told all topics, and no answer waits for one that never comes."""
     async with SlowNameServer(version, single_code) as other:
@@ -200,8 +200,8 @@ async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
             (broker,) = node.broker_addresses
             assert (await other.registered.get()).code == RequestCode.REGISTER_BROKER
             assert (await pool.request(broker, send_command("orders", b"x"), 30_000)).code == 0
-            commands = [other.registered.get_nowait() for _ in told]
-            assert [command.code for command in commands] == told
+            commands = [other.registered.get_nowait() for _ in message]
+            assert [command.code for command in commands] == message
             assert all(b"orders" in command.body or command.ext.get("topic") == "orders" for command in commands)
             assert (await pool.request(broker, send_command("more", b"x"), 30_000)).code == 0
             # Once it has refused a single topic and taken all, it is asked again: it may have been replaced. All
@@ -209,7 +209,7 @@ async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
             command = other.registered.get_nowait()
             while not (b"more" in command.body or command.ext.get("topic") == "more"):
                 command = other.registered.get_nowait()
-            assert command.code == told[0]
+            assert command.code == message[0]
         finally:
             await node.stop()
             await pool.close()

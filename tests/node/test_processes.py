@@ -57,8 +57,8 @@ def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
                 async with asyncio.timeout(60):
                     while await names(pool, node) != {"broker-b"} or "broker-a" in node.process_ids:
                         await asyncio.sleep(0.02)
-            (told,) = [entry for entry in logs if entry["event"] == "broker.ended"]
-            assert (told["broker"], told["found"]) == ("broker-a", "was killed by signal 9")
+            (reported,) = [entry for entry in logs if entry["event"] == "broker.ended"]
+            assert (reported["broker"], reported["found"]) == ("broker-a", "was killed by signal 9")
             assert (await pool.request(second, send_command("orders", b"x"), 30_000)).code == 0
             assert isinstance(node.failure, BrokerEnded)
             assert not node.failed.is_set()

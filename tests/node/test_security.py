@@ -176,16 +176,16 @@ async def test_users_of_5(tmp_path: Path) -> None:
 async def test_what_an_operator_should_know_is_told() -> None:
     """Settings that let nobody in, or everybody, are told at the start."""
 
-    async def told(**settings: Any) -> str:
+    async def reported(**settings: Any) -> str:
         with capture_logs() as logs:
             async with running(broker=BrokerConfig(**settings)):
                 pass
         return " ".join(str(entry.get("found")) for entry in logs if entry["event"] == "access.open_question")
 
-    assert "initAuthenticationUser" in await told(authentication=True)
-    assert "without authenticationEnabled" in await told(authorization=True)
-    assert "no ACL file has an account" in await told(acl=True)
-    assert await told() == ""
+    assert "initAuthenticationUser" in await reported(authentication=True)
+    assert "without authenticationEnabled" in await reported(authorization=True)
+    assert "no ACL file has an account" in await reported(acl=True)
+    assert await reported() == ""
 
 
 @pytest.mark.parametrize("auth", [ClientAuth.NONE, ClientAuth.REQUIRE])

@@ -144,9 +144,9 @@ def test_late_replies_are_told_apart() -> None:
     binary = encode_command(RemotingCommand(0, dict(good), opaque=2, flag=1, serialize=SerializeType.ROCKETMQ))
     pull = encode_command(RemotingCommand(0, {"nextBeginOffset": "1"}, b"body", opaque=3, flag=1))
     refused = encode_command(RemotingCommand(13, dict(good), opaque=4, flag=1))
-    told, waiting = late_replies(data + pull + binary + refused)
+    reported, waiting = late_replies(data + pull + binary + refused)
     assert waiting == pull + refused
-    first, second = commands(told)
+    first, second = commands(reported)
     assert (first.code, first.opaque, first.ext, second.code, second.opaque) == (10, 1, good, 10, 2)
     assert second.serialize == SerializeType.ROCKETMQ
     assert late_replies(b"") == (b"", b"")

@@ -59,9 +59,9 @@ def test_flaky_test_is_named_with_its_first_failure(tmp_path: Path) -> None:
     status, output = rerun(suite, {"a": FLAKY.format(name="once"), "b": PASSING}, "-n", "1")
     assert status == 0, output
     assert flaky_tests(suite) == ["test_a.py::test_once"]
-    told = output.partition("rerun: FLAKY: test_a.py::test_once")[2]
-    assert "RuntimeError: flaky by design" in told
-    assert "the first time round" in told
+    reported = output.partition("rerun: FLAKY: test_a.py::test_once")[2]
+    assert "RuntimeError: flaky by design" in reported
+    assert "the first time round" in reported
     assert "1 failed, 1 passed in" in output  # pytest's closing line of the whole run
     assert "rerun: 2 tests ran: 1 flaky, 0 failed twice" in output
 

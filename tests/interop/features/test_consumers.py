@@ -76,12 +76,12 @@ def _newcomer_has_queues(part: Part, topic: str) -> bool:
 
 def _by_key(events: list[Json]) -> dict[str, list[tuple[str, str, int]]]:
     """Each order key's attempts, as they were made."""
-    told: dict[str, list[tuple[str, str, int]]] = {}
+    reported: dict[str, list[tuple[str, str, int]]] = {}
     for event in events:
-        told.setdefault(event["body"].partition("-")[0], []).append(
+        reported.setdefault(event["body"].partition("-")[0], []).append(
             (event["body"], event["outcome"], event["reconsumeTimes"])
         )
-    return dict(sorted(told.items()))
+    return dict(sorted(reported.items()))
 
 
 @pytest.mark.parametrize("client", CLIENTS)

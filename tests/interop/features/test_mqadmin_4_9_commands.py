@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from interop.commands import How, missing, told
+from interop.commands import How, comparable, missing
 from interop.commands_4_9 import ACCOUNTS, COMMANDS, as_4_9
 from interop.driver import Json
 from interop.stage import Stage
@@ -44,4 +44,4 @@ def test_command(outputs: tuple[Json, Json], number: int) -> None:
         assert command.note
         return
     assert re.search(command.shows, apache, re.MULTILINE), apache
-    assert told(ours, command.how) == told(apache, command.how), f"{ours}\n--- Apache:\n{apache}"
+    assert comparable(ours, command.how) == comparable(apache, command.how), f"{ours}\n--- Apache:\n{apache}"

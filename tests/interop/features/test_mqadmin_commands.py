@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from interop.commands import COMMANDS, How, missing, told
+from interop.commands import COMMANDS, How, comparable, missing
 from interop.driver import Json
 from interop.stage import Stage
 from interop.typed import typed
@@ -33,5 +33,5 @@ def test_command(outputs: tuple[Json, Json], number: int) -> None:
     if how is How.REFUSED:
         assert "CODE: 3 " in ours
         return
-    assert told(ours, how) == told(apache, how), f"{ours}\n--- Apache:\n{apache}"
+    assert comparable(ours, how) == comparable(apache, how), f"{ours}\n--- Apache:\n{apache}"
     assert how is not How.SOME or "Exception" not in ours

@@ -73,7 +73,7 @@ def set_back(part: Part) -> Json:
     part.make_topic(topic)
     part.producer("p", group=part.named("SetBackProducer"))
     part.labelled("p", topic, {f"m{i}": {} for i in range(SEVERAL)})
-    told = {}
+    reported = {}
     for way, on in (("Broker", "true"), ("Client", "false")):
         group, name = part.named(f"SetBackBy{way}"), f"c{way}"
         part.set_broker("useServerSideResetOffset", on)
@@ -85,8 +85,8 @@ def set_back(part: Part) -> Json:
             part.wait_handled(2 * SEVERAL, name)
         finally:
             part.set_broker("useServerSideResetOffset", "true")
-        told[way] = {"printed": _reset_rows(output), "handled": sorted(labels(part.handled(name)))}
-    return told
+        reported[way] = {"printed": _reset_rows(output), "handled": sorted(labels(part.handled(name)))}
+    return reported
 
 
 def _reset_rows(output: str) -> list[list[str]]:
@@ -99,6 +99,6 @@ def test_set_back(stage: Stage, client: str) -> None:
     """A live consumer begins anew, once."""
     ours, apache = stage.play(set_back, client)
     assert ours == apache
-    for told in ours.values():
-        assert told["handled"] == sorted(2 * [f"m{i}" for i in range(SEVERAL)])
-        assert len(told["printed"]) == 4
+    for reported in ours.values():
+        assert reported["handled"] == sorted(2 * [f"m{i}" for i in range(SEVERAL)])
+        assert len(reported["printed"]) == 4

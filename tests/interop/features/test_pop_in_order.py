@@ -57,37 +57,37 @@ def closed_until_acknowledged(line: Line) -> Json:
     """Two are taken; the queue is closed until both are done, in whatever order they are."""
     line.send("a", "b", "c", "d", "e")
     first = line.pop_until()
-    told: Json = {"first": bodies(first), "while both are open": bodies(line.pop())}
-    told["ack of the second"] = line.popper.ack(*first[1])
-    told["while the first is open"] = bodies(line.pop())
-    told["committed"] = [line.committed]
-    told["ack of the first"] = line.popper.ack(*first[0])
-    told["committed"].append(line.committed)
+    reported: Json = {"first": bodies(first), "while both are open": bodies(line.pop())}
+    reported["ack of the second"] = line.popper.ack(*first[1])
+    reported["while the first is open"] = bodies(line.pop())
+    reported["committed"] = [line.committed]
+    reported["ack of the first"] = line.popper.ack(*first[0])
+    reported["committed"].append(line.committed)
     second = line.pop_until()
-    told["second"] = bodies(second)
-    told["acks"] = [line.popper.ack(*one) for one in second]
-    told["ack again"] = line.popper.ack(*second[0])
+    reported["second"] = bodies(second)
+    reported["acks"] = [line.popper.ack(*one) for one in second]
+    reported["ack again"] = line.popper.ack(*second[0])
     third = line.pop_until()
-    told["third"] = bodies(third), line.popper.ack(*third[0])
-    told["committed"].append(line.committed)
-    told["at the end"] = bodies(line.pop())
-    return told
+    reported["third"] = bodies(third), line.popper.ack(*third[0])
+    reported["committed"].append(line.committed)
+    reported["at the end"] = bodies(line.pop())
+    return reported
 
 
 def comes_again_in_order(line: Line) -> Json:
     """What is not done when its time is up comes again before all else; of two, the one that was done does not."""
     line.send("a", "b", "c")
     first = line.pop_until(SHORT_MS)
-    told: Json = {"first": bodies(first), "ack of the first": line.popper.ack(*first[0])}
+    reported: Json = {"first": bodies(first), "ack of the first": line.popper.ack(*first[0])}
     again = line.pop_until(SHORT_MS)
-    told["again"] = bodies(again)
-    told["ack with the handle of the first time"] = line.popper.ack(*first[1])
-    told["committed"] = line.committed
-    told["acks"] = [line.popper.ack(*one) for one in again]
+    reported["again"] = bodies(again)
+    reported["ack with the handle of the first time"] = line.popper.ack(*first[1])
+    reported["committed"] = line.committed
+    reported["acks"] = [line.popper.ack(*one) for one in again]
     rest = line.pop()
-    told["rest"] = bodies(rest), [line.popper.ack(*one) for one in rest]
-    told["committed at the end"] = line.committed
-    return told
+    reported["rest"] = bodies(rest), [line.popper.ack(*one) for one in rest]
+    reported["committed at the end"] = line.committed
+    return reported
 
 
 def hidden_for_longer(line: Line) -> Json:
@@ -95,28 +95,28 @@ def hidden_for_longer(line: Line) -> Json:
     line.send("a", "b")
     [first] = line.pop_until(SHORT_MS, count=1)
     code, handle = line.popper.hide(*first, LONG_MS)
-    told: Json = {"hide": code, "closed": bodies(line.pop())}
+    reported: Json = {"hide": code, "closed": bodies(line.pop())}
     code, handle = line.popper.hide(first[0], handle, 1_000)
-    told["hide for a second"] = code
+    reported["hide for a second"] = code
     again = line.pop_until(count=1)
-    told["again"] = bodies(again), [line.popper.ack(*one) for one in again]
+    reported["again"] = bodies(again), [line.popper.ack(*one) for one in again]
     rest = line.pop_until(count=1)
-    told["rest"] = bodies(rest), [line.popper.ack(*one) for one in rest]
-    return told
+    reported["rest"] = bodies(rest), [line.popper.ack(*one) for one in rest]
+    return reported
 
 
 def the_same_attempt(line: Line) -> Json:
     """Who asks again with the same attempt gets the same messages; another attempt gets nothing."""
     line.send("a", "b")
-    told: Json = {}
+    reported: Json = {}
     popped: Popped = []
     wait_until(lambda: bool(popped.extend(line.pop(attempt_id="one")) or popped), "a message", WAIT_S, 0.2)
-    told["one"] = bodies(popped)
-    told["another"] = bodies(line.pop(attempt_id="another"))
+    reported["one"] = bodies(popped)
+    reported["another"] = bodies(line.pop(attempt_id="another"))
     again = line.pop(attempt_id="one")
-    told["one again"] = bodies(again)
-    told["acks"] = [line.popper.ack(*one) for one in again]
-    return told
+    reported["one again"] = bodies(again)
+    reported["acks"] = [line.popper.ack(*one) for one in again]
+    return reported
 
 
 SCENES = (closed_until_acknowledged, comes_again_in_order, hidden_for_longer, the_same_attempt)

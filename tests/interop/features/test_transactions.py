@@ -66,7 +66,7 @@ def transactions(part: Part) -> Json:
 
 def labels_of(decisions: list[Json]) -> list[tuple[str, dict[str, str]]]:
     """Return label and properties of what a producer decided at once."""
-    return [(told["properties"]["label"], properties(told["properties"])) for told in decisions]
+    return [(reported["properties"]["label"], properties(reported["properties"])) for reported in decisions]
 
 
 def _given_up(part: Part, topic: str) -> list[Json]:
