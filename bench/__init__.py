@@ -1,1 +1,1 @@
-"""Figures: what mqtrail does beside Apache RocketMQ in one run. `python -m bench` prints JSON lines."""
+"""Benchmarks of mqtrail beside Apache RocketMQ in one run. `python -m bench` prints JSON lines."""

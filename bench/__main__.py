@@ -1,6 +1,5 @@
-"""`python -m bench [NAME ...] [--quick]`: run figures, print a JSON line each, keep them in bench/results/.
-
-A bar that is missed is told and is no failure; a figure that could not be taken is one.
+"""`python -m bench [NAME ...] [--quick]`: run benchmarks, print a JSON line each, store them in bench/results/.
+A missed target is reported, but is not a failure. A figure that could not be measured is a failure.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from bench.rows import CannotMeasure, Json
 from bench.session import Session
 from bench.table import RESULTS, write_table
 
-# In the order they run: figures that share a pair of servers stand together.
+# In order of running: figures that share a pair of servers are adjacent.
 MODULES = (
     "broker",
     "lane",
@@ -40,7 +39,7 @@ MODULES = (
 
 
 def register() -> dict[str, str]:
-    """Import every module of figures; return why one could not be, by its name."""
+    """Import every module of figures; return name -> reason of those that could not be imported."""
     missing = {}
     for name in MODULES:
         try:
@@ -51,7 +50,7 @@ def register() -> dict[str, str]:
 
 
 def measure(chosen: Figure, session: Session, keep: bool) -> list[Json]:
-    """Take one figure, print and keep its rows. What it raises says why it could not be taken."""
+    """Measure one figure; print and store its rows. Exceptions tell why it could not be measured."""
     stamp = {"machine": machine(), "commit": commit()}
     rows = []
     for row in chosen.measure(session):
@@ -70,7 +69,7 @@ def measure(chosen: Figure, session: Session, keep: bool) -> list[Json]:
 
 
 def run(names: Sequence[str], missing: dict[str, str], arguments: argparse.Namespace) -> int:
-    """Run the named figures, or all. Exit code 1 when one could not be taken."""
+    """Run the named figures, or all. Exit code 1: one could not be measured."""
     failures = {} if names else dict(missing)
     rows: list[Json] = []
     folder = (arguments.folder or ROOT / ".build") / f"bench-{os.getpid()}"
@@ -82,7 +81,7 @@ def run(names: Sequence[str], missing: dict[str, str], arguments: argparse.Names
                 rows += measure(FIGURES[name], session, keep=not arguments.quick)
             except CannotMeasure as error:
                 failures[name] = str(error)
-            except Exception as error:  # one figure that fails must not take the others with it
+            except Exception as error:  # a figure that fails must not stop the others
                 traceback.print_exc()
                 failures[name] = f"{type(error).__name__}: {error}"
                 session.alone()
@@ -100,7 +99,7 @@ def run(names: Sequence[str], missing: dict[str, str], arguments: argparse.Names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run figures, list them, or renew the table of bench/README.md."""
+    """Run figures, list them, or update the table of bench/README.md."""
     missing = register()
     parser = argparse.ArgumentParser(prog="python -m bench", description=main.__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}; default: all")

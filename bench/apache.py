@@ -38,9 +38,9 @@ JVM_BENCH = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 JVM_LEAN = ("-Xms64m", "-Xmx512m")
 BENCH_PROPERTIES: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(1 << 30),
-    "waitTimeMillsInSendQueue": "200",  # its default: a benchmark counts the refusals instead of hiding them
+    "waitTimeMillsInSendQueue": "200",  # the default: the benchmark counts refusals
     "traceTopicEnable": "true",
-    # After a pause the name server has forgotten the broker until it registers again: the shortest it accepts.
+    # After a pause the name server has dropped the broker until its next registration: this is the shortest interval.
     "registerNameServerPeriod": "10000",
     "timerFlushIntervalMs": "1000",  # its default
 }
@@ -49,20 +49,20 @@ CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Usage:
-    """What a process used between two moments, in seconds; filled when the block ends."""
+    """Resources that a process used between two moments, in seconds; filled when the block ends."""
 
     cpu_s: float = 0.0
     elapsed_s: float = 0.0
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the user and system time of all the process's threads, ended ones too, in seconds."""
+    """Return user and system time of all threads of the process, including ended ones, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Return the process's resident anonymous memory in bytes: heap and stacks, no mapped file."""
+    """Return the resident anonymous memory of the process in bytes: heap and stacks, without mapped files."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -71,7 +71,7 @@ def anonymous_bytes(pid: int) -> int:
 
 @contextmanager
 def measured(*pids: int) -> Iterator[Usage]:
-    """Give the CPU time that the processes use inside the block, and the time it takes."""
+    """Yield the CPU time that the processes use inside the block, and the elapsed time."""
     usage = Usage()
     began_s, cpu_s = time.monotonic(), sum(map(cpu_seconds, pids))
     yield usage
@@ -92,7 +92,7 @@ class ApachePeer:
         jvm: Sequence[str] = JVM_BENCH,
         credentials: tuple[str, str] = ("", ""),
     ) -> None:
-        """`properties` go over BENCH_PROPERTIES, flushDiskType=SYNC_FLUSH for instance. credentials: we sign with."""
+        """properties: override BENCH_PROPERTIES, for example flushDiskType=SYNC_FLUSH. credentials: sign with these."""
         self._credentials = credentials
         self.version, self.folder = version, folder
         self.namesrv = ApacheNameServer(version, folder / "namesrv", cpus=cpus)
@@ -107,12 +107,12 @@ class ApachePeer:
 
     @property
     def namesrv_address(self) -> str:
-        """What clients are given, "ip:port"."""
+        """The name server address for clients, "ip:port"."""
         return self.namesrv.address
 
     @property
     def broker_address(self) -> str:
-        """Where the load generator connects, "ip:port"."""
+        """The broker address for the load generator, "ip:port"."""
         return self.broker.address
 
     def start(self) -> float:
@@ -131,28 +131,28 @@ class ApachePeer:
         return first_send_s
 
     def warm(self, seconds: float = 40.0) -> Json:
-        """Load it through the official client until it is warm; return that run's figures."""
+        """Put load on it with the official client until it is warm; return the figures of that run."""
         assert seconds >= WARM_S_MIN, f"a JVM is warm after {WARM_S_MIN:g} s, not {seconds:g}"
         return java_throughput("5.3.3", self.folder / "warm", self.namesrv_address, warm_s=seconds - 1, seconds=1)
 
     @contextmanager
     def measured(self) -> Iterator[Usage]:
-        """Give the broker's CPU time inside the block."""
+        """Yield the broker's CPU time inside the block."""
         with measured(self.broker.pid) as usage:
             yield usage
 
     def anonymous_bytes(self, *, with_namesrv: bool = True) -> int:
-        """Return the anonymous memory of broker and name server: what `mqtrail up` does in one process."""
+        """Return the anonymous memory of broker and name server together, because `mqtrail up` is one process."""
         namesrv = anonymous_bytes(self.namesrv.pid) if with_namesrv else 0
         return anonymous_bytes(self.broker.pid) + namesrv
 
     def suspend(self) -> None:
-        """Stop both by SIGSTOP while another server is measured. More than a minute ends its connections."""
+        """Stop both by SIGSTOP while another server is measured. After more than a minute their connections end."""
         for server in (self.broker, self.namesrv):
             server.suspend()
 
     def resume(self) -> None:
-        """Let both run again, and wait until the broker answers."""
+        """Continue both, and wait until the broker answers."""
         for server in (self.namesrv, self.broker):
             server.resume()
         wait_until(
@@ -180,7 +180,7 @@ class ApachePeer:
 def create_topic(
     broker_address: str, topic: str = TOPIC, queue_count: int = QUEUE_COUNT, credentials: tuple[str, str] = ("", "")
 ) -> None:
-    """Make the topic on the broker (code 17): `BenchmarkTest` has 1024 queues on Apache's, 16 compare better."""
+    """Create the topic on the broker (code 17). Apache's `BenchmarkTest` has 1024 queues; 16 are more comparable."""
     ext = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -196,7 +196,7 @@ def create_topic(
 
 
 def signed(ext: Mapping[str, str], body: bytes, credentials: tuple[str, str]) -> dict[str, str]:
-    """Return the fields of a request with its signature; as they are without credentials (access and secret key)."""
+    """Return the fields of a request with its signature; unchanged without credentials (access key, secret key)."""
     access_key, secret_key = credentials
     if not access_key:
         return dict(ext)
@@ -207,7 +207,7 @@ def signed(ext: Mapping[str, str], body: bytes, credentials: tuple[str, str]) ->
 
 
 def has_route(namesrv_address: str, topic: str = TOPIC) -> bool:
-    """Tell whether the name server knows the topic."""
+    """Return whether the name server knows the topic."""
     header, _ = request(namesrv_address, GET_ROUTE, {"topic": topic})
     return bool(header["code"] == 0)
 
@@ -215,7 +215,7 @@ def has_route(namesrv_address: str, topic: str = TOPIC) -> bool:
 def send_one(
     broker_address: str, topic: str = TOPIC, body_size: int = 500, credentials: tuple[str, str] = ("", "")
 ) -> int:
-    """Send one message on a fresh connection and return the reply's code; the topic is made by it."""
+    """Send one message on a new connection and return the reply code. The broker creates the topic."""
     ext = {
         "a": "BenchProducer",
         "b": topic,
@@ -285,7 +285,7 @@ def java_latency(
 ) -> Json:
     """Return p50 and p99 of the send and of send → handler, official producer and push consumer in one JVM.
 
-    On a fresh topic, made by the first send: a consumer that has a backlog measures the backlog.
+    Uses a new topic, created by the first send, because a backlog would add to the latency.
     """
     name = f"BenchLatency{time.time_ns()}"
     with JavaClient(version, folder, namesrv_address, jvm=JVM_BENCH, cpus=cpus) as java:

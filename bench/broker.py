@@ -1,4 +1,4 @@
-"""Figures of the broker under the load generator: sends, CPU of a send, synchronous flush, batches, pulls."""
+"""Benchmarks of the broker under the load generator: sends, CPU per send, synchronous flush, batches, pulls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.rows import Bar, Row
 from bench.session import APACHE_VERSION, PULL_TOPIC, Pair, Session, Setting, two_cores
 
 PEER = f"Apache RocketMQ {APACHE_VERSION}"
-# Our other servers, measured with the plain shapes only: what index and statistics, and the broker's own trace, cost.
+# Further servers of ours, measured with plain shapes only: the cost of index, statistics and broker trace.
 VARIANTS = {"bare": {"index": False, "statistics": False}, "traced": {"broker_trace": True}}
 STATE = {
     "ours": "index and statistics on, broker trace off",
@@ -32,7 +32,7 @@ SYNC_FLUSH = Setting("sync-flush", sync_flush=True)
 
 
 def one_core() -> Setting:
-    """Servers on one core, the load generator on another. CannotMeasure: there is one core."""
+    """Servers on one core, the load generator on another. CannotMeasure: there is only one core."""
     server, load = two_cores()
     return Setting("one-core", (server,), (load,), variants=VARIANTS)
 
@@ -47,7 +47,7 @@ class Rounds:
 
     @property
     def rates(self) -> list[float]:
-        """Messages a second that were accepted or delivered: error replies do not count."""
+        """Messages per second that were accepted or delivered, without error replies."""
         return [load.message_rate for load in self.loads]
 
     @property
@@ -62,7 +62,7 @@ class Rounds:
         return statistics.median(load.p99_us for load in self.loads)
 
     def loadgen_share(self) -> float:
-        """The most of its core that the load generator used in a round; near 1 it was the limit."""
+        """The largest share of its core that the load generator used in a round; near 1 it was the bottleneck."""
         return round(max(load.loadgen_share for load in self.loads), 2)
 
 
@@ -87,7 +87,7 @@ def play(
 
 
 def row(name: str, what: str, ours: Rounds, apache: Rounds, bar: Bar | None) -> Row:
-    """Make the row of a rate."""
+    """Return the row of a rate."""
     more: dict[str, object] = {
         "p99_us": {"ours": ours.p99_us(), "peer": apache.p99_us()},
         "loadgen_share": {"ours": ours.loadgen_share(), "peer": apache.loadgen_share()},
@@ -103,7 +103,7 @@ def row(name: str, what: str, ours: Rounds, apache: Rounds, bar: Bar | None) -> 
 
 @figure("pulls", "pulls of 32, server on one core", seconds=95)
 def pulls(session: Session) -> Iterator[Row]:
-    """First of the pair's figures: a pull must find recent messages, or Apache takes them for ones on disk."""
+    """The first figure of the pair: a pull must find recent messages, or Apache treats them as messages on disk."""
     pair = session.pair(one_core())
     for name in ("ours", "apache"):
         with pair.only(name) as server:
@@ -119,7 +119,7 @@ def pulls(session: Session) -> Iterator[Row]:
     "sends", "sends/s, server on one core: three shapes, both headers, both id sizes, state on and off", seconds=275
 )
 def sends(session: Session) -> Iterator[Row]:
-    """Slow shapes first: what a fast one leaves to the index would be work of the next."""
+    """Slow shapes first, because the index work that a fast one leaves would disturb the next."""
     pair = session.pair(one_core())
     for shape in (SYNC64, ONE64, DEEP):
         bar = Bar(">=", SEND_BARS[shape.name])
@@ -141,7 +141,7 @@ def _sends(shape: Shape, name: str) -> str:
 
 @figure("batches", "batches of 32, server on one core", seconds=20)
 def batches(session: Session) -> Iterator[Row]:
-    """Last of the pair's figures: what it leaves to the index takes long."""
+    """The last figure of the pair: the index work that it leaves takes long."""
     pair = session.pair(one_core())
     rounds = play(session, pair, BATCH, ("ours", "apache"))
     what = "messages/s in batches of 32, 4 × 4, server on one core"
@@ -180,10 +180,9 @@ def cpu(session: Session) -> Iterator[Row]:
 
 
 def cpu_of_sends(session: Session, pair: Pair, name: str, shape: Shape, idle: float) -> tuple[Load, float, float]:
-    """Return one load, the server's CPU time a send in µs, and how long it worked on after the load, in seconds.
-
-    What it put off until after the load is in the CPU time; what it uses idle (`idle`, of a core) in that tail is not.
-    Apache's name server is left out; ours is in the broker's process and counts.
+    """Return one load, the server's CPU time per send in µs, and how long it continued to work after the load, in
+    seconds. // The CPU time includes work deferred until after the load, but not idle use (`idle`, of a core) in that
+    time. Apache's name server is excluded; ours is in the broker's process and included.
     """
     seconds = min(session.seconds, CPU_SECONDS_MAX)
     with pair.only(name) as server, server.measured() as usage:
@@ -193,7 +192,7 @@ def cpu_of_sends(session: Session, pair: Pair, name: str, shape: Shape, idle: fl
 
 
 def idle_share(pair: Pair, name: str) -> float:
-    """Return what share of a core a server uses that nobody asks anything."""
+    """Return the share of a core that an idle server uses."""
     with pair.only(name) as server:
         pair.settle(name)
         with server.measured() as usage:

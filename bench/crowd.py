@@ -1,8 +1,7 @@
-"""Figures of a crowd that does nothing: idle connections, held pulls, topics, delayed messages.
-
-One round each, ours and Apache's one after the other, each alone: the state takes longer to build than to measure.
-Memory is anonymous memory of name server and broker; idle CPU is their share of a core; start is from the fork to the
-first stored send, over what the life before left.
+"""Benchmarks of idle state: connections, held pulls, topics, delayed messages.
+One round each, ours and Apache's in turn, each alone, because building the state takes longer than the measurement.
+Memory is anonymous memory of name server and broker. Idle CPU is their share of a core. Start is the time from the fork
+to the first stored send, with the data of the previous run.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ BUILDING = Shape("building", 16, 8, body_size=100)
 
 @dataclass
 class Found:
-    """What one side showed, by state: MiB of memory, share of a core, seconds to start."""
+    """Results of one side, by state: MiB of memory, share of a core, seconds to start."""
 
     memory: dict[str, float] = field(default_factory=dict)
     idle: dict[str, float] = field(default_factory=dict)
@@ -72,7 +71,7 @@ def crowd(session: Session) -> Iterator[Row]:
 
 
 def watch(session: Session, who: str) -> Found:
-    """Build each state on one side and look at it."""
+    """Build each state on one side and measure it."""
     found, folder = Found(), session.fresh_folder(who)
     server = start(who, folder, found, "nothing")
     look(server, found, "nothing")
@@ -102,7 +101,7 @@ def watch(session: Session, who: str) -> Found:
             seconds=1,
             warmup=0,
         )
-        taken = load.requests - load.errors  # a cold JVM refuses some for their wait in its queue
+        taken = load.requests - load.errors  # a cold JVM refuses some because they waited in its queue
         if taken <= 0:
             raise RuntimeError(f"{who}: none of {load.requests} delayed messages was taken: {load.error}")
         sent += taken
@@ -127,7 +126,7 @@ def start(who: str, folder: Path, found: Found, state: str) -> Server:
 
 
 def restart(who: str, server: Server, folder: Path, found: Found, state: str) -> Server:
-    """Stop it in order and start it again on its files."""
+    """Stop it cleanly and start it again on its files."""
     if isinstance(server, ApachePeer):
         server.broker.stop()
         server.namesrv.kill()
@@ -137,7 +136,7 @@ def restart(who: str, server: Server, folder: Path, found: Found, state: str) ->
 
 
 def look(server: Server, found: Found, state: str) -> None:
-    """Wait until it does nothing any more, or for a minute, then note memory and CPU."""
+    """Wait until it is idle, at most a minute, then measure memory and CPU."""
     pids = [server.pid] if isinstance(server, OurPeer) else [server.broker.pid, server.namesrv.pid]
     deadline_s = time.monotonic() + SETTLE_S_MAX
     share = 1.0
@@ -148,7 +147,7 @@ def look(server: Server, found: Found, state: str) -> None:
 
 
 def usage(pids: list[int], seconds: float) -> float:
-    """Return what share of a core the processes use in so many seconds."""
+    """Return the share of a core that the processes use in this many seconds."""
     before_s, began_s = sum(map(cpu_seconds, pids)), time.monotonic()
     time.sleep(seconds)
     return (sum(map(cpu_seconds, pids)) - before_s) / (time.monotonic() - began_s)
@@ -160,7 +159,7 @@ def split(address: str) -> tuple[str, int]:
 
 
 def held_pull(number: int) -> bytes:
-    """Return the frame of a pull at a queue's end that waits a minute."""
+    """Return the frame of a pull at the end of a queue that waits a minute."""
     ext = {
         "consumerGroup": "BenchHeld",
         "topic": "BenchTopic",

@@ -15,12 +15,15 @@ from bench.session import Session
 ORDERS_QUICK = 500
 BAR_S = 150.0
 TIMEOUT_S = 450.0
-NOT_ALL_FOUND = 1  # exit code: a fault that was injected was not found
+NOT_ALL_FOUND = 1  # exit code: an injected fault was not found
 
 
 @figure("demo", "make demo on a warm machine", seconds=150)
 def demo(session: Session) -> Iterator[Row]:
-    """What the target does, with its data elsewhere: the bootstrap that finds all there, then the command. Once."""
+    """Does what `make demo` does, with another data folder: the bootstrap of an existing environment, then the command.
+
+    Once.
+    """
     session.alone()
     command = [sys.executable, "-m", "mqtrail", "demo", "--folder", str(session.fresh_folder("demo") / "data")]
     if session.quick:

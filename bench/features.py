@@ -1,5 +1,6 @@
-"""Figures of what a queue does beside sends and pulls, each beside Apache with the same feature on: signed sends, sends
-over TLS, SQL92-filtered pulls, transactions, ordered consumption; batches and pulls on shared cores; two brokers.
+"""Benchmarks of features, each beside Apache with the same feature enabled.
+Signed sends, sends over TLS, SQL92-filtered pulls, transactions, ordered consumption; batches and pulls on shared
+cores; two brokers.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ HALF = replace(DEEP, name="8x64", connections=DEEP.connections // 2)
 
 @figure("security", "signed sends, server on one core", seconds=75)
 def security(session: Session) -> Iterator[Row]:
-    """Both brokers know users and policies of 5.x; the user is a super user. Every request is signed anew."""
+    """Both brokers have users and policies of 5.x. The user is a super user. Every request is signed separately."""
     server, load = two_cores()
     setting = Setting(
         "signed", (server,), (load,), apache=USERS_APACHE, ours={"broker": USERS_OURS}, credentials=CREDENTIALS
@@ -86,7 +87,7 @@ def features(session: Session) -> Iterator[Row]:
 
 
 def certificate(folder: Path) -> dict[str, str]:
-    """Make a certificate for 127.0.0.1 and return our server's settings with it. Apache makes its own at its start."""
+    """Make a certificate for 127.0.0.1; return our server's settings with it. Apache makes its own at each start."""
     issued = trustme.CA().issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(str(folder / "key.pem"))
     with (folder / "cert.pem").open("wb") as file:
@@ -149,7 +150,7 @@ def java_sends(
 
 
 def java_client(session: Session, pair: Pair, namesrv_address: str, jvm: tuple[str, ...] = ()) -> JavaClient:
-    """Start an official client where the load runs."""
+    """Start an official client on the cores of the load generator."""
     folder = session.fresh_folder("java")
     return JavaClient(
         APACHE_VERSION, folder, namesrv_address, binary_headers=True, jvm=(*JVM_BENCH, *jvm), cpus=pair.load_cpus
@@ -157,12 +158,12 @@ def java_client(session: Session, pair: Pair, namesrv_address: str, jvm: tuple[s
 
 
 def failures(turns: list[Json]) -> int:
-    """How many sends failed."""
+    """Number of failed sends."""
     return sum(sum(one["failures"].values()) for one in turns)
 
 
 def ordered(session: Session, pair: Pair) -> Row:
-    """Return how fast an ordered push consumer takes what waits in 16 queues; each round is a new group."""
+    """Return how fast an ordered push consumer consumes the backlog of 16 queues. Each round uses a new group."""
     count = ORDERED_COUNT_QUICK if session.quick else ORDERED_COUNT
     rates: dict[str, list[float]] = {"ours": [], "apache": []}
     clients: dict[str, JavaClient] = {}
@@ -201,7 +202,7 @@ _stored: dict[str, int] = {}
 
 
 def stored(address: str, pair: Pair) -> int:
-    """Send for a second to the ordered topic; return how many it has by now."""
+    """Send to the ordered topic for a second; return its number of messages."""
     load = run_load(address, DEEP, seconds=1, warmup=0, topic=ORDERED_TOPIC, cpus=pair.load_cpus)
     _stored[address] = _stored.get(address, 0) + load.requests - load.errors
     return _stored[address]
@@ -224,7 +225,7 @@ def shared_cores(session: Session) -> Iterator[Row]:
 
 @figure("two-brokers", "two brokers on two cores beside one Apache broker", seconds=110)
 def two_brokers(session: Session) -> Iterator[Row]:
-    """Half of the connections go to each of our brokers; Apache's one broker gets both halves. Cores are shared."""
+    """Half of the connections go to each of our two brokers; Apache's single broker gets all. Cores are shared."""
     session.alone()
     cores = two_cores()
     topic = "BenchTopic"
@@ -269,7 +270,7 @@ def two_brokers(session: Session) -> Iterator[Row]:
 
 
 def together(loads: list[tuple[str, Shape]], seconds: float, topic: str) -> float:
-    """Run load generators side by side; return their messages a second together."""
+    """Run load generators in parallel; return the sum of messages per second."""
 
     def one(load: tuple[str, Shape]) -> Load:
         return run_load(load[0], load[1], seconds=seconds, warmup=0.3, topic=topic)

@@ -1,6 +1,6 @@
-"""The fast lane beside `Broker.handle` alone: CPU of one request, without sockets, in one process and one thread.
+"""The fast lane beside `Broker.handle` alone: CPU per request, without sockets, in one process and one thread.
 
-Both sides get the same frames and write to a CommitLog of their own. The side of `handle` does what the shell does
+Both sides get the same frames and write to their own CommitLog. The side of `handle` does what the shell does
 without the lane: cut the frame, decode the command, handle it, encode the replies.
 """
 
@@ -45,12 +45,12 @@ GROUP: Final = "g"
 PEER: Final = Peer(PeerId(1), Host("127.0.0.1", 40_001))
 BODY: Final = b"x" * 500
 BATCH_COUNT: Final = 32
-PIECE_FRAMES: Final = 16  # requests of one socket read
+PIECE_FRAMES: Final = 16  # requests per socket read
 ROUND_S: Final = 0.4
 
 
 class Side:
-    """A broker with a store of its own."""
+    """A broker with its own store."""
 
     def __init__(self, folder: Path) -> None:
         self.now_ms = time.time_ns() // 1_000_000
@@ -96,7 +96,7 @@ def batch_piece(now_ms: int) -> bytes:
         BatchItem(BODY, encode_properties({"UNIQ_KEY": f"{number:032X}", "WAIT": "true"}).encode())
         for number in range(BATCH_COUNT)
     )
-    properties = encode_properties({"UNIQ_KEY": "0" * 32, "WAIT": "true"})  # Java's client sets both on the batch
+    properties = encode_properties({"UNIQ_KEY": "0" * 32, "WAIT": "true"})  # Java's client sets both for a batch
     header = SendMessageHeader("pg", TOPIC, queue_id=1, born_timestamp=now_ms, properties=properties, batch=True)
     return _piece(RequestCode.SEND_BATCH_MESSAGE, header.to_ext_v2(), encode_batch(items))
 
@@ -118,7 +118,7 @@ SHAPES: Final = {"send": send_piece, "batch": batch_piece, "pull": pull_piece}
 
 @figure("lane", "the fast lane beside handle alone: CPU of a send, a batch and a pull", seconds=20)
 def lane(session: Session) -> Iterator[Row]:
-    """Rounds alternate. The bar is what a second writing of the checks must earn to be kept."""
+    """Rounds alternate. The target is the gain that justifies the second implementation of the checks."""
     sides = {name: Side(session.fresh_folder(f"lane-{name}")) for name in ("lane", "handle")}
     serve = {"lane": sides["lane"].by_lane, "handle": sides["handle"].by_handle}
     for shape, piece_of in SHAPES.items():
@@ -137,7 +137,7 @@ def lane(session: Session) -> Iterator[Row]:
 
 
 def cpu_us(serve: Callable[[bytes], None], piece: bytes) -> float:
-    """Return the CPU of one request, µs."""
+    """Return the CPU time per request, µs."""
     served, began_s = 0, time.process_time()
     while (spent_s := time.process_time() - began_s) < ROUND_S:
         serve(piece)

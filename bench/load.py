@@ -22,7 +22,7 @@ TIMEOUT_MARGIN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How clients behave. `each`: every request is a write of its own, as one Java client with many threads does."""
+    """The behaviour of clients. `each`: send every request separately, like a Java client with many threads."""
 
     name: str
     connections: int
@@ -33,10 +33,10 @@ class Shape:
     id_size: int = 32
     body_size: int = 500
     queues: int = 16
-    count: int = 32  # messages of a batch or a pull
-    credentials: tuple[str, str] = ("", "")  # access and secret key: each request is signed
-    sql: str = ""  # of pulls: their filter; of sends: not empty gives each a property n, 0 to 99
-    property: str = ""  # NAME=VALUE, a further one of each message
+    count: int = 32  # messages per batch or pull
+    credentials: tuple[str, str] = ("", "")  # access key and secret key: sign each request
+    sql: str = ""  # of pulls: their filter; of sends: if not empty, add a property n (0 to 99) to each
+    property: str = ""  # NAME=VALUE, a further property of each message
 
     def with_binary(self) -> Shape:
         return replace(self, name=f"{self.name}-binary", header="binary")
@@ -71,7 +71,7 @@ class Load:
 
 
 def loadgen() -> Path:
-    """Compile loadgen.c unless it is, return the program."""
+    """Compile loadgen.c if needed; return the program's path."""
     BUILD.mkdir(exist_ok=True)
     program = BUILD / f"loadgen-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
     if not program.exists():
@@ -93,7 +93,7 @@ def run_load(
     topic: str = "BenchTopic",
     cpus: Sequence[int] | None = None,
 ) -> Load:
-    """Load the broker at `host:port` in one shape; the load generator runs on cpus (None: where it likes)."""
+    """Put load of one shape on the broker at `host:port`. cpus: of the load generator; None: any."""
     host, _, port = address.rpartition(":")
     command = [
         *(str(part) for part in (loadgen(), "--host", host, "--port", port, "--mode", shape.mode)),

@@ -1,7 +1,7 @@
-"""Figures of a look-up: one id among ten million messages of a lake, and how many files it opened.
+"""Benchmarks of look-ups: one id among ten million messages of a lake, and the number of files opened.
 
-The lake is made here, by DuckDB: hours of trajectories and verdicts as compaction writes them, with ids as our and
-Java's clients make them (rising with time within one producer) of several producers.
+DuckDB creates the lake: hours of trajectories and verdicts as compaction writes them. Ids are like those of our and
+Java's clients: rising with time within one producer, with several producers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ HOURS, PER_HOUR = 20, 500_000
 HOURS_QUICK, PER_HOUR_QUICK = 3, 20_000
 PRODUCERS = 8
 IP, PROCESS = 0x0A000000, 0x12675BE20A66
-FIRST_HOUR = 490_896  # 2026-01-01 00:00 UTC: a month's first, so that an id's milliseconds are easy to make
+FIRST_HOUR = 490_896  # 2026-01-01 00:00 UTC: the start of a month, so that the milliseconds in ids are easy to compute
 HOUR_MS = 3_600_000
-LOOK_UPS = 40  # a round
+LOOK_UPS = 40  # per round
 BAR_MS = 50.0
 APP = "bench"
 
-# SQL of what a row is, n being its number within the hour; other columns are empty or NULL.
+# SQL of a row's columns; n is its number within the hour. Other columns are empty or NULL.
 _AT_MS = "({hour}::bigint * 3600000 + n * 3600000 // {count})"
 _VALUES = {
     "cluster": "'DefaultCluster'",
@@ -110,7 +110,7 @@ def look_up(session: Session) -> Iterator[Row]:
 
 
 def look(looking: LookUp, msg_id: str) -> tuple[float, int, int]:
-    """Return the time of one look-up in ms, the files it opened and the rows it found."""
+    """Return the time of one look-up in ms, the opened files and the found rows."""
     began_s = time.perf_counter()
     answers = (looking.trajectories(msg_id), looking.verdicts(msg_id))
     took_ms = (time.perf_counter() - began_s) * 1000
@@ -118,14 +118,14 @@ def look(looking: LookUp, msg_id: str) -> tuple[float, int, int]:
 
 
 def look_anew(folder: Path, msg_id: str) -> float:
-    """Return the time in ms from nothing but a path: the Delta logs are read, a DuckDB is made."""
+    """Return the time to open a lake by its path, in ms: read the Delta logs, create a DuckDB."""
     began_s = time.perf_counter()
     look(LookUp(Lake.open(folder)), msg_id)
     return (time.perf_counter() - began_s) * 1000
 
 
 def command_ms(folder: Path, msg_id: str) -> float:
-    """Return how long the command takes. CannotMeasure with its message when it does not find the id."""
+    """Return the command's time. CannotMeasure: it does not find the id."""
     command = [sys.executable, "-m", "mqtrail", "trace", msg_id, "--lake", str(folder), "--json"]
     began_s = time.perf_counter()
     run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -136,7 +136,7 @@ def command_ms(folder: Path, msg_id: str) -> float:
 
 
 def make_lake(folder: Path, hours: int, per_hour: int) -> Lake:
-    """Write trajectories and verdicts, one compacted file an hour and table, and commit them."""
+    """Write and commit trajectories and verdicts, one compacted file per hour and table."""
     lake, duck = Lake.create(folder), connect()
     for name in ("trajectories", "verdicts"):
         table, files = lake[name], []
@@ -151,7 +151,7 @@ def make_lake(folder: Path, hours: int, per_hour: int) -> Lake:
 
 
 def rows_of(columns: list[Column], hour: int, count: int) -> str:
-    """SQL: an hour's rows."""
+    """Return SQL for the rows of an hour."""
     picks = []
     for column in columns:
         empty = "''" if column.type == "string" else "NULL"
@@ -162,14 +162,15 @@ def rows_of(columns: list[Column], hour: int, count: int) -> str:
 
 
 def _id_sql(hour: int, count: int) -> str:
-    """SQL: ip (10.0.0.producer), pid and loader hash, ms since the month began, counter: 128 bits."""
+    """Return SQL of an id: ip (10.0.0.producer), pid and loader hash, ms since the start of the month, counter: 128
+    bits."""
     month_ms = f"({(hour - FIRST_HOUR) * HOUR_MS} + n * {HOUR_MS} // {count})"
     head = f"(({IP} + n % {PRODUCERS})::hugeint * {1 << 48} + {PROCESS})"
     return f"({head} * {1 << 32} + {month_ms}) * {1 << 16} + n % 65536"
 
 
 def id_of(hour: int, number: int, count: int) -> str:
-    """Return the id that _id_sql gives a row, hours counted from the lake's first."""
+    """Return the id that _id_sql gives a row. hour: counted from the lake's first."""
     month_ms = hour * HOUR_MS + number * HOUR_MS // count
     head = (IP + number % PRODUCERS) << 48 | PROCESS
     return f"{(head << 32 | month_ms) << 16 | number % 65536:032X}"

@@ -1,4 +1,4 @@
-"""Where and of what a figure was taken: processor, cores, versions, commit."""
+"""The machine and the code of a measurement: processor, cores, versions, commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def machine() -> dict[str, Any]:
-    """Return {cpu, cores, memory_gib, kernel, python}: what two rows must share to be compared at all."""
+    """Return {cpu, cores, memory_gib, kernel, python}. Two rows are comparable only if these are equal."""
     return {
         "cpu": _field(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -23,13 +23,13 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Return the short commit, with "+" behind it when tracked files of the tree differ from it; "" outside git."""
+    """Return the short commit, with "+" if tracked files differ from it; "" outside git."""
     head = _git("rev-parse", "--short=12", "HEAD")
     return head + ("+" if head and _git("status", "--porcelain", "--untracked-files=no", "--", "src", "bench") else "")
 
 
 def busy_cores() -> float:
-    """Return the load of the last minute: a figure taken while it is high is worth little."""
+    """Return the load average of the last minute: a measurement under high load is unreliable."""
     return round(os.getloadavg()[0], 2)
 
 

@@ -19,14 +19,14 @@ from bench.session import APACHE_VERSION, Pair, Session
 THREADS = 64
 BODY_SIZE = 500
 PER_S = 200
-# The client's own JVM is as slow to warm as a server's; it lives through all rounds.
+# The client's JVM warms up as slowly as a server's, so it lives through all rounds.
 CLIENT_WARM_S, CLIENT_WARM_QUICK_S = 20.0, 2.0
 ROUND_WARM_S = 1.0
 LATENCY_S, LATENCY_WARM_S = 5.0, 1.0
 
 
 class OfficialClient:
-    """A JVM with the official client, connected to one server of a pair; stands still outside of its turns."""
+    """A JVM with the official client, connected to one server of a pair. It is stopped outside of its turns."""
 
     def __init__(self, session: Session, pair: Pair, server: str, *, binary_headers: bool = False) -> None:
         self._pair, self._server = pair, server
@@ -40,12 +40,12 @@ class OfficialClient:
         )
 
     def open(self, *, trace: bool = False) -> None:
-        """Start a producer, named by whether it traces."""
+        """Start a producer; its name tells whether it traces."""
         name = "traced" if trace else "plain"
         self._java.producer(name, group=f"BenchProducer-{name}", trace=trace)
 
     def throughput(self, *, warm_s: float, seconds: float, trace: bool = False) -> Json:
-        """Return {sends, sendsPerS, sendP99Ms, failures, clientCpuS, serverCpuS}; the CPU times are of all its time."""
+        """Return {sends, sendsPerS, sendP99Ms, failures, clientCpuS, serverCpuS}. CPU times are of the whole time."""
         pid = self._pair.pid(self._server)
         with measured(self._java.process.pid) as client, measured(pid) as server:
             found = self._java.call(
@@ -61,7 +61,7 @@ class OfficialClient:
         return {**found, "clientCpuS": client.cpu_s, "serverCpuS": server.cpu_s}
 
     def latency(self, *, warm_s: float, seconds: float) -> Json:
-        """Return p50 and p99 of send and send → handler on a fresh topic."""
+        """Return p50 and p99 of send and of send → handler on a new topic."""
         name = f"BenchLatency{time.time_ns()}"
         return self._java.call(
             "latency",
@@ -88,7 +88,7 @@ class OfficialClient:
 
 @figure("java", "the official Java client's sends/s, 64 threads on one producer, binary headers", seconds=115)
 def java(session: Session) -> Iterator[Row]:
-    """With its trace on, on Apache's broker, too: what tracing costs there."""
+    """Also with trace on Apache's broker: the cost of tracing there."""
     pair = session.pair(BOTH_CORES)
     warm_s = CLIENT_WARM_QUICK_S if session.quick else CLIENT_WARM_S
     clients: dict[str, OfficialClient] = {}
@@ -190,11 +190,11 @@ def latency(session: Session) -> Iterator[Row]:
 
 
 def failed(turns: list[Json]) -> int:
-    """Return how many sends failed, by kind or in all."""
+    """Return the number of failed sends, by kind or in total."""
     counts = [one["failures"] for one in turns]
     return sum(int(sum(count.values()) if isinstance(count, dict) else count) for count in counts)
 
 
 def missing(turns: list[Json]) -> int:
-    """Return how many sends failed or were not handled in time."""
+    """Return the number of sends that failed or were not handled in time."""
     return failed(turns) + sum(int(one["sent"]) - int(one["handled"]) for one in turns)

@@ -1,8 +1,8 @@
-"""Our client as a process of its own, as an application is: sends at full speed, or send → handler at a steady rate.
+"""Our client in a separate process, like an application: sends at full speed, or send → handler at a steady rate.
 
-throughput(namesrv, trace=True, seconds=3) -> {"sendsPerS": …, "sendP99Ms": …, "failures": 0, "clientCpuS": …}
+    throughput(namesrv, trace=True, seconds=3) -> {"sendsPerS": …, "sendP99Ms": …, "failures": 0, "clientCpuS": …}
 
-The keys of the results are those that the official client's driver writes, so that figures read both alike.
+The result has the same keys as that of the official client's driver, so that figures read both alike.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TASKS = 64
 
 
 def throughput(namesrv: str, *, topic: str, trace: bool, warm_s: float, seconds: float) -> Json:
-    """Return what 64 tasks on one producer reach, each sending synchronously; with trace, what became of it too."""
+    """Return the rate of 64 tasks on one producer that send synchronously. With trace: also the trace's counters."""
     return _process("throughput", namesrv=namesrv, topic=topic, trace=trace, warmS=warm_s, seconds=seconds)
 
 
@@ -63,7 +63,7 @@ def _process(do: str, **arguments: Any) -> Json:
 
 
 class Clock:
-    """When to count: after the warm-up, until the end. Moments are of time.perf_counter, in seconds."""
+    """The counted part: after the warm-up until the end, in seconds of time.perf_counter."""
 
     def __init__(self, order: Json) -> None:
         self.begin_s = time.perf_counter() + order["warmS"]
@@ -71,7 +71,7 @@ class Clock:
         self.cpu_s = 0.0
 
     async def watch(self) -> None:
-        """Note the CPU time of the counted part."""
+        """Record the CPU time of the counted part."""
         await asyncio.sleep(self.begin_s - time.perf_counter())
         began_s = time.process_time()
         await asyncio.sleep(self.end_s - time.perf_counter())
@@ -143,7 +143,7 @@ async def _latency(order: Json) -> Json:
 
 
 async def _pace(producer: Producer, order: Json, sent_s: dict[str, float]) -> tuple[list[float], int]:
-    """Send one after the other, each at its time; return how long the counted ones took, and how many failed."""
+    """Send one after the other at the scheduled times; return the counted latencies and the number of failures."""
     body, sends_s, failures, clock = b"x" * 500, list[float](), 0, Clock(order)
     step_s, due_s, number = 1 / order["perS"], time.perf_counter(), 0
     while due_s < clock.end_s:
@@ -166,7 +166,7 @@ async def _pace(producer: Producer, order: Json, sent_s: dict[str, float]) -> tu
 
 
 async def _all_in(handled_s: dict[str, float], keys: Sequence[str]) -> None:
-    """Wait until all keys were handled, or for so long; what is missing shows in the result."""
+    """Wait until all keys are handled, or until the timeout; the result shows missing ones."""
     deadline_s = time.perf_counter() + HANDLED_TIMEOUT_S
     while not handled_s.keys() >= set(keys) and time.perf_counter() < deadline_s:
         await asyncio.sleep(0.02)
@@ -185,7 +185,7 @@ def _trace_counts(producer: Producer) -> Json:
 
 
 def _percentiles(name: str, spans_s: list[float]) -> Json:
-    """p50 and p99 in milliseconds, as Figures.java takes them; none of nothing."""
+    """Return p50 and p99 in milliseconds, computed like Figures.java; None without values."""
     if not spans_s:
         return {}
     spans_s.sort()

@@ -25,7 +25,7 @@ STOP_TIMEOUT_S = 20.0
 
 
 class OurPeer:
-    """`start` gives the seconds from the fork to the first stored send. Settings go to the process as JSON."""
+    """`start` returns the seconds from the fork to the first stored send. The process gets its settings as JSON."""
 
     def __init__(
         self,
@@ -41,9 +41,10 @@ class OurPeer:
         credentials: tuple[str, str] = ("", ""),
         loop: str = "uvloop",
     ) -> None:
-        """folder None: the store is in memory. broker: further fields of BrokerConfig, tls: of TlsServerConfig.
+        """folder None: in memory.
 
-        credentials: who is let in, and who makes the topic.
+        broker: further fields of BrokerConfig. tls: fields of TlsServerConfig. credentials: of the user that is
+        allowed, and that creates the topic.
         """
         self._credentials = credentials
         self._settings = {
@@ -68,7 +69,7 @@ class OurPeer:
         return self.process.pid
 
     def start(self) -> float:
-        """Start it and make the benchmark's topic; return the seconds to the first stored send."""
+        """Start it and create the benchmark's topic; return the seconds to the first stored send."""
         began_s = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bench.ours", json.dumps(self._settings)], stdout=subprocess.PIPE, text=True
@@ -87,12 +88,12 @@ class OurPeer:
 
     @contextmanager
     def measured(self) -> Iterator[Usage]:
-        """Give the process's CPU time inside the block."""
+        """Yield the process's CPU time inside the block."""
         with measured(self.pid) as usage:
             yield usage
 
     def anonymous_bytes(self) -> int:
-        """Return the anonymous memory of name server and broker together: they are one process."""
+        """Return the anonymous memory of name server and broker, which are one process."""
         return anonymous_bytes(self.pid)
 
     def suspend(self) -> None:
@@ -128,7 +129,7 @@ class OurPeer:
 
 
 def _serve(settings: dict[str, Any]) -> int:
-    """Be the process: run a node with these settings, print its addresses when it is ready."""
+    """Run a node with these settings in this process; print its addresses when it is ready."""
     cpus = settings["cpus"]
     if isinstance(cpus, list):
         os.sched_setaffinity(0, cpus)

@@ -30,7 +30,7 @@ from mqtrail.pipeline.tasks import SparkTasks
 from mqtrail.wire import TRACE_TOPIC, Message
 
 MESSAGES, MESSAGES_QUICK = 250_000, 5_000  # each has some five records
-# Trace messages of a real broker, by the records that one has: clients under load fill them, quiet ones do not.
+# Trace messages of a real broker by number of records: clients under load fill them, quiet ones do not.
 TRACE_MESSAGES = {RECORDS_A_MESSAGE: 20_000, 2: 100_000}
 TRACE_MESSAGES_QUICK = 500
 CORES = 2
@@ -38,13 +38,13 @@ DRIVER_MEMORY = "4g"
 WARM_ROUNDS = 2
 SENDS_AT_ONCE = 64
 PULL_COUNT = 32
-# One heap and one run of several minutes, so both compilers; as `pipeline run` has it.
+# One heap, one run of several minutes, both JIT compilers; as in `pipeline run`.
 SESSION = SessionConfig(app_name="mqtrail bench", master=f"local[{CORES},4]", driver_memory=DRIVER_MEMORY)
 
 
 @figure("pipeline", "trace decode, raw trace to verdicts, a real broker's trace into bronze", seconds=300)
 def pipeline(session: Session) -> Iterator[Row]:
-    """One warm Spark session for all rounds; DuckDB and the Java client take turns with it."""
+    """One warm Spark session for all rounds. DuckDB and the Java client run in turn with it."""
     session.alone()
     folder = session.fresh_folder("pipeline")
     raw = folder / "raw.parquet"
@@ -60,7 +60,7 @@ def pipeline(session: Session) -> Iterator[Row]:
 
 
 def decoding(session: Session, spark: SparkSession, raw: Path, records: int) -> Row:
-    """Both read the same file and throw away what they made; a plain read makes columns of the same bytes."""
+    """Both read the same file and discard the result; a plain read produces columns of the same size."""
     rates: dict[str, list[float]] = {"decode": [], "read": []}
     for number in range(-WARM_ROUNDS, session.rounds):
         for name in session.order(number, ("decode", "read")):
@@ -77,7 +77,7 @@ def decoding(session: Session, spark: SparkSession, raw: Path, records: int) -> 
 
 
 def judging(session: Session, spark: SparkSession, folder: Path, raw: Path, records: int) -> Row:
-    """Both write every table on the way: trace_events, attempts by hour, trajectories, verdicts, latency, keys."""
+    """Both write every intermediate table: trace_events, attempts by hour, trajectories, verdicts, latency, keys."""
     rates: dict[str, list[float]] = {"spark": [], "duckdb": []}
     parts: dict[str, list[float]] = {"bronze_and_silver_s": [], "gold_s": []}
     codes: dict[str, dict[str, int]] = {}
@@ -108,7 +108,7 @@ def judging(session: Session, spark: SparkSession, folder: Path, raw: Path, reco
 
 
 def spark_pipeline(spark: SparkSession, raw: Path, target: Path) -> tuple[Lake, float]:
-    """Run what a cycle of the job runs once it has its rows; return the lake and when silver was done."""
+    """Run a cycle of the job on existing rows; return the lake and the time when silver was done."""
     config = JobConfig(namesrv="", lake=target)
     lake = Lake.create(target)
     committer, judged = Committer(lake), JudgedHours(target / "hours.json")
@@ -122,12 +122,13 @@ def spark_pipeline(spark: SparkSession, raw: Path, target: Path) -> tuple[Lake, 
 
 
 def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
-    """The trace messages, in as many parts as there are cores, as the source gives them."""
+    """Return the trace messages in as many partitions as cores, as the source does."""
     return spark.read.schema(decode.TRACE_SCHEMA).parquet(str(raw))
 
 
 def pulling(session: Session, spark: SparkSession, folder: Path, density: int) -> Row:
-    """A real broker's trace topic: our job's streaming read, decoded and committed, beside a loop that only counts."""
+    """The trace topic of a real broker: our job's streaming read, decoded and committed, beside a loop that only
+    counts."""
     count = TRACE_MESSAGES_QUICK if session.quick else TRACE_MESSAGES[density]
     bodies = folder / "bodies.parquet"
     write_raw(bodies, count * density // 5, density)
@@ -166,7 +167,7 @@ def pulling(session: Session, spark: SparkSession, folder: Path, density: int) -
 
 
 class TimedIngest(Ingest):
-    """An ingest that says how long its batches spent on silver, which follows bronze."""
+    """An ingest that records the time its batches spend on silver, which follows bronze."""
 
     silver_s = 0.0
 
@@ -177,7 +178,7 @@ class TimedIngest(Ingest):
 
 
 def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, float, float]:
-    """Read the whole trace topic into a new lake; return its messages, and the seconds for bronze and for silver."""
+    """Read the whole trace topic into a new lake; return its message count and the seconds for bronze and silver."""
     config = JobConfig(namesrv=namesrv, lake=lake)
     tables = Lake.create(lake)
     ingest = TimedIngest(spark, Committer(tables), JudgedHours(lake / "hours.json"), config)
@@ -187,7 +188,7 @@ def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, floa
 
 
 async def store(namesrv: str, bodies: Path) -> int:
-    """Send every body of the file to the trace topic, compressed as clients do; return how many."""
+    """Send every body of the file to the trace topic, compressed like clients do; return the count."""
     texts: list[Any] = pq.read_table(bodies, columns=["body_text"])["body_text"].to_pylist()
     waiting = iter(texts)
 

@@ -1,8 +1,8 @@
-"""Figures of a start after kill -9: the time to the first stored send, beside Apache's broker on the same files.
+"""Benchmarks of a start after kill -9: time to the first stored send, beside Apache's broker on the same files.
 
-Our broker fills a store under load and is killed in the middle of it. Each start works on a copy of what it left:
-segments that nobody writes any more are shared by hard links, the last two and everything derived are copied. Apache's
-name server is up already, ours starts along with our broker.
+Our broker fills a store under load and is killed meanwhile. Each start works on a copy of those files: segments that
+are no longer written are hard links; the last two and all derived files are copied. Apache's name server runs already;
+ours starts together with our broker.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from bench.session import APACHE_VERSION, Session
 
 GIB = 1 << 30
 STORE_SIZE, STORE_QUICK_SIZE = 10 * GIB, 1 * GIB
-LOAD_S = 5.0  # between two looks at how much there is
+LOAD_S = 5.0  # between two checks of the size
 KILL_AFTER_S = 2.0  # of load
-SEGMENTS_COPIED = 2  # the last ones: a start wipes and goes on writing there
+SEGMENTS_COPIED = 2  # the last ones: a start wipes their tail and continues to write there
 START_TIMEOUT_S = 600.0
 POLL_S = 0.005
-ROUNDS_MAX = 3  # each takes as long as two starts and two copies
+ROUNDS_MAX = 3  # each takes the time of two starts and two copies
 BROKER = "broker-a"
 
 
 @dataclass
 class Recoveries:
-    """What each side needed, round by round."""
+    """The times of each side, round by round."""
 
     ours_s: list[float] = field(default_factory=list)
     apache_s: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Recoveries:
 
 @figure("recovery", "start after kill -9 of a store of 10 GB beside Apache on the same files", seconds=600)
 def recovery(session: Session) -> Iterator[Row]:
-    """Both start from the page cache as the copy leaves it, in turns."""
+    """Both start from the page cache, as the copy leaves it, in turns."""
     session.alone()
     size = STORE_QUICK_SIZE if session.quick else STORE_SIZE
     killed = session.fresh_folder("recovery")
@@ -80,7 +80,7 @@ def recovery(session: Session) -> Iterator[Row]:
 
 
 def fill_and_kill(folder: Path, size: int) -> None:
-    """Have our broker store so many bytes, and kill it under load."""
+    """Let our broker store this many bytes, and kill it under load."""
     peer = OurPeer(folder)
     peer.start()
     while stored(folder) < size:
@@ -95,17 +95,17 @@ def fill_and_kill(folder: Path, size: int) -> None:
 
 
 def _load_until_killed(address: str) -> None:
-    with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):  # its connections are cut
+    with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):  # its connections are closed
         run_load(address, DEEP, seconds=4 * KILL_AFTER_S, warmup=0)
 
 
 def stored(folder: Path) -> int:
-    """Return the bytes of the CommitLog's segments, the last one counted whole."""
+    """Return the bytes of the CommitLog's segments, including the whole last one."""
     return sum(file.stat().st_size for file in (folder / BROKER / "commitlog").iterdir())
 
 
 def copy_store(source: Path, target: Path) -> None:
-    """Copy a data folder; segments that are not written any more are linked."""
+    """Copy a data folder; use hard links for segments that are no longer written."""
     log = source / BROKER / "commitlog"
     kept = sorted(file.name for file in log.iterdir())[:-SEGMENTS_COPIED]
     for path, folders, files in os.walk(source):
@@ -148,7 +148,7 @@ def start_apache(folder: Path) -> float:
         broker.launch()
         wait_until(lambda: send_one(broker.address) == 0, "the first stored send", START_TIMEOUT_S, POLL_S)
         took_s = time.monotonic() - began_s
-        create_topic(broker.address)  # it serves whatever it is asked by now
+        create_topic(broker.address)  # it serves any request by now
         return took_s
     finally:
         broker.kill()

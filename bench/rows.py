@@ -1,4 +1,4 @@
-"""What a figure gives: rounds of ours beside rounds of a peer's, judged against a bar."""
+"""The result of a figure: rounds of ours beside rounds of a peer, compared with a target."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Json = dict[str, Any]
 
 
 class CannotMeasure(Exception):
-    """A figure cannot be taken on this machine or of this tree; the message says why and what to do."""
+    """A figure cannot be measured on this machine or with this tree; the message has the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a figure has to reach. of: the ratio of medians (ours ÷ peer), or our median alone."""
+    """The target of a figure. of: the ratio of medians (ours ÷ peer), or our median."""
 
     relation: Literal[">=", "<="]
     limit: float
     of: Literal["ratio", "ours"] = "ratio"
 
     def met(self, value: float) -> bool:
-        """Tell whether the value reaches it."""
+        """Return whether the value reaches the target."""
         return value >= self.limit if self.relation == ">=" else value <= self.limit
 
     def __str__(self) -> str:
@@ -50,21 +50,21 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Median of ours by median of the peer's; None without a peer."""
+        """Median of ours divided by the median of the peer's; None without a peer."""
         if not self.peer or not statistics.median(self.peer):
             return None
         return statistics.median(self.ours) / statistics.median(self.peer)
 
     @property
     def met(self) -> bool | None:
-        """Whether the bar is reached; None when there is none."""
+        """Whether the target is reached; None without one."""
         if self.bar is None:
             return None
         value = statistics.median(self.ours) if self.bar.of == "ours" else self.ratio
         return value is not None and self.bar.met(value) and not self.errors[0]
 
     def to_json(self) -> Json:
-        """Return the row as it is printed and kept; ranges are [least, greatest] over the rounds."""
+        """Return the row as printed and stored; ranges are [least, greatest] of the rounds."""
         pairs = list(zip(self.ours, self.peer, strict=False))
         ratios = [ours / peer for ours, peer in pairs if peer]
         return {
@@ -87,5 +87,5 @@ class Row:
 
 
 def _short(value: float) -> float:
-    """Four digits say all that a measurement here can."""
+    """Return a number with four significant digits, which is the precision of these measurements."""
     return float(f"{value:.4g}")

@@ -28,11 +28,11 @@ WARM_S, WARM_QUICK_S = 36.0, 4.0
 OURS_WARM_S = 3.0
 PULL_TOPIC = "BenchPull"
 SETTLE_S_MAX, SETTLE_STEP_S = 10.0, 0.25
-IDLE_SHARE = 0.12  # of a core: an idle Apache uses 3 to 5 %, our index builder at work 30
+IDLE_SHARE = 0.12  # of a core: an idle Apache uses 3 to 5 %, our busy index builder 30
 
 
 class Server(Protocol):
-    """What the two peers have in common."""
+    """The common part of the two peers."""
 
     namesrv_address: str
     broker_address: str
@@ -45,8 +45,9 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the servers of a pair run. server_cpus, load_cpus: None is all. variants: settings of further servers of
-    ours, by name, over those of "ours". apache, ours: further settings of either. credentials: what both ask for.
+    """How the servers of a pair run.
+    server_cpus, load_cpus: None: all. variants: further servers of ours: name -> settings over those of "ours". apache,
+    ours: further settings of one side. credentials: required by both.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Setting:
 
 
 def two_cores() -> tuple[int, int]:
-    """Return a core for the server and one for the load. CannotMeasure: there is one only."""
+    """Return a core for the server and one for the load. CannotMeasure: there is only one."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise CannotMeasure("found one core, expected two: one for the server, one for the load generator")
@@ -68,7 +69,7 @@ def two_cores() -> tuple[int, int]:
 
 
 class Pair:
-    """A warm Apache and our servers under one setting, of which one runs at a time."""
+    """A warm Apache and our servers with one setup. Only one of them runs at a time."""
 
     def __init__(self, setting: Setting, folder: Path, *, warm_s: float) -> None:
         self.setting, self.folder, self._warm_s = setting, folder, warm_s
@@ -86,7 +87,7 @@ class Pair:
         self._servers: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Start and warm all, one after the other, and leave them stopped."""
+        """Start and warm up all, one after the other, and leave them stopped."""
         self._begin("apache", self.apache, self._warm_s)
         self._begin("ours", self.ours, min(OURS_WARM_S, self._warm_s))
         for name, settings in self.setting.variants.items():
@@ -94,7 +95,7 @@ class Pair:
 
     @contextmanager
     def only(self, name: str) -> Iterator[Server]:
-        """Let one server run inside the block and stop it after; the others stand still."""
+        """Let one server run inside the block and stop it afterwards; the others stay stopped."""
         server: Server = self._servers[name]
         server.resume()
         try:
@@ -121,7 +122,7 @@ class Pair:
         return took_s
 
     def close(self) -> None:
-        """End all of them and delete their files."""
+        """Stop all servers and delete their files."""
         for server in self._servers.values():
             server.__exit__(None, None, None)
         self._servers.clear()
@@ -146,7 +147,7 @@ class Pair:
 
 
 def warm(address: str, seconds: float, cpus: Sequence[int] | None, credentials: tuple[str, str] = ("", "")) -> None:
-    """Load a broker with every shape that is measured, so that the JVM compiles the ways it will go."""
+    """Put load of every measured shape on a broker, so that the JVM compiles those code paths."""
     shapes: list[Shape] = []
     for shape in (DEEP, SYNC64, ONE64):
         shapes += [shape, shape.with_binary(), shape.with_long_ids()]
@@ -166,7 +167,7 @@ class Session:
         self._serial = 0
 
     def pair(self, setting: Setting) -> Pair:
-        """Return the pair under this setting, the one that is up if it is that."""
+        """Return the pair with this setup, the present one if it matches."""
         if self._pair is not None and self._pair.setting == setting:
             return self._pair
         self.alone()
@@ -175,17 +176,17 @@ class Session:
         return self._pair
 
     def alone(self) -> None:
-        """End the pair that is up."""
+        """Stop the present pair."""
         if self._pair is not None:
             pair, self._pair = self._pair, None
             pair.close()
 
     def order(self, number: int, names: Sequence[str]) -> Sequence[str]:
-        """Return who goes when in a round: every other round begins at the other end, so that drift hits all alike."""
+        """Return the order of a round: every other round is reversed, so that drift affects all alike."""
         return names if number % 2 == 0 else names[::-1]
 
     def fresh_folder(self, name: str) -> Path:
-        """Return a new empty folder on the disk that is measured."""
+        """Return a new empty folder on the measured disk."""
         self._serial += 1
         folder = self.folder / f"{self._serial}-{name}"
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Figures of a fresh start: `mqtrail up` beside Apache's name server and broker, time and anonymous memory."""
+"""Benchmarks of a first start: `mqtrail up` beside Apache's name server and broker, time and anonymous memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOAD_S = 2.0  # of each of two shapes
 
 @dataclass
 class Starts:
-    """What one side needed, round by round."""
+    """The results of one side, round by round."""
 
     first_send_s: list[float] = field(default_factory=list)
     fresh_mib: list[float] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Starts:
 
 @figure("start", "mqtrail up beside Apache: time to the first stored send, anonymous memory", seconds=90)
 def start(session: Session) -> Iterator[Row]:
-    """Apache's two JVMs are launched at once and with a small heap: the least it starts and runs well with."""
+    """Both JVMs of Apache start at once with a small heap: the smallest that works well."""
     session.alone()
     found = {"ours": Starts(), "apache": Starts()}
     for number in range(session.rounds):
@@ -54,7 +54,7 @@ def start(session: Session) -> Iterator[Row]:
 
 
 def start_ours(folder: Path, starts: Starts) -> None:
-    """Run the command itself, from the fork of its interpreter."""
+    """Run the command, measured from the fork of its interpreter."""
     command = [sys.executable, "-m", "mqtrail", "up", "--data", str(folder / "data"), "--json"]
     began_s = time.monotonic()
     process = subprocess.Popen(
@@ -85,7 +85,7 @@ def start_apache(folder: Path, starts: Starts) -> None:
 
 
 def measure_from(began_s: float, address: str, pids: list[int], starts: Starts) -> None:
-    """Note the first stored send, the memory then, and the memory after load."""
+    """Record the time of the first stored send, the memory then, and the memory after load."""
     wait_until(lambda: send_one(address) == 0, "the first stored send", START_TIMEOUT_S, POLL_S)
     starts.first_send_s.append(time.monotonic() - began_s)
     starts.fresh_mib.append(sum(map(anonymous_bytes, pids)) / MIB)

@@ -9,12 +9,12 @@ from bench.rows import Json
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).with_name("README.md")
-RETIRED = frozenset({"pipeline/ingest"})  # in old results only: it counted silver too, which has no peer
+RETIRED = frozenset({"pipeline/ingest"})  # only in old results: it included silver, which has no peer
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def latest_rows() -> list[Json]:
-    """Return the latest row of each figure that is still taken, in the order of the run that took it."""
+    """Return the latest row of each existing figure, in the order of the run that measured it."""
     rows: dict[str, Json] = {}
     for path in sorted(RESULTS.glob("*.jsonl")):
         for line in path.read_text().splitlines():
@@ -25,7 +25,7 @@ def latest_rows() -> list[Json]:
 
 
 def table(rows: list[Json]) -> str:
-    """Return the rows as a Markdown table, and of what machine and commits they are."""
+    """Return the rows as a Markdown table, with the machines and commits of the measurements."""
     if not rows:
         return "No figure has been taken yet: run `make bench`, then `python -m bench --table`.\n"
     lines = ["| figure | what | ours | peer | ours ÷ peer | bar | met |", "|---|---|---|---|---|---|---|"]
@@ -39,7 +39,7 @@ def table(rows: list[Json]) -> str:
 
 
 def write_table() -> int:
-    """Put the table between the markers of bench/README.md. Exit code 1 when they are not there."""
+    """Write the table between the markers of bench/README.md. Exit code 1: they are missing."""
     before, begin, rest = README.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -74,7 +74,7 @@ def _range(span: list[float] | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Return it with three digits that count, thousands parted by a thin blank."""
+    """Return a number with three significant digits and a thin space as thousands separator."""
     if abs(value) >= 1000:
         return f"{round(value, -2 if abs(value) >= 100_000 else 0):,.0f}".replace(",", "\u202f")
     return f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Figures of administration: topics made one after another over one connection, and what sends meanwhile feel of it."""
+"""Benchmarks of administration: topics created in sequence over one connection, and the effect on concurrent sends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIMEOUT_S = 60.0
 
 
 class Operator:
-    """One connection that makes topics as `mqadmin updateTopic` asks for them, each when the one before is answered."""
+    """One connection that creates topics like `mqadmin updateTopic`, each after the reply to the previous one."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -45,7 +45,7 @@ class Operator:
         self._socket.close()
 
     def make(self, topic: str) -> None:
-        """Make one topic; return when the broker has said that it is there."""
+        """Create one topic; return when the broker has confirmed it."""
         ext = CreateTopicHeader(topic, QUEUES, QUEUES, int(Perm.READ | Perm.WRITE)).to_ext()
         self._socket.sendall(encode_command(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)))
         while (frame := self._decoder.next_frame()) is None:
@@ -58,7 +58,7 @@ class Operator:
 
 @figure("topics", "5 000 topics made one by one, and sends meanwhile", seconds=240)
 def topics(session: Session) -> Iterator[Row]:
-    """The tables begin empty for both and grow alike. Sends are measured alone, and while topics go on being made."""
+    """The tables of both start empty and grow alike. Sends are measured alone, and during the creation of topics."""
     count = TOPICS_QUICK if session.quick else TOPICS
     pair = session.pair(BOTH_CORES)
     took_s: dict[str, float] = {}
@@ -111,7 +111,7 @@ def _timed_ms(operator: Operator, topic: str) -> float:
 
 
 def _sends_meanwhile(session: Session, server: Server, operator: Operator) -> tuple[list[Load], list[Load]]:
-    """Return rounds of sends without, and rounds with topics being made."""
+    """Return rounds of sends without and with concurrent creation of topics."""
     seconds = LOAD_QUICK_S if session.quick else LOAD_S
     alone: list[Load] = []
     meanwhile: list[Load] = []

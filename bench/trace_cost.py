@@ -1,4 +1,4 @@
-"""Figures of what our client's trace costs an application: sends/s and p99, trace on beside trace off."""
+"""Benchmarks of the cost of our client's trace for an application: sends/s and p99 with and without trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEADY_S = 5.0
 
 @figure("trace-cost", "our client, trace on beside trace off: sends/s, p99 at 200/s", seconds=115)
 def trace_cost(session: Session) -> Iterator[Row]:
-    """Each round is a fresh process, so that no round pays for another's trace; the broker is ours, Apache stopped."""
+    """Each round is a new process, so that no round pays for another's trace. The broker is ours; Apache is stopped."""
     pair = session.pair(BOTH_CORES)
     full: dict[str, list[Json]] = {"off": [], "on": []}
     steady: dict[str, list[Json]] = {"off": [], "on": []}
@@ -52,7 +52,7 @@ def trace_cost(session: Session) -> Iterator[Row]:
             [one[key] for one in turns["off"]],
             "the same without trace",
             bar,
-            # a lost trace record is an error: speed that is bought by dropping counts for nothing
+            # a dropped trace record counts as an error: dropping must not look like speed
             errors=(failed(turns["on"]) + counts["traceLost"], failed(turns["off"])),
             more=counts,
         )

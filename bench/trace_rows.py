@@ -1,7 +1,7 @@
-"""Raw trace as a cluster keeps it, made by DuckDB; and DuckDB's own way from it to trajectories and verdicts.
+"""Raw trace rows as a cluster has them, created by DuckDB; and DuckDB's own conversion to trajectories and verdicts.
 
-The trace is what Apache's Java client 5.x writes: for each message a Pub, and in two groups a SubBefore and a SubAfter;
-three deliveries in a hundred fail and come again. About 40 records make a trace message, in the order of their times.
+The trace is that of Apache's Java client 5.x: for each message a Pub, and in two groups a SubBefore and a SubAfter.
+Three deliveries in a hundred fail and are retried. About 40 records make a trace message, in time order.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ HOURS = 5
 GROUPS = ("billing", "shipping")
 RECORDS_A_MESSAGE = 40
 CLUSTER = "BenchCluster"
-FIRST_MS = 1_767_225_600_000  # 2026-01-01 00:00 UTC: a month's first, so that an id's milliseconds are easy to make
+FIRST_MS = (
+    1_767_225_600_000  # 2026-01-01 00:00 UTC: the start of a month, so that the milliseconds in ids are easy to compute
+)
 AS_OF_MS = FIRST_MS + (HOURS + 24) * 3_600_000
 _PRODUCERS = 8
 _FAILED_OF_100 = 3
 _RETRY_MS = 10_000
 _FIELD, _RECORD = "chr(1)", "chr(2)"
 
-# An id: ip (10.0.0.producer), pid and loader hash, ms since the month began, counter.
+# An id: ip (10.0.0.producer), pid and loader hash, ms since the start of the month, counter.
 _MESSAGES = f"""
 SELECT n, at_ms, format('{{{{:032X}}}}', (({0x0A000000} + n % {_PRODUCERS})::hugeint * {1 << 48} + {0x12675BE20A66})
     * {1 << 48} + (at_ms - {FIRST_MS})::hugeint * 65536 + n % 65536) AS msg_id
@@ -33,7 +35,7 @@ FROM (SELECT range AS n, {FIRST_MS} + range * {HOURS * 3_600_000} // {{count}} A
 
 
 def write_raw(target: Path, count: int, records_a_message: int = RECORDS_A_MESSAGE) -> int:
-    """Write a Parquet file with the trace messages of count messages, as rows of the source; return its records."""
+    """Write a Parquet file with the trace of `count` messages, as rows of the source; return the number of records."""
     duck = connect()
     duck.execute("SET preserve_insertion_order = false")
     duck.execute("CREATE TABLE sent AS " + _MESSAGES.format(count=count))
@@ -50,7 +52,7 @@ def write_raw(target: Path, count: int, records_a_message: int = RECORDS_A_MESSA
 
 
 def _records() -> str:
-    """SQL: one row a record, with its time and its text."""
+    """Return SQL with one row per record: its time and its text."""
     pub = _joined(
         "'Pub'", "at_ms", "'DefaultRegion'", "'shop'", "'orders-' || n % 20", "msg_id", "'paid'", "'order-' || n",
         "'10.0.1.1:10911'", "400 + n % 200", "2 + n % 7", "0", _offset_id(), "'true'",
@@ -85,9 +87,9 @@ def _joined(*fields: str) -> str:
 
 
 class DuckPipeline:
-    """Raw trace to gold with DuckDB alone: the same tables in Parquet files, the same order, the same texts of trail.
+    """Raw trace to gold with DuckDB alone: the same tables in Parquet files, the same order, the same SQL of trail.
 
-    The decoding is written for the three records that the raw file has: less than ours reads, never more.
+    The decoding handles only the three record types of the raw file, so it does less than ours.
     """
 
     def __init__(self, raw: Path, folder: Path, *, threads: int) -> None:
@@ -97,7 +99,7 @@ class DuckPipeline:
         self.duck.execute("SET preserve_insertion_order = false")
 
     def run(self) -> None:
-        """Decode, make attempts, judge; each table written."""
+        """Decode, make attempts, judge; write each table."""
         events = self._write(trail.TRACE_EVENTS, _decoded(self._raw))
         self.duck.execute(f"CREATE VIEW trace_events AS SELECT * FROM {events}")
         for relation in trail.EVIDENCE:
@@ -111,7 +113,7 @@ class DuckPipeline:
             self._write(relation, f"SELECT {', '.join(relation.names)} FROM {relation.name}")
 
     def codes(self) -> dict[str, int]:
-        """How many verdicts of each kind there are, to hold against Spark's."""
+        """Return the number of verdicts of each kind, to compare with Spark's."""
         return codes_of(self.duck, f"read_parquet('{self._folder}/verdicts/**/*.parquet', hive_partitioning = false)")
 
     def _write(self, relation: Relation, rows: str) -> str:
@@ -129,14 +131,14 @@ class DuckPipeline:
 
 
 def codes_of(duck: duckdb.DuckDBPyConnection, verdicts: str) -> dict[str, int]:
-    """Count the verdicts of a table by their codes."""
+    """Count the verdicts of a table by code."""
     return {
         str(codes): int(n) for codes, n in duck.execute(f"SELECT codes, count(*) FROM {verdicts} GROUP BY 1").fetchall()
     }
 
 
 _OF_TYPE = {
-    # column: what Pub, SubBefore and SubAfter have for it, places counted from 1, the type being 1
+    # column: values for Pub, SubBefore and SubAfter; positions count from 1, which is the type
     "event_ms": ("f[2]", "f[2]", "f[8]"),
     "region_id": ("f[3]", "f[3]", ""),
     "group_name": ("f[4]", "f[4]", "f[9]"),
@@ -171,7 +173,7 @@ _PLACES = {
 
 
 def _decoded(raw: Path) -> str:
-    """SQL: raw trace as rows of trace_events."""
+    """Return SQL for raw trace as rows of trace_events."""
     picks = []
     for column in trail.TRACE_EVENTS:
         if column.name in _PLACES:

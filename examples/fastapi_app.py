@@ -3,9 +3,8 @@
     pip install mqtrail fastapi uvicorn
     NAMESRV=127.0.0.1:9876 uvicorn examples.fastapi_app:app
 
-POST /orders answers 202 with the message's id once a broker has stored the order; 503 when it is surely not stored,
-so that the caller may try again; 504 when nobody knows: the caller looks the order up by its key before trying again.
-GET /orders/{id} does that.
+POST /orders answers 202 with the message id once a broker has stored the order. 503: it is certainly not stored, so
+the caller may retry. 504: unknown; the caller looks up the order by its key before a retry, with GET /orders/{id}.
 """
 
 import os
@@ -22,7 +21,7 @@ NAMESRV = os.environ.get("NAMESRV", "127.0.0.1:9876")
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """The clients live as long as the application, in its event loop; each worker process has its own."""
+    """The clients live as long as the application, in its event loop. Each worker process has its own."""
     async with Producer("shop-api", NAMESRV, trace=True) as producer, Admin(NAMESRV) as admin:
         app.state.producer, app.state.admin = producer, admin
         yield
@@ -50,7 +49,7 @@ async def place_order(request: Request) -> dict[str, Any]:
 
 @app.get("/orders/{order_id}")
 async def find_order(order_id: str, request: Request) -> dict[str, Any]:
-    """Whether an order is stored, by the brokers' index."""
+    """Return whether an order is stored, by the brokers' index."""
     admin: Admin = request.app.state.admin
     try:
         found = await admin.query("orders", order_id)

@@ -1,4 +1,4 @@
-"""A plain script: put the lines of a file into a topic, or take them out again. No event loop in sight.
+"""A plain script without an event loop: send the lines of a file to a topic, or consume them.
 
 python examples/plain_script.py put letters notes.txt
 python examples/plain_script.py take letters
@@ -10,7 +10,10 @@ from mqtrail.client import ConsumeFromWhere, ConsumerConfig, Message, SendFailed
 
 
 def put(namesrv: str, topic: str, lines: list[str]) -> int:
-    """Send each line as a message, in as few requests as fit, and say which were not stored. Returns how many were."""
+    """Send each line as a message, in as few requests as possible, and print those not stored.
+
+    Return how many were stored.
+    """
     messages = [Message(topic, line.encode(), keys=f"line-{number}") for number, line in enumerate(lines, 1)]
     stored = 0
     with SyncProducer("example-script", namesrv) as producer:
@@ -18,19 +21,19 @@ def put(namesrv: str, topic: str, lines: list[str]) -> int:
             if outcome.stored:
                 stored += len(outcome.messages)
             else:
-                # Whether it may be stored nevertheless: a time-out proves nothing.
+                # After a timeout the message may still have been stored.
                 unsure = isinstance(outcome.error, SendFailed) and outcome.error.maybe_stored
                 print(f"{len(outcome.messages)} lines {'may be' if unsure else 'are'} lost: {outcome.error}")
     return stored
 
 
 def take(namesrv: str, topic: str, wait_s: float = 5.0) -> list[str]:
-    """Consume what is there, until nothing came for wait_s. What was taken does not come again."""
+    """Consume until no message arrives for wait_s. Consumed messages are not delivered again."""
     config = ConsumerConfig(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     lines = []
     with SyncConsumer("example-script-reader", namesrv, {topic: "*"}, config=config) as consumer:
         while (delivery := consumer.receive(timeout_ms=int(wait_s * 1000))) is not None:
-            with delivery.process():  # settled at the block's end; an exception would have it come again
+            with delivery.process():  # acknowledged at the end of the block; an exception causes a retry
                 lines.append(delivery.body.decode())
     return lines
 

@@ -1,10 +1,10 @@
-"""Tests of one's own code against a real broker: it is in the test's process, in memory, on free ports.
+"""Tests of your own code with a real broker: in the test's process, in memory, on free ports.
 
     pip install mqtrail pytest
     pytest examples/test_with_a_broker.py
 
-`mqtrail_broker` comes with mqtrail; nothing is to be imported or registered for it. Each test gets a fresh one (some
-10 ms); a fixture of one's own, as `shared_broker` below, gives one to a whole module.
+mqtrail registers the fixture `mqtrail_broker`; no import is needed. Each test gets a new broker (some 10 ms). A
+fixture of your own, like `shared_broker` below, can share one in a module.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ FROM_FIRST = ConsumerConfig(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFF
 
 
 def test_an_order_is_billed(mqtrail_broker: Embedded) -> None:
-    """What is sent arrives; what fails comes again."""
+    """A sent message arrives; a failed one is delivered again."""
     namesrv = mqtrail_broker.namesrv_address
     with SyncProducer("shop", namesrv) as producer:
         producer.send(Message("orders", b"order 1", tags="placed"))
@@ -30,7 +30,7 @@ def test_an_order_is_billed(mqtrail_broker: Embedded) -> None:
 
 
 def test_a_broker_that_goes_away(mqtrail_broker: Embedded) -> None:
-    """The broker can be stopped and started in the middle of a test."""
+    """The broker can be stopped and started during a test."""
     with SyncProducer("shop", mqtrail_broker.namesrv_address) as producer:
         producer.send(Message("orders", b"before"))
         mqtrail_broker.stop_broker()
@@ -46,7 +46,7 @@ def shared_broker() -> Iterator[Embedded]:
 
 
 def test_a_topic_on_two_brokers(shared_broker: Embedded) -> None:
-    """Messages go round the brokers."""
+    """Messages are distributed over the brokers."""
     with SyncProducer("shop", shared_broker.namesrv_address) as producer:
         places = {producer.send(Message("orders", b"x")).queue.broker_name for _ in range(20)}
     assert places == {"broker-a", "broker-b"}

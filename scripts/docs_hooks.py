@@ -1,4 +1,7 @@
-"""Hooks of `make docs`: pages may link to files of the checkout outside docs/; the site gets copies below source/."""
+"""Hooks of `make docs`: pages may link to files of the checkout outside docs/.
+
+The site contains copies of them below source/.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
 def linked(page: Path, link: str) -> Path | None:
-    """Return the file of the checkout that a page's link leads to; None if there is none."""
+    """Return the file of the checkout that a page's link points to, None if there is none."""
     target = (page.parent / link).resolve()
     return target if target.is_file() and target.is_relative_to(ROOT) else None
 
 
 def uri(file: Path) -> str:
-    """Return the place of a file of the checkout in the site's sources."""
+    """Return the path of a file of the checkout in the site's sources."""
     return str(file.relative_to(DOCS) if file.is_relative_to(DOCS) else "source" / file.relative_to(ROOT))
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """Add the files outside docs/ that pages link to, and those that these link to."""
+    """Add the files outside docs/ that pages link to, and those that these files link to."""
     pages = sorted(DOCS.rglob("*.md"))
-    for page in pages:  # grows
+    for page in pages:  # it grows meanwhile
         for match in LINK.finditer(page.read_text("utf-8")):
             target = linked(page, match["path"])
             if target is None or files.get_file_from_path(uri(target)) is not None:
@@ -43,7 +46,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
-    """Point links at the copies, and the links of copied pages at the pages of docs/."""
+    """Change links to point to the copies, and links of copied pages to point to the pages of docs/."""
     here = Path(page.file.src_uri)
     origin = ROOT / here.relative_to("source") if here.is_relative_to("source") else DOCS / here
 
@@ -55,7 +58,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 
 
 def on_post_build(*, config: Any) -> None:
-    """Fail when a public name of a documented room is missing from its page."""
+    """Fail if a public name of a documented room is missing from its page."""
     missing = []
     for page in sorted((DOCS / "reference/api").glob("*.md")):
         room = ROOT / "src/mqtrail" / page.stem / "__init__.py"
@@ -67,7 +70,7 @@ def on_post_build(*, config: Any) -> None:
 
 
 def public_names(module: Path) -> list[str]:
-    """Return `__all__` of a module, without an import."""
+    """Return `__all__` of a module without importing it."""
     for node in ast.parse(module.read_text("utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
             return list(ast.literal_eval(node.value))

@@ -29,7 +29,10 @@ def titles() -> Iterator[tuple[str, type[Any]]]:
 
 
 def table(cls: type[Any]) -> str:
-    """Return the table of a config class. A column tells what request 25 or 318 may change, if there is any."""
+    """Return the table of a config class.
+
+    It has a column for changes at run time if request 25 or 318 may change a setting.
+    """
     settings = settings_of(cls)
     defaults = {one.name: one.default for one in dataclasses.fields(cls)}
     has_changeable = any(one.changeable for one in settings.values())
@@ -60,7 +63,7 @@ def _shown(value: object) -> str:
 
 
 def rendered(page: str) -> str:
-    """Return the page with its tables written anew. ValueError: a section has no heading or no table."""
+    """Return the page with new tables. ValueError: a section has no heading or no table."""
     for title, cls in titles():
         before, heading, section = page.partition(f"\n## {title}\n")
         found = _TABLE.search(section)

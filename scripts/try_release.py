@@ -1,6 +1,6 @@
-"""Try an installed mqtrail as a user would: version, client, `mqtrail up`, a message there and back, a clean stop.
+"""Try an installed mqtrail like a user: version, client, `mqtrail up`, send and receive a message, a clean stop.
 
-`make release` runs this with the Python of an empty environment that holds the new wheel, from an empty folder.
+`make release` runs this from an empty folder with the Python of a new environment that contains only the wheel.
 Usage: python try_release.py VERSION
 """
 
@@ -38,7 +38,7 @@ async def send_and_receive(namesrv: str) -> None:
 
 
 def try_node() -> None:
-    """Start a node, send and receive a message, and stop it with SIGINT."""
+    """Start a node, send and receive a message, and stop the node with SIGINT."""
     node = subprocess.Popen(
         [COMMAND, "up", "--data", "data", "--namesrv-port", "0", "--broker-port", "0", "--json"],
         stdout=subprocess.PIPE,
@@ -59,7 +59,7 @@ def try_node() -> None:
 
 
 def main() -> None:
-    """Run each check; the first that fails ends the run."""
+    """Run each check; the first failure ends the run."""
     (expected,) = sys.argv[1:]
     printed = subprocess.run([COMMAND, "--version"], check=True, capture_output=True, text=True).stdout.strip()
     if printed != f"mqtrail {expected}":
