@@ -1,4 +1,4 @@
-"""What the broker asks a client on behalf of another peer: 307, 309 are handed on and back, replies (326) pushed.
+"""Requests forwarded to clients: 307 and 309 with their answers, and replies (326).
 
 Source: AdminBrokerProcessor.callConsumer, Broker2Client, apache/rocketmq broker/.
 """
@@ -43,11 +43,12 @@ class _Forward:
     asked: PeerId
     deadline_ms: int
     finish: Finish | None = None
-    """Makes the answer of the client's, or of None: it gave none. Without it the client's goes back as it is."""
+    """Builds the answer from the answer of the client (None: there was none). Default: the client's answer
+    unchanged."""
 
 
 class ForwardedRequests:
-    """Requests that wait for a client's answer, each for timeout_ms at most."""
+    """Requests that wait for the answer of a client, each for at most timeout_ms."""
 
     def __init__(self, state: BrokerState) -> None:
         self._clients = state.clients
@@ -59,12 +60,12 @@ class ForwardedRequests:
         self._opaque = 0
 
     def running_info(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """307: ask a consumer what it is doing."""
+        """307: request the running information of a consumer."""
         header = ConsumerRunningInfoHeader.from_ext(request.ext)
         return self._forward(peer, request, header.consumer_group, header.client_id, request.body, now_ms)
 
     def consume_directly(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """309: have a consumer process one stored message now. IdError, QueryNotFound: the id names none."""
+        """309: let a consumer process a stored message now. IdError, QueryNotFound: no such message."""
         header = ConsumeMessageDirectlyHeader.from_ext(request.ext)
         body = request.body
         if header.msg_id:
@@ -82,7 +83,7 @@ class ForwardedRequests:
     def ask(
         self, peer: Peer, request: RemotingCommand, asked: PeerId, command: RemotingCommand, finish: Finish, now_ms: int
     ) -> list[Send]:
-        """Send a client a command of the broker's; finish makes the answer to the request of the client's answer.
+        """Send a command to a client; finish builds the answer to the request from the answer of the client.
 
         `require_room` comes first.
         """
@@ -111,7 +112,7 @@ class ForwardedRequests:
     ) -> list[Send]:
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         command.opaque = self._opaque
-        request.body = b""  # it is in the command: nothing more is asked of it here
+        request.body = b""  # the command contains it; it is not needed here
         self._waiting[self._opaque] = _Forward(peer, request, asked, now_ms + self._timeout_ms, finish)
         self._of_asker[peer.id] += 1
         self._of_asked[asked] += 1
@@ -130,7 +131,7 @@ class ForwardedRequests:
         return client
 
     def answered(self, peer: Peer, reply: RemotingCommand) -> list[Send]:
-        """Hand a client's answer back to who asked. An answer that nobody waits for is dropped."""
+        """Forward the answer of a client to the requester. An unexpected answer is dropped."""
         forward = self._waiting.get(reply.opaque)
         if forward is None or forward.asked != peer.id:
             return []
@@ -152,12 +153,12 @@ class ForwardedRequests:
         return next((forward.deadline_ms for forward in self._waiting.values()), None)
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Tell who asked that the client did not answer in time."""
+        """Answer requests whose client did not answer in time."""
         late = list(takewhile(lambda opaque: self._waiting[opaque].deadline_ms <= now_ms, self._waiting))
         return self._give_up(late, f"found no answer of the consumer within {self._timeout_ms} ms")
 
     def disconnected(self, peer: PeerId) -> list[Send]:
-        """Tell who asked that the client has gone; forget the questions of one who has gone himself."""
+        """Answer requests to a closed connection; drop requests from it."""
         for opaque in [opaque for opaque, forward in self._waiting.items() if forward.asker.id == peer]:
             self._take(opaque)
         gone = [opaque for opaque, forward in self._waiting.items() if forward.asked == peer]

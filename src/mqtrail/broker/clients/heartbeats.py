@@ -1,4 +1,4 @@
-"""What clients say about themselves: heartbeats (34, 35, 46), who else is there (38, 40), queue locks (41, 42).
+"""Client requests: heartbeats (34, 35, 46), members of groups (38, 40), queue locks (41, 42).
 
 Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener, AdminBrokerProcessor,
 apache/rocketmq broker/.
@@ -50,7 +50,7 @@ from ..tables import Client, subscriptions_size
 
 
 class ClientRequests:
-    """Keeps the table of live clients, and tells consumers when others come and go.
+    """Updates the table of live clients, and notifies consumers of changes in their groups.
 
     account_of: the access key that signed a request, empty without access control.
     """
@@ -69,14 +69,14 @@ class ClientRequests:
         self._next_scan_ms: int | None = None
 
     def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """34: note producers and consumers, make the groups' retry topics, tell the groups that changed.
+        """34: store producers and consumers, create retry topics, notify groups that changed.
 
-        NoPermission: a live producer of another account has the client id, and is sent what is meant for it.
+        NoPermission: a live producer of another account has this client id.
         """
         if len(request.body) > HEARTBEAT_SIZE_MAX:
             raise InvalidParameter(
                 f"found a heartbeat of {len(request.body)} bytes, expected at most {HEARTBEAT_SIZE_MAX}: "
-                "let the client have fewer groups and subscriptions"
+                "use fewer groups and subscriptions in one client"
             )
         data = HeartbeatData.decode(request.body)
         if not data.client_id:
@@ -103,7 +103,7 @@ class ClientRequests:
         return [*answer(peer, request, ext), *self._notify(changed_groups)]
 
     def _check_room(self, peer: Peer, data: HeartbeatData) -> None:
-        """Return if there is room for the groups of a heartbeat. InvalidParameter, SystemError_: there is not."""
+        """Check the bounds on groups of a heartbeat. InvalidParameter, SystemError_: exceeded."""
         consuming, producing = self._clients.groups_of(peer.id)
         check_count(
             "consumer groups of one connection",
@@ -145,7 +145,7 @@ class ClientRequests:
 
     def _register_consumer(self, data: ConsumerData, client: Client, subscriptions_known: bool, now_ms: int) -> bool:
         group = self._groups.find(data.group_name, now_ms)
-        if group is None:  # its pulls will be told so (26)
+        if group is None:  # its pulls are refused with code 26
             return False
         if group.retry_queue_nums > 0:
             self._topics.create_own(
@@ -172,17 +172,17 @@ class ClientRequests:
         return [*answer(peer, request, {}), *sends]
 
     def consumer_ids(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """38: the group's live clients. SystemError_: none, as 5.3.3 says it."""
+        """38: the live clients of the group. SystemError_: none, as in 5.3.3."""
         header = ConsumerGroupHeader.from_ext(request.ext)
         group = self._clients.consumer_group(header.consumer_group)
         if group is None:
             raise SystemError_(
-                f"no consumer for this group, {header.consumer_group}: its clients send this broker a heartbeat first"
+                f"no consumer for this group, {header.consumer_group}: let its clients send heartbeats first"
             )
         return answer(peer, request, {}, body=ConsumerIdList(tuple(group.client_ids())).encode())
 
     def check_config(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """46: whether the broker can serve a subscription. SubscriptionParseFailed, SystemError_: it cannot."""
+        """46: check a subscription. SubscriptionParseFailed, SystemError_: the broker cannot serve it."""
         body = loads(request.body)
         subscription = SubscriptionData()
         if isinstance(body, dict) and isinstance(body.get("subscriptionData"), dict):
@@ -195,7 +195,7 @@ class ClientRequests:
         return answer(peer, request)
 
     def lock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """41: the queues that the client may consume in order now."""
+        """41: lock queues for a client that consumes in order."""
         body = _lock_body(request)
         locked = self._locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
         return answer(peer, request, body=LockedQueues(tuple(locked)).encode())
@@ -207,14 +207,14 @@ class ClientRequests:
         return answer(peer, request)
 
     def _forget_filters(self, group: str, now_ms: int) -> None:
-        """Note a group that has lost its last member."""
+        """Update the filters of a group without members."""
         if self._clients.consumer_group(group) is None:
             self._filters.unregister(group, now_ms)
 
-    # Clients that leave without a word.
+    # Clients that leave without unregistering.
 
     def disconnected(self, peer: PeerId) -> list[Send]:
-        """Forget a closed connection's clients; return what the others of their groups must hear."""
+        """Remove the clients of a closed connection; return notifications for their groups."""
         left = self._clients.disconnect(peer)
         self._left.update(left)
         return self._notify_where_wanted(left)
@@ -228,7 +228,7 @@ class ClientRequests:
         return self._next_scan_ms
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Forget clients silent for longer than client_expire_ms; return what the others must hear."""
+        """Remove clients that are silent for client_expire_ms; return notifications for their groups."""
         if self._next_scan_ms is None or now_ms < self._next_scan_ms:
             return []
         self._next_scan_ms = now_ms + self._config.client_scan_ms
@@ -250,7 +250,7 @@ class ClientRequests:
         return self._notify(wanted)
 
     def _notify(self, groups: Iterable[str]) -> list[Send]:
-        """40, one way, to every member of groups that share their queues."""
+        """Return 40, one-way, for each member of the groups that rebalance."""
         sends = []
         for name in groups:
             group = self._clients.consumer_group(name)
@@ -269,7 +269,7 @@ class ClientRequests:
 
 
 def _lock_body(request: RemotingCommand) -> LockBatchBody:
-    """Return what is to be locked or unlocked. InvalidParameter: too many queues, or names that are too long."""
+    """Return the queues to lock or unlock. InvalidParameter: too many queues, or too long names."""
     body = LockBatchBody.decode(request.body)
     check_count("queues", body.mq_set, LOCK_QUEUES_MAX)
     check_length("a consumer group", body.consumer_group, GROUP_NAME_LENGTH_MAX)

@@ -1,4 +1,4 @@
-"""Asking for and setting offsets: of groups (14, 15, 43, 45), of queues (29, 30, 31, 32).
+"""Requests about offsets: of groups (14, 15, 43, 45) and of queues (29, 30, 31, 32).
 
 Source: ConsumerManageProcessor, AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
@@ -34,7 +34,7 @@ BOUNDARY_UPPER = "UPPER"
 
 
 class OffsetRequests:
-    """Answers where groups stand and how far queues reach."""
+    """Serves requests about offsets."""
 
     def __init__(self, state: BrokerState, delays: DelayedMessages) -> None:
         self._config = state.config
@@ -47,10 +47,10 @@ class OffsetRequests:
     def query(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """14: the group's offset of a queue.
 
-        Nothing committed: 0 where the queue never held a message or is young (its first message is kept and near the
-        log's end), so that a group that starts with the topic misses nothing; else QueryNotFound, and the client goes
-        by its ConsumeFromWhere. As 4.9 answers; 5.x says QueryNotFound for a queue without a message, and the first
-        one is lost to the group when it comes before the client asks for the maximum.
+        Without a commit: 0 if the queue never held a message, or is young (its first message still exists near the end
+        of the log), so that a group that starts with the topic misses no message. Otherwise QueryNotFound, and the
+        client applies its ConsumeFromWhere. 4.9 does the same. 5.x answers QueryNotFound for a queue without messages;
+        the group then misses the first message if it arrives before the client asks for the maximum.
         """
         header = QueryConsumerOffsetHeader.from_ext(request.ext)
         offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
@@ -92,7 +92,7 @@ class OffsetRequests:
         return answer(peer, request, {})
 
     def max(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """30: the queue offset that the next message gets."""
+        """30: the queue offset of the next message."""
         header = GetMaxOffsetHeader.from_ext(request.ext)
         offset = self._store.max_offset(header.topic, header.queue_id)
         return answer(peer, request, OffsetResponseHeader(offset).to_ext())
@@ -104,7 +104,7 @@ class OffsetRequests:
         return answer(peer, request, OffsetResponseHeader(offset).to_ext(), remark="")
 
     def earliest(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """32: the store time of the first kept message, -1 without one."""
+        """32: the store time of the first kept message; -1: none."""
         header = QueueHeader.from_ext(request.ext)
         first = self._store.min_offset(header.topic, header.queue_id)
         timestamp = self._store.store_time(header.topic, header.queue_id, first)
@@ -118,7 +118,7 @@ class OffsetRequests:
         return answer(peer, request, OffsetResponseHeader(offset).to_ext())
 
     def all_consumer_offsets(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
-        """43: the whole table, as a slave asks for it."""
+        """43: the whole table, for slaves."""
         bare = ConsumerOffsetTable({}, self._offsets.version)
         body = yield from encode_in_slices(bare, "offsetTable", self._offsets.entries(), ENTRIES_A_SLICE, strict=False)
         return answer(peer, request, body=body)

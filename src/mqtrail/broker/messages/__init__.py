@@ -1,7 +1,7 @@
 """Messages in and out: send, send back, pull, query and reply.
 
-broadcasts keeps the offsets of broadcasting groups. protection refuses requests that have waited too long, and stops
-groups that read too far back.
+broadcasts keeps the offsets of broadcasting groups. protection refuses requests that waited too long, and stops groups
+that are too far behind. retries decides when a message goes to the dead letters.
 """
 
 from .broadcasts import BroadcastOffsets

@@ -1,9 +1,9 @@
-"""Where the clients of broadcasting groups are: each has positions of its own, the broker keeps them while they pull.
+"""Offsets of broadcasting clients behind proxies.
 
-A broadcasting client keeps its offsets itself. A proxy's clients have no place for theirs: a pull from a proxy with an
-offset below 0 is told where to begin. So is a client that comes to the broker itself after it came through a proxy, or
-the other way round. What all live clients of a group have passed is committed as group@broadcast, and a new one of a
-proxy's begins there.
+A broadcasting client normally stores its own offsets. Clients behind a proxy cannot: a pull from a proxy with an offset
+below 0 is answered with the offset to start from. The same applies to a client that moves from a proxy to a direct
+connection, or back. The lowest offset of all live clients of a group is committed as group@broadcast; a new client
+behind a proxy starts there.
 
 Source: BroadcastOffsetManager, PullMessageProcessor.queryBroadcastPullInitOffset, apache/rocketmq 5.3.3 broker/.
 """
@@ -17,7 +17,7 @@ from ..state import BrokerState
 from ..tables import is_young
 
 PROXY_BROADCAST: Final = 1  # requestSource: a proxy pulls for one of its broadcasting clients
-CLIENTS_MAX: Final = 100_000  # kept at once; of others nothing is known
+CLIENTS_MAX: Final = 100_000  # maximum number of clients; offsets of further ones are not kept
 _Key = tuple[str, str, str]  # topic, group, client id
 
 
@@ -29,7 +29,7 @@ class _Client:
 
 
 class BroadcastOffsets:
-    """Positions of broadcasting clients, by topic, group and client."""
+    """Offsets of broadcasting clients, by topic, group and client."""
 
     def __init__(self, state: BrokerState) -> None:
         self._config = state.config
@@ -40,7 +40,7 @@ class BroadcastOffsets:
         self._counts: dict[tuple[str, str], int] = {}  # clients of a (topic, group)
 
     def client_of(self, peer: Peer, header: PullHeader) -> str | None:
-        """Return the client that a pull is for, None unless it broadcasts."""
+        """Return the client that a pull is for; None: the group does not broadcast."""
         if not self._config.broadcast_offsets:
             return None
         if header.request_source == PROXY_BROADCAST:
@@ -52,7 +52,7 @@ class BroadcastOffsets:
         return None if member is None else member.client_id
 
     def start(self, client_id: str, header: PullHeader, now_ms: int) -> int | None:
-        """Return where the client is to begin instead of where it asks, None: it knows itself."""
+        """Return the offset at which the client must start; None: the offset of its request is valid."""
         from_proxy = header.request_source == PROXY_BROADCAST
         asks = from_proxy and header.queue_offset < 0
         topic, group = header.topic, header.consumer_group
@@ -76,7 +76,7 @@ class BroadcastOffsets:
         return offset
 
     def note(self, client_id: str, header: PullHeader, queue_offset: int, now_ms: int) -> None:
-        """Note where a client is: the offset it pulled from, or was sent to."""
+        """Store the offset of a client: the one that it pulled from, or was told to start from."""
         from_proxy = header.request_source == PROXY_BROADCAST
         client = self._client((header.topic, header.consumer_group, client_id), from_proxy, now_ms)
         if client is not None:
@@ -92,7 +92,8 @@ class BroadcastOffsets:
         return known
 
     def commit(self, now_ms: int) -> None:
-        """Commit what all live clients have passed; forget those that left. Called before the offsets are saved."""
+        """Commit the lowest offset of the live clients and remove clients that left. Call it before offsets are
+        saved."""
         least: dict[tuple[str, str, int], int] = {}
         for key, client in list(self._known.items()):
             topic, group, client_id = key
@@ -117,5 +118,5 @@ class BroadcastOffsets:
 
 
 def broadcast_group(group: str) -> str:
-    """Return the name that a broadcasting group's common offsets are kept under."""
+    """Return the group name under which the common offset of a broadcasting group is stored."""
     return f"{group}@broadcast"

@@ -1,9 +1,9 @@
-"""How the broker protects itself from what it cannot serve in time, and from groups that read too far back.
+"""Protection against requests that waited too long, and against groups that are too far behind.
 
-Fast failure: a request that surely waited longer than its kind may is refused instead of served, because its client
-has given it up or soon will. There is no queue before the handlers; what waits is what was received and could not be
-served at once, so the shell says how long (`BrokerShell`). Limits are RocketMQ's, by the queue that the request would
-stand in there; requests of its other queues are never refused.
+Fast failure: a request that waited longer than the limit of its kind is refused, because its client has given up or
+soon will. There is no queue in front of the handlers. Requests wait when they were received but could not be served at
+once, so the shell measures the wait (`BrokerShell`). The limits are RocketMQ's, by the queue of the request in Apache's
+broker; requests of queues without a limit are never refused.
 
 Source: BrokerFastFailure, BrokerController.protectBroker, apache/rocketmq broker/.
 """
@@ -23,7 +23,7 @@ PROTECT_EVERY_MS: Final = 180_000
 
 
 class Wait(StrEnum):
-    """The setting that bounds the wait of a kind of request, by the queue it would stand in at Apache's broker."""
+    """The setting that limits the wait of a kind of request, by its queue in Apache's broker."""
 
     SEND = "wait_send_ms"
     PULL = "wait_pull_ms"
@@ -32,11 +32,12 @@ class Wait(StrEnum):
     HEARTBEAT = "wait_heartbeat_ms"
     TRANSACTION = "wait_transaction_ms"
     ADMIN = "wait_admin_ms"
-    UNLIMITED = ""  # queues that are not looked at: query, reply, client and consumer manager, load balancing
+    UNLIMITED = ""  # queues without a limit: query, reply, client and consumer manager, load balancing
 
 
 class FastFailure:
-    """Refuses what waited too long. waits: of each request code; a code that is not served waits like ADMIN."""
+    """Refuses requests that waited too long. waits: kind of each request code; a code that is not served counts as
+    ADMIN."""
 
     def __init__(self, config: BrokerConfig, waits: Mapping[int, Wait]) -> None:
         self._config = config
@@ -45,12 +46,12 @@ class FastFailure:
 
     @property
     def shortest_ms(self) -> int | None:
-        """The shortest wait that any request is refused for; None: fast failure is off."""
+        """The shortest limit of all kinds; None: fast failure is off."""
         config = self._config
         return min(config.wait_send_ms, config.wait_pull_ms, config.wait_ack_ms) if config.fast_failure else None
 
     def refuse(self, peer: Peer, request: RemotingCommand, waited_ms: int, size: int) -> list[Send] | None:
-        """Return the answer to a request that waited too long (none to a one-way one); None: serve it.
+        """Return the answer to a request that waited too long (empty for one-way requests); None: serve it.
 
         size: bytes that wait behind it on its connection.
         """
@@ -70,7 +71,7 @@ class FastFailure:
 
 
 class SlowGroups:
-    """Stops groups that fell behind too far from consuming, where protect_broker says so: their reading costs all."""
+    """Stops groups that are too far behind, if protect_broker is on, because reads of old data slow down all others."""
 
     def __init__(self, state: BrokerState) -> None:
         self._config = state.config
@@ -88,7 +89,7 @@ class SlowGroups:
         return self._next_ms
 
     def tick(self, now_ms: int) -> None:
-        """Look at all groups every three minutes; one that is stopped stays so until an administrator lets it go on."""
+        """Check all groups every three minutes. A stopped group stays stopped until an administrator enables it."""
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + PROTECT_EVERY_MS

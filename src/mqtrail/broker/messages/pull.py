@@ -1,8 +1,8 @@
-"""Pulling: 11, 361, and long polling.
+"""Pulls (11, 361) and long polling.
 
-A pull that finds nothing new and may wait is held (held.py); when something arrives, or its time is up, it is served
-once more and then answered whatever it finds. Under SYNC_FLUSH an answer waits for the flush of the newest record in
-it, so nobody consumes what power loss could take back.
+A pull that finds no message and may wait is held (tables/held.py). When a message arrives, or the hold time is over, it
+is served again and answered in any case. Under SYNC_FLUSH an answer waits for the flush of its newest record, so that
+consumers only see messages that survive a power failure.
 
 Source: PullMessageProcessor, DefaultPullMessageResultHandler, PullRequestHoldService, apache/rocketmq broker/.
 """
@@ -42,9 +42,9 @@ from ..state import BrokerState
 from ..tables import HeldPull
 from .broadcasts import BroadcastOffsets
 
-OFFSET_RESET: Final = "OFFSET_RESET"  # the remark of an answer that carries an administrator's reset
+OFFSET_RESET: Final = "OFFSET_RESET"  # remark of an answer that carries a reset by an administrator
 
-# Statuses not named here leave the offset wrong: PULL_OFFSET_MOVED.
+# All other statuses mean that the offset is invalid: PULL_OFFSET_MOVED.
 CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -55,14 +55,14 @@ CODES: Final = {
 
 
 def pull_code(status: GetStatus, queue_offset: int) -> ResponseCode:
-    """Return the code that a pull at queue_offset is answered with."""
+    """Return the response code for a pull at queue_offset."""
     if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE) and queue_offset == 0:
         return ResponseCode.PULL_NOT_FOUND
     return CODES.get(status, ResponseCode.PULL_OFFSET_MOVED)
 
 
 class PullMessages:
-    """Hands messages out."""
+    """Serves pulls."""
 
     def __init__(self, state: BrokerState, broadcasts: BroadcastOffsets) -> None:
         self._config = state.config
@@ -79,11 +79,11 @@ class PullMessages:
         self._limits = state.limits
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """Answer a pull, or hold it. Refusal: it may not be served."""
+        """Answer a pull, or hold it. Refusal: the pull is not allowed."""
         return self._serve(peer, request, now_ms, may_hold=True)
 
     def serve_held(self, pull: HeldPull, now_ms: int) -> list[Send]:
-        """Answer a pull that was held. Refusal: it may not be served any more."""
+        """Answer a held pull. Refusal: the pull is no longer allowed."""
         return self._serve(pull.peer, pull.request, now_ms, may_hold=False)
 
     def _serve(self, peer: Peer, request: RemotingCommand, now_ms: int, *, may_hold: bool) -> list[Send]:
@@ -169,7 +169,7 @@ class PullMessages:
         return SqlFilter(expression)
 
     def _kept_expression(self, header: PullHeader) -> SqlExpression:
-        """Return what heartbeats brought, if it can be compiled and is as new as the pull."""
+        """Return the filter from heartbeats if it is valid and not older than the pull."""
         kept = self._filters.get(header.topic, header.consumer_group)
         if kept is None or kept.expression is None:
             raise FilterDataNotExist(
@@ -184,7 +184,7 @@ class PullMessages:
         return kept.expression
 
     def _accepts_retry(self, group: str, properties: bytes) -> bool:
-        """Ask the expression of the topic that the message was first sent to; without one it passes."""
+        """Apply the filter of the topic that the message was first sent to; without a filter the message passes."""
         topic = find_property(properties, PROPERTY_RETRY_TOPIC.encode()) or b""
         kept = self._filters.get(str(topic, "utf-8", "replace"), group)
         return kept is None or kept.expression is None or kept.expression.matches(properties)

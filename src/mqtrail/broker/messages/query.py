@@ -1,4 +1,4 @@
-"""Finding messages: by key or unique id (12), by the place in the CommitLog that an offset id names (33).
+"""Queries: by key or unique id (12), by the physical offset in an offset message id (33).
 
 Source: QueryMessageProcessor, apache/rocketmq broker/processor/.
 """
@@ -19,7 +19,7 @@ from ..state import BrokerState
 
 
 class QueryMessages:
-    """Looks messages up in the store's index and log."""
+    """Finds messages by the index and the log of the store."""
 
     def __init__(self, state: BrokerState) -> None:
         self._config = state.config
@@ -39,7 +39,7 @@ class QueryMessages:
         return answer(peer, request, ext, body=b"".join(found.records))
 
     def by_offset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """33: the record at a CommitLog offset. SystemError_: there is none, with the code 5.3.3 uses."""
+        """33: the record at a CommitLog offset. SystemError_: no record starts there (the code of 5.3.3)."""
         header = ViewMessageHeader.from_ext(request.ext)
         try:
             record = self._store.read_at(header.offset)

@@ -1,7 +1,8 @@
-"""Replies to request messages: 324 and 325, handed on to the producer that asked (326).
+"""Replies to request messages: 324 and 325, forwarded to the producer of the request (326).
 
-The reply names its addressee's client id in REPLY_TO_CLIENT. It is pushed down that producer's connection, and the
-replier's answer waits for the producer's. It is stored as well, in the cluster's reply topic, arrived or not.
+The property REPLY_TO_CLIENT names the client id of that producer. The reply is sent to it, and the replying client is
+answered after the producer has answered. The reply is also stored in the reply topic of the cluster, whether it arrives
+or not.
 
 Source: ReplyMessageProcessor, apache/rocketmq broker/processor/.
 """
@@ -41,7 +42,7 @@ _OURS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysF
 
 
 class ReplyMessages:
-    """Hands replies on."""
+    """Forwards replies."""
 
     def __init__(self, state: BrokerState, send: SendMessages, forwards: ForwardedRequests) -> None:
         self._config = state.config
@@ -54,7 +55,7 @@ class ReplyMessages:
         self._added = {PROPERTY_MSG_REGION: state.config.region_id, PROPERTY_TRACE_ON: trace_on}
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """Push the reply to its addressee and answer once that has answered; at once where it is not connected."""
+        """Send the reply to its producer and answer after the producer; at once if the producer is not connected."""
         try:
             header = SendMessageHeader.from_ext(request.ext)
             text = header.properties.encode()
@@ -118,7 +119,7 @@ class ReplyMessages:
         body: bytes,
         now_ms: int,
     ) -> dict[str, str]:
-        """Store the reply if it is to be; return what the answer says of its place. It need not succeed."""
+        """Store the reply if store_replies is on; return its place for the answer. A failure is not an error."""
         where = SendResponseHeader("0", queue_id, 0)
         if self._config.store_replies:
             record = PendingRecord(

@@ -1,8 +1,8 @@
 """Sending: 10, 310 (one message), 320 (a batch).
 
-The checks stand in 5.3.3's order, each a Refusal with the code it has there. What they need of a topic is the same for
-every message to it, so it is kept as an Admission, which the fast lane asks for too; it lapses with the next change of
-any topic (TopicTable.version).
+The checks follow the order of 5.3.3; each failed check is a Refusal with the code of 5.3.3. The facts that they need
+about a topic are the same for all its messages, so they are kept as an Admission, which the fast lane uses too. It is
+valid until any topic changes (TopicTable.version).
 
 Source: SendMessageProcessor, AbstractSendMessageProcessor, apache/rocketmq broker/processor/.
 """
@@ -67,18 +67,18 @@ from .retries import is_exhausted
 
 DLQ_QUEUES = 1
 ADMISSIONS_MAX = 10_000
-BATCH_COUNT_MAX = 65_536  # messages of a batch; the least that an official client makes of one are 75 bytes
-BATCH_IDS_MAX = 4_096  # of a larger one the answer names the first: a header has 256 KiB
+BATCH_COUNT_MAX = 65_536  # messages of a batch; the smallest that an official client makes has 75 bytes
+BATCH_IDS_MAX = 4_096  # ids in the answer to a batch, since a header has at most 256 KiB
 BATCH_SLICE = 1_000  # of them looked at, and stored, before others are served
-_HOST_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6  # the broker's to set
+_HOST_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6  # bits that the broker sets
 _OURS = _HOST_BITS | MessageSysFlag.TRANSACTION_MASK
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What an ordinary topic allows. Ordinary: it exists, may be sent to, and is no retry topic.
+    """The facts about a plain topic that sends need: it exists, is writable and is not a retry topic.
 
-    version: of the topic table when this was found. queue_limit: the queue id must be below. sys_flag: bits to add.
+    version: of the topic table at that time. queue_limit: exclusive bound of queue ids. sys_flag: bits to add.
     """
 
     topic: str
@@ -90,20 +90,20 @@ class Admission:
 
 @dataclass(slots=True)
 class _Destination:
-    """Where one request's messages go, after all checks."""
+    """The target of the messages of a request, after all checks."""
 
     topic: str
     queue_id: int
     sys_flag: int
     changes: dict[str, str] = field(default_factory=dict)
-    """Properties that the way there sets."""
+    """Properties to set on the messages."""
     group: str | None = None
-    """The group that wants its message again, and does not send it back (36) but sends a copy itself."""
+    """The group that sends a copy to its retry topic itself, instead of sending the message back (36)."""
     dead_letter: DeadLetterCause | None = None
 
 
 class SendMessages:
-    """Takes messages in."""
+    """Serves sends."""
 
     def __init__(self, state: BrokerState, delays: DelayedMessages, timers: Timers) -> None:
         self._jobs = state.jobs
@@ -122,7 +122,7 @@ class SendMessages:
         self._ext = {EXT_MSG_REGION: state.config.region_id, EXT_TRACE_ON: "true" if state.config.trace_on else "false"}
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """Answer a send. Refusals too carry MSG_REGION and TRACE_ON, as 5.3.3's do."""
+        """Answer a send. Refusals also carry MSG_REGION and TRACE_ON, as in 5.3.3."""
         try:
             header = SendMessageHeader.from_ext(request.ext)
             if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
@@ -138,7 +138,7 @@ class SendMessages:
     # Checks.
 
     def admission(self, topic: str) -> Admission | None:
-        """Return what an ordinary topic allows, or None: the request needs every check (`handle`)."""
+        """Return the Admission of a plain topic; None: the request needs all checks (`handle`)."""
         known = self._admissions.get(topic)
         if known is not None and known.version == self._topics.version:
             return known
@@ -165,7 +165,7 @@ class SendMessages:
         return made
 
     def _limited(self, topic: str) -> TopicConfig | None:
-        """Return the topic where it takes no more than so many messages a second; the broker's own take any number."""
+        """Return the topic if its rate is limited; system topics are not limited."""
         config = self._topics.get(topic)
         if config is None or topic.startswith(RETRY_PREFIX) or not self._limits.send_rate(config):
             return None
@@ -176,12 +176,12 @@ class SendMessages:
         return self._config.start_accept_ms
 
     def queue_for(self, header: SendMessageHeader, request: RemotingCommand, now_ms: int) -> tuple[str, int]:
-        """Go through the checks of a send; return where its message goes. Refusal: one of them failed."""
+        """Apply the checks of a send; return the target of its message. Refusal: a check failed."""
         destination = self._admit(header, request, now_ms)
         return destination.topic, destination.queue_id
 
     def _admit(self, header: SendMessageHeader, request: RemotingCommand, now_ms: int) -> _Destination:
-        """Go through 5.3.3's checks in its order; return where the messages go. Refusal: one of them failed."""
+        """Apply the checks in the order of 5.3.3; return the target of the messages. Refusal: a check failed."""
         if now_ms < self._config.start_accept_ms:
             raise SystemError_(
                 f"found time {now_ms}, expected {self._config.start_accept_ms} or later: this broker takes no messages "
@@ -216,8 +216,8 @@ class SendMessages:
             config = self._topics.create_own(topic, 1, Perm.READ | Perm.WRITE, now_ms)
         if config is None:
             raise TopicNotExist(
-                f"topic[{topic}] not exist, and {header.default_topic} does not let it make itself: create it with "
-                "updateTopic, or set autoCreateTopicEnable=true"
+                f"topic[{topic}] not exist, and {header.default_topic} does not allow automatic creation: "
+                "create it with updateTopic, or set autoCreateTopicEnable=true"
             )
         limit = max(config.read_queue_nums, config.write_queue_nums)
         return Admission(topic, self._topics.version, limit, config.write_queue_nums, _filter_bit(config))
@@ -225,7 +225,8 @@ class SendMessages:
     def _check_retry(
         self, destination: _Destination, header: SendMessageHeader, request: RemotingCommand, now_ms: int
     ) -> _Destination:
-        """Return the dead letters where the group has tried often enough or consumes in order, else destination."""
+        """Return the dead-letter topic if the retries are exhausted or the group consumes in order, else
+        destination."""
         group = header.topic.removeprefix(RETRY_PREFIX)
         config = self._groups.find(group, now_ms)
         if config is None:
@@ -287,7 +288,8 @@ class SendMessages:
     def _waiting(
         self, record: PendingRecord, stored: StoredProperties, is_half: bool, now_ms: int
     ) -> tuple[PendingRecord, StoredKind | None]:
-        """Return the record as it waits for its transaction, level or time, and as what; as it is, if for nothing."""
+        """Return the record as stored until its transaction, delay level or time, and its kind; unchanged for other
+        messages."""
         if is_half:
             if stored.delay_level > 0 or stored.timed:
                 raise MessageIllegal(
@@ -312,7 +314,7 @@ class SendMessages:
         peer: Peer,
         now_ms: int,
     ) -> None:
-        """Note that a group sent itself a message again (it does so where sending it back failed, or in order)."""
+        """Trace a copy that a group sent to its retry topic itself (in order, or after sending back failed)."""
         assert destination.group is not None
         properties = decode_properties(stored.text)
         trace.sent_back(
@@ -329,9 +331,9 @@ class SendMessages:
         )
 
     def _is_half(self, properties: bytes, header: SendMessageHeader, destination: _Destination) -> bool:
-        """Tell whether a message is to wait for its transaction's end. NoPermission: none is taken.
+        """Return whether a message is a half message. NoPermission: the broker rejects transactions.
 
-        A group's own copy of a message never is, nor what clients before 4.6.1 send again with a delay.
+        Copies to retry topics are not, and neither are delayed retries of clients before 4.6.1.
         """
         is_half = is_transactional(properties) and destination.group is None
         if is_half and header.reconsume_times > 0 and delay_level(properties) > 0:
@@ -367,12 +369,12 @@ class SendMessages:
     def _send_batch(
         self, peer: Peer, request: RemotingCommand, header: SendMessageHeader, now_ms: int
     ) -> Generator[None, None, list[Send]]:
-        """Take a batch: all of it is looked at before the first message is stored.
+        """Store a batch: all messages are checked before the first one is stored.
 
-        A large one is stored in slices; should the store refuse one of these, the answer tells how many are stored.
+        A large batch is stored in slices. If the store refuses a slice, the answer says how many messages are stored.
         """
         if len(header.topic) > TOPIC_LENGTH_MAX or header.topic.startswith(RETRY_PREFIX):
-            # 5.3.3 finds this after its other checks, but for a retry topic these would make a topic first.
+            # 5.3.3 checks this last; for a retry topic the other checks would first create a topic.
             raise MessageIllegal(
                 f"found a batch to topic {header.topic[:40]} of {len(header.topic)} characters, expected a topic of at "
                 f"most {TOPIC_LENGTH_MAX} that is no retry topic"
@@ -457,7 +459,7 @@ def _filter_bit(config: TopicConfig) -> int:
 
 
 def _refuse_bits(sys_flag: int) -> None:
-    """Refuse what the store would keep in no queue: 5.3.3 takes such a message, and nobody ever sees it."""
+    """Refuse transaction bits that keep a message out of all queues: 5.3.3 stores such a message invisibly."""
     if sys_flag & MessageSysFlag.TRANSACTION_MASK:
         raise MessageIllegal(
             f"found transaction bits {sys_flag & MessageSysFlag.TRANSACTION_MASK:#x} in sysFlag without TRAN_MSG=true, "

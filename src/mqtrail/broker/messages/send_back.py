@@ -1,8 +1,7 @@
-"""Sending back: 36. A group wants a message again, later; when it has had it often enough, it is given up.
+"""Sending back (36): a group asks for another delivery of a message, until its retries are exhausted.
 
-The copy goes to %RETRY%group by way of the delay levels (level 0: 3 + the deliveries so far), or to %DLQ%group, the
-dead letters. It keeps body, properties, born time and host, and says where it came from (RETRY_TOPIC,
-ORIGIN_MESSAGE_ID).
+The copy goes to %RETRY%group through a delay level (level 0: 3 + number of deliveries), or to the dead-letter topic
+%DLQ%group. It keeps body, properties, born time and host, and names its origin (RETRY_TOPIC, ORIGIN_MESSAGE_ID).
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack, apache/rocketmq broker/processor/.
 """
@@ -46,13 +45,13 @@ from ..timing import DelayedMessages
 from .retries import is_exhausted
 from .send import DLQ_QUEUES
 
-# Nobody consumes from them: whoever names a record there means one that was in its place before.
+# Topics without consumers: a request for a record there means an earlier record at the same offset.
 NEVER_CONSUMED = frozenset({HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
-FIRST_LEVEL = 3  # of a message that is sent back for the first time, when the client leaves the delay to the broker
+FIRST_LEVEL = 3  # first delay level, if the client lets the broker choose
 
 
 class SendBack:
-    """Puts messages that a group could not process where the group gets them again."""
+    """Serves requests to send messages back."""
 
     def __init__(self, state: BrokerState, delays: DelayedMessages) -> None:
         self._config = state.config
@@ -66,12 +65,12 @@ class SendBack:
         self._turn = 0
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """36. Refusal: the group is unknown, its retry topic or this broker takes nothing, the message is gone."""
+        """36. Refusal: unknown group, retry topic or broker not writable, or the message no longer exists."""
         header = SendBackHeader.from_ext(request.ext)
         group = self._groups.require(header.group, now_ms)
         if not self._config.permission & Perm.WRITE:
             raise NoPermission(f"the broker[{self._config.address.ip}] sending message is forbidden")
-        if group.retry_queue_nums <= 0:  # the group gives up at once, as its configuration says
+        if group.retry_queue_nums <= 0:  # the configuration of the group allows no retries
             return answer(peer, request)
         retry = self._topics.create_own(
             retry_topic(header.group),
@@ -89,8 +88,8 @@ class SendBack:
         topic = decode_head(original).topic
         if topic in NEVER_CONSUMED or topic == revive_topic(self._config.cluster_name):
             raise SystemError_(
-                f"look message by offset failed, {header.offset}: found a message that no group was given; the one "
-                "that was there is gone, a power cut took it"
+                f"look message by offset failed, {header.offset}: found a message that is "
+                "never delivered to groups; the message that was there was lost in a power failure"
             )
 
         had = decode_head(original).reconsume_times
@@ -123,7 +122,7 @@ class SendBack:
         cause: DeadLetterCause | None,
         now_ms: int,
     ) -> int:
-        """Store the copy; return the offset its answer waits for."""
+        """Store the copy; return the offset that the answer must wait for."""
         head = decode_head(original)
         properties = decode_properties(original[head.properties_start : head.properties_end])
         offset_id = offset_msg_id(Host.unpack(head.store_host), head.physical_offset)

@@ -1,7 +1,7 @@
-"""What a broker keeps: topics, groups, consumer offsets, clients, queue locks, held pulls, limits.
+"""Tables of a broker: topics, groups, consumer offsets, clients, queue locks, held pulls, limits.
 
-Tables that outlive a restart are JSON files (`broker.files`). A table decides nothing about messages: it looks up and
-changes its entries, and counts their versions. registration is what name servers receive of them.
+Tables that survive a restart are JSON files (`broker.files`). A table only finds and changes its entries and counts
+their versions. registration builds the commands that tell name servers about topics.
 """
 
 from .attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, alter, parse_changes

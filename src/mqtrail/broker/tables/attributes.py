@@ -1,7 +1,7 @@
 """Attributes of topics and groups: names with text values, changed by name.
 
-A change is a name with + (set) or - (drop) before it. Names and values are bound, as in 5.3.3: a typing error would be
-kept without ever having a meaning.
+A change is a name with a prefix: + sets it, - removes it. Only known names and values are accepted, as in 5.3.3, so
+that a typing error is not stored silently.
 
 Source: AttributeParser, AttributeUtil, TopicAttributes, apache/rocketmq common/.
 """
@@ -13,7 +13,7 @@ from mqtrail.wire import InvalidParameter, SystemError_
 
 from .limits import PULL_ATTRIBUTE, SEND_ATTRIBUTE
 
-# Name -> the values that it may have; None: any.
+# Name -> accepted values; None: any.
 TOPIC_ATTRIBUTES: Final[Mapping[str, tuple[str, ...] | None]] = {
     "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
     "queue.type": ("SimpleCQ", "BatchCQ"),
@@ -22,12 +22,12 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, tuple[str, ...] | None]] = {
     SEND_ATTRIBUTE: None,
 }
 GROUP_ATTRIBUTES: Final[Mapping[str, tuple[str, ...] | None]] = {PULL_ATTRIBUTE: None}
-# Values that this store has: others would change how a topic is stored.
+# Values that this store supports; others would change how a topic is stored.
 _STORED: Final = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
 
 
 def parse_changes(text: str) -> dict[str, str]:
-    """Read changes as 17 has them: "+message.type=FIFO,-reserve.time". InvalidParameter: an item of another shape."""
+    """Parse the changes of request 17: "+message.type=FIFO,-reserve.time". InvalidParameter: a malformed item."""
     changes = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = item.partition("=")
@@ -42,8 +42,7 @@ def alter(
 ) -> dict[str, str]:
     """Return the attributes after the changes; a name without a sign is set too.
 
-    SystemError_ as in 5.3.3: there is no such attribute, or not with this value. InvalidParameter: this store has no
-    such kind of topic.
+    SystemError_ as in 5.3.3: unknown attribute or value. InvalidParameter: this store does not support such topics.
     """
     attributes = dict(known)
     for change, value in changes.items():
@@ -58,7 +57,7 @@ def alter(
             raise SystemError_(f"value is not in set: [{', '.join(values)}], found {name}={value}")
         if _STORED.get(name, value) != value:
             raise InvalidParameter(
-                f"found attribute {name}={value}, expected {_STORED[name]}: this broker has no other"
+                f"found attribute {name}={value}, expected {_STORED[name]}: this broker supports no other value"
             )
         attributes[name] = value
     return attributes

@@ -1,8 +1,8 @@
-"""Who is connected: producers and consumers by group, and what each consumer group subscribes to.
+"""Connected clients: producers and consumers by group, and the subscriptions of each consumer group.
 
-A client says who it is in heartbeats; a connection that closes or stays silent for client_expire_ms is forgotten. What
-a group subscribes to belongs to the group, not to the client: the newest heartbeat replaces it where its version is
-higher, and the last client to leave takes it away.
+Clients register by heartbeats. A connection that is closed, or silent for client_expire_ms, is removed. Subscriptions
+belong to the group, not to the client: a heartbeat replaces those with a lower version, and they are removed with the
+last client.
 
 Source: ConsumerManager, ConsumerGroupInfo, ProducerManager, apache/rocketmq broker/client/.
 """
@@ -15,7 +15,7 @@ from mqtrail.wire import ConsumerData, Peer, PeerId, SubscriptionData
 
 @dataclass(slots=True)
 class Client:
-    """One connection's part in one group."""
+    """A connection as a member of a group."""
 
     peer: Peer
     client_id: str
@@ -23,16 +23,16 @@ class Client:
     version: int
     seen_ms: int
     account: str = ""
-    """The access key that signed its newest heartbeat; empty without access control."""
+    """Access key of its newest heartbeat; empty without access control."""
 
     def renew(self, newer: "Client") -> None:
-        """Take over what a newer heartbeat of the same connection says."""
+        """Update the member from a newer heartbeat of its connection."""
         self.client_id, self.seen_ms, self.account = newer.client_id, newer.seen_ms, newer.account
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The live members of a consumer group and what they subscribe to."""
+    """The live members of a consumer group and its subscriptions."""
 
     name: str
     consume_type: str
@@ -47,14 +47,14 @@ class ConsumerGroup:
         return self.message_model == "BROADCASTING"
 
     def client_ids(self) -> list[str]:
-        """Return the members' ids, each once; clients sort them to share the queues out."""
+        """Return the distinct client ids; clients sort them to assign queues."""
         return sorted({member.client_id for member in self.members.values()})
 
     def member(self, client_id: str) -> Client | None:
         return next((member for member in self.members.values() if member.client_id == client_id), None)
 
     def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Take over newer subscriptions, forget those of topics not named; return whether topics came or went."""
+        """Store newer subscriptions and remove those of other topics; return whether the set of topics changed."""
         changed = False
         named = set()
         for subscription in subscriptions:
@@ -71,7 +71,7 @@ class ConsumerGroup:
 
 
 def subscriptions_size(subscriptions: Iterable[SubscriptionData]) -> int:
-    """Return about how many characters subscriptions hold."""
+    """Return the approximate number of characters of subscriptions."""
     return sum(
         len(one.topic) + len(one.sub_string) + sum(map(len, one.tags_set)) + 10 * len(one.code_set)
         for one in subscriptions
@@ -79,7 +79,7 @@ def subscriptions_size(subscriptions: Iterable[SubscriptionData]) -> int:
 
 
 class ClientTable:
-    """All live clients. Answers who consumes and who produces, and who must hear of a change."""
+    """All live clients, by group and by connection."""
 
     def __init__(self) -> None:
         self._consumers: dict[str, ConsumerGroup] = {}
@@ -87,7 +87,7 @@ class ClientTable:
         self._producers: dict[str, dict[PeerId, Client]] = {}
         self._groups_of: dict[PeerId, tuple[set[str], set[str]]] = {}
         self._producer_ids: dict[str, Client] = {}
-        self._id_of: dict[PeerId, str] = {}  # of a producer's connection: the one id it has in _producer_ids
+        self._id_of: dict[PeerId, str] = {}  # connection of a producer -> its only id in _producer_ids
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         return self._consumers.get(group)
@@ -99,19 +99,19 @@ class ClientTable:
         return list(self._producers.get(group, {}).values())
 
     def producer(self, client_id: str) -> Client | None:
-        """Return the live producer of a client id, whatever its groups."""
+        """Return the live producer with a client id, in any group."""
         return self._producer_ids.get(client_id)
 
     def producer_groups(self) -> dict[str, list[Client]]:
         return {group: list(members.values()) for group, members in self._producers.items()}
 
     def groups_of(self, peer: PeerId) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the consumer groups and the producer groups that a connection is in."""
+        """Return the consumer groups and the producer groups of a connection."""
         consumers, producers = self._groups_of.get(peer, ((), ()))
         return frozenset(consumers), frozenset(producers)
 
     def producer_groups_with(self, groups: Iterable[str]) -> int:
-        """Return how many producer groups there would be with these."""
+        """Return the number of producer groups including these."""
         return len(self._producers) + sum(group not in self._producers for group in groups)
 
     def groups_subscribing(self, topic: str) -> set[str]:
@@ -130,9 +130,9 @@ class ClientTable:
         self._producer_ids[client.client_id] = client
 
     def register_consumer(self, data: ConsumerData, client: Client, *, subscriptions_known: bool = False) -> bool:
-        """Note a heartbeat; return whether the group's members must be told that they share the queues anew.
+        """Store a heartbeat; return whether the members of the group must rebalance.
 
-        subscriptions_known: the heartbeat left its subscriptions out because they are as before (heartbeat v2).
+        subscriptions_known: the heartbeat has no subscriptions because they are unchanged (heartbeat v2).
         """
         group = self._consumers.get(data.group_name)
         if group is None:
@@ -170,14 +170,14 @@ class ClientTable:
             self._producers.pop(group, None)
 
     def _forget_producer_id(self, peer: PeerId) -> None:
-        """Forget the client id of a connection that has another one now, or is no producer any more."""
+        """Remove the client id of a connection that changed its id or is no longer a producer."""
         client_id = self._id_of.pop(peer, "")
         known = self._producer_ids.get(client_id)
         if known is not None and known.peer.id == peer:
             del self._producer_ids[client_id]
 
     def unregister_consumer(self, group_name: str, peer: PeerId) -> bool:
-        """Forget one member; return whether it was one."""
+        """Remove a member; return whether it existed."""
         group = self._consumers.get(group_name)
         if group is None or group.members.pop(peer, None) is None:
             return False
@@ -188,7 +188,7 @@ class ClientTable:
         return True
 
     def disconnect(self, peer: PeerId) -> list[str]:
-        """Forget a connection; return the consumer groups it was a member of."""
+        """Remove a connection; return its consumer groups."""
         consumers, producers = self._groups_of.pop(peer, (set(), set()))
         self._groups_of[peer] = (set(consumers), set(producers))
         for group in producers:
@@ -198,7 +198,7 @@ class ClientTable:
         return left
 
     def expire(self, before_ms: int) -> list[str]:
-        """Forget clients not heard of since before_ms; return the consumer groups that lost one."""
+        """Remove clients that are silent since before_ms; return the consumer groups that lost one."""
         left: dict[str, None] = {}
         for group in list(self._consumers.values()):
             for member in [member for member in group.members.values() if member.seen_ms < before_ms]:

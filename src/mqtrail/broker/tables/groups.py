@@ -1,6 +1,6 @@
-"""Subscription groups: what consumer groups may do on this broker, by name.
+"""Subscription groups: the configuration of consumer groups, by name.
 
-A group makes itself on its first heartbeat or pull where auto_create_group is on.
+A group is created at its first heartbeat or pull if auto_create_group is on.
 
 Source: SubscriptionGroupManager, SubscriptionGroupConfig, apache/rocketmq broker/subscription/.
 """
@@ -62,11 +62,11 @@ class GroupTable:
         return self._groups.get(group)
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
-        """Return the live table: read it, do not keep it."""
+        """Return the live table, for reading at once only."""
         return self._groups
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """Return the group, made now if groups may make themselves and its name is allowed; else None."""
+        """Return the group; created now if automatic creation is on and its name is valid; else None."""
         known = self.get(group)
         if known is not None:
             return known
@@ -75,7 +75,7 @@ class GroupTable:
         validate_group(group)
         if len(self._groups) >= self._config.groups_max:
             raise SystemError_(
-                f"found {len(self._groups)} groups, expected at most {self._config.groups_max} that make themselves: "
+                f"found {len(self._groups)} groups, expected at most {self._config.groups_max} (groups_max): "
                 f"create group {group} with updateSubGroup, or raise groups_max"
             )
         made = SubscriptionGroupConfig(group)
@@ -83,7 +83,7 @@ class GroupTable:
         return made
 
     def require(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
-        """Return the group as `find`. SubscriptionGroupNotExist: it is not there and may not be made."""
+        """Return the group like `find`. SubscriptionGroupNotExist: it does not exist and cannot be created."""
         found = self.find(group, now_ms)
         if found is None:
             raise SubscriptionGroupNotExist(
@@ -93,7 +93,7 @@ class GroupTable:
         return found
 
     def update(self, group: SubscriptionGroupConfig, now_ms: int) -> None:
-        """Make or replace a group. InvalidParameter: its name or its number of retry queues is not allowed."""
+        """Create or replace a group. InvalidParameter: invalid name or number of retry queues."""
         validate_group(group.group_name)
         if group.retry_queue_nums > QUEUES_MAX:
             raise InvalidParameter(
@@ -104,14 +104,14 @@ class GroupTable:
             self._change(group.group_name, group, self._forbidden.get(group.group_name), now_ms)
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """Forget a group; return whether it was there."""
+        """Delete a group; return whether it existed."""
         if self.get(group) is None:
             return False
         self._change(group, None, None, now_ms)
         return True
 
     def forbid(self, group: str, topic: str, is_forbidden: bool, now_ms: int) -> None:
-        """Take a topic from a group for reading, or give it back."""
+        """Forbid a group to read a topic, or allow it again."""
         topics = dict(self._forbidden.get(group, {}))
         bits = topics.get(topic, 0)
         changed = bits | _FORBIDDEN_READ if is_forbidden else bits & ~_FORBIDDEN_READ
@@ -128,7 +128,7 @@ class GroupTable:
     def _change(
         self, name: str, group: SubscriptionGroupConfig | None, forbidden: dict[str, int] | None, now_ms: int
     ) -> None:
-        """Set what is known of a group: itself, and the topics that it may not read."""
+        """Set a group and its forbidden topics."""
         before = (self._groups.get(name), self._forbidden.get(name))
         self._set(name, group, forbidden, now_ms)
         number = self._files.change(GROUPS_FILE, self._document, lambda: self._set(name, *before, now_ms))
@@ -156,10 +156,10 @@ class GroupTable:
         )
 
     def table(self) -> SubscriptionGroupTable:
-        """Return all groups as one body: what request 201 answers, and as what they are saved."""
+        """Return all groups as one body: the answer to request 201, and the content of the file."""
         return SubscriptionGroupTable(dict(sorted(self._groups.items())), self.data_version, self._forbidden)
 
     def is_forbidden(self, group: str, topic: str) -> bool:
-        """Tell whether an administrator took the topic from the group for reading."""
+        """Return whether an administrator forbade the group to read the topic."""
         self._unsaved.look(group)
         return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & _FORBIDDEN_READ)

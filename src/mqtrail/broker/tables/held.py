@@ -1,10 +1,11 @@
-"""Pulls that found nothing and wait: long polling.
+"""Held pulls: long polling.
 
 A pull that may wait is held under its queue. It ends when a message arrives there that its tags may match, when its
-time is up, or when its connection closes. Number and size of held pulls are bounded, in all and for each connection.
+hold time is over, or when its connection closes. Number and size of held pulls are bounded, in total and per
+connection.
 
-One message may be for thousands of pulls. They are looked at a few at a time, queues in turn, so that nobody else waits
-for them: `arrived` notes the message, `take_woken` returns who is woken next.
+One message may wake thousands of pulls. They are checked a few at a time, queues in turn, so that other requests do not
+wait: `arrived` records the message, `take_woken` returns the next pulls to serve.
 
 Source: PullRequestHoldService, ManyPullRequest, apache/rocketmq broker/longpolling/. There a sweep every 5 s ends
 pulls whose time is up; here each ends when it is.
@@ -21,18 +22,18 @@ from mqtrail.wire import Peer, PeerId, RemotingCommand, SystemBusy
 from ..bounds import HELD_PEER_MIN, HELD_PEER_SHARE, HELD_SIZE_MAX
 from ..filter import MessageFilter
 
-LOOK_BUDGET: Final = 1_000  # what one call of take_woken may cost: a look at a pull is 1, more where its filter is SQL
-WAKE_COST: Final = 20  # to serve a pull, in looks
+LOOK_BUDGET: Final = 1_000  # cost of one call of take_woken: 1 for a check of a pull, more for SQL filters
+WAKE_COST: Final = 20  # cost of serving a pull, in checks
 DUE_A_SLICE: Final = 64  # requests that one call of take_due returns
 
 QueueKey = tuple[str, int]  # topic, queue id
-Arrived = Sequence[tuple[int, bytes]]  # of each message that arrived: its tags code and properties text
+Arrived = Sequence[tuple[int, bytes]]  # tags code and properties text of each arrived message
 Key = TypeVar("Key")
 
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """One waiting pull. filter None: any message wakes it."""
+    """A held pull. filter None: any message wakes it."""
 
     peer: Peer
     request: RemotingCommand
@@ -45,7 +46,7 @@ class HeldPull:
 
 @dataclass(slots=True)
 class _Look:
-    """Whom what arrived in a queue is for: how far it was asked. again: what arrived since then, up to that offset."""
+    """Progress of the check of a queue's pulls. again: end offset of messages that arrived during the check."""
 
     pulls: Iterator[HeldPull]
     next_offset: int
@@ -54,7 +55,7 @@ class _Look:
 
 
 class HeldRoom:
-    """How many requests are held and how large they are, in all and for each connection."""
+    """Number and size of held requests, in total and per connection."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
@@ -64,7 +65,7 @@ class HeldRoom:
         self._of: dict[PeerId, tuple[int, int]] = {}
 
     def full(self, peer: PeerId, request: RemotingCommand) -> str | None:
-        """Return what keeps a request from being held; None: there is room."""
+        """Return why a request cannot be held; None: it can."""
         if self.count >= self._count_max:
             return f"found {self.count} held requests, expected fewer than {self._count_max}"
         size = _size(request)
@@ -79,7 +80,7 @@ class HeldRoom:
         return None
 
     def take(self, peer: PeerId, request: RemotingCommand) -> None:
-        """Count a request in, and forget its body: nothing is held whose body says anything."""
+        """Count a request in, and drop its body, which is never needed."""
         request.body = b""
         self._add(peer, 1, _size(request))
 
@@ -98,7 +99,7 @@ class HeldRoom:
 
 
 class HeldPulls:
-    """The waiting pulls, by queue, by connection and by deadline."""
+    """Held pulls by queue, by connection and by deadline."""
 
     def __init__(self, count_max: int) -> None:
         self._room = HeldRoom(count_max)
@@ -115,7 +116,7 @@ class HeldPulls:
         return queue in self._by_queue
 
     def hold(self, pull: HeldPull) -> None:
-        """Keep the pull until it is taken. SystemBusy: as many as may wait do."""
+        """Hold the pull until it is taken. SystemBusy: too many held pulls."""
         if (why := self._room.full(pull.peer.id, pull.request)) is not None:
             raise SystemBusy(f"{why}: use fewer consumers, or raise held_pulls_max")
         self._room.take(pull.peer.id, pull.request)
@@ -123,20 +124,20 @@ class HeldPulls:
         self._by_queue.setdefault(pull.queue, {})[id(pull)] = pull
         self._by_peer.setdefault(pull.peer.id, {})[id(pull)] = pull
         heapq.heappush(self._deadlines, (pull.deadline_ms, self._number, pull))
-        if len(self._deadlines) > 2 * len(self) + 64:  # most entries are of pulls that ended early
+        if len(self._deadlines) > 2 * len(self) + 64:  # most entries belong to pulls that ended early
             self._deadlines = [entry for entry in self._deadlines if entry[2].live]
             heapq.heapify(self._deadlines)
 
     @property
     def is_waking(self) -> bool:
-        """Whether take_woken has more to look at."""
+        """Whether take_woken has more work."""
         return bool(self._looks)
 
     def arrived(self, queue: QueueKey, next_offset: int, arrived: Arrived | None) -> bool:
-        """Note messages below next_offset; return whether take_woken looks at the queue at once.
+        """Record that messages below next_offset arrived; return whether take_woken checks the queue at once.
 
-        arrived: the messages; None when they are not known: they may be for anyone. Those that arrive while the queue
-        is looked at are not known afterwards: it is then looked at once more.
+        arrived: the messages; None: unknown, so they may wake any pull. Messages that arrive during a check are not
+        kept: the queue is then checked again.
         """
         look = self._looks.get(queue)
         if look is not None:
@@ -150,7 +151,7 @@ class HeldPulls:
         return True
 
     def take_woken(self) -> list[HeldPull]:
-        """Return, and hold no longer, some of the pulls that messages have arrived for."""
+        """Remove and return some of the pulls that have messages."""
         taken: list[HeldPull] = []
         left = LOOK_BUDGET
         while self._looks and left > 0:
@@ -163,7 +164,7 @@ class HeldPulls:
                     self._drop(pull)
                     taken.append(pull)
                 if left <= 0:
-                    self._looks[queue] = look  # behind the others
+                    self._looks[queue] = look  # after the others
                     break
             else:
                 if look.again is not None:
@@ -171,7 +172,7 @@ class HeldPulls:
         return taken
 
     def take_due(self, now_ms: int) -> list[HeldPull]:
-        """Return, and hold no longer, pulls whose time is up: some of them, where there are many."""
+        """Remove and return pulls whose hold time is over; some of them if there are many."""
         taken: list[HeldPull] = []
         while (
             len(taken) < DUE_A_SLICE
@@ -197,7 +198,7 @@ class HeldPulls:
         return list(self._by_queue)
 
     def disconnect(self, peer: PeerId) -> None:
-        """Forget a closed connection's pulls: nobody waits for their answers."""
+        """Remove the pulls of a closed connection."""
         for pull in list(self._by_peer.get(peer, {}).values()):
             self._drop(pull)
 
@@ -213,7 +214,7 @@ def _size(request: RemotingCommand) -> int:
 
 
 def _cost(wanted: MessageFilter | None, arrived: Arrived | None) -> int:
-    """Return what it cost to ask a filter, in looks: a whole budget is as many messages as one pull may scan."""
+    """Return the cost of a filter in checks: a whole budget equals the messages that one pull may scan."""
     if wanted is None or arrived is None:
         return 1
     of_one = 1 if wanted.scan_max is None else max(1, LOOK_BUDGET // wanted.scan_max)

@@ -1,10 +1,10 @@
-"""Rates of messages by topic and by group, each with a token bucket. Off unless settings or attributes say otherwise.
+"""Message rates by topic and by group, each limited by a token bucket. Off by default.
 
-    rate    topic_send_rate_max, group_pull_rate_max, or the topic's or group's own attribute
-    room    rate_burst_s seconds' worth of it, which an idle topic or group saves up
+    rate    topic_send_rate_max, group_pull_rate_max, or the attribute of the topic or group
+    burst   messages of rate_burst_s seconds, which an idle topic or group accumulates
 
-Apache has no such limits in the broker. A send above its topic's rate is refused with 2, upon which clients try
-another broker; a pull above its group's with 215, upon which they wait 20 ms (2 before 5.0).
+Apache has no such limits in the broker. A send above the rate of its topic is refused with 2; clients then try another
+broker. A pull above the rate of its group is refused with 215 (2 before 5.0); clients then wait 20 ms.
 """
 
 from typing import Final
@@ -13,20 +13,20 @@ from mqtrail.wire import FlowControl, SubscriptionGroupConfig, SystemBusy, Topic
 
 from ..config import BrokerConfig
 
-SEND_ATTRIBUTE: Final = "mqtrail.send.rate.max"  # of a topic: outweighs topic_send_rate_max
-PULL_ATTRIBUTE: Final = "mqtrail.pull.rate.max"  # of a group: outweighs group_pull_rate_max
-BUCKETS_MAX: Final = 50_000  # of each kind; then those that are full again are forgotten
+SEND_ATTRIBUTE: Final = "mqtrail.send.rate.max"  # of a topic; overrides topic_send_rate_max
+PULL_ATTRIBUTE: Final = "mqtrail.pull.rate.max"  # of a group; overrides group_pull_rate_max
+BUCKETS_MAX: Final = 50_000  # of each kind; above it full buckets are dropped
 
 
 class _Buckets:
-    """Name -> (tokens, time they were counted)."""
+    """Name -> (tokens, time of the count)."""
 
     def __init__(self, burst_s: int) -> None:
         self._burst_s = burst_s
         self._known: dict[str, tuple[float, int]] = {}
 
     def left(self, name: str, rate: int, now_ms: int) -> float:
-        """Return how many tokens there are now."""
+        """Return the current number of tokens."""
         room = float(rate * self._burst_s)
         known = self._known.get(name)
         if known is None:
@@ -35,14 +35,14 @@ class _Buckets:
         return min(room, tokens + max(0, now_ms - counted_ms) * rate / 1000)
 
     def take(self, name: str, rate: int, count: int, now_ms: int) -> None:
-        """Take tokens, below zero if need be: a batch is not split."""
+        """Take tokens, below zero if necessary, since a batch is not split."""
         left = self.left(name, rate, now_ms)
         if len(self._known) >= BUCKETS_MAX and name not in self._known:
             self._forget_full(now_ms)
         self._known[name] = (left - count, now_ms)
 
     def _forget_full(self, now_ms: int) -> None:
-        """Forget those not touched for so long that they are full; if all are busy, the oldest half."""
+        """Drop the buckets that are full again; if there are none, the oldest half."""
         before_ms = now_ms - self._burst_s * 1000
         kept = {name: entry for name, entry in self._known.items() if entry[1] > before_ms}
         if len(kept) >= BUCKETS_MAX:
@@ -51,7 +51,7 @@ class _Buckets:
 
 
 class RateLimits:
-    """The broker's buckets."""
+    """The buckets of a broker."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -59,15 +59,15 @@ class RateLimits:
         self._pulls = _Buckets(config.rate_burst_s)
 
     def send_rate(self, topic: TopicConfig) -> int:
-        """Return the topic's rate, 0: any."""
+        """Return the rate of the topic; 0: no limit."""
         return _own_rate(topic.attributes, SEND_ATTRIBUTE, self._config.topic_send_rate_max)
 
     def pull_rate(self, group: SubscriptionGroupConfig) -> int:
-        """Return the group's rate, 0: any."""
+        """Return the rate of the group; 0: no limit."""
         return _own_rate(group.attributes, PULL_ATTRIBUTE, self._config.group_pull_rate_max)
 
     def take_send(self, topic: TopicConfig, now_ms: int) -> None:
-        """Count a message that a topic is about to get. SystemBusy: it has had as many as it may."""
+        """Count a message to a topic. SystemBusy: the rate is exceeded."""
         if not (rate := self.send_rate(topic)):
             return
         if self._sends.left(topic.topic, rate, now_ms) < 1:
@@ -78,12 +78,12 @@ class RateLimits:
         self._sends.take(topic.topic, rate, 1, now_ms)
 
     def add_sends(self, topic: TopicConfig, count: int, now_ms: int) -> None:
-        """Count the further messages of a batch whose first was counted."""
+        """Count the other messages of a batch whose first message was counted."""
         if rate := self.send_rate(topic):
             self._sends.take(topic.topic, rate, count, now_ms)
 
     def pulls_left(self, group: SubscriptionGroupConfig, now_ms: int) -> int | None:
-        """Return how many messages the group may have now, None: any number. FlowControl: none."""
+        """Return how many messages the group may receive now; None: no limit. FlowControl: none."""
         rate = self.pull_rate(group)
         if not rate:
             return None
@@ -96,7 +96,7 @@ class RateLimits:
         return left
 
     def take_pulls(self, group: SubscriptionGroupConfig, count: int, now_ms: int) -> None:
-        """Count messages that a group got."""
+        """Count messages delivered to a group."""
         rate = self.pull_rate(group)
         if rate and count:
             self._pulls.take(group.group_name, rate, count, now_ms)

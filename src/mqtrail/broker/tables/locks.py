@@ -1,6 +1,6 @@
 """Queue locks: at most one client of a group consumes a queue in order (41 LOCK_BATCH_MQ, 42 UNLOCK_BATCH_MQ).
 
-A lock belongs to a client id, not to a connection, and lapses when it is not renewed for lock_ttl_ms.
+A lock belongs to a client id, not to a connection, and expires if it is not renewed for lock_ttl_ms.
 
 Source: RebalanceLockManager, apache/rocketmq broker/client/rebalance/.
 """
@@ -10,11 +10,11 @@ from typing import Final
 
 from mqtrail.wire import MessageQueue, SystemBusy
 
-SWEEP_MS: Final = 1_000  # between two looks for lapsed locks while all are held
+SWEEP_MS: Final = 1_000  # between two searches for expired locks while all are held
 
 
 class LockTable:
-    """Who holds which queue for which group, and when it was last renewed."""
+    """Owner and last renewal of each queue lock, by group."""
 
     def __init__(self, ttl_ms: int, locks_max: int) -> None:
         self._ttl_ms = ttl_ms
@@ -24,7 +24,7 @@ class LockTable:
         self._full_until_ms = 0
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
-        """Return the queues that client_id holds now: taken, renewed, or taken over from one that lapsed."""
+        """Lock or renew queues for client_id; return those that it holds now. Expired locks change their owner."""
         locks = self._locks.get(group, {})
         held = []
         for queue in queues:
@@ -39,7 +39,7 @@ class LockTable:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give back what client_id holds; queues of other owners stay theirs."""
+        """Release the locks of client_id on these queues; other owners keep theirs."""
         locks = self._locks.get(group, {})
         for queue in queues:
             if queue in locks and locks[queue][0] == client_id:
@@ -49,7 +49,7 @@ class LockTable:
             self._locks.pop(group, None)
 
     def is_any_held(self, group: str, now_ms: int) -> bool:
-        """Tell whether a member of the group consumes in order right now."""
+        """Return whether a member of the group holds a lock, and so consumes in order."""
         return any(now_ms - renewed_ms <= self._ttl_ms for _, renewed_ms in self._locks.get(group, {}).values())
 
     def _make_room(self, now_ms: int) -> None:
@@ -63,7 +63,7 @@ class LockTable:
             )
 
     def _drop_lapsed(self, now_ms: int) -> None:
-        """Forget the locks that nobody renewed; when none is left to forget, look again after SWEEP_MS only."""
+        """Remove expired locks; if there are none, do not search again for SWEEP_MS."""
         for group, locks in list(self._locks.items()):
             for queue in [queue for queue, lock in locks.items() if now_ms - lock[1] > self._ttl_ms]:
                 del locks[queue]

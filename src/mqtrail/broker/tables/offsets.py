@@ -1,9 +1,9 @@
 """Consumer offsets: how far each group has consumed each queue, and resets that wait for their consumer.
 
-Saved every offsets_save_ms when something changed, in Apache's shape: {"topic@group": {queue_id: offset}}. The loop
-copies what changed; whoever saves tables makes JSON of it, of each entry once. An offset
-that the broker itself moved because of a record that it appended, as POP does, is saved once that record is durable.
-Saved sooner, it would outlive the record when the power goes, and what the record stands for would be passed by.
+Changes are saved every offsets_save_ms, in Apache's format: {"topic@group": {queue_id: offset}}. The loop copies the
+changed entries; the thread that saves tables encodes each of them once. If the broker itself moved an offset because of
+a record that it appended, as POP does, the offset is saved after that record is durable. Otherwise a power failure
+could lose the record and keep the offset, and the messages of the record would be skipped.
 
 Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
 """
@@ -23,13 +23,13 @@ WAITING_MAX = 16  # states of the table that wait for a flush
 
 
 class _Saver:
-    """Makes the file's content of entries as they are to be saved. It knows the JSON of those it has met."""
+    """Builds the content of the file from entries, with a cache of encoded entries."""
 
     def __init__(self) -> None:
         self._known: dict[GroupTopic, tuple[dict[int, int], str, bytes]] = {}
 
     def content(self, entries: dict[GroupTopic, dict[int, int]], version: DataVersion) -> bytes:
-        """Return the file. Called by one thread at a time; the entries do not change any more."""
+        """Return the content of the file. One thread at a time calls it; the entries do not change any more."""
         known, self._known = self._known, {}
         members: dict[str, bytes] = {}
         for entry, queues in entries.items():
@@ -58,22 +58,24 @@ class OffsetTable:
                 self._offsets[group, topic] = dict(queues)
         self._pulled: dict[GroupTopic, dict[int, int]] = {}
         self._resets: dict[GroupTopic, dict[int, int]] = {}
-        self._changed: set[GroupTopic] = set()  # entries that are not noted as they are to be saved
+        self._changed: set[GroupTopic] = set()  # entries that changed since the last copy
         self._noted = {entry: dict(queues) for entry, queues in self._offsets.items()}
         self._saver = _Saver()
-        self._content: Callable[[], bytes] = bytes  # the file as it was noted last
-        self._kept: dict[_Key, int | None] = {}  # what is saved instead of what follows from records not yet durable
-        self._moved: set[_Key] = set()  # such offsets, since the last save
+        self._content: Callable[[], bytes] = bytes  # builds the content of the last copy
+        self._kept: dict[
+            _Key, int | None
+        ] = {}  # offsets to save instead of those that depend on records not yet durable
+        self._moved: set[_Key] = set()  # offsets moved since the last save that depend on such records
         self._waiting: deque[tuple[int, dict[_Key, int]]] = (
             deque()
-        )  # as they were, and the log's end that they wait for
+        )  # earlier offsets, and the end of the log that they wait for
 
     def cut(self, max_offset: Callable[[str, int], int]) -> bool:
-        """Set offsets back that lie past their queue's end, as max_offset tells it; return whether any did.
+        """Reset offsets beyond the end of their queue (max_offset); return whether there were any.
 
-        A power cut may take messages that were consumed and never durable. Those that come in their places are others,
-        and would be skipped. To be called, and what it changed to be saved, before any request: after another kill
-        nobody could tell any more.
+        A power failure may lose messages that were consumed before they were durable. New messages take their places
+        and would be skipped. Call it, and save the result, before any request: after another crash the difference is
+        lost.
         """
         changed = False
         for (group, topic), queues in self._offsets.items():
@@ -85,7 +87,7 @@ class OffsetTable:
         return changed
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the committed offset, or None: nothing was ever committed."""
+        """Return the committed offset; None: nothing was committed."""
         queues = self._offsets.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
@@ -94,7 +96,7 @@ class OffsetTable:
         return dict(self._offsets.get((group, topic), {}))
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Set an offset, also backwards: the client decides."""
+        """Set an offset, also to a lower value: the client decides."""
         entry = (group, topic)
         self._offsets.setdefault(entry, {})[queue_id] = consumer_offset
         if self._kept:
@@ -103,7 +105,7 @@ class OffsetTable:
         self._changed.add(entry)
 
     def move(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Set an offset that follows from what was just appended; it is saved when that is durable."""
+        """Set an offset that depends on the last append; it is saved when that is durable."""
         queues = self._offsets.setdefault((group, topic), {})
         key = (group, topic), queue_id
         self._kept.setdefault(key, queues.get(queue_id))
@@ -111,7 +113,7 @@ class OffsetTable:
         queues[queue_id] = consumer_offset
 
     def note_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Remember how far a group has pulled: shown to administrators, not saved."""
+        """Store how far a group has pulled, for administrators; not saved."""
         self._pulled.setdefault((group, topic), {})[queue_id] = queue_offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -119,7 +121,7 @@ class OffsetTable:
         return None if queues is None else queues.get(queue_id)
 
     def pulled_positions(self) -> Iterator[tuple[str, str, int, int]]:
-        """Return (group, topic, queue id, queue offset) of everything that was pulled since the start."""
+        """Return (group, topic, queue id, queue offset) of each queue that was pulled since the start."""
         for (group, topic), queues in list(self._pulled.items()):
             for queue_id, queue_offset in list(queues.items()):
                 yield group, topic, queue_id, queue_offset
@@ -128,13 +130,13 @@ class OffsetTable:
         return sorted(topic for known, topic in self._offsets if known == group)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Return the groups with offsets in the topic, without what broadcasting ones have in common."""
+        """Return the groups with offsets in the topic, without the common offsets of broadcasting groups."""
         return sorted(group for group, known in self._offsets if known == topic and "@" not in group)
 
     def __iter__(self) -> Iterator[GroupTopic]:
         return iter(self._offsets)
 
-    # Resets made by an administrator: the next pull of the queue is told the new offset; commits until then are void.
+    # Resets by an administrator: the next pull of the queue receives the new offset; commits until then are ignored.
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         self.commit(group, topic, queue_id, queue_offset)
@@ -144,7 +146,7 @@ class OffsetTable:
         return bool(self._resets) and queue_id in self._resets.get((group, topic), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return a reset that waits for this pull, and forget it; None: there is none."""
+        """Remove and return the pending reset for this pull; None: there is none."""
         if not self._resets:
             return None
         queues = self._resets.get((group, topic))
@@ -175,11 +177,11 @@ class OffsetTable:
 
     @property
     def version(self) -> DataVersion:
-        """The version of what was saved last."""
+        """Version of the last saved table."""
         return self._version
 
     def entries(self) -> Iterator[tuple[str, dict[int, int]]]:
-        """Yield the table's entries as `table` has them, while it changes: each as it is when its turn comes."""
+        """Yield the entries as in `table`, while the table may change: each with its value at that moment."""
         for group, topic in sorted(self._offsets):
             queues = self._offsets.get((group, topic))
             if queues is not None:
@@ -200,9 +202,9 @@ class OffsetTable:
         return ConsumerOffsetTable(offsets, self._version)
 
     def save(self, now_ms: int, end_offset: int, flushed_offset: int, undo: Callable[[], None] | None = None) -> None:
-        """Have saved what changed since it last was, as far as the log is durable that it follows from.
+        """Save the changes since the last save that depend on durable records only.
 
-        end_offset, flushed_offset: of the log. undo: the answer under way waits for it; called when it cannot be saved.
+        end_offset, flushed_offset: of the log. undo: called if the save fails; the current answer waits for the save.
         """
         self._note_moved(end_offset)
         while self._waiting and self._waiting[0][0] <= flushed_offset:
@@ -222,7 +224,7 @@ class OffsetTable:
             self._changed.clear()
 
     def _note_entries(self) -> None:
-        """Copy what changed, as it is to be saved: without what follows from records that are not durable."""
+        """Copy the changed entries, without changes that depend on records not yet durable."""
         for entry in self._changed:
             queues = self._offsets.get(entry)
             if queues is None:

@@ -1,7 +1,7 @@
-"""What the broker tells name servers: itself and its topics (103), one topic (217), and that it goes (104).
+"""Commands for name servers: register the broker with its topics (103), register one topic (217), unregister (104).
 
-5.3.3 name servers refuse a broker whose first registration has exactly one topic; ours always carries the broker's own
-topics too.
+Name servers of 5.3.3 refuse a broker whose first registration has exactly one topic; ours always includes the system
+topics.
 
 Source: BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll, apache/rocketmq broker/.
 """
@@ -29,11 +29,11 @@ from mqtrail.wire import (
 from ..config import BrokerConfig
 from .topics import TopicTable
 
-REGISTER_TIMEOUT_MS = 24_000  # how long a name server may take; the node waits so long
+REGISTER_TIMEOUT_MS = 24_000  # timeout of a registration at the name server
 
 
 def register_command(config: BrokerConfig, topics: TopicTable) -> RemotingCommand:
-    """Return 103 with all topics; the bits that the broker itself lacks are taken from each topic's permission."""
+    """Return 103 with all topics; permissions that the broker lacks are removed from each topic."""
     if _denied(config):
         table = {name: topic_told(config, topic) for name, topic in topics.all().items()}
         entries: object = {name: topic.members() for name, topic in table.items()}
@@ -56,7 +56,7 @@ def register_command(config: BrokerConfig, topics: TopicTable) -> RemotingComman
 
 
 def register_topic_command(config: BrokerConfig, topic: TopicConfig) -> RemotingCommand:
-    """Return 217: one topic of a broker that is registered. Name servers before 5.0 do not know it."""
+    """Return 217: one topic of a registered broker. Name servers before 5.0 do not support it."""
     told = topic_told(config, topic)
     queues = QueueData(config.broker_name, told.read_queue_nums, told.write_queue_nums, told.perm, told.topic_sys_flag)
     body = TopicRouteData((queues,)).encode()
@@ -64,7 +64,7 @@ def register_topic_command(config: BrokerConfig, topic: TopicConfig) -> Remoting
 
 
 def topic_told(config: BrokerConfig, topic: TopicConfig) -> TopicConfig:
-    """Return a topic as name servers are told it: without the permissions that the broker lacks."""
+    """Return a topic as it is registered: without the permissions that the broker lacks."""
     denied = _denied(config)
     return replace(topic, perm=topic.perm & ~denied) if denied else topic
 

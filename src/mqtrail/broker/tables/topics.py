@@ -1,7 +1,7 @@
-"""The topics this broker holds: made by itself, by the first send, by an administrator.
+"""The topics of a broker: system topics, and topics created by a first send or by an administrator.
 
-Every change raises `version` (what a cached admission of the fast lane is checked against) and the data version that
-name servers compare. `changed_names` are the topics that name servers have to be told of; `changed`: all of them.
+Every change increases `version`, which invalidates cached Admissions, and the data version that name servers compare.
+`changed_names` are the topics to register with name servers; `changed`: register all.
 
 Source: TopicConfigManager, TopicValidator, apache/rocketmq broker/topic/ and common/topic/.
 """
@@ -50,14 +50,14 @@ class TopicTable:
         self.changed = True
         self.changed_names: dict[str, None] = {}
         self._unsaved = Unsaved(files)
-        self._leaving: set[str] = set()  # deleted, but not durably, so that their messages are still there
+        self._leaving: set[str] = set()  # deleted, but the deletion is not durable yet, so their messages still exist
         table = load_table(files, TOPICS_FILE, TopicConfigTable)
         self.data_version = DataVersion(now_ms) if table is None else table.data_version
         self._own = _own_topics(config)
         self._topics: dict[str, TopicConfig] = {} if table is None else dict(table.topic_config_table)
         for topic in self._own.values():
             self._topics.setdefault(topic.topic, topic)
-        # TBW102 is the template of topics that make themselves: its INHERIT bit follows today's setting.
+        # TBW102 is the template of automatically created topics: its INHERIT bit follows the setting.
         default = self._topics.get(DEFAULT_TOPIC)
         if default is not None and not config.auto_create_topic:
             self._topics[DEFAULT_TOPIC] = replace(default, perm=default.perm & ~Perm.INHERIT)
@@ -71,31 +71,31 @@ class TopicTable:
         return self.get(topic) is not None
 
     def is_saved(self, topic: str) -> bool:
-        """Tell whether a restart would know the topic as it is now."""
+        """Return whether the topic, as it is now, would survive a restart."""
         return topic not in self._unsaved
 
     def __len__(self) -> int:
         return len(self._topics)
 
     def all(self) -> Mapping[str, TopicConfig]:
-        """Return the live table: read it, do not keep it."""
+        """Return the live table, for reading at once only."""
         return self._topics
 
     def is_system(self, topic: str) -> bool:
-        """Tell whether the topic is RocketMQ's or this broker's own: administrators may not make or delete it."""
+        """Return whether it is a system topic of RocketMQ or of this broker, which administrators must not change."""
         return is_system_topic(topic) or topic in self._own
 
     def system_topics(self) -> list[str]:
         return sorted(SYSTEM_TOPICS | self._own.keys())
 
     def create_by_send(self, topic: str, default_topic: str, queue_nums: int, now_ms: int) -> TopicConfig | None:
-        """Return the topic made from its template for a first send, or None: the template does not allow it."""
+        """Create the topic of a first send from its template; None: the template does not allow it."""
         template = self._topics.get(default_topic)
         if template is None or not template.perm & Perm.INHERIT:
             return None
         if len(self._topics) >= self._config.topics_max:
             raise SystemError_(
-                f"found {len(self._topics)} topics, expected at most {self._config.topics_max} that make themselves: "
+                f"found {len(self._topics)} topics, expected at most {self._config.topics_max} (topics_max): "
                 f"create topic {topic} with updateTopic, or raise topics_max"
             )
         queues = max(0, min(queue_nums, template.write_queue_nums))
@@ -111,17 +111,17 @@ class TopicTable:
         return made
 
     def create_own(self, topic: str, queue_nums: int, perm: int, now_ms: int, topic_sys_flag: int = 0) -> TopicConfig:
-        """Return a topic of the broker's making (%RETRY%, %DLQ%), made now if it is not there yet."""
+        """Return a topic that the broker creates itself (%RETRY%, %DLQ%), creating it if necessary."""
         known = self.get(topic)
         if known is not None:
             return known
-        queue_nums = min(queue_nums, QUEUES_MAX)  # groups.json may say anything
+        queue_nums = min(queue_nums, QUEUES_MAX)  # groups.json may contain any number
         made = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag)
         self._put(made, now_ms)
         return made
 
     def update(self, topic: TopicConfig, now_ms: int) -> None:
-        """Make or replace a topic for an administrator. InvalidParameter: its name or numbers are not allowed."""
+        """Create or replace a topic for an administrator. InvalidParameter: invalid name or numbers."""
         validate_topic(topic.topic)
         if self.is_system(topic.topic):
             raise InvalidParameter(f"The topic[{topic.topic}] is conflict with system topic.")
@@ -134,31 +134,31 @@ class TopicTable:
             self._put(topic, now_ms)
 
     def settings_changed(self, now_ms: int) -> None:
-        """Follow settings that were changed: the template's INHERIT bit, and what name servers are told."""
+        """Apply changed settings: the INHERIT bit of the template, and the registration."""
         default = self._topics.get(DEFAULT_TOPIC)
         if default is not None:
             bit = Perm.INHERIT if self._config.auto_create_topic else 0
             default = replace(default, perm=default.perm & ~Perm.INHERIT | bit)
         elif self._config.auto_create_topic:
             default = _own_topics(self._config)[DEFAULT_TOPIC]
-        self.changed = True  # the permission goes into every topic that name servers are told
+        self.changed = True  # the permission is part of each registered topic
         if default is None:
             self.data_version = next_version(self.data_version, now_ms)
         else:
             self._put(default, now_ms)
 
     def mark_ordered(self, names: Iterable[str], now_ms: int) -> None:
-        """Mark topics as ordered: those that a name server has a static order for (ORDER_TOPIC_CONFIG)."""
+        """Mark the topics that have a static order at a name server (ORDER_TOPIC_CONFIG)."""
         for name in names:
             topic = self._topics.get(name)
             if topic is not None and not topic.order:
                 self._put(replace(topic, order=True), now_ms)
 
     def delete(self, topic: str, now_ms: int, forget: Callable[[], None] = lambda: None) -> bool:
-        """Forget a topic; return whether it was there.
+        """Delete a topic; return whether it existed.
 
-        forget: called once that is durable, to take what belongs to the topic along. Called sooner, it would be gone
-        although the topic came back, as a restart or a full disk may have it. Nobody makes the topic anew before.
+        forget: deletes the data of the topic; called after the deletion of the topic is durable. Otherwise the topic
+        could come back without its data after a restart or on a full disk. The topic cannot be created again before.
         """
         known = self.get(topic)
         if known is None:
@@ -210,7 +210,7 @@ class TopicTable:
 
 
 def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
-    """Return the topics a 5.3.3 broker has from its start."""
+    """Return the topics that a 5.3.3 broker creates at start."""
     read_write = Perm.READ | Perm.WRITE
     inherited = read_write | Perm.INHERIT
     topics = [

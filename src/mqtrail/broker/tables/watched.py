@@ -1,12 +1,12 @@
-"""Topics that popping clients wait for, the retry topics of their groups too: what the writer tells POP of."""
+"""Topics that held pops wait for, including the retry topics of their groups: the writer reports their messages."""
 
 from mqtrail.wire import pop_retry_topic
 
-Waiting = tuple[str, str | None]  # topic waited for; the one group that what arrives is for, None: it is for all
+Waiting = tuple[str, str | None]  # topic; the only group that receives its messages, None: all groups
 
 
 class Watched:
-    """Counts who waits, by the topics whose messages end the wait."""
+    """Number of held pops, by the topics whose messages end them."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[Waiting, int]] = {}
@@ -18,15 +18,15 @@ class Watched:
         return len(self._waiting)
 
     def waiting(self, topic: str) -> list[Waiting]:
-        """Return who waits for what arrives in topic."""
+        """Return what waits for messages of topic."""
         return list(self._waiting.get(topic, ()))
 
     def add(self, topic: str, group: str) -> None:
-        """Note one more request of the group that waits for topic."""
+        """Count a held pop of the group for topic."""
         self._count(topic, group, 1)
 
     def remove(self, topic: str, group: str) -> None:
-        """Note that one of them no longer waits."""
+        """Remove one held pop from the count."""
         self._count(topic, group, -1)
 
     def _count(self, topic: str, group: str, step: int) -> None:

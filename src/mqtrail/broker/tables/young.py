@@ -1,11 +1,11 @@
-"""Queues so young that a group without an offset starts at their first message."""
+"""Young queues: a group without an offset starts at their first message."""
 
 from mqtrail.store import MessageStore
 from mqtrail.wire import decode_head
 
 
 def is_young(store: MessageStore, topic: str, queue_id: int, size: int) -> bool:
-    """Tell whether a queue's first message is still there, and at most size bytes from the log's end."""
+    """Return whether the first message of a queue still exists and is at most size bytes from the end of the log."""
     if store.min_offset(topic, queue_id) > 0 or store.max_offset(topic, queue_id) == 0:
         return False
     found = store.read(topic, queue_id, 0, 1, 1)
