@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import py4j
+import pyspark
+
 from mqtrail.pipeline.python import wrap_python
 
 # Imports what a worker does only when it is told to by its peer: until then nothing else has been imported.
@@ -68,3 +71,15 @@ def test_without_a_port_it_is_python(tmp_path: Path) -> None:
     command = [str(wrap_python(tmp_path)), "-c", "import sys; print(sys.argv[1:], sys.flags.isolated)", "a b"]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert told == "['a b'] 0\n"
+
+
+def test_pyspark_is_not_imported_from_a_zip(tmp_path: Path) -> None:
+    """Spark's zips, whose modules every process compiles anew, leave the path; what else is on it stays, in order."""
+    home = Path(pyspark.__file__).parent
+    zips = [str(home / "python" / "lib" / name) for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
+    others = [str(tmp_path / name) for name in ("a folder", "*", "my.zip")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([others[0], *zips, *others[1:]])}
+    code = "import sys, pyspark, py4j; print(sys.path[1:4], pyspark.__file__, py4j.__file__, sep='\\n')"
+    command = [str(wrap_python(tmp_path)), "-c", code]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert told == [str(others), pyspark.__file__, py4j.__file__]
