@@ -1,10 +1,12 @@
 """Decoding in Spark gives the rows of `trail.trace_rows`, record by record, whatever the text."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -62,45 +64,82 @@ def body_text(body: bytes) -> str:
     return text
 
 
-def pulled(spark: SparkSession, bodies: Iterable[bytes]) -> DataFrame:
-    """Trace messages at offsets 0, 1, … as the source gives them."""
-    rows = [
-        ("TRACE", "broker-a", 3, offset, None, None, 50, "10.0.0.9:5", 60, body_text(body), None)
-        for offset, body in enumerate(bodies)
-    ]
-    return spark.createDataFrame(rows, TRACE_SCHEMA).coalesce(1)
+@dataclass(frozen=True)
+class Decoded:
+    """Rows by the queue offset of their trace message, as dicts: of all bodies here, which Spark decodes together."""
+
+    events: dict[int, list[dict[str, Any]]]
+    rejects: dict[int, list[dict[str, Any]]]
+    gaps: list[dict[str, Any]]
+    bodies: dict[str, dict[int, bytes]]  # each set of bodies, by queue offset
+
+    def assert_equal(self, bodies_of: str) -> None:
+        """Spark's events and rejects of a set of bodies are those of trail.trace_rows."""
+        assert self.bodies[bodies_of]
+        for queue_offset, body in self.bodies[bodies_of].items():
+            events, rejected = expected_rows(queue_offset, body)
+            assert self.events.get(queue_offset, []) == events, body
+            assert self.rejects.get(queue_offset, []) == rejected, body
 
 
-def expected_rows(bodies: Iterable[bytes]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Events and rejects of the bodies as trail.trace_rows makes them."""
-    events: list[dict[str, Any]] = []
-    rejected: list[dict[str, Any]] = []
-    for offset, body in enumerate(bodies):
-        place = trail.TracePlace("c", "broker-a", "TRACE", 3, offset, 50, 60, "10.0.0.9:5")
-        for relation, row in trail.trace_rows(place, body):
-            (rejected if relation is trail.TRACE_REJECTS else events).append(row)
-    return events, rejected
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> Decoded:
+    """All bodies decoded by one query: Spark takes seconds for the code of it, and next to nothing for a body."""
+    foreign = PUB.encode().replace(b"k1 k2", b"\xc4\xe3 \xed\xa0\x80\xff")
+    sets = {
+        "layouts": list(layout_bodies()),
+        "messages": [*map(str.encode, MESSAGES), foreign],
+        "any": any_bodies(),
+        "mutated": mutated_bodies(),
+    }
+    return decoded_by_spark(spark, sets)
 
 
 def assert_equal(spark: SparkSession, bodies: list[bytes]) -> None:
     """Spark's events and rejects of the bodies are those of trail.trace_rows."""
-    rows = decoded(pulled(spark, bodies), "c").cache()
+    decoded_by_spark(spark, {"all": bodies}).assert_equal("all")
+
+
+def decoded_by_spark(spark: SparkSession, sets: Mapping[str, list[bytes]]) -> Decoded:
+    """Decode PROBLEMS and all sets of bodies."""
+    rows: list[tuple[Any, ...]] = list(PROBLEMS)
+    bodies: dict[str, dict[int, bytes]] = {}
+    for name, texts in sets.items():
+        bodies[name] = dict(enumerate(texts, len(rows)))
+        rows += [
+            ("TRACE", "broker-a", 3, offset, None, None, 50, "10.0.0.9:5", 60, body_text(body), None)
+            for offset, body in bodies[name].items()
+        ]
+    kept = decoded(spark.createDataFrame(rows, TRACE_SCHEMA).coalesce(1), "c").cache()
     try:
-        plain = rows.filter(f"{HOLDS} = '{EVENTS}'").drop(HOLDS)
-        suspects = rows.filter(f"{HOLDS} = '{SUSPECTS}'").drop(HOLDS)
-        events = [row.asDict() for row in plain.unionByName(suspected_events(suspects)).collect()]
-        rejected = [row.asDict() for row in rejects(suspects).collect()]
+        plain = kept.filter(f"{HOLDS} = '{EVENTS}'").drop(HOLDS)
+        suspects = kept.filter(f"{HOLDS} = '{SUSPECTS}'").drop(HOLDS)
+        return Decoded(
+            by_message(plain.unionByName(suspected_events(suspects)), "record_no", "item_no"),
+            by_message(rejects(suspects), "record_no"),
+            [row.asDict() for row in gaps(kept.filter(f"{HOLDS} = '{GAPS}'"), 99).collect()],
+            bodies,
+        )
     finally:
-        rows.unpersist()
-    wanted_events, wanted_rejects = expected_rows(bodies)
-    order = ("queue_offset", "record_no", "item_no")
-    events.sort(key=lambda row: [row[name] for name in order])
-    rejected.sort(key=lambda row: [row[name] for name in order[:2]])
-    for found, wanted in zip(events, wanted_events, strict=False):
-        assert found == wanted, bodies[wanted["queue_offset"]]
-    for found, wanted in zip(rejected, wanted_rejects, strict=False):
-        assert found == wanted, bodies[wanted["queue_offset"]]
-    assert (len(events), len(rejected)) == (len(wanted_events), len(wanted_rejects))
+        kept.unpersist()
+
+
+def by_message(rows: DataFrame, *order: str) -> dict[int, list[dict[str, Any]]]:
+    """Rows as dicts by their queue offset, in the given order."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in sorted((row.asDict() for row in rows.collect()), key=lambda row: [row[name] for name in order]):
+        found.setdefault(row["queue_offset"], []).append(row)
+    return found
+
+
+def expected_rows(queue_offset: int, body: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Events and rejects of a body as trail.trace_rows makes them."""
+    events: list[dict[str, Any]] = []
+    rejected: list[dict[str, Any]] = []
+    place = trail.TracePlace("c", "broker-a", "TRACE", 3, queue_offset, 50, 60, "10.0.0.9:5")
+    for relation, row in trail.trace_rows(place, body):
+        (rejected if relation is trail.TRACE_REJECTS else events).append(row)
+    return events, rejected
 
 
 def record_text(record_type: str, texts: Iterable[str]) -> str:
@@ -122,11 +161,6 @@ def layout_bodies() -> Iterator[bytes]:
                         yield record_text(layout.record_type, changed).encode()
         for count in range(layouts[0].count_min):
             yield record_text(layouts[0].record_type, ["1"] * max(count - 1, 0)).encode()
-
-
-def test_every_layout_and_every_field(spark: SparkSession) -> None:
-    """All layouts there are, each field with good and bad texts, decode as wire decodes them."""
-    assert_equal(spark, list(layout_bodies()))
 
 
 PUB = f"Pub\x01170\x01R\x01PG\x01T\x01{ID}\x01A\x01k1 k2\x0110.0.0.1:1\x0111\x017\x010\x01OID\x01true\x02"
@@ -162,13 +196,6 @@ MESSAGES = [
 ]
 
 
-def test_messages(spark: SparkSession) -> None:
-    """Whole messages: none or several records, batches, missing ends, unknown types, our own head; and bytes that are
-    no UTF-8, which become U+FFFD."""
-    foreign = PUB.encode().replace(b"k1 k2", b"\xc4\xe3 \xed\xa0\x80\xff")
-    assert_equal(spark, [*map(str.encode, MESSAGES), foreign])
-
-
 TOKENS = [
     *TRACE_LAYOUTS,
     "\x01",
@@ -188,18 +215,23 @@ TOKENS = [
 ]
 
 
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(data=st.data())
-def test_any_text(spark: SparkSession, data: st.DataObject) -> None:
-    """Texts put together from what records are made of decode alike, many in one job."""
-    body = st.one_of(
-        st.lists(st.sampled_from(TOKENS), max_size=40).map("".join).map(str.encode), st.binary(max_size=40)
+def any_bodies() -> list[bytes]:
+    """Texts put together from what records are made of, and any bytes: other ones in each run."""
+    bodies: list[bytes] = []
+
+    @settings(max_examples=450, phases=[Phase.generate], database=None)
+    @given(
+        st.one_of(st.lists(st.sampled_from(TOKENS), max_size=40).map("".join).map(str.encode), st.binary(max_size=40))
     )
-    assert_equal(spark, data.draw(st.lists(body, min_size=100, max_size=200)))
+    def gather(body: bytes) -> None:
+        bodies.append(body)
+
+    gather()
+    return bodies
 
 
-def test_mutated_messages(spark: SparkSession) -> None:
-    """Good messages with characters and fields cut, doubled, swapped and replaced decode alike."""
+def mutated_bodies() -> list[bytes]:
+    """Good messages with characters and fields cut, doubled, swapped and replaced."""
     chance = random.Random(20_261_121)
     good = [body.decode() for body in layout_bodies()]
     bodies: list[bytes] = []
@@ -221,25 +253,48 @@ def test_mutated_messages(spark: SparkSession) -> None:
                 case 4:
                     records = records[:at] + records[:at]
         bodies.append(records.encode())
-    assert_equal(spark, bodies)
+    return bodies
 
 
-def test_bodies_and_gaps(spark: SparkSession) -> None:
+# By its place: a body that cannot be decompressed, and a range that is gone.
+PROBLEMS = (
+    ("TRACE", "broker-a", 3, 0, None, None, 50, "10.0.0.9:5", 60, None, "no zlib"),
+    ("TRACE", "broker-a", 3, 1, 12, "EXPIRED", None, None, 61, None, None),
+)
+
+
+def test_every_layout_and_every_field(found: Decoded) -> None:
+    """All layouts there are, each field with good and bad texts, decode as wire decodes them."""
+    found.assert_equal("layouts")
+
+
+def test_messages(found: Decoded) -> None:
+    """Whole messages: none or several records, batches, missing ends, unknown types, our own head; and bytes that are
+    no UTF-8, which become U+FFFD."""
+    found.assert_equal("messages")
+
+
+def test_any_text(found: Decoded) -> None:
+    """Texts put together from what records are made of decode alike."""
+    found.assert_equal("any")
+
+
+def test_mutated_messages(found: Decoded) -> None:
+    """Good messages that were damaged decode alike."""
+    found.assert_equal("mutated")
+
+
+def test_bodies_and_gaps(found: Decoded) -> None:
     """A body that cannot be decompressed is a reject of its own, and a range that is gone is a gap."""
-    rows = [
-        ("TRACE", "broker-a", 3, 7, None, None, 50, "10.0.0.9:5", 60, None, "no zlib"),
-        ("TRACE", "broker-a", 3, 8, 12, "EXPIRED", None, None, 61, None, None),
-    ]
-    found = decoded(spark.createDataFrame(rows, TRACE_SCHEMA), "c")
-    suspects = found.filter(f"{HOLDS} = '{SUSPECTS}'")
-    assert suspected_events(suspects).collect() == []
-    assert [row.asDict() for row in rejects(suspects).collect()] == [
+    assert [offset for offset in (0, 1) if offset in found.events] == []
+    assert 1 not in found.rejects
+    assert found.rejects[0] == [
         {
             "cluster": "c",
             "broker_name": "broker-a",
             "trace_topic": "TRACE",
             "queue_id": 3,
-            "queue_offset": 7,
+            "queue_offset": 0,
             "record_no": -1,
             "trace_store_ms": 60,
             "trace_born_host": "10.0.0.9:5",
@@ -247,13 +302,13 @@ def test_bodies_and_gaps(spark: SparkSession) -> None:
             "record_text": "",
         }
     ]
-    assert [row.asDict() for row in gaps(found.filter(f"{HOLDS} = '{GAPS}'"), 99).collect()] == [
+    assert found.gaps == [
         {
             "cluster": "c",
             "broker_name": "broker-a",
             "topic": "TRACE",
             "queue_id": 3,
-            "first_offset": 8,
+            "first_offset": 1,
             "end_offset": 12,
             "from_ms": None,
             "to_ms": 61,
