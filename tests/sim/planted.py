@@ -271,13 +271,14 @@ class Planted:
     name: str
     cluster: type[Cluster]
     said: str
+    first_seed: int = 0  # where to begin to look: lives before it take time and show nothing
 
 
 PLANTED = (
     Planted("skip the sync", Unsynced, "is lost"),
     Planted("wrong recovery point", Forgetful, "is lost"),
     Planted("answer before the table is saved", Unsaved, "and forgot it"),
-    Planted("lost op message", Careless, "was committed"),
+    Planted("lost op message", Careless, "was committed", first_seed=16),
     Planted("offset before processing", HastyOffsets, "was not done with"),
     Planted("lock for two", SharedQueues, "were at work on"),
     Planted("out of order", Disorder, "before it was done with"),
