@@ -28,17 +28,17 @@ from interop import jars
 from interop.probe import request, wait_until
 
 GET_BROKER_CLUSTER_INFO = 106
-START_TIMEOUT_S = 180.0  # on a machine with other work; idle, it takes three seconds
+START_TIMEOUT_S = 180.0  # on a busy machine; on an idle one it takes three seconds
 STOP_TIMEOUT_S = 20.0
-# Java 17 hides what 4.9.7 unmaps files with and what 5.3.3 sets the read-ahead mode with.
+# Java 17 hides the methods by which 4.9.7 unmaps files and 5.3.3 sets the read-ahead mode.
 JVM_OPENS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
 )
-# Quick to start and small; a benchmark hands in its own. With TLS on, a server makes itself two RSA keys at each start:
-# seconds of CPU time. Options that a test adds come later and win.
+# Small and quick to start; benchmarks pass their own. With TLS, a server makes two RSA keys at each start, which takes
+# seconds of CPU time. Options of a test come later and override these.
 JVM_SMALL = (
     *("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData"),
     "-Dtls.server.mode=disabled",
@@ -58,7 +58,7 @@ BROKER_DEFAULTS: Mapping[str, str] = {
     # A cold JVM is slow: it answers "[TIMEOUT_CLEAN_QUEUE]" after 200 ms otherwise.
     "waitTimeMillsInSendQueue": "5000",
     "bindAddress": "127.0.0.1",
-    # 5.x copies its whole timer wheel to its file at each flush. Once a second, its default, is a third of a core.
+    # 5.x writes its whole timer wheel to its file at each flush. Once a second, the default, takes a third of a core.
     "timerFlushIntervalMs": "20000",
 }
 LOGBACK = """<configuration>
@@ -79,7 +79,7 @@ _living: set[JavaServer] = set()
 
 
 class JavaServer:
-    """One server JVM: start, stop gracefully or with kill -9, suspend. Its logs stay in `folder`."""
+    """One server JVM: start, clean stop or kill -9, suspend. Its logs stay in `folder`."""
 
     name: str
     main_class: str
@@ -91,21 +91,21 @@ class JavaServer:
 
     @property
     def address(self) -> str:
-        """Where clients connect, "ip:port"."""
+        """The address for clients, "ip:port"."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The JVM's process id, of which benchmarks read /proc."""
+        """The JVM's process id, for example to read /proc."""
         assert self.process is not None, f"{self.name} is not running"
         return self.process.pid
 
     def settings(self) -> Mapping[str, str]:
-        """Return what goes into the server's properties file."""
+        """Return the content of the server's properties file."""
         raise NotImplementedError
 
     def ready(self) -> bool:
-        """Tell whether the server serves; OSError counts as not yet."""
+        """Return whether the server serves; OSError means not yet."""
         raise NotImplementedError
 
     def launch(self) -> None:
@@ -136,7 +136,7 @@ class JavaServer:
         _living.add(self)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return once the server serves. InteropError with the end of its output: it died or is not there in time."""
+        """Return once the server serves. InteropError, with its last output: it ended, or is not ready in time."""
 
         def alive_and_ready() -> bool:
             assert self.process is not None
@@ -160,7 +160,7 @@ class JavaServer:
         return self
 
     def stop(self) -> None:
-        """Stop in good order (SIGTERM: the broker flushes and saves its tables), by force after STOP_TIMEOUT_S."""
+        """Stop cleanly (SIGTERM: the broker flushes and saves its tables), or kill it after STOP_TIMEOUT_S."""
         if self.process is None:
             return
         self.resume()
@@ -173,7 +173,7 @@ class JavaServer:
         self._ended()
 
     def kill(self) -> None:
-        """Stop with SIGKILL: nothing is flushed or saved."""
+        """Kill it by SIGKILL: nothing is flushed or saved."""
         if self.process is None:
             return
         self.process.kill()
@@ -181,15 +181,15 @@ class JavaServer:
         self._ended()
 
     def suspend(self) -> None:
-        """SIGSTOP: an idle JVM on the same core costs its neighbour a fifth."""
+        """Send SIGSTOP: an idle JVM on the same core takes a fifth of it."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT, harmless when it runs."""
+        """Send SIGCONT, which has no effect on a running process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def console_tail(self, size: int = 3000) -> str:
-        """Return the end of what the JVM printed."""
+        """Return the end of the JVM's output."""
         text = (self.folder / "console.log").read_text(errors="replace")
         return text[-size:]
 
@@ -239,8 +239,8 @@ class ApacheBroker(JavaServer):
         jvm: Sequence[str] = JVM_SMALL,
         cpus: Iterable[int] | None = None,
     ) -> None:
-        """`properties` override BROKER_DEFAULTS; `store` is the storePathRootDir, `folder`/store unless given."""
-        # Beside its port a broker takes two below (the fast port) and one above (replication).
+        """properties: override BROKER_DEFAULTS. store: the storePathRootDir, by default `folder`/store."""
+        # Besides its port a broker takes the one two below (fast port) and the one above (replication).
         super().__init__(version, folder, free_port(), jvm, cpus)
         self.name, self.namesrv_address = name, namesrv_address
         self.properties = dict(properties or {})
@@ -276,7 +276,7 @@ class ApacheCluster:
         jvm: Sequence[str] = JVM_SMALL,
         cpus: Iterable[int] | None = None,
     ) -> None:
-        """`brokers` are names, all with the same `properties`; every file lies below `folder`."""
+        """brokers: names; all use the same `properties`. All files are below `folder`."""
         self.version = version
         cpus = None if cpus is None else tuple(cpus)
         self.namesrv = ApacheNameServer(version, folder / "namesrv", cpus=cpus)
@@ -289,7 +289,7 @@ class ApacheCluster:
 
     @property
     def namesrv_address(self) -> str:
-        """What clients are given, "ip:port"."""
+        """The name server address for clients, "ip:port"."""
         return self.namesrv.address
 
     @property
@@ -315,16 +315,16 @@ class ApacheCluster:
 
 
 def write_logback(conf: Path, kind: str, log: Path) -> None:
-    """Have a server or tool write its warnings to `log`, and nothing to its output; 4.9 and 5.x look for two names."""
+    """Make a server or tool write its warnings to `log` and nothing to its output; 4.9 and 5.x read different files."""
     (conf / f"logback_{kind}.xml").write_text(LOGBACK.format(path=log, package=""))
     (conf / f"rmq.{kind}.logback.xml").write_text(LOGBACK.format(path=log, package="org.apache.rocketmq.logging."))
 
 
 def free_port() -> int:
-    """Return a port that is free together with its neighbours from two below to one above, which a broker takes too.
+    """Return a free port whose neighbours, from two below to one above, are free too: a broker needs them.
 
-    They stay this process's: it holds a lock file for them until it ends, which all runs on the machine ask for. They
-    are below the range that the kernel hands out itself. So a server finds its ports again when it is started again.
+    This process reserves them by a lock file until it ends, which all runs on the machine respect. They are below the
+    kernel's ephemeral range, so they are free again when a server restarts.
     """
     _PORT_LOCKS.mkdir(exist_ok=True)
     blocks = list(range(PORT_FIRST, PORT_END, PORT_BLOCK))

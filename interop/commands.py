@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-# Topics and groups that the commands are about; see `typed.prepare`.
+# Topics and groups of the commands; see `typed.prepare`.
 TOPIC, GROUP, PRODUCER = "CommandTopic", "CommandGroup", "CommandProducer"
 TRACED = "CommandTraced"
 
@@ -32,7 +32,7 @@ LEFT_OUT = {
 
 
 class How(Enum):
-    """What of the output is compared."""
+    """The part of the output that is compared."""
 
     SAME = "every line, numbers blanked"
     WORDS = "the set of first words of lines: names of settings, figures, topics"
@@ -45,14 +45,14 @@ class How(Enum):
 
 @dataclass(frozen=True)
 class Command:
-    """One line for mqadmin; the places that `typed.prepare` returns are filled in."""
+    """One command line of mqadmin. Placeholders get the values that `typed.prepare` returns."""
 
     line: str
     how: How = How.SAME
     note: str = ""
-    shows: str = ""  # a pattern in what is printed, on both servers
-    until: str = ""  # of a command without an end: printed when it has done its work once
-    again: bool = False  # typed again until it shows what it is to show
+    shows: str = ""  # a pattern in the output of both servers
+    until: str = ""  # of a command without an end: printed after its first round
+    again: bool = False  # repeat the command until its output matches
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Command:
         return self.line.split()[0]
 
     def arguments(self, places: dict[str, str]) -> list[str]:
-        """Return what is typed; a `~` stands for a blank inside an argument."""
+        """Return the arguments; `~` becomes a blank inside an argument."""
         return [word.replace("~", " ") for word in self.line.format(**places).split()]
 
 
@@ -74,7 +74,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("updateNamesrvConfig -k configStorePath -v elsewhere"),
     Command("updateKvConfig -s SPACE -k key -v value"),
     Command("deleteKvConfig -s SPACE -k key"),
-    # of no topic: a broker that registers meanwhile would note the order of its own for good
+    # not for a topic: a broker that registers meanwhile would keep its order
     Command("updateOrderConf -t CommandOrdered -m put -v broker-a:4"),
     Command("updateOrderConf -t CommandOrdered -m get"),
     Command("updateOrderConf -t CommandOrdered -m delete"),
@@ -192,10 +192,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("deleteUser -b {broker} -u someone"),
     Command("deleteUser -b {broker} -u nobody"),
     Command("clusterRT -a 2 -i 1 -s 16", How.OWN, until="broker-a"),
-    # last, for it ends what the others look at
+    # last, because it ends servers or data that other commands need
     Command("deleteTopic -c DefaultCluster -t CommandMade"),
     Command("deleteTopic -c DefaultCluster -t NoSuchTopic"),
-    # it watches from here on
+    # it watches from now on
     Command("startMonitoring"),
     Command("consumerConnection -g __MONITOR_CONSUMER", shows="OFFSET_MOVED_EVENT", again=True),
 )
@@ -204,21 +204,21 @@ _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+(:\d+)?")
 _HEX = re.compile(r"\b[0-9A-F]{32,}")
 _OBJECT = re.compile(r"@[0-9a-f]{4,8}\b")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?%?")
-# Apache's takes a topic for one of its own groups (docs: deviations).
+# Apache's tool treats a topic as one of its groups (docs: deviations).
 _TOPIC_AS_GROUP = re.compile(
     rf"MessageTrack \[consumerGroup={TOPIC}, .*?:\d+\)\]|^{TOPIC} +{TOPIC} .*$", re.DOTALL | re.MULTILINE
 )
-# Members of exported files that one server has and the other has not (docs: deviations).
+# Members of exported files that only one server has (docs: deviations).
 _EXPORTED = re.compile(
     r"^/(?:evaluateReport/broker-a/runtimeEnv/cpuNum|brokerConfigs/broker-a/filterServerNums) = .*$", re.M
 )
-# Passwords, which our broker answers to nobody (docs: compatibility).
+# Passwords, which our broker never returns (docs: compatibility).
 _PASSWORD = re.compile(r"^(someone +)secret\b", re.MULTILINE)
 _FAILED = re.compile(r"\b(?:\w+\.)*(\w+(?:Exception|Error)): .*?CODE: (\d+)")
 
 
 def comparable(output: str, how: How) -> list[str]:
-    """Return what of an output is compared. A failure is its exception's name and code, whatever the words."""
+    """Return the comparable part of an output. Of a failure, only the exception's name and code are compared."""
     output = _PASSWORD.sub(r"\1", _EXPORTED.sub("", _TOPIC_AS_GROUP.sub("", output)))
     failures = _FAILED.findall(output)
     if failures:
@@ -237,13 +237,13 @@ def comparable(output: str, how: How) -> list[str]:
 
 
 def _blank(line: str) -> str:
-    """Return the line with what time and place decide as a sign, blanks of one width."""
+    """Return the line with variable values replaced by a sign, and single blanks."""
     line = _OBJECT.sub("@", _HEX.sub("<id>", _ADDRESS.sub("<address>", line)))
     return " ".join(_NUMBER.sub("#", line).split())
 
 
 def names(help_text: str) -> list[str]:
-    """Return the commands that mqadmin's own help lists."""
+    """Return the commands in mqadmin's own help."""
     return re.findall(r"^   (\w+) +\S", help_text, re.MULTILINE)
 
 

@@ -32,7 +32,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("updateNamesrvConfig -k configStorePath -v elsewhere", shows="CODE: "),
     Command("updateKvConfig -s SPACE -k key -v value", shows="create or update kv config to namespace success"),
     Command("deleteKvConfig -s SPACE -k key", shows="delete kv config from namespace success"),
-    # of no topic: a broker that registers meanwhile would note the order of its own for good
+    # not for a topic: a broker that registers meanwhile would keep its order
     Command("updateOrderConf -t CommandOrdered -m put -v broker-a:4", shows="update orderConf success"),
     Command("updateOrderConf -t CommandOrdered -m get", shows=r"orderConf=\[broker-a:4\]"),
     Command("updateOrderConf -t CommandOrdered -m delete", shows="delete orderConf success"),
@@ -116,7 +116,7 @@ COMMANDS: tuple[Command, ...] = (
         "consumeMessage -t CommandTopic -g CommandPuller -b broker-a -i 0"
         " -s 2020-01-01#00:00:00:000 -e 2020-01-02#00:00:00:000"
     ),
-    # from here on queues differ: each tool chooses where it sends
+    # from here on queues differ: each tool chooses the queues it sends to
     Command("queryMsgById -i {offset_id} -s true", shows="sendStatus=SEND_OK"),
     Command("sendMessage -t CommandTopic -p text -k key-b -c TagB -b broker-a -i 0", shows="broker-a +0 +SEND_OK"),
     Command("sendMessage -t CommandTopic -p text -m true", shows=r"broker-a +\d +SEND_OK"),
@@ -171,17 +171,17 @@ COMMANDS: tuple[Command, ...] = (
     Command("updateGlobalWhiteAddr -c DefaultCluster -g 127.0.0.*", shows="success"),
     Command("deleteAclConfig -b {broker} -a someone", shows="delete plain access config account from .* success"),
     Command("deleteAclConfig -c DefaultCluster -a someone", shows="CODE: 210 "),
-    # last, for 4.9.7 takes what it should not, or it ends what the others look at
+    # last, because 4.9.7 accepts invalid values here, or because it ends servers or data
     Command("updateSubGroup -b {broker} -g bad~name!", How.OURS, BAD_NAME, shows="CODE: 1 "),
     Command("cloneGroupOffset -s CommandGroup -d NoSuchGroup -t CommandTopic", How.OURS, GROUP_CODE, shows="CODE: 26 "),
     Command("deleteTopic -c DefaultCluster -t CommandMade", shows="delete topic .* success"),
     Command("deleteTopic -c DefaultCluster -t NoSuchTopic", shows="delete topic .* success"),
-    # it watches from here on
+    # it watches from now on
     Command("startMonitoring"),
     Command("consumerConnection -g __MONITOR_CONSUMER", shows="OFFSET_MOVED_EVENT", again=True),
 )
 
-# Topics of 5.x brokers, and of 4.9.7 once it has made them.
+# Topics of 5.x brokers, and of 4.9.7 once it has created them.
 _TOPICS_OF_5 = re.compile(r"^.*(rmq_sys_|RMQ_SYS_TRANS_OP_HALF_TOPIC).*\n?", re.MULTILINE)
 # Properties that 4.9.7 drops or does not add when it stores a message.
 _STORED_BY_5 = re.compile(r"(?:TRACE_ON=true|MSG_REGION=DefaultRegion|WAIT=true)(?:, )?")
@@ -189,8 +189,8 @@ _ACL_FILE = re.compile(r"\S*/(?=plain_acl\.yml)")
 
 
 def as_4_9(output: str) -> str:
-    """Return the output without what docs/reference/deviations.md says of it, and without the server's folder."""
+    """Return the output without the differences in docs/reference/deviations.md and without the server's folder."""
     for what in (_TOPICS_OF_5, _STORED_BY_5, _ACL_FILE):
         output = what.sub("", output)
-    # Apache's asks a group's filter about entries with an extension alone
+    # Apache's broker applies a group's filter only to entries with an extension
     return output.replace("eval=true", "eval=false")

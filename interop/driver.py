@@ -35,7 +35,7 @@ _living: set[JavaClient] = set()
 
 
 class JavaError(Exception):
-    """The official client refused or failed: its exception's class, its response code if it has one."""
+    """The official client refused or failed: class of its exception, and its response code if any."""
 
     def __init__(self, reply: Json) -> None:
         super().__init__(f"{reply['error']}: {reply['message']}")
@@ -44,7 +44,7 @@ class JavaError(Exception):
 
 
 class JavaClient:
-    """One JVM with the client of `version`, its producers and consumers. Safe to use from several threads."""
+    """One JVM with the client of `version`, its producers and consumers. Thread-safe."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class JavaClient:
         jvm: Sequence[str] = JVM_SMALL,
         cpus: Sequence[int] | None = None,
     ) -> None:
-        """`folder` takes the client's logs; binary_headers makes it write ROCKETMQ frames instead of JSON."""
+        """folder: for the client's logs. binary_headers: write ROCKETMQ frames instead of JSON."""
         self.version, self.namesrv_address = version, namesrv_address
         folder.mkdir(parents=True, exist_ok=True)
         self._errors = folder / "stderr.log"
@@ -90,7 +90,7 @@ class JavaClient:
             self._events.clear()
 
     def begin(self, do: str, **arguments: Any) -> int:
-        """Send one command and return its number for `end`; arguments that are None are left out."""
+        """Send one command and return its number for `end`. Arguments that are None are omitted."""
         number = next(self._ids)
         line = json.dumps({"id": number, "do": do, **{k: v for k, v in arguments.items() if v is not None}})
         assert self.process.stdin is not None
@@ -100,7 +100,7 @@ class JavaClient:
         return number
 
     def end(self, number: int, *, timeout_s: float = CALL_TIMEOUT_S) -> Json:
-        """Return the command's reply. JavaError: the client threw; TimeoutError: no reply in time."""
+        """Return the command's reply. JavaError: the client threw. TimeoutError: no reply in time."""
         with self._changed:
             self._await(lambda: number in self._replies, f"command {number}", timeout_s)
             reply = self._replies.pop(number)
@@ -113,7 +113,7 @@ class JavaClient:
         return self.end(self.begin(do, **arguments), timeout_s=timeout_s)
 
     def events(self, kind: str | None = None, **equal: Any) -> list[Json]:
-        """Return the handlers' events so far, of one kind (began, ended) and with equal values if asked."""
+        """Return the handlers' events so far, filtered by kind (began, ended) and by equal values."""
         with self._changed:
             found = list(self._events)
         if kind is not None:
@@ -121,7 +121,10 @@ class JavaClient:
         return [event for event in found if all(event.get(key) == value for key, value in equal.items())]
 
     def wait(self, condition: Callable[[list[Json]], bool], what: str, timeout_s: float = CALL_TIMEOUT_S) -> None:
-        """Return once condition holds over all events so far; TimeoutError naming `what` after timeout_s."""
+        """Return once the condition holds for all events so far.
+
+        TimeoutError, which names `what`: not within timeout_s.
+        """
         with self._changed:
             self._await(lambda: condition(self._events), what, timeout_s)
 
@@ -129,14 +132,13 @@ class JavaClient:
 
     def producer(self, name: str, *, group: str, namesrv: str | None = None, **options: Any) -> Json:
         """Start a producer; options as in Senders.open: trace, traceTopic, timeoutMs, retries, compressOver…
-
-        Its own time-out of three seconds is too near for two JVMs that have just started on a busy machine.
+        The client's default timeout of three seconds is too short for two JVMs that just started on a busy machine.
         """
         options.setdefault("timeoutMs", SEND_TIMEOUT_MS)
         return self.call("producer", name=name, group=group, namesrv=namesrv or self.namesrv_address, **options)
 
     def send(self, name: str, messages: Sequence[Mapping[str, Any]], mode: str = "sync", **options: Any) -> list[Json]:
-        """Send each message, mode sync, async, oneway, batch or ordered (orderKey); one result a message."""
+        """Send each message, mode sync, async, oneway, batch or ordered (orderKey); return one result per message."""
         results: list[Json] = self.call("send", name=name, messages=list(messages), mode=mode, **options)["results"]
         return results
 
@@ -149,7 +151,7 @@ class JavaClient:
         )
 
     def close(self) -> None:
-        """End the process in good order: what is still open is dropped as by System.exit."""
+        """Stop the process cleanly; open producers and consumers end as by System.exit."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -157,7 +159,7 @@ class JavaClient:
         self.kill()
 
     def kill(self) -> None:
-        """End the process with SIGKILL."""
+        """Kill the process by SIGKILL."""
         self.process.kill()
         self.process.wait()
         self._reader.join(10)

@@ -1,7 +1,7 @@
-"""Labelled faults on a cluster: the official client is made to do wrong, and what each message is owed is written down.
+"""Labelled faults on a cluster: makes the official client fail in known ways, and records the expected verdicts.
 
-The truth is what the client was made to do and what its handlers were seen to do; no trace is read for it. The delay
-levels must be those of `story.SERVER_PROPERTIES`. Codes are those of docs/reference/verdicts.md.
+The truth consists of the client's commands and its handlers' events, without the trace. Delay levels must be those of
+`story.SERVER_PROPERTIES`. Codes are those of docs/reference/verdicts.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ HUNG, WAITING = frozenset({"HUNG"}), frozenset({"WAITING"})
 
 @dataclass(frozen=True)
 class Owed:
-    """What a message is owed: exactly these codes for its send, as such, and for each group, and this knowledge."""
+    """The expected verdicts of a message: exactly these codes of its send, of the message, of each group, and this
+    knowledge."""
 
     send: frozenset[str]
     groups: Mapping[str, frozenset[str]]
@@ -35,13 +36,13 @@ class Owed:
 
 @dataclass
 class Faults:
-    """What was done: ids by label, and what each is owed."""
+    """The result: ids by label, and the expected verdicts of each."""
 
     ids: dict[str, str] = field(default_factory=dict)
     owed: dict[str, Owed] = field(default_factory=dict)
 
 
-# label -> what the main group's handler does, the message's other fields, the main group's codes
+# label -> action of the main group's handler, other fields of the message, codes of the main group
 CASES: Mapping[str, tuple[str, Json, frozenset[str]]] = {
     "plain": ("ok", {"tags": "TagA", "keys": "order-1"}, CONSUMED),
     "fails-once": ("fail:1", {}, frozenset({"CONSUMED", "CONSUMED_AFTER_RETRY"})),
@@ -55,13 +56,13 @@ CASES: Mapping[str, tuple[str, Json, frozenset[str]]] = {
 }
 ATTEMPTS = {"fails-once": 2, "throws-once": 2, "null-once": 2, "poison": RECONSUME_MAX + 1}
 FIRST, HANGS, WAITS = "first", "hangs", "waits-behind"
-UNTRACED = frozenset({"oneway", "trace-off"})  # sends that leave no Pub
+UNTRACED = frozenset({"oneway", "trace-off"})  # sends without a Pub record
 
 
 def prepare(java: JavaClient, broker_address: str, *, timeout_s: float = 60.0) -> Faults:
-    """Start the groups, and have one of them go down with an offset committed.
+    """Start the groups, and stop one that has committed an offset.
 
-    Sample the cluster after this: a group counts for a message when it was known before the message was stored.
+    Sample the cluster after this: a group counts for a message if it was known before the message was stored.
     """
     faults = Faults()
     java.producer("traced", group="FaultsProducer", trace=True)
@@ -71,7 +72,7 @@ def prepare(java: JavaClient, broker_address: str, *, timeout_s: float = 60.0) -
     _wait_for(java, {(DOWN, FIRST): 1}, timeout_s)
     wait_until(lambda: _committed(broker_address, DOWN), "the offset of the group that goes down", 120)
     java.call("closeConsumer", name="down")
-    # one thread: what its handler hangs on holds up all that follows
+    # one thread: a hung handler blocks all later messages
     java.consumer("hanging", group=HANGING, topics={TOPIC: "Hang"}, trace=True, threads=1)
     java.consumer("filtering", group=FILTERING, topics={TOPIC: "TagA"}, trace=True)
     java.consumer("main", group=MAIN, topics={TOPIC: "*"}, trace=True, maxReconsume=RECONSUME_MAX)
@@ -80,9 +81,9 @@ def prepare(java: JavaClient, broker_address: str, *, timeout_s: float = 60.0) -
 
 
 def inject(java: JavaClient, faults: Faults, *, timeout_s: float = 120.0) -> None:
-    """Do everything else, and return when each fault has come about and its trace had time to be sent.
+    """Cause all other faults, and return when each has happened and its trace has been sent.
 
-    The consumers stay alive: they must be when the verdicts are judged.
+    The consumers stay alive: the verdicts must be judged meanwhile.
     """
     _send(java, faults, "traced", {HANGS: {"tags": "Hang", "properties": {f"behave-{HANGING}": "slow:3600000"}}})
     java.wait(lambda events: any(_is(event, "began", HANGING, HANGS) for event in events), "the hanging handler")
@@ -95,12 +96,12 @@ def inject(java: JavaClient, faults: Faults, *, timeout_s: float = 120.0) -> Non
     _send(java, faults, "untraced", {"trace-off": {}})
     _owe(faults)
     _wait_for(java, {(MAIN, label): ATTEMPTS.get(label, 1) for label in faults.ids if label != "scheduled"}, timeout_s)
-    # the dispatcher sends what it has every five seconds; a handler hangs from HUNG_AFTER_S on
+    # the dispatcher sends every five seconds; a handler counts as hung after HUNG_AFTER_S
     wait_until(lambda: time.monotonic() > hung_at_s + 6, "the hanging handler to count as hung", HUNG_AFTER_S + 10, 0.5)
 
 
 def _owe(faults: Faults) -> None:
-    """Write down what each message is owed, group by group."""
+    """Record the expected verdicts of each message, group by group."""
     for label in faults.ids:
         fields, main = CASES[label][1:] if label in CASES else ({}, CONSUMED)
         groups = {
@@ -109,9 +110,9 @@ def _owe(faults: Faults) -> None:
             DOWN: NO_CONSUMER,
             HANGING: {HANGS: HUNG, WAITS: WAITING}.get(label, FILTERED),
         }
-        if label == FIRST:  # stored when no group was known: only deliveries count
+        if label == FIRST:  # stored before any group was known: only deliveries count
             groups = dict.fromkeys((MAIN, FILTERING, DOWN), CONSUMED)
-        if label == "scheduled":  # it is stored, and nobody is handed it before it is due
+        if label == "scheduled":  # it is stored, and not delivered before it is due
             groups[MAIN] = WAITING
         traced = label not in UNTRACED
         faults.owed[label] = Owed(
@@ -132,7 +133,7 @@ def _send(java: JavaClient, faults: Faults, producer: str, messages: Mapping[str
 
 
 def _wait_for(java: JavaClient, wanted: Mapping[tuple[str, str], int], timeout_s: float) -> None:
-    """Return once handlers have ended as often as wanted, by group and label."""
+    """Return once this many handlers have ended, by group and label."""
 
     def all_ended(events: list[Json]) -> bool:
         return all(
@@ -148,7 +149,7 @@ def _is(event: Json, kind: str, group: str, label: str) -> bool:
 
 
 def _committed(broker_address: str, group: str) -> bool:
-    """Whether the group has committed an offset of some queue."""
+    """Return whether the group has committed an offset of a queue."""
     ext = {"consumerGroup": group, "topic": TOPIC, "setZeroIfNotFound": "false"}
     replies = [request(broker_address, QUERY_CONSUMER_OFFSET, {**ext, "queueId": str(n)})[0] for n in range(4)]
     return any(int(reply["extFields"]["offset"]) > 0 for reply in replies if reply["code"] == 0)

@@ -33,11 +33,11 @@ MAVEN_REMEDY = "install Apache Maven 3 and put mvn on PATH (Debian, Ubuntu: apt-
 
 
 class InteropError(Exception):
-    """The real peers cannot be brought or run; the message says what was found and what to do."""
+    """The real peers cannot be fetched or run; the message has the reason and a remedy."""
 
 
 def java_tool(name: str) -> str:
-    """Return the path of `java` or `javac`, JAVA_HOME's first. InteropError: none, or older than 17."""
+    """Return the path of `java` or `javac`, preferably from JAVA_HOME. InteropError: none, or older than 17."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(name, path=str(Path(home, "bin"))) if home else None
     found = found or shutil.which(name)
@@ -52,7 +52,7 @@ def java_tool(name: str) -> str:
 
 
 def fetch(name: str) -> Path:
-    """Return the folder of the set's jars, brought by Maven if they are not there yet, every sum checked."""
+    """Return the folder of the set's jars, with all checksums verified. Maven fetches them if needed."""
     lock = _lock_file(name)
     if not lock.is_file():
         raise InteropError(f"{lock.name} is missing: restore it, or review a new one made by `-m interop.jars --lock`")
@@ -77,7 +77,7 @@ def fetch(name: str) -> Path:
 
 
 def lock_sums(name: str) -> None:
-    """Bring the set anew and write its checksum file."""
+    """Fetch the set again and write its checksum file."""
     with _exclusive(name):
         folder = BUILD / name / "lib"
         _bring(name, folder)
@@ -86,12 +86,12 @@ def lock_sums(name: str) -> None:
 
 
 def classpath(name: str, *before: Path) -> str:
-    """Return the -cp argument for a set: `before` first, then its jars by name, so that order never varies."""
+    """Return the -cp argument of a set: `before`, then its jars by name, so that the order is fixed."""
     return os.pathsep.join(str(path) for path in (*before, *sorted(fetch(name).glob("*.jar"))))
 
 
 def compiled(name: str) -> Path:
-    """Return the folder of our driver's classes for the set, compiled against its jars; done once per source text.
+    """Return the folder of the compiled driver classes for a set. They are compiled once per source text.
 
     A client set gets the driver of java/client, a server set that of java/admin.
     """
@@ -117,7 +117,7 @@ def compiled(name: str) -> Path:
 
 
 def _bring(name: str, folder: Path) -> None:
-    """Have Maven copy the set's runtime jars into folder; an interrupted run leaves the old folder alone."""
+    """Let Maven copy the set's runtime jars into folder. An interrupted run keeps the old folder."""
     maven = shutil.which("mvn")
     if maven is None:
         raise InteropError(f"no mvn found on PATH, needed to bring {name}: {MAVEN_REMEDY}")
@@ -138,7 +138,7 @@ def _bring(name: str, folder: Path) -> None:
 
 
 def _mismatches(name: str, folder: Path) -> list[str]:
-    """Return how the folder's jars differ from the locked sums: missing, unlisted or altered, one line each."""
+    """Return the differences between the folder's jars and the locked checksums, one line each."""
     lines = (line.split(maxsplit=1) for line in _lock_file(name).read_text().splitlines())
     sums = {jar: digest for digest, jar in lines}
     present = {jar.name: jar for jar in folder.glob("*.jar")}
@@ -161,7 +161,7 @@ def _lock_file(name: str) -> Path:
 
 @contextmanager
 def _exclusive(name: str) -> Iterator[None]:
-    """Hold the set's folder against a second process that fetches or compiles at the same time."""
+    """Lock the set's folder while this process fetches or compiles."""
     (BUILD / name).mkdir(parents=True, exist_ok=True)
     with (BUILD / name / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -169,7 +169,7 @@ def _exclusive(name: str) -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Bring the named sets, or all. Exit 1 with the remedy when one cannot be had."""
+    """Fetch the named sets, or all. Exit code 1 with a remedy: one is not available."""
     parser = argparse.ArgumentParser(prog="python -m interop.jars", description=main.__doc__)
     parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; default: all")
     parser.add_argument("--lock", action="store_true", help="renew the checksum files from what Maven brings now")

@@ -1,4 +1,4 @@
-"""Apache RocketMQ's admin tool: what an operator types, and what it prints. One JVM runs many commands.
+"""Apache RocketMQ's admin tool: runs an operator's commands and returns their output. One JVM runs many commands.
 
 with MqAdmin("5.3.3", folder, namesrv) as mqadmin:
     print(mqadmin.run("topicStatus", "-t", "orders"))
@@ -19,7 +19,7 @@ from interop import jars
 from interop.apache import JVM_OPENS, JVM_SMALL, write_logback
 
 COMMAND_TIMEOUT_S = 60.0
-# Versions whose tool comes without a server of the same version.
+# Versions whose tool is used without a server of the same version.
 TOOLS_ALONE = ("4.9.8",)
 
 
@@ -27,7 +27,7 @@ class MqAdmin:
     """mqadmin of one version against one name server. Commands run one after the other."""
 
     def __init__(self, version: str, folder: Path, namesrv_address: str) -> None:
-        """`folder` takes its logs and what commands write where they run; `version` is a server's or of TOOLS_ALONE."""
+        """folder: for logs and for files that commands write. version: of a server, or in TOOLS_ALONE."""
         self.version, self.folder, self.namesrv_address = version, folder, namesrv_address
         (folder / "conf").mkdir(parents=True, exist_ok=True)
         write_logback(folder / "conf", "tools", folder / "tools.log")
@@ -49,14 +49,14 @@ class MqAdmin:
         )
 
     def run(self, *arguments: str) -> str:
-        """Return what `mqadmin arguments…` prints: its errors too, for the tool hides failures from exit codes.
+        """Return the output of `mqadmin arguments…`, including errors, because the tool's exit codes hide failures.
 
-        TimeoutError when it does not end in time, InteropError when the JVM did.
+        TimeoutError: it does not end in time. InteropError: the JVM ended.
         """
         return self._run([*arguments, "-n", self.namesrv_address])
 
     def watch(self, *arguments: str, until: str) -> str:
-        """Return what a command that goes on until it is killed prints, ended in its next pause after `until`."""
+        """Return the output of a command that is killed, at its first pause after `until`."""
         return self._run([*arguments, "-n", self.namesrv_address], until)
 
     def help(self) -> str:
@@ -77,7 +77,7 @@ class MqAdmin:
                 raise jars.InteropError(f"mqadmin ended while running {' '.join(arguments)}")
             if line.startswith('{"output"'):
                 lines = json.loads(line)["output"].splitlines()
-                # logback tells of its own set-up at the first command
+                # logback logs its own set-up at the first command
                 return "\n".join(line for line in lines if "|-INFO in" not in line and "|-WARN in" not in line)
 
     def __enter__(self) -> Self:

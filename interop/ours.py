@@ -1,9 +1,9 @@
-"""Our own name server and broker as a process, in the shape that Apache's have in `apache`.
+"""Our name server and broker as a process, with the interface of Apache's in `apache`.
 
     with OurServer(folder) as server:
         connect(server.namesrv_address)
 
-Run as a module it is that process: it prints its addresses as one JSON line and serves until a signal.
+Run as a module, this is that process: it prints its addresses as one JSON line and serves until a signal.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OurServer:
         return self.process.pid
 
     def start(self) -> Self:
-        """Start it and wait until clients may come. InteropError with the end of its log when it does not."""
+        """Start it and wait until it serves. InteropError, with the end of its log: it does not."""
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "interop.ours", json.dumps(self.settings)]
         if setpriv := shutil.which("setpriv"):
@@ -89,7 +89,7 @@ class OurServer:
         return self
 
     def stop(self) -> None:
-        """Stop in good order, as SIGTERM does."""
+        """Stop it cleanly by SIGTERM."""
         if self.process is None:
             return
         self.process.terminate()
@@ -99,7 +99,7 @@ class OurServer:
             self.kill()
 
     def kill(self) -> None:
-        """Stop with SIGKILL."""
+        """Kill it by SIGKILL."""
         if self.process is None:
             return
         self.process.kill()
@@ -129,7 +129,7 @@ def _kill_the_living() -> None:
 
 
 def serve(settings: dict[str, Any]) -> int:
-    """Be the process: run a node with the settings that OurServer writes, on free ports."""
+    """Run a node with the settings that OurServer writes, on free ports, in this process."""
     from mqtrail.broker import BrokerConfig
     from mqtrail.cli.config import Config
     from mqtrail.net import ServerConfig

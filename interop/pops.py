@@ -1,4 +1,4 @@
-"""POP by bare requests: what a client of any language could ask, on either server."""
+"""POP by single requests: those that a client in any language could send, to either server."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ BROKER = "broker-a"
 
 @dataclass(frozen=True)
 class Popper:
-    """One group on one topic of a broker. Requests that are refused raise AssertionError with the reply's header."""
+    """One group on one topic of a broker. A refused request raises AssertionError with the reply's header."""
 
     address: str
     topic: str
     group: str
 
     def ask(self, code: int, ext: dict[str, str], body: bytes = b"") -> tuple[dict[str, str], bytes]:
-        """Return ext fields and body of an answer that says 0."""
+        """Return ext fields and body of a successful reply."""
         return ask(self.address, code, ext, body)
 
     def send(self, *bodies: str, queue_id: int = 0) -> None:
-        """Send each body to the queue; return when a pop finds them, which is a moment later on Apache's broker."""
+        """Send each body to the queue; return when a pop finds them, which takes a moment on Apache's broker."""
         last = -1
         for body in bodies:
             text = encode_properties({"UNIQ_KEY": body.replace(" ", "-")})
@@ -62,7 +62,7 @@ class Popper:
         count: int = 32,
         attempt_id: str | None = None,
     ) -> list[tuple[MessageExt, PopHandle]]:
-        """Return what a pop of the queue brings, none when there is nothing, with the handles that a client makes."""
+        """Return the messages of a pop of the queue, with the handles that a client makes; none if there is none."""
         now_ms = int(time.time() * 1000)
         header = PopHeader(
             self.group, self.topic, queue_id, count, invisible_ms, 0, now_ms, 0, "TAG", "*", order, attempt_id
@@ -87,14 +87,14 @@ class Popper:
         return popped
 
     def ack(self, message: MessageExt, handle: PopHandle) -> int:
-        """Say that the message is done; return the answer's code."""
+        """Acknowledge the message; return the reply code."""
         topic = topic_of_marker(handle.marker, self.topic, self.group)
         header = AckHeader(self.group, topic, handle.queue_id, handle.encode(), message.queue_offset)
         reply, _ = request(self.address, RequestCode.ACK_MESSAGE, header.to_ext(), timeout_s=TIMEOUT_S)
         return int(reply["code"])
 
     def hide(self, message: MessageExt, handle: PopHandle, invisible_ms: int) -> tuple[int, PopHandle]:
-        """Hide the message for so long from now on; return the answer's code, and the handle that is good from then."""
+        """Hide the message for this long from now; return the reply code and the new handle."""
         topic = topic_of_marker(handle.marker, self.topic, self.group)
         header = ChangeInvisibleHeader(
             self.group, topic, handle.queue_id, handle.encode(), message.queue_offset, invisible_ms
@@ -109,7 +109,7 @@ class Popper:
 
 
 def ask(address: str, code: int, ext: dict[str, str], body: bytes = b"") -> tuple[dict[str, str], bytes]:
-    """Return ext fields and body of an answer that says 0."""
+    """Return ext fields and body of a successful reply."""
     header, found = request(address, code, ext, body=body, timeout_s=TIMEOUT_S)
     assert header["code"] == 0, header
     return header.get("extFields") or {}, found

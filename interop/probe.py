@@ -1,4 +1,4 @@
-"""Just enough of the remoting protocol to ask a server whether it is up, independent of the code under test."""
+"""A minimal remoting client that checks whether a server is up, independent of the code under test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _opaques = itertools.count(1)
 def request(
     address: str, code: int, ext: dict[str, str] | None = None, *, body: bytes = b"", timeout_s: float = 3.0
 ) -> tuple[dict[str, Any], bytes]:
-    """Send one JSON request on a fresh connection; return the reply's header and body. OSError: nobody answers."""
+    """Send one JSON request on a new connection; return the reply's header and body. OSError: no server answers."""
     header = json.dumps(
         {"code": code, "language": "OTHER", "version": 479, "opaque": next(_opaques), "flag": 0, "extFields": ext or {}}
     ).encode()
@@ -30,7 +30,7 @@ def request(
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float, interval_s: float = 0.05) -> None:
-    """Return as soon as condition holds, an OSError counting as not yet; TimeoutError naming `what` after timeout_s."""
+    """Return once the condition holds; OSError means not yet. TimeoutError names `what`: not within timeout_s."""
     deadline = time.monotonic() + timeout_s
     last: OSError | None = None
     while True:

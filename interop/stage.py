@@ -1,13 +1,13 @@
-"""Two stages for one scene: our server and Apache's 5.3.3 side by side, and an official client that plays on both.
+"""Runs one scene on our server and on Apache's 5.3.3 with an official client, and compares the results.
 
     def scene(part: Part) -> Json:
         part.producer("p", group="PG")
         ...
     ours, apache = Stage(...).play(scene, "5.3.3-json")
 
-A scene tells what it saw as a value without anything that time, place or chance decides; the two must then be equal.
-It is played on both servers at once, for it mostly waits. One JVM a client serves both and all scenes: names of its
-producers and consumers are made distinct by the part.
+A scene returns its observations as a value without anything that depends on time, place or chance; the two values must
+be equal. It runs on both servers at once because it mostly waits. One JVM per client serves both servers and all
+scenes; the part makes names of producers and consumers unique.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_MESSAGE, TOPIC_NOT_EXIST = 208, 17
 # Versions of the client and the headers it writes.
 CLIENTS = {"5.3.3-json": ("5.3.3", False), "5.3.3-binary": ("5.3.3", True), "4.9.8-json": ("4.9.8", False)}
 _AUTH = "org.apache.rocketmq.auth"
-# Checks of transactions within seconds; what 5.3.3 leaves off and these scenes need.
+# Transaction checks within seconds; and features that 5.3.3 disables but these scenes need.
 PROPERTIES: Mapping[str, str] = {
     **SERVER_PROPERTIES,
     "transactionTimeOut": "1500",
@@ -40,7 +40,7 @@ PROPERTIES: Mapping[str, str] = {
     "transactionOpBatchInterval": "100",
     "enablePropertyFilter": "true",
     "recallMessageEnable": "true",
-    # without a provider of each its broker serves no users and policies, on or off
+    # without both providers the broker serves no users and policies, even if they are disabled
     "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
     "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
 }
@@ -51,13 +51,13 @@ OURS: Mapping[str, Any] = {
     "transaction_op_delay_ms": 100,
     "property_filter": True,
 }
-# The account that mqadmin signs with where a stage has accounts; they must include it.
+# The account that signs mqadmin's requests on a stage with accounts; they must include it.
 OPERATOR = "accessKey: operator\nsecretKey: operator1\n"
 WAIT_S = 180.0
 
 
 class Server(Protocol):
-    """Where a part is played."""
+    """The server on which a part runs."""
 
     @property
     def namesrv_address(self) -> str: ...
@@ -68,7 +68,7 @@ class Server(Protocol):
 
 @dataclass
 class Part:
-    """One scene on one server: the client's commands, with names of its own."""
+    """One scene on one server: the client's commands, with unique names."""
 
     kind: str
     scene: str
@@ -79,7 +79,7 @@ class Part:
     _open: list[tuple[str, str]] = field(default_factory=list)
 
     def named(self, name: str) -> str:
-        """Return a topic's or group's name, alike on both servers, another for each client."""
+        """Return a name of a topic or group: the same on both servers, different for each client."""
         return f"{name}_{self.client.replace('.', '_')}"
 
     def producer(self, name: str, *, group: str, **options: Any) -> Json:
@@ -90,7 +90,7 @@ class Part:
         return opened
 
     def try_send(self, name: str, messages: Sequence[Mapping[str, Any]], mode: str = "sync") -> list[Json]:
-        """Send each message; one result a message, an error's kind and code where it failed."""
+        """Send each message; return one result per message: for a failure, the error's kind and code."""
         return self.java.send(self._own(name), messages, mode)
 
     def send(self, name: str, messages: Sequence[Mapping[str, Any]], mode: str = "sync", **options: Any) -> list[Json]:
@@ -102,7 +102,7 @@ class Part:
     def labelled(
         self, name: str, topic: str, messages: Mapping[str, Mapping[str, Any]], mode: str = "sync"
     ) -> list[Json]:
-        """Send messages by label, the label in a property; none may fail."""
+        """Send messages by label, with the label as a property; none may fail."""
         wanted = [
             {"body": label, **message, "topic": topic, "properties": {**message.get("properties", {}), "label": label}}
             for label, message in messages.items()
@@ -110,7 +110,7 @@ class Part:
         return self.send(name, wanted, mode)
 
     def make_topic(self, topic: str, queues: int = 4) -> None:
-        """Make the topic, and wait until the name server knows it: consumers then find it at once."""
+        """Create the topic, and wait until the name server knows it, so that consumers find it at once."""
         output = self.mqadmin.run(
             "updateTopic", "-b", self.server.broker_address, "-t", topic, "-r", str(queues), "-w", str(queues)
         )
@@ -126,7 +126,7 @@ class Part:
         return opened
 
     def call(self, do: str, name: str, **arguments: Any) -> Json:
-        """Run one command on what has this name."""
+        """Run one command on the object with this name."""
         if do == "lite":
             arguments["namesrv"] = self.server.namesrv_address
         reply = self.java.call(do, name=self._own(name), timeout_s=WAIT_S, **arguments)
@@ -135,7 +135,7 @@ class Part:
         return reply
 
     def query(self, producer: str, topic: str, key: str) -> list[Json]:
-        """Return the messages indexed under the key; none where the topic or they are missing."""
+        """Return the messages indexed under the key; none if the topic or the messages are missing."""
         try:
             found: list[Json] = self.call("queryKey", producer, topic=topic, key=key, max=64, beginMs=0, endMs=1 << 45)[
                 "messages"
@@ -147,18 +147,18 @@ class Part:
         return found
 
     def close(self, name: str) -> None:
-        """Stop what has this name."""
+        """Stop the object with this name."""
         [opened] = [entry for entry in self._open if entry[1] == name]
         self._open.remove(opened)
         self.call(*opened)
 
     def handled(self, *names: str) -> list[Json]:
-        """Return the ended attempts of these consumers, in the order they ended."""
+        """Return the ended attempts of these consumers, in order of their ends."""
         own = {self._own(name) for name in names}
         return [event for event in self.java.events("ended") if event["consumer"] in own]
 
     def wait_handled(self, count: int, *names: str, timeout_s: float = WAIT_S) -> list[Json]:
-        """Wait for so many ended attempts of these consumers, and return them."""
+        """Wait for this many ended attempts of these consumers, and return them."""
         own = {self._own(name) for name in names}
 
         def enough(events: list[Json]) -> bool:
@@ -171,7 +171,7 @@ class Part:
         return self.handled(*names)
 
     def decisions(self, event: str, *names: str) -> list[Json]:
-        """Return what these producers were asked: event `local` or `check`."""
+        """Return the requests to these producers: events `local` or `check`."""
         own = {self._own(name) for name in names}
         return [shown for shown in self.java.events(event) if shown["producer"] in own]
 
@@ -181,18 +181,18 @@ class Part:
         assert header["code"] == 0, header
 
     def has_offsets(self, topic: str, group: str) -> bool:
-        """Whether the group has offsets of the topic's four queues: a client commits after ten seconds first."""
+        """Return whether the group has offsets of the topic's four queues: a client first commits after ten seconds."""
         place = {"topic": topic, "consumerGroup": group, "setZeroIfNotFound": "false"}
         address = self.server.broker_address
         asked = (request(address, QUERY_CONSUMER_OFFSET, place | {"queueId": str(i)}) for i in range(4))
         return all(header["code"] == 0 for header, _ in asked)
 
     def mq(self, *arguments: str) -> str:
-        """Return what mqadmin prints."""
+        """Return the output of mqadmin."""
         return self.mqadmin.run(*arguments)
 
     def end(self) -> None:
-        """Stop everything the scene opened, the last first."""
+        """Stop everything that the scene started, in reverse order."""
         while self._open:
             do, name = self._open.pop()
             self.call(do, name)
@@ -202,7 +202,7 @@ class Part:
 
 
 class Stage:
-    """Both servers, the clients and the admin tools, each started when first needed."""
+    """Both servers, the clients and the admin tools, each started at first use."""
 
     def __init__(self, folder: Path, *, apache: str = "5.3.3", tool: str = "5.3.3", acl: str = "") -> None:
         """`apache` is the version of the servers beside ours, `tool` mqadmin's; `acl` a plain_acl.yml for both."""
@@ -226,7 +226,7 @@ class Stage:
             self.servers = {"mqtrail": ours, "apache": _ApacheServer(apache)}
             for kind, server in self.servers.items():
                 folder = self.folder / f"mqadmin-{kind}"
-                if self.acl:  # our name server lets nobody change anything unsigned
+                if self.acl:  # our name server refuses unsigned changes
                     (folder / "conf").mkdir(parents=True)
                     (folder / "conf" / "tools.yml").write_text(OPERATOR)
                 tool = MqAdmin(self.tool, folder, server.namesrv_address)
@@ -251,7 +251,7 @@ class Stage:
         return self._clients[name]
 
     def play(self, scene: Callable[[Part], Json], client: str) -> tuple[Json, Json]:
-        """Return what the scene tells on ours and on Apache's, played at once."""
+        """Return the results of the scene on our server and on Apache's, run at once."""
         java = self.client(client)
 
         def play(kind: str) -> Json:
@@ -274,7 +274,7 @@ class _ApacheServer:
         self.namesrv_address, self.broker_address = cluster.namesrv_address, cluster.broker.address
 
 
-# Properties whose values depend on time, place or chance: of these the name alone is compared.
+# Properties whose values depend on time, place or chance: only their names are compared.
 CHANCE = (
     *("UNIQ_KEY", "__transactionId__", "ORIGIN_MESSAGE_ID", "REPLY_TO_CLIENT", "CORRELATION_ID", "1ST_POP_TIME"),
     *("TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_DELIVER_MS", "ARRIVE_TIME", "REAL_QID"),
@@ -284,7 +284,7 @@ CHANCE = (
 
 
 def shape(message: Mapping[str, Any], *without: str) -> Json:
-    """What of a message must be alike on two servers; `without` names properties that are not compared at all."""
+    """Return the parts of a message that must be equal on both servers. without: properties to ignore."""
     shown = {name: message[name] for name in ("topic", "body", "flag", "sysFlag", "reconsumeTimes") if name in message}
     shown["properties"] = properties(message["properties"], *without)
     if "outcome" in message:
@@ -311,7 +311,7 @@ def by_label(events: Iterable[Mapping[str, Any]], *without: str) -> dict[str, li
 
 
 def refusal(action: Callable[[], object]) -> tuple[str, int | None]:
-    """Return kind and code of the error that the client throws; ("", None): it threw none."""
+    """Return kind and code of the client's error; ("", None): no error."""
     try:
         action()
     except JavaError as error:
@@ -320,5 +320,8 @@ def refusal(action: Callable[[], object]) -> tuple[str, int | None]:
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S, interval_s: float = 0.2) -> None:
-    """Return once condition holds, asked every interval_s; TimeoutError naming `what` after timeout_s."""
+    """Return once the condition holds, checked every interval_s.
+
+    TimeoutError, which names `what`: not within timeout_s.
+    """
     wait_until(condition, what, timeout_s, interval_s)

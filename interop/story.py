@@ -1,7 +1,7 @@
-"""One story the official client is made to live on any server: what it sends, what its handlers do, what it asks.
+"""A fixed sequence of sends, handlings and queries by the official client, for any server.
 
-Told on Apache's broker and on ours with the same names, so that the two can be compared value by value. Each message
-carries its label in a property. The delay levels must be short ones (see `SERVER_PROPERTIES`).
+It runs on Apache's broker and on ours with the same names, and all values are compared. Each message has its label as a
+property. Delay levels must be short (see `SERVER_PROPERTIES`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from interop.driver import JavaClient, JavaError, Json
 
-# Levels 1 to 4 and so a first retry (level 3) take a second; the rest is never reached but must be there.
+# Levels 1 to 4, and so a first retry (level 3), take a second; the others must exist, but are not used.
 SERVER_PROPERTIES: Mapping[str, str] = {
     "messageDelayLevel": "1s 2s 1s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1h 2h",
     "traceTopicEnable": "true",
@@ -22,7 +22,7 @@ DELAY_LEVEL, DELAY_MS = 2, 2000
 RECONSUME_MAX = 2
 LARGE_SIZE = 20_000
 BATCH_COUNT = 5
-# What the main group's handler does with each message, and how many attempts it then makes.
+# The handler's action for each message in the main group, and its number of attempts.
 BEHAVIOURS: Mapping[str, tuple[str, int]] = {
     "fails-once": ("fail:1", 2),
     "throws-once": ("exception:1", 2),
@@ -37,7 +37,7 @@ STEADY = ("KEYS", "TAGS", "WAIT", "DELAY", "REAL_TOPIC", "RETRY_TOPIC", "MSG_REG
 
 @dataclass
 class Story:
-    """What came of it. `sent` by label holds the client's send results, `attempts` by group and label its handlers'."""
+    """The results. sent: label -> send result. attempts: group -> label -> handlings."""
 
     topic: str
     group: str
@@ -63,7 +63,7 @@ class Story:
         }
 
     def comparable(self) -> Json:
-        """Everything a second server must give alike."""
+        """Return everything that must be equal on a second server."""
         return {
             "route": [
                 {name: queue[name] for name in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")}
@@ -87,7 +87,7 @@ class Story:
 
 
 def live(java: JavaClient, name: str, *, timeout_s: float = 90.0) -> Story:
-    """Send, consume, fail, retry, give up, query: everything of it on topic and groups made of `name`."""
+    """Send, consume, fail, retry, dead-letter, query: everything, with topic and groups derived from `name`."""
     story = Story(f"Story_{name}", f"Group_{name}", f"TagGroup_{name}", int(time.time() * 1000))
     java.producer("story", group=f"Producer_{name}", trace=True)
     try:
@@ -121,12 +121,12 @@ def live(java: JavaClient, name: str, *, timeout_s: float = 90.0) -> Story:
 
 
 def read_traces(java: JavaClient, story: Story, *, timeout_s: float = 30.0) -> None:
-    """Fill `trace_bodies`: for each label the trace messages found under the message's id, until all are there."""
+    """Fill `trace_bodies`: for each label the trace messages of the message's id, once all are stored."""
     java.producer("reader", group="Reader")
     deadline = time.monotonic() + timeout_s
     try:
         for label, result in story.sent.items():
-            # every attempt writes SubBefore and SubAfter, a send that is answered a Pub
+            # every attempt writes SubBefore and SubAfter, an acknowledged send a Pub
             attempts = sum(len(labels.get(label, ())) for labels in story.attempts.values())
             records = 2 * attempts + ("status" in result)
             while True:
@@ -143,7 +143,7 @@ def read_traces(java: JavaClient, story: Story, *, timeout_s: float = 30.0) -> N
 
 
 def _send_first(java: JavaClient, story: Story) -> None:
-    """One send alone, which creates the topic: later ones know its route."""
+    """Send one message alone, which creates the topic, so that later sends know its route."""
     _send(java, story, "sync", {"sync": {"body": "päyload €", "tags": "TagA", "keys": "key-1 key-2", "flag": 7}})
 
 
@@ -183,7 +183,7 @@ def _labelled(story: Story, label: str, message: Json) -> Json:
 
 
 def _wanted_attempts(story: Story) -> dict[tuple[str, str], int]:
-    """How many attempts each group makes of each label."""
+    """Return the number of attempts of each group for each label."""
     labels = [*story.sent, *(f"batch-{i}" for i in range(BATCH_COUNT))]
     main = {(story.group, label): BEHAVIOURS[label][1] if label in BEHAVIOURS else 1 for label in labels}
     tagged = {(story.tag_group, label): 1 for label in ("sync", "large", *(f"async-{i}" for i in range(4)))}
@@ -200,7 +200,7 @@ def _counts(events: list[Json]) -> dict[tuple[str, str], int]:
 
 
 def _ask(java: JavaClient, story: Story, timeout_s: float) -> None:
-    """Every look-up a client has, and the dead letters, which take a moment to be stored."""
+    """Run every look-up of a client, and read the dead letters, which are stored a moment later."""
     sync = story.sent["sync"]
     story.route = java.call("route", name="story", topic=story.topic)["route"]
     story.queues = java.call("queues", name="story", topic=story.topic, timestampMs=story.began_ms - 1000)["queues"]
@@ -237,7 +237,10 @@ def _query(java: JavaClient, name: str, topic: str, key: str) -> list[Json]:
 
 
 def _shape(message: Json, *, sized: bool = True) -> Json:
-    """What of a message must be alike on two servers; the size of a batch's items is not (docs: deviations)."""
+    """Return the parts of a message that must be equal on both servers.
+
+    The size of a batch's items is not (docs: deviations).
+    """
     shape = {name: message[name] for name in ("topic", "bodyCRC", "flag", "sysFlag", "reconsumeTimes")}
     if sized:
         shape["storeSize"] = message["storeSize"]

@@ -1,4 +1,4 @@
-"""An operator at a server: what every command of mqadmin prints there, after some traffic.
+"""Runs every command of mqadmin on a server after some traffic, and returns the outputs.
 
 stage.play(typed(COMMANDS), "5.3.3-json")
 """
@@ -21,7 +21,7 @@ SENT = 8
 
 
 def typed(commands: Sequence[Command]) -> Callable[[Part], Json]:
-    """Return a scene that types every command and tells, by number, what each printed."""
+    """Return a scene that runs every command and returns its output by number."""
 
     def scene(part: Part) -> Json:
         places = prepare(part)
@@ -32,10 +32,10 @@ def typed(commands: Sequence[Command]) -> Callable[[Part], Json]:
 
 
 def prepare(part: Part) -> dict[str, str]:
-    """Have a producer and a consumer at work, an offset committed, a trace, and files that commands read."""
+    """Start a producer and a consumer; create a committed offset, a trace, and files for the commands."""
     part.make_topic(TOPIC)
     part.producer("p", group=PRODUCER)
-    # all alike, for which queue the client begins with is its own choice
+    # all messages are equal, because the client chooses its first queue freely
     first = part.send("p", [{"topic": TOPIC, "body": "one", "keys": "key-a", "tags": "A"}] * SENT)[0]
     client = part.consumer("c", group=GROUP, topics={TOPIC: "*"})["clientId"]
     part.producer("t", group=f"{PRODUCER}Traced", trace=True)
@@ -75,7 +75,7 @@ def _type(part: Part, command: Command, places: dict[str, str]) -> str:
 
 
 def with_file(output: str) -> str:
-    """Return the output and, where it names a file that it exported, the file's values, one a line."""
+    """Return the output and, if it names an exported file, the file's values, one per line."""
     exported = re.search(r"^export (\S+\.json) success", output)
     return (
         output if exported is None else "\n".join([output, *sorted(_values(json.loads(Path(exported[1]).read_text())))])
@@ -95,7 +95,7 @@ def _values(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _committed(part: Part) -> int:
-    """The sum of the group's offsets of the topic: a client commits after ten seconds first. 0 before all are there."""
+    """Sum the group's offsets of the topic, 0 before all exist. A client commits first after ten seconds."""
     places = [(TOPIC, number) for number in range(4)] + [(f"%RETRY%{GROUP}", 0)]
     replies = []
     for topic, number in places:
