@@ -1,4 +1,4 @@
-"""Access control of the name server: every request code needs what its row says."""
+"""Access control of the name server: each request code needs the level of its row."""
 
 import pytest
 
@@ -53,14 +53,14 @@ def ask(server: NameServer, command: RemotingCommand, who: str = "", secret: str
 
 
 def test_every_served_code_has_a_row() -> None:
-    """A code that is served and has no row would be refused to everyone; a row without a handler says nothing."""
+    """A code that is served without a row would be refused to everyone; a row without a handler has no effect."""
     assert set(name_server()._handlers) == set(NEEDS)
 
 
 @pytest.mark.parametrize("protect_routes", [False, True])
 @pytest.mark.parametrize("who", ["", "seller1", "broker1", "operator"])
 def test_all_codes_as_every_kind_of_account(who: str, protect_routes: bool) -> None:
-    """Of all codes, each account is served those that its level reaches, and no other."""
+    """For every code, an account is served if and only if its level is high enough."""
     level = {"": Level.ROUTES, "seller1": Level.ACCOUNT, "broker1": Level.BROKER, "operator": Level.ADMIN}[who]
     server = name_server(protect_routes=protect_routes)
     for code in ALL_CODES:
@@ -75,14 +75,14 @@ def test_all_codes_as_every_kind_of_account(who: str, protect_routes: bool) -> N
 
 
 def test_a_code_without_a_row_is_refused() -> None:
-    """A handler that somebody adds without a row serves nobody, an administrator included."""
+    """A handler added without a row refuses everyone, also administrators."""
     server = name_server()
     server._handlers[9_999] = server._handlers[RequestCode.GET_BROKER_CLUSTER_INFO]
     assert ask(server, RemotingCommand(9_999), "operator") == ResponseCode.NO_PERMISSION
 
 
 def test_refused_changes_change_nothing() -> None:
-    """Registrations without an account, of a user, or with a wrong secret leave no route; one-way ones neither."""
+    """Registrations unsigned, by a user, or with a wrong secret add no route, also if they are one-way."""
     server = name_server()
     assert ask(server, registration()) == ResponseCode.NO_PERMISSION
     assert ask(server, registration(), "seller1") == ResponseCode.NO_PERMISSION
@@ -112,14 +112,14 @@ def test_a_body_changed_after_signing_is_refused() -> None:
 
 
 def test_keys_of_one_name_have_their_own_levels() -> None:
-    """The level is that of the key which signed, not of the name."""
+    """The level is that of the key that signed, not of the access key."""
     put = {"namespace": "N", "key": "k", "value": "v"}
     assert ask(name_server(), RemotingCommand(RequestCode.PUT_KV_CONFIG, dict(put)), "both", "asbroker") == 16
     assert ask(name_server(), RemotingCommand(RequestCode.PUT_KV_CONFIG, dict(put)), "both", "asadmin1") == 0
 
 
 def test_trusted_addresses_register_unsigned_and_no_more() -> None:
-    """Brokers of RocketMQ 4.9 cannot sign: they register from addresses that are named, and change nothing else."""
+    """Brokers of RocketMQ 4.9 cannot sign: they may register from trusted addresses, and change nothing else."""
     server = name_server(trusted_addresses="10.0.0.{1,2}", protect_routes=True)
     assert ask(server, registration()) == ResponseCode.SUCCESS
     assert ask(server, RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})) == ResponseCode.SUCCESS
@@ -132,6 +132,6 @@ def test_trusted_addresses_register_unsigned_and_no_more() -> None:
 
 
 def test_without_acl_everybody_is_served() -> None:
-    """As Apache's name server does."""
+    """Without acl everything is served, as by Apache's name server."""
     server = NameServer(NameServerConfig(), now_ms=NOW_MS)
     assert ask(server, registration()) == ResponseCode.SUCCESS

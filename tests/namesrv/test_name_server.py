@@ -1,4 +1,4 @@
-"""The name server: what brokers tell it, what clients learn, and how brokers are forgotten."""
+"""The name server: registrations, replies to clients, and removal of brokers."""
 
 import json
 import struct
@@ -56,7 +56,7 @@ class Bench:
         return send.command
 
     def tell(self, request: RemotingCommand, peer: Peer = CLIENT) -> tuple[RemotingCommand, int]:
-        """Send a request and tick until it is answered; return the answer, and after how many ticks it came."""
+        """Send a request and tick until it is answered; return the reply and the number of ticks."""
         request.opaque = 7
         sends = self.server.handle(peer, request, self.now_ms)
         for ticks in range(1_000):
@@ -98,7 +98,7 @@ class Bench:
 
 
 def test_a_route_in_both_dialects() -> None:
-    """Clients from 4.9.4, and who asks for it, get real JSON; older ones the bare broker ids they know."""
+    """Clients from 4.9.4, and requests for it, get standard JSON; older ones get unquoted broker ids."""
     bench = Bench()
     bench.register()
     strict = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
@@ -120,7 +120,7 @@ def test_an_unknown_topic() -> None:
 
 
 def test_silent_brokers_are_forgotten() -> None:
-    """After 120 s, or the time the broker named itself, it and the topics on it alone are gone."""
+    """After 120 s, or the broker's own timeout, it is removed with the topics that no other broker has."""
     bench = Bench()
     bench.register("a")
     bench.register("b", "2.2.2.2:10911", peer=OTHER, topics=("orders", "b_only"), heartbeat_timeout_millis=10_000)
@@ -134,7 +134,7 @@ def test_silent_brokers_are_forgotten() -> None:
 
 
 def test_a_sign_of_life_keeps_a_broker() -> None:
-    """QUERY_DATA_VERSION counts as one, and tells whether topics changed."""
+    """QUERY_DATA_VERSION counts as a heartbeat and returns whether topics changed."""
     bench = Bench()
     bench.register(version=DataVersion(5))
     ext = BrokerHeader("a", "1.1.1.1:10911", "C", 0).to_ext()
@@ -151,7 +151,7 @@ def test_a_sign_of_life_keeps_a_broker() -> None:
 
 
 def test_a_closed_connection_is_the_end() -> None:
-    """A broker that hangs up is forgotten at once; another connection of the same peer number is not."""
+    """A broker is removed when its connection closes; brokers of other connections are not."""
     bench = Bench()
     bench.register()
     bench.server.disconnected(OTHER.id)
@@ -161,7 +161,7 @@ def test_a_closed_connection_is_the_end() -> None:
 
 
 def test_a_broker_that_reconnected_survives_its_old_connection() -> None:
-    """The old connection's end is noticed after the new registration, and must not undo it."""
+    """If the old connection's end is noticed after a new registration, it must not undo that."""
     bench = Bench()
     bench.register(peer=BROKER)
     bench.register(peer=OTHER)
@@ -170,7 +170,7 @@ def test_a_broker_that_reconnected_survives_its_old_connection() -> None:
 
 
 def test_unregister() -> None:
-    """104 forgets the broker."""
+    """104 removes the broker."""
     bench = Bench()
     bench.register()
     bench.ask(RequestCode.UNREGISTER_BROKER, BrokerHeader("a", "1.1.1.1:10911", "C", 0).to_ext())
@@ -189,7 +189,7 @@ def test_the_trap_of_one_topic() -> None:
 
 
 def test_a_topic_that_is_gone_stays_by_default() -> None:
-    """Only with deleteTopicWithBrokerRegistration does a registration take topics away."""
+    """A registration removes topics only with deleteTopicWithBrokerRegistration."""
     for delete, found in ((False, True), (True, False)):
         bench = Bench(delete_with_registration=delete)
         bench.register(topics=("orders", "old"))
@@ -199,7 +199,7 @@ def test_a_topic_that_is_gone_stays_by_default() -> None:
 
 
 def test_slaves_learn_their_master() -> None:
-    """A slave's registration is answered with the master's addresses; its topics do not count."""
+    """A slave gets the master's addresses in reply; its topics are not used."""
     bench = Bench()
     bench.register()
     reply = bench.register(address="2.2.2.2:10911", broker_id=1, peer=OTHER, topics=("orders", "slave_only"))
@@ -211,7 +211,7 @@ def test_slaves_learn_their_master() -> None:
 
 
 def test_an_address_that_changes_its_id() -> None:
-    """A slave that became master is not listed twice."""
+    """A slave that became master is listed once."""
     bench = Bench()
     bench.register(broker_id=1, enable_acting_master=False)
     bench.register(broker_id=0)
@@ -221,7 +221,7 @@ def test_an_address_that_changes_its_id() -> None:
 
 
 def test_two_brokers_of_one_name() -> None:
-    """The one with the newer state keeps the name, the other is told what to do."""
+    """The one with the newer state keeps the name; the other gets an error with a remedy."""
     bench = Bench()
     bench.register(version=DataVersion(1, 1, 5))
     refused = bench.register(address="2.2.2.2:10911", version=DataVersion(1, 1, 4), peer=OTHER)
@@ -241,7 +241,7 @@ def test_the_bodys_crc() -> None:
 
 
 def test_a_compressed_registration() -> None:
-    """The packed form of 4.9 and 5.x is read, with and without attributes."""
+    """The compressed form of 4.9 and 5.x is read, with and without attributes."""
 
     def text(value: str) -> bytes:
         data = value.encode()
@@ -260,7 +260,7 @@ def test_a_compressed_registration() -> None:
 
 
 def test_clusters_and_topics() -> None:
-    """106, 206, 224, 304 and 216 agree on what is there."""
+    """106, 206, 224, 304 and 216 are consistent."""
     bench = Bench()
     bench.register()
     cluster = ClusterInfo.decode(bench.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
@@ -279,7 +279,7 @@ def test_clusters_and_topics() -> None:
 
 
 def test_wiping_write_permission() -> None:
-    """205 takes the write bit from a broker's queues until 327 gives it back."""
+    """205 removes the write permission of a broker's queues until 327 restores it."""
     bench = Bench()
     bench.register()
     assert bench.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"}).ext == {"wipeTopicCount": "2"}
@@ -294,7 +294,7 @@ def test_wiping_write_permission() -> None:
 
 
 def test_key_values_survive_a_restart() -> None:
-    """100, 101, 102 and 219; kvConfig.json keeps them."""
+    """100, 101, 102 and 219; kvConfig.json stores the values."""
     bench = Bench()
     entry = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"}
     bench.ask(RequestCode.PUT_KV_CONFIG, entry)
@@ -313,7 +313,7 @@ def test_key_values_survive_a_restart() -> None:
 
 
 def test_zones() -> None:
-    """A client in zone mode sees its own zone's brokers."""
+    """A client in zone mode gets the brokers of its own zone."""
     bench = Bench()
     bench.register("a")
     table = TopicConfigTable({name: TopicConfig(name, 4, 4) for name in ("orders", "T")}, DataVersion(1))
@@ -325,7 +325,7 @@ def test_zones() -> None:
 
 
 def test_oneway_and_unknown_codes() -> None:
-    """No answer to a one-way request; an unknown code is refused in Java's words."""
+    """A one-way request gets no reply; an unknown code is refused with Java's text."""
     bench = Bench()
     oneway = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, flag=2)
     assert bench.server.handle(CLIENT, oneway, NOW_MS) == []
@@ -335,7 +335,7 @@ def test_oneway_and_unknown_codes() -> None:
 
 
 def test_settings() -> None:
-    """319 shows them, 318 changes them at once."""
+    """319 returns settings, 318 changes them at once."""
     bench = Bench()
     bench.register()
     assert b"listenPort=9876\n" in bench.ask(RequestCode.GET_NAMESRV_CONFIG).body
@@ -359,7 +359,7 @@ def test_settings() -> None:
     ],
 )
 def test_settings_that_cannot_be_changed(line: bytes, code: int, words: str) -> None:
-    """One of them, and nothing is changed; older tools are told 1 where they do not know the code."""
+    """If one setting is invalid, none is changed; older tools get code 1 where they do not know the code."""
     bench = Bench()
     body = b"enableTopicList=false\n" + line + b"\n"
     reply = bench.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
@@ -370,7 +370,7 @@ def test_settings_that_cannot_be_changed(line: bytes, code: int, words: str) -> 
 
 
 def test_no_routes_before_brokers_had_time() -> None:
-    """needWaitForService: a name server that has just started does not say that a topic is unknown."""
+    """needWaitForService: a name server that has just started does not answer that a topic is unknown."""
     bench = Bench(wait_for_service=True)
     bench.register()
     reply = bench.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
@@ -380,7 +380,7 @@ def test_no_routes_before_brokers_had_time() -> None:
 
 
 def test_topics_of_units() -> None:
-    """311 to 313 go by the bits that the topic's first broker registered."""
+    """311 to 313 use the bits registered by the topic's first broker."""
     bench = Bench()
     flags = {"plain": 0, "unit": 1, "subscribed": 2, "both": 3}
     table = {name: TopicConfig(name, 4, 4, topic_sys_flag=flag) for name, flag in flags.items()}
@@ -393,7 +393,7 @@ def test_topics_of_units() -> None:
 
 
 def test_heartbeats_of_brokers() -> None:
-    """904 keeps a registered broker alive; another one's is answered and changes nothing."""
+    """904 renews a registered broker; for another one it is answered without effect."""
     bench = Bench()
     bench.register()
     for address in ("1.1.1.1:10911", "9.9.9.9:1"):
@@ -405,7 +405,7 @@ def test_heartbeats_of_brokers() -> None:
 
 
 def test_brokers_are_bounded() -> None:
-    """A flood of registrations meets a limit; those known go on."""
+    """Beyond the limit, new brokers are rejected; registered ones are served."""
     bench = Bench(brokers_max=1)
     bench.register()
     assert bench.register("b", "2.2.2.2:1").code == ResponseCode.SYSTEM_BUSY
@@ -413,7 +413,7 @@ def test_brokers_are_bounded() -> None:
 
 
 def test_topics_of_brokers_are_bounded() -> None:
-    """Those of one broker, and of all together; what is refused leaves everything as it was, what is known goes on."""
+    """Limits per broker and in total: a rejected registration changes nothing, known brokers continue."""
     bench = Bench(broker_topics_max=3, topic_routes_max=5)
     assert bench.register(topics=("a", "b", "c")).code == 0
     reply = bench.register("b", "2.2.2.2:1", topics=("a", "b", "c", "d"))
@@ -443,7 +443,7 @@ def test_topics_of_brokers_are_bounded() -> None:
     ],
 )
 def test_names_that_are_too_long(fields: dict[str, Any], message: str) -> None:
-    """They would be kept and handed to everybody; the registration counts for nothing."""
+    """Such names would be stored and sent to all clients; the registration is rejected."""
     bench = Bench()
     reply = bench.register(**fields)
     assert (reply.code, message in (reply.remark or "")) == (ResponseCode.INVALID_PARAMETER, True)
@@ -462,7 +462,7 @@ LARGE = 3 * name_server.TOPICS_AT_ONCE
 
 
 def test_a_large_registration_is_served_in_slices() -> None:
-    """Others are answered meanwhile, and none of its topics has a route before all of them have one."""
+    """Other requests are answered meanwhile, and none of its topics has a route before all of them have one."""
     bench = Bench()
     bench.register("b", "2.2.2.2:10911", peer=OTHER)
     assert bench.server.handle(BROKER, registration(LARGE), bench.now_ms) == []
@@ -477,7 +477,7 @@ def test_a_large_registration_is_served_in_slices() -> None:
 
 
 def test_the_same_registration_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers send it every 30 s. It counts as a sign of life, over the connection that it came by."""
+    """Brokers send it every 30 s. It renews the heartbeat, for the connection that it came over."""
     read: list[int] = []
 
     def counting(data: bytes, **settings: Any) -> Any:
@@ -508,7 +508,7 @@ def test_the_same_registration_is_not_read_again(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("event", ["closed", "unregistered", "registered again"])
 def test_a_registration_that_no_longer_counts(event: str) -> None:
-    """What happens while it is read outweighs it: else a broker that stopped would stay in the routes."""
+    """A later unregistration wins over a registration being read, so that no stopped broker stays in the routes."""
     bench = Bench()
     assert bench.server.handle(BROKER, registration(LARGE), bench.now_ms) == []
     bench.server.tick(bench.now_ms)
@@ -529,7 +529,7 @@ def test_a_registration_that_no_longer_counts(event: str) -> None:
 
 
 def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what an answer at once would say."""
+    """The reply equals one without slices."""
     bench = Bench()
     for number in range(9):
         topics = ("everywhere", *(f"b{number}-{topic}" for topic in range(9)))
@@ -558,7 +558,7 @@ def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_topics_of_brokers_that_went_are_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Routes leave such brokers out at once; one that comes back has its new topics alone."""
+    """Routes exclude such brokers at once; one that returns has only its new topics."""
     monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
     bench = Bench(topic_routes_max=30)
     for name in ("a", "b"):
@@ -576,7 +576,7 @@ def test_topics_of_brokers_that_went_are_cleared_in_slices(monkeypatch: pytest.M
 
 
 def test_topics_that_are_no_longer_registered_are_cleared_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With deleteTopicWithBrokerRegistration; one that is registered alone meanwhile stays."""
+    """With deleteTopicWithBrokerRegistration. A topic registered by 217 meanwhile stays."""
     monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
     bench = Bench(delete_with_registration=True)
     bench.register(topics=tuple(f"t{n}" for n in range(20)))
@@ -590,7 +590,7 @@ def test_topics_that_are_no_longer_registered_are_cleared_in_slices(monkeypatch:
 
 
 def test_other_requests_have_small_bodies() -> None:
-    """Reading one large JSON text would keep everybody waiting."""
+    """Parsing one large JSON text would block all other requests."""
     bench = Bench()
     bench.register()
     body = b"{" + b" " * name_server.BODY_SIZE_MAX + b"}"
@@ -605,7 +605,7 @@ def test_other_requests_have_small_bodies() -> None:
 
 
 def test_filter_servers_are_bounded() -> None:
-    """Nobody needs them any more, and nothing of a registration with thousands counts."""
+    """Their clients are gone, and nothing of an interrupted registration is used."""
     bench = Bench()
     header = RegisterBrokerHeader("a", "1.1.1.1:1", "C", "1.1.1.1:2", 0).to_ext()
     for count, code in ((1_001, ResponseCode.INVALID_PARAMETER), (1_000, ResponseCode.SUCCESS)):
@@ -615,7 +615,7 @@ def test_filter_servers_are_bounded() -> None:
 
 
 def test_an_address_that_takes_name_after_name_keeps_one() -> None:
-    """What it was called before is gone, with its topics: else names would gather without a bound."""
+    """The old name is removed with its topics; otherwise names would accumulate without limit."""
     bench = Bench(brokers_max=1)
     for number in range(5):
         assert bench.register(f"n{number}", topics=(f"t{number}", "TBW102")).code == 0
@@ -628,7 +628,7 @@ def put(bench: Bench, namespace: str = "n", key: str = "k", value: str = "v") ->
 
 
 def test_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In number, in length and together; one that is there may be changed and deleted, and makes room."""
+    """Limits of number, length and total size. Existing values can be changed and deleted, which makes room."""
     monkeypatch.setattr(name_server, "KV_VALUES_MAX", 2)
     monkeypatch.setattr(name_server, "KV_SIZE_MAX", 100)
     bench = Bench()
@@ -650,7 +650,7 @@ def test_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_namespaces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty one gives way to a new one."""
+    """An empty namespace is removed for a new one."""
     monkeypatch.setattr(name_server, "KV_NAMESPACES_MAX", 2)
     bench = Bench()
     assert [put(bench, namespace).code for namespace in ("a", "b", "c")] == [0, 0, ResponseCode.SYSTEM_ERROR]
@@ -661,7 +661,7 @@ def test_namespaces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_value_is_durable_when_it_is_acknowledged() -> None:
-    """The reply waits for the save, which is not the loop's; a value that cannot be saved is not there."""
+    """The reply waits for the save, which runs off the loop; a value that cannot be saved is undone."""
     disk = MemoryDisk()
     files = ConfigFileStore(disk, gathers=True)
     server = NameServer(NameServerConfig(), files, now_ms=NOW_MS)
@@ -679,7 +679,7 @@ def test_a_value_is_durable_when_it_is_acknowledged() -> None:
 
 
 def recorded() -> list[Any]:
-    """Return what clients and brokers asked a 5.3.3 name server, with its answers."""
+    """Return recorded requests to a 5.3.3 name server, with its replies."""
     rows = [json.loads(line) for line in FRAMES.read_text().splitlines()]
     return [
         pytest.param(request, reply, id=f"{request['code']}-{reply['code']}")
@@ -693,7 +693,7 @@ def recorded() -> list[Any]:
 
 @pytest.mark.parametrize(("request_row", "reply_row"), recorded())
 def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, Any]) -> None:
-    """The recorded answer's code, ext fields and body members, from a name server with the same broker."""
+    """Our reply has the recorded code, ext fields and body members, with the same broker registered."""
     header, expected = (
         json.loads(row["header"]) if isinstance(row["header"], str) else row["header"]
         for row in (request_row, reply_row)
@@ -723,7 +723,7 @@ def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, A
     st.binary(max_size=60) | st.sampled_from([b"{}", b'{"topicConfigSerializeWrapper":1}', b"[1]"]),
 )
 def test_garbage_is_answered(code: int, ext: dict[str, str], body: bytes) -> None:
-    """A name server that is lied to answers, and goes on."""
+    """The name server answers malformed requests and continues."""
     bench = Bench()
     bench.ask(code, ext, body)
     bench.advance(10_000)

@@ -1,4 +1,4 @@
-"""A server that answers what the tests ask for, on both event loops."""
+"""A server that answers as the tests request, on both event loops."""
 
 import asyncio
 import inspect
@@ -15,9 +15,9 @@ ECHO, SILENT, BIG, ASK_BACK, BATCH = 1001, 1002, 1003, 1004, 1005
 
 
 class Answering:
-    """ECHO returns the request's body; SILENT nothing; BIG as many bytes as ext asks; ASK_BACK asks the client (40).
+    """ECHO returns the request's body; SILENT nothing; BIG as many bytes as ext says; ASK_BACK sends a request (40).
 
-    BATCH returns as many message ids as ext asks, with a header of the request's kind.
+    BATCH returns as many message ids as ext says, with a header of the request's kind.
     """
 
     def __init__(self, piece_size_max: int = 1 << 30) -> None:
@@ -72,7 +72,7 @@ async def serving(
 
 
 async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Wait until condition holds; fails after within_s."""
+    """Wait until the condition holds; fail after within_s."""
     async with asyncio.timeout(within_s):
         while not condition():
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""The calling side against a server that answers, stays silent, asks back, or goes."""
+"""The client side with a server that answers, stays silent, sends requests, or disconnects."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from .conftest import ASK_BACK, BATCH, ECHO, SILENT, serving, until
 
 
 async def test_replies_find_their_requests() -> None:
-    """Many requests at once on one connection each get their own reply."""
+    """Concurrent requests on one connection each get their own reply."""
     async with serving() as (server, application):
         pool = ConnectionPool()
         bodies = [b"%d" % number for number in range(200)]
@@ -41,7 +41,7 @@ async def test_long_replies_are_read(serialize: SerializeType) -> None:
 
 
 async def test_oneway_is_flagged_and_not_answered() -> None:
-    """A oneway arrives with its flag and leaves nothing pending."""
+    """A one-way request arrives with its flag and leaves nothing pending."""
     async with serving() as (server, application):
         connection = await Connection.open(server.address)
         await connection.oneway(RemotingCommand(15, {"a": "b"}))
@@ -64,7 +64,7 @@ async def test_timeout_says_the_request_was_sent() -> None:
 
 
 async def test_a_silent_peer_is_left() -> None:
-    """A time-out of half a second with nothing heard closes the connection, so that the next request connects anew."""
+    """A timeout of half a second without any received byte closes the connection; the next request reconnects."""
     async with serving() as (server, application):
         pool = ConnectionPool()
         with pytest.raises(RequestTimeout):
@@ -76,7 +76,7 @@ async def test_a_silent_peer_is_left() -> None:
 
 
 async def test_cancelled_requests_leave_nothing() -> None:
-    """Cancelling a caller forgets the request; its late reply and its neighbours are unharmed."""
+    """Cancelling a caller drops the request; its late reply and other requests are not affected."""
     async with serving() as (server, application):
         connection = await Connection.open(server.address)
         task = asyncio.create_task(connection.request(RemotingCommand(SILENT), 60_000))
@@ -90,7 +90,7 @@ async def test_cancelled_requests_leave_nothing() -> None:
 
 
 async def test_the_peer_going_fails_what_waits() -> None:
-    """Requests without a reply end with ConnectionClosed when the server closes; the pool forgets the connection."""
+    """Requests without a reply fail with ConnectionClosed when the server closes; the pool drops the connection."""
     lost: list[str] = []
     async with serving() as (server, application):
         pool = ConnectionPool(on_disconnect=lost.append)
@@ -107,7 +107,7 @@ async def test_the_peer_going_fails_what_waits() -> None:
 
 @pytest.mark.parametrize(("address", "words"), [("nonsense", "is not host:port"), ("127.0.0.1:1", "cannot connect")])
 async def test_connecting_fails_clearly(address: str, words: str) -> None:
-    """A wrong or refusing address is a ConnectError that says nothing was sent."""
+    """A malformed or refusing address is a ConnectError with sent=False."""
     pool = ConnectionPool()
     with pytest.raises(ConnectError, match=words) as caught:
         await pool.request(address, RemotingCommand(ECHO), 1000)
@@ -116,7 +116,7 @@ async def test_connecting_fails_clearly(address: str, words: str) -> None:
 
 
 async def test_callers_share_one_attempt_to_connect() -> None:
-    """Ten callers of an address without a connection make one; cancelling the first does not hurt the rest."""
+    """Ten callers of an address without a connection open one; cancelling the first does not affect the others."""
     async with serving() as (server, application):
         pool = ConnectionPool()
         tasks = [
@@ -133,7 +133,7 @@ async def test_callers_share_one_attempt_to_connect() -> None:
 
 
 async def test_a_closed_pool_sends_nothing() -> None:
-    """After close every request fails with ConnectionClosed, not sent."""
+    """After close every request fails with ConnectionClosed and sent=False."""
     async with serving() as (server, application):
         pool = ConnectionPool()
         await pool.close()
@@ -144,7 +144,7 @@ async def test_a_closed_pool_sends_nothing() -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 async def test_the_peer_may_ask(waits: bool) -> None:
-    """on_request serves the broker's own requests on the same socket, at once or awaiting; failures are not fatal."""
+    """on_request serves a broker's request on the same socket, directly or by a coroutine; a failure is not fatal."""
 
     async def later(command: RemotingCommand) -> RemotingCommand:
         await asyncio.sleep(0)
@@ -164,7 +164,7 @@ async def test_the_peer_may_ask(waits: bool) -> None:
 
 
 async def test_bytes_that_make_no_sense_end_the_connection() -> None:
-    """A server that answers HTTP fails the request with the reason."""
+    """If the server answers HTTP, the request fails with that reason."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(16)

@@ -1,4 +1,4 @@
-"""The called side: pieces of any size, bad bytes, slow readers, limits."""
+"""The server side: pieces of any size, malformed bytes, slow readers, limits."""
 
 import asyncio
 import socket
@@ -20,13 +20,13 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 
 
 async def talk(server: Server, data: bytes) -> bytes:
-    """Send data raw, return everything the server sends until it closes."""
+    """Send data; return everything that the server sends until it closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(data)
     try:
         async with asyncio.timeout(60):
             return await reader.read()
-    except ConnectionResetError:  # it closed with our bytes unread
+    except ConnectionResetError:  # it closed without reading all our bytes
         return b""
     finally:
         await hang_up(writer)
@@ -34,7 +34,7 @@ async def talk(server: Server, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 3, 7, 64])
 async def test_pieces_of_any_size(size: int) -> None:
-    """Frames cut anywhere are served alike, in order."""
+    """Frames cut at any position are served in order."""
     async with serving() as (server, application):
         requests = [RemotingCommand(ECHO, body=b"%d" % number * number, opaque=number) for number in range(12)]
         stream = b"".join(encode_command(request) for request in requests)
@@ -69,7 +69,7 @@ async def test_pieces_of_any_size(size: int) -> None:
     ],
 )
 async def test_foreign_bytes_are_refused_by_name(data: bytes, words: str) -> None:
-    """Other protocols, oversized and garbage frames: one log line with found and expected, and the socket closes."""
+    """Other protocols, oversized and malformed frames: one log event with found and expected, and the socket closes."""
     async with serving() as (server, application):
         with capture_logs() as logs:
             assert await talk(server, data) == b""
@@ -80,7 +80,7 @@ async def test_foreign_bytes_are_refused_by_name(data: bytes, words: str) -> Non
 
 
 async def test_good_frames_before_bad_ones_are_answered() -> None:
-    """What came before the garbage in the same piece gets its reply."""
+    """Frames before the malformed bytes in the same piece get their replies."""
     async with serving() as (server, _):
         request = RemotingCommand(ECHO, body=b"x", opaque=5)
         reply = encode_command(RemotingCommand.reply_to(request, 0, body=b"x"))
@@ -90,9 +90,9 @@ async def test_good_frames_before_bad_ones_are_answered() -> None:
 
 @pytest.mark.parametrize("tells", [True, False])
 async def test_connections_take_turns(tells: bool) -> None:
-    """Who sends many requests at once does not hold up another, and is still served in order.
+    """A peer with many requests does not delay another, and is still served in order.
 
-    tells: the application stops where the turn is over; one that does not is stopped between its pieces.
+    tells: the application stops when its turn is over; one that does not is stopped between its pieces.
     """
 
     class Slow(Answering):
@@ -126,7 +126,7 @@ async def test_connections_take_turns(tells: bool) -> None:
 
 
 async def test_a_truncated_frame_is_dropped_with_its_connection() -> None:
-    """Half a frame and the end of the stream: nothing is served, nothing is kept."""
+    """Half a frame and the end of the stream: nothing is served or kept."""
     async with serving() as (server, application):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(encode_command(RemotingCommand(ECHO, body=bytes(100)))[:60])
@@ -148,7 +148,7 @@ async def test_unfinished_frames_have_a_limit() -> None:
 
 
 async def test_the_largest_unfinished_frame_makes_room() -> None:
-    """Who holds nearly all the room there is does not get others closed."""
+    """A connection that uses most of the limit does not get others closed."""
     async with serving(config=ServerConfig(partial_size_max=100_000)) as (server, application):
         announced = (10_000_000).to_bytes(4) + (20).to_bytes(4)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -168,7 +168,7 @@ async def test_the_largest_unfinished_frame_makes_room() -> None:
 
 
 async def test_a_slow_reader_is_not_read_from() -> None:
-    """A peer that asks for much and reads nothing stops being served; memory stays near write_pause_size."""
+    """The server stops serving a peer that requests much and reads nothing; memory stays near write_pause_size."""
     config = ServerConfig(write_pause_size=64 * 1024)
     async with serving(Answering(piece_size_max=64 * 1024), config) as (server, application):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
@@ -193,7 +193,7 @@ async def test_a_slow_reader_is_not_read_from() -> None:
 
 
 async def test_a_reader_that_never_reads_is_cut_off() -> None:
-    """Writes that nobody asked for on this socket cannot grow it without bound."""
+    """Writes to a connection that did not request them (held pulls) are bounded too."""
     config = ServerConfig(write_pause_size=64 * 1024, write_size_max=1024 * 1024)
     async with serving(config=config) as (server, application):
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -209,10 +209,10 @@ async def test_a_reader_that_never_reads_is_cut_off() -> None:
 
 
 async def test_who_comes_while_the_server_stops_is_refused() -> None:
-    """However far a connection got until the stop, it is closed, and the application hears of both its ends or none."""
+    """At stop every connection closes in any state; the application sees both events of it or neither."""
     for rounds in range(8):
         async with serving() as (server, application):
-            peer = socket.create_connection(("127.0.0.1", server.port))  # in the backlog: nobody accepted it yet
+            peer = socket.create_connection(("127.0.0.1", server.port))  # in the backlog: not accepted yet
             for _ in range(rounds):
                 await asyncio.sleep(0)
         peer.settimeout(5)
@@ -223,7 +223,7 @@ async def test_who_comes_while_the_server_stops_is_refused() -> None:
 
 
 async def test_connections_have_a_limit() -> None:
-    """One connection too many is closed at once, and told once."""
+    """A connection above the limit closes at once, and is logged once."""
     async with serving(config=ServerConfig(connection_count_max=1)) as (server, application):
         first = await Connection.open(server.address)
         await first.request(RemotingCommand(ECHO), 30_000)
@@ -236,7 +236,7 @@ async def test_connections_have_a_limit() -> None:
 
 
 async def test_silent_connections_are_closed() -> None:
-    """Nothing received for the idle time ends a connection."""
+    """A connection without received bytes for the idle time closes."""
     async with serving(config=ServerConfig(idle_timeout_ms=80)) as (server, application):
         with capture_logs() as logs:
             assert await talk(server, encode_command(RemotingCommand(SILENT))) == b""
@@ -252,7 +252,7 @@ async def test_a_port_in_use_is_said_so() -> None:
 
 
 async def test_a_bug_in_the_application_closes_one_connection() -> None:
-    """An unexpected exception is logged with its traceback and does not end the server."""
+    """An unexpected exception is logged with its traceback and does not stop the server."""
 
     class Broken(Answering):
         def process(self, connection: object, buffer: bytes, start: int, end: int) -> int:

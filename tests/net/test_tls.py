@@ -1,4 +1,4 @@
-"""TLS and plain connections on one port, certificates of both sides, what is said when they are not taken."""
+"""TLS and plain connections on one port, certificates of both sides, and the errors when one is rejected."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ async def echo(address: str, tls: ssl.SSLContext | None, size: int = 5) -> bytes
 
 
 async def test_both_kinds_on_one_port(papers: Papers) -> None:
-    """A permissive port serves TLS and plain connections, large bodies and many at once."""
+    """A permissive port serves TLS and plain connections, large bodies, and concurrent requests."""
     async with serving(config=papers.server()) as (server, application):
         assert await echo(server.address, papers.client()) == bytes(5)
         assert await echo(server.address, None) == bytes(5)
@@ -94,7 +94,7 @@ async def test_both_kinds_on_one_port(papers: Papers) -> None:
 
 
 async def test_enforcing_takes_no_plain_connection(papers: Papers) -> None:
-    """A plain peer is closed, a TLS one served."""
+    """A plain connection closes; a TLS connection is served."""
     async with serving(config=papers.server(mode=TlsMode.ENFORCING)) as (server, application):
         assert await echo(server.address, papers.client()) == bytes(5)
         with pytest.raises(ConnectionClosed):
@@ -104,7 +104,7 @@ async def test_enforcing_takes_no_plain_connection(papers: Papers) -> None:
 
 @pytest.mark.parametrize("config", [ServerConfig(), None])
 async def test_a_port_without_tls_says_so(papers: Papers, config: ServerConfig | None) -> None:
-    """A hello at a plain port, or at a disabled one, is closed; the client's error names TLS."""
+    """A TLS hello at a plain or disabled port closes the connection; the client's error mentions TLS."""
     async with serving(config=config or papers.server(mode=TlsMode.DISABLED)) as (server, _):
         with pytest.raises(ConnectError, match="TLS"):
             await echo(server.address, papers.client())
@@ -127,7 +127,7 @@ def wrong_authority(papers: Papers) -> ssl.SSLContext:
 async def test_what_a_client_takes(
     papers: Papers, make: Callable[[Papers], ssl.SSLContext], message: str | None
 ) -> None:
-    """A certificate of an unknown authority is refused unless verify is off; the host is looked at when asked for."""
+    """A certificate of an unknown authority is rejected unless verify is off; the host is checked with verify_host."""
     async with serving(config=papers.server()) as (server, _):
         if message is None:
             assert await echo(server.address, make(papers)) == bytes(5)
@@ -137,7 +137,7 @@ async def test_what_a_client_takes(
 
 
 async def test_the_host_is_looked_at_when_asked_for(papers: Papers) -> None:
-    """A certificate of another host's is refused with verify_host alone."""
+    """Only verify_host rejects another host's certificate."""
     cert, key = papers.issue("elsewhere", "elsewhere.example.org")
 
     async with serving(config=papers.server(cert_path=cert, key_path=key)) as (server, _):
@@ -147,7 +147,7 @@ async def test_the_host_is_looked_at_when_asked_for(papers: Papers) -> None:
 
 
 async def test_client_certificates(papers: Papers) -> None:
-    """REQUIRE takes no client without one, OPTIONAL does; one of an unknown authority is taken by neither."""
+    """REQUIRE needs a client certificate, OPTIONAL does not; both reject one of an unknown authority."""
     stranger = papers.issue("stranger", "stranger@example.org", trustme.CA())
     expired = papers.issue("expired", "late@example.org", not_after=datetime.now(UTC) - timedelta(days=1))
 
@@ -168,7 +168,7 @@ async def test_client_certificates(papers: Papers) -> None:
 
 
 async def test_an_expired_certificate_is_named_on_both_sides(papers: Papers, tmp_path: Path) -> None:
-    """The server does not start with one; a client that meets one says so."""
+    """The server does not start with an expired one; a client that gets one reports it."""
     cert, key = papers.issue("old", "127.0.0.1", not_after=datetime.now(UTC) - timedelta(days=1))
     with pytest.raises(TlsError, match=r"old\.pem: the certificate expired at"):
         papers.server(cert_path=cert, key_path=key).tls.context()
@@ -183,7 +183,7 @@ async def test_an_expired_certificate_is_named_on_both_sides(papers: Papers, tmp
 
 
 async def test_changed_files_are_taken_for_new_connections(papers: Papers, tmp_path: Path) -> None:
-    """A new certificate serves whoever connects next; a broken file leaves the old one in place."""
+    """New connections get a new certificate; a malformed file keeps the old one in use."""
     cert, key = tmp_path / "server.pem", tmp_path / "server.key"
     cert.write_bytes(papers.cert.read_bytes())
     key.write_bytes(papers.key.read_bytes())
@@ -193,7 +193,7 @@ async def test_changed_files_are_taken_for_new_connections(papers: Papers, tmp_p
         authority = trustme.CA()
         made = authority.issue_cert("127.0.0.1")
         cert.write_bytes(made.cert_chain_pems[0].bytes())
-        server.look_at_tls()  # the key does not belong to it yet: nothing changes
+        server.look_at_tls()  # the key does not match yet: nothing changes
         assert await echo(server.address, papers.client()) == bytes(5)
         key.write_bytes(made.private_key_pem.bytes())
         server.look_at_tls()
@@ -207,7 +207,7 @@ async def test_changed_files_are_taken_for_new_connections(papers: Papers, tmp_p
 
 @pytest.mark.parametrize("cut", [1, 100, READ_SIZE, 1 << 20])
 def test_any_split_of_records(papers: Papers, cut: int) -> None:
-    """What a session reads does not depend on where reads of the socket end, nor on how long the records are."""
+    """The result does not depend on the boundaries of socket reads and TLS records."""
     context = papers.server().tls.context()
     assert context is not None
     server = TlsSession(context, server_side=True)
@@ -225,7 +225,7 @@ def test_any_split_of_records(papers: Papers, cut: int) -> None:
 
 @pytest.mark.parametrize("cut", [1, 3, 7])
 async def test_any_split_of_a_handshake(papers: Papers, cut: int) -> None:
-    """The bytes of a hello may come one by one."""
+    """The bytes of a hello may arrive one by one."""
     async with serving(config=papers.server()) as (server, _):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -262,7 +262,7 @@ async def shake_hands(
 
 
 async def test_what_came_with_the_end_is_answered(papers: Papers) -> None:
-    """A peer that asks and says in the same breath that it is done gets its answer, and then the connection's end."""
+    """A peer that sends a request together with close_notify gets its reply, then the connection closes."""
     async with serving(config=papers.server()) as (server, application):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -279,11 +279,11 @@ async def test_what_came_with_the_end_is_answered(papers: Papers) -> None:
         assert decode_command(cut_frame(raw, 0, len(raw))).body == b"last"
         writer.close()
         await until(lambda: bool(application.gone))
-        application.connections[0].write(b"too late")  # an answer that waited for the disk
+        application.connections[0].write(b"too late")  # a reply that waited for the disk
 
 
 async def test_writing_behind_the_end_does_nothing(papers: Papers) -> None:
-    """A reply that comes after our side has closed, and before the socket is gone, is dropped as a plain one is."""
+    """A reply after this side has closed, and before the socket is closed, is dropped, like on a plain connection."""
     async with serving(config=papers.server()) as (server, application):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -302,7 +302,7 @@ async def test_writing_behind_the_end_does_nothing(papers: Papers) -> None:
 
 
 async def test_garbage_behind_a_hello_is_closed(papers: Papers) -> None:
-    """What begins like TLS and is none ends with the connection, and harms no other."""
+    """A malformed TLS record closes its connection and affects no other."""
     async with serving(config=papers.server()) as (server, _):
         reader, writer = await asyncio.open_connection(server.host, server.port)
         writer.write(b"\x16\x03\x01\x00\x05hello")
@@ -322,13 +322,13 @@ async def test_garbage_behind_a_hello_is_closed(papers: Papers) -> None:
     ],
 )
 def test_settings_that_could_not_work_are_refused(papers: Papers, fields: dict[str, object], message: str) -> None:
-    """When they are made, in words."""
+    """Contradictory settings are refused when they are created, with a text."""
     with pytest.raises(TlsError, match=message):
         papers.server(**fields)
 
 
 def test_files_that_cannot_be_used_are_named(papers: Papers, tmp_path: Path) -> None:
-    """A missing file, one that is no certificate, another's key, a wrong password: the error names the file."""
+    """A missing file, a file without a certificate, another's key, a wrong password: the error names the file."""
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
     for fields in (
@@ -343,7 +343,7 @@ def test_files_that_cannot_be_used_are_named(papers: Papers, tmp_path: Path) -> 
 
 
 def test_reads_apaches_file() -> None:
-    """Keys of tls.properties are settings of either side; what has no effect is told."""
+    """Keys of tls.properties become settings of both sides; keys without effect are reported."""
     properties = read_tls_properties(
         "# of the broker\ntls.server.mode=enforcing\ntls.server.certPath = /s.pem\ntls.server.keyPath: /s.key\n"
         "tls.client.authServer=true\ntls.client.trustCertPath=/ca.pem\ntls.test.mode.enable=true\ntls.enable=true\n"
@@ -371,7 +371,7 @@ def test_a_client_reads_apaches_file(tmp_path: Path) -> None:
 
 
 def test_validity_is_read(papers: Papers) -> None:
-    """The two times of a certificate, as OpenSSL tells them."""
+    """The two times of a certificate equal those of OpenSSL."""
     end = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
     cert, _ = papers.issue("dated", "127.0.0.1", not_after=end)
     first, last = validity(cert.read_text())
@@ -384,6 +384,6 @@ def test_validity_is_read(papers: Papers) -> None:
 
 
 def test_passwords_are_in_no_repr(papers: Papers) -> None:
-    """What logs a config logs no password."""
+    """A config in a log shows no password."""
     server = papers.server(key_password="sesame").tls
     assert "sesame" not in repr(server) + repr(TlsClientConfig(key_password="sesame"))

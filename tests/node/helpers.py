@@ -1,4 +1,4 @@
-"""A node as a process of its own, and short ways to talk to brokers."""
+"""A node in a separate process, and short functions to talk to brokers."""
 
 import json
 import os
@@ -47,7 +47,7 @@ sys.exit(run_up(config, on_ready=ready, use_uvloop=given.get("uvloop", True)))
 
 
 class NodeProcess:
-    """`mqtrail up` as far as this room goes."""
+    """Runs `mqtrail up`, without the CLI."""
 
     def __init__(self, data: Path, **settings: Any) -> None:
         self._settings = {"data": str(data), **settings}
@@ -109,7 +109,7 @@ async def read_all(pool: ConnectionPool, broker: str, topic: str, queue_ids: Seq
 
 
 def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Poll until condition holds; fails after within_s."""
+    """Poll until the condition holds; fail after within_s."""
     end_s = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end_s, "it never came true"

@@ -1,4 +1,4 @@
-"""ACL files on disk: what is damaged counts as damaged."""
+"""ACL files on disk: a damaged file is an error."""
 
 from pathlib import Path
 
@@ -10,7 +10,10 @@ from mqtrail.wire import InvalidParameter
 
 @pytest.mark.parametrize("content", ["", " \n\n"])
 def test_an_emptied_file_is_damaged(content: str, tmp_path: Path) -> None:
-    """It is refused and named; else all accounts would be gone in silence. A comment alone is content."""
+    """A file without content is refused and named; otherwise all accounts would disappear silently.
+
+    A comment is content.
+    """
     folder = AclFolder(tmp_path)
     file = tmp_path / "conf" / "plain_acl.yml"
     assert folder.read() == {}

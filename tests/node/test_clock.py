@@ -1,4 +1,4 @@
-"""The broker's clock: the machine's, without its jumps."""
+"""The broker's clock: the machine's clock without its jumps."""
 
 from structlog.testing import capture_logs
 
@@ -9,7 +9,7 @@ HOUR_MS = 3_600_000
 
 
 class Machine:
-    """A clock that can be set, and the time that passes."""
+    """A clock that the test sets, and the elapsed time."""
 
     def __init__(self) -> None:
         self.passed_ms = 5_000
@@ -28,7 +28,7 @@ class Machine:
 
 
 def test_a_clock_that_goes_forward_and_back_is_not_followed() -> None:
-    """Time passes as ever meanwhile; both jumps are told, once each."""
+    """Time continues as before; both jumps are logged, once each."""
     machine = Machine()
     assert machine.clock() == machine.true_ms
     for by_ms in (HOUR_MS, -HOUR_MS):
@@ -45,7 +45,7 @@ def test_a_clock_that_goes_forward_and_back_is_not_followed() -> None:
 
 
 def test_a_jump_that_lasts_is_followed() -> None:
-    """The machine's time counts in the end, in both directions."""
+    """The broker finally adopts the machine's time, in both directions."""
     machine = Machine()
     for by_ms in (HOUR_MS, 0):
         machine.set_by_ms = by_ms
@@ -57,7 +57,7 @@ def test_a_jump_that_lasts_is_followed() -> None:
 
 
 def test_small_corrections_are_followed_at_once() -> None:
-    """As NTP makes them: they are no jumps."""
+    """Small corrections, as by NTP, are not jumps."""
     machine = Machine()
     for by_ms in (1, JUMP_MS, JUMP_MS // 2, 0):
         machine.set_by_ms = by_ms

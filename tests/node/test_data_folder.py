@@ -1,4 +1,4 @@
-"""The data folder: made, locked, and refused with found, expected and remedy."""
+"""The data folder: created, locked, and refused with found, expected and remedy."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from mqtrail.node import DataFolder, DataFolderError
 
 
 def test_it_is_made_and_opened_again(tmp_path: Path) -> None:
-    """The first open makes it (parents too), the second finds it."""
+    """The first open creates it with its parents; the second finds it."""
     path = tmp_path / "a b" / "data"
     folder = DataFolder.open(path)
     assert folder.room("broker-a").is_dir()
@@ -20,7 +20,7 @@ def test_it_is_made_and_opened_again(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    """The second opener is told who has it; the first is not disturbed."""
+    """The second opener's error names the holder; the first one continues."""
     folder = DataFolder.open(tmp_path / "data")
     with pytest.raises(DataFolderError, match=f"in use by process {os.getpid()}.*choose another"):
         DataFolder.open(tmp_path / "data")
@@ -38,7 +38,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     ],
 )
 def test_other_formats_are_refused(tmp_path: Path, text: str, words: str) -> None:
-    """A folder of another version, or a damaged mark, is left alone."""
+    """A folder of another version, or with a damaged format file, is not changed."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "mqtrail.json").write_text(text)
@@ -48,7 +48,7 @@ def test_other_formats_are_refused(tmp_path: Path, text: str, words: str) -> Non
 
 
 def test_foreign_folders_are_refused(tmp_path: Path) -> None:
-    """A folder with somebody's files gets none of ours; one with a RocketMQ store in it is taken."""
+    """A folder with other files is refused unchanged; one with a RocketMQ store is accepted."""
     home = tmp_path / "home"
     (home / "photos").mkdir(parents=True)
     with pytest.raises(DataFolderError, match=r"contains 'photos' and no mqtrail\.json"):
@@ -61,7 +61,7 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    """A file in its place is named."""
+    """The error names a file at the path."""
     (tmp_path / "data").write_text("")
     with pytest.raises(DataFolderError, match="is a file"):
         DataFolder.open(tmp_path / "data")

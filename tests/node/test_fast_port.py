@@ -1,4 +1,4 @@
-"""The port two below the broker's: for clients that send there, as old Java clients do."""
+"""The port two below the broker's, for old Java clients that send there."""
 
 import contextlib
 import socket
@@ -29,7 +29,7 @@ async def running(port: int) -> AsyncIterator[ConnectionPool]:
 
 @pytest.fixture
 def port() -> int:
-    """A free port whose second neighbour below is free too."""
+    """Return a free port whose second lower neighbour is free too."""
     for _ in range(100):
         with socket.socket() as high, socket.socket() as low:
             high.bind(("127.0.0.1", 0))
@@ -41,7 +41,7 @@ def port() -> int:
 
 
 async def test_sends_are_served_and_pulls_are_not(port: int) -> None:
-    """What it takes is in the same broker; what Apache's refuses there is refused with 3, in words."""
+    """Both ports serve the same broker. The fast port refuses the same reads as Apache's, with code 3 and a text."""
     async with running(port) as pool:
         fast, broker = f"127.0.0.1:{port - 2}", f"127.0.0.1:{port}"
         assert (await pool.request(fast, send_command("orders", b"x"), 30_000)).code == ResponseCode.SUCCESS

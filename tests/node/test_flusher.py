@@ -1,4 +1,4 @@
-"""Group commit: what waits, what is released, what a failing disk does."""
+"""Group commit: which replies wait, which are released, and a failing disk."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from mqtrail.node.flusher import Flusher
 
 
 class SlowStore:
-    """A store whose syncs wait for a permit, one each, and may fail."""
+    """A store whose syncs each wait for a permit and may fail."""
 
     def __init__(self) -> None:
         self.end_offset = 0
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_one_flush_releases_all_it_covers() -> None:
-    """Replies gather while a flush runs; the next one releases them together, each offset no sooner than durable."""
+    """Replies gather during a flush. The next flush releases them together, none before its offset is durable."""
     store, released = SlowStore(), list[int]()
     flusher = Flusher(store, lambda error: pytest.fail(str(error)))
     for offset in range(1, 11):
@@ -61,7 +61,7 @@ async def test_one_flush_releases_all_it_covers() -> None:
 
 
 async def test_a_failed_flush_releases_nothing() -> None:
-    """After EIO nothing that waits is acknowledged and no later flush is tried: the kernel may have dropped pages."""
+    """After EIO no waiting reply is acknowledged and no later flush is tried: the kernel may have dropped pages."""
     store, released, failures = SlowStore(), list[int](), list[BaseException]()
     flusher = Flusher(store, failures.append)
     store.end_offset, store.fails = 5, True
@@ -78,7 +78,7 @@ async def test_a_failed_flush_releases_nothing() -> None:
 
 
 async def test_stopping_flushes_and_releases() -> None:
-    """The last replies are not lost: stop waits for the disk."""
+    """stop waits for the disk, so the last replies are not lost."""
     store, released = SlowStore(), list[int]()
     flusher = Flusher(store, lambda error: pytest.fail(str(error)))
     store.end_offset = 3
@@ -90,7 +90,7 @@ async def test_stopping_flushes_and_releases() -> None:
 
 
 async def test_a_fault_that_another_job_meets_ends_the_flushes_too() -> None:
-    """A checkpoint whose sync of the log fails says as much as a flush that fails: the node must stop."""
+    """A checkpoint that cannot sync the log has the same effect as a failed flush: the node must stop."""
     store, failures = SlowStore(), list[BaseException]()
     flusher = Flusher(store, failures.append)
 
@@ -106,7 +106,7 @@ async def test_a_fault_that_another_job_meets_ends_the_flushes_too() -> None:
 
 
 async def test_other_jobs_share_the_thread() -> None:
-    """A checkpoint runs there too; its failure is logged and flushes go on."""
+    """A checkpoint runs in the same thread; its failure is logged, and flushes continue."""
     store, done = SlowStore(), threading.Event()
     flusher = Flusher(store, lambda error: pytest.fail(str(error)))
     flusher.run(done.set)

@@ -1,4 +1,4 @@
-"""What Prometheus reads: RocketMQ's names, what is counted under them, and a door that bears strangers."""
+"""Metrics for Prometheus: RocketMQ's names, correct counts, and a port that withstands bad requests."""
 
 import asyncio
 import urllib.error
@@ -76,7 +76,7 @@ async def test_counts_are_what_happened() -> None:
 
 
 async def test_the_name_server_has_its_own_samples() -> None:
-    """Requests that it rejects and work that held its loop, apart from the broker's."""
+    """Rejected requests and loop stalls of the name server are counted separately from the broker's."""
     config = NameServerConfig(acl=True, protect_routes=True)
     async with running(metrics_port=0, namesrv=config) as (node, pool):
         assert (await route(pool, node.namesrv_address, "orders")).code == ResponseCode.NO_PERMISSION
@@ -92,9 +92,9 @@ async def test_the_name_server_has_its_own_samples() -> None:
 
 
 async def test_every_metric_can_be_seen() -> None:
-    """After traffic and a dead letter each metric has a sample, and is of its kind.
+    """After traffic and a dead letter each metric has a sample of its kind.
 
-    Those of what waits in the broker are seen to in test_metrics_waiting.
+    Metrics of what waits in the broker are tested in test_metrics_waiting.
     """
 
     async with running(metrics_port=0, broker=BrokerConfig(acl=False)) as (node, pool):
@@ -128,7 +128,7 @@ async def test_every_metric_can_be_seen() -> None:
 
 
 async def test_the_door_bears_strangers() -> None:
-    """Only GET /metrics is served; garbage, silence and a taken port harm nobody."""
+    """Only GET /metrics is served; garbage, idle peers and a taken port have no other effect."""
     async with running(metrics_port=0) as (node, _):
         (report,) = node.reports.values()
 
@@ -163,7 +163,7 @@ async def test_the_door_bears_strangers() -> None:
 
 
 def test_every_metric_has_its_entry() -> None:
-    """The page lists what METRICS declares, with its kind, labels and meaning, and what is absent, with the reason."""
+    """The page lists what METRICS declares with kind, labels and meaning, and absent metrics with the reason."""
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     owed = []
     for name, metric in METRICS.items():
@@ -174,7 +174,7 @@ def test_every_metric_has_its_entry() -> None:
 
 
 def test_each_of_apaches_is_served_or_not() -> None:
-    """None is passed over and none is made up; what is served has Apache's kind and no label that Apache's lacks."""
+    """All of Apache's metrics are listed, and no others. Served ones have Apache's kind and no further label."""
     apache = apache_metrics()
     served = {name: metric for name, metric in METRICS.items() if name.startswith("rocketmq_")}
     assert served.keys() | ABSENT.keys() == apache.keys()
@@ -185,7 +185,7 @@ def test_each_of_apaches_is_served_or_not() -> None:
 
 
 async def test_an_answer_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between samples, and while they become text, the loop serves others, who may change what is read."""
+    """The loop serves others between samples and during formatting, and they may change the data."""
     monkeypatch.setattr("mqtrail.node.metrics_door.SLICE_S", 0.0)
     async with running(metrics_port=0) as (node, pool):
         await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 30_000)

@@ -1,4 +1,4 @@
-"""Metrics of what waits, each after the thing has happened, as Prometheus reads them."""
+"""Metrics of waiting messages, checked in the Prometheus text after each event."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,7 +19,7 @@ COMMON = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker
 
 
 def read(bench: Bench) -> Samples:
-    """Return sample name -> values of the labels that only some have, in the metric's order -> value."""
+    """Return sample name -> values of its own labels, in the metric's order -> value."""
     found: Samples = {}
     for family in text_string_to_metric_families(exposition(lambda: [bench.broker], bench.now_ms).decode()):
         for sample in family.samples:
@@ -36,14 +36,14 @@ def read(bench: Bench) -> Samples:
 
 
 def timed(bench: Bench, body: bytes, delay_s: int) -> str:
-    """Send a message that is to wait; return what recalls it."""
+    """Send a delayed message; return its recall handle."""
     reply = bench.send(body=body, UNIQ_KEY=f"ID{body.decode()}", TIMER_DELAY_SEC=str(delay_s))
     assert reply.code == ResponseCode.SUCCESS
     return reply.ext["recallHandle"]
 
 
 def test_timers_that_wait_and_that_are_due() -> None:
-    """Counted as they go into the wheel and out of it, topic by topic; a recalled one does not come out."""
+    """Enqueued and dequeued timer messages are counted per topic; a recalled one is not dequeued."""
     bench = Bench()
     for body, delay_s in ((b"1", 4), (b"2", 200), (b"3", 200), (b"4", 90_000)):
         handle = timed(bench, body, delay_s)
@@ -73,11 +73,11 @@ def test_timers_that_wait_and_that_are_due() -> None:
 
 
 def test_timers_that_are_behind() -> None:
-    """What nobody took in yet, and a second that passed long ago, are as old as they are."""
+    """The age of messages that are not in the wheel yet, and of due ones, is their real age."""
     bench = Bench()
     timed(bench, b"1", 10)
     bench.advance(0)
-    bench.now_ms += 3_500  # the broker sleeps
+    bench.now_ms += 3_500  # the broker is paused
     timed(bench, b"2", 10)
     bench.now_ms += 500
     found = read(bench)
@@ -94,7 +94,7 @@ def test_timers_that_are_behind() -> None:
 
 
 def test_popped_messages_that_are_acknowledged_and_that_come_again() -> None:
-    """A check point and an ack go into the revive log and come out of it; what has no ack becomes a retry."""
+    """A check point and an ack are counted into and out of the revive log; a missing ack becomes a retry."""
     bench = Bench()
     bench.broker.groups.find("g", bench.now_ms)
     send(bench, "a", "b", "c")
@@ -109,7 +109,7 @@ def test_popped_messages_that_are_acknowledged_and_that_come_again() -> None:
     assert "rocketmq_pop_revive_retry_messages_total" not in found
     assert set(found["rocketmq_pop_revive_lag_milliseconds"].values()) == {0}
     assert set(found["rocketmq_pop_revive_latency_milliseconds"].values()) == {0}
-    bench.advance(INVISIBLE_MS + 500)  # both came into the log, the check point a second before the ack
+    bench.advance(INVISIBLE_MS + 500)  # both were written to the log, the check point a second before the ack
     found = read(bench)
     assert sum(found["rocketmq_pop_revive_lag_milliseconds"].values()) == 2
     assert max(found["rocketmq_pop_revive_latency_milliseconds"].values()) == 1_500
@@ -122,7 +122,7 @@ def test_popped_messages_that_are_acknowledged_and_that_come_again() -> None:
     found = read(bench)
     assert set(found["rocketmq_pop_revive_lag_milliseconds"].values()) == {0}
     assert set(found["rocketmq_pop_revive_latency_milliseconds"].values()) == {0}
-    # No consumer: its offset is the last one done, so it would be behind for ever.
+    # No consumer: its offset is the last one finished, so it would always be one behind.
     assert not any(key[0] == "CID_RMQ_SYS_REVIVE_GROUP" for key in found["rocketmq_consumer_lag_messages"])
 
 
@@ -130,7 +130,7 @@ def test_popped_messages_that_are_acknowledged_and_that_come_again() -> None:
 
 
 def test_half_messages_that_end_and_that_do_not() -> None:
-    """A commit, a rollback, one that stays open; the time that the commit took."""
+    """A commit, a rollback, one that stays open; the duration of the commit."""
     bench = Bench()
     first, second = half(bench, b"1"), half(bench, b"2")
     half(bench, b"3")
@@ -139,7 +139,7 @@ def test_half_messages_that_end_and_that_do_not() -> None:
     assert "rocketmq_commit_messages_total" not in found
     bench.now_ms += 7_900
     end(bench, first, COMMIT)
-    end(bench, first, COMMIT)  # says nothing new
+    end(bench, first, COMMIT)  # has no effect
     end(bench, second, ROLLBACK)
     found = read(bench)
     assert found["rocketmq_half_messages"] == {("orders",): 1}
@@ -152,7 +152,10 @@ def test_half_messages_that_end_and_that_do_not() -> None:
 
 
 def test_open_half_messages_while_they_are_asked_about() -> None:
-    """Copies of the check loop count for what they copy; who is given up is not open any more, and 0 is told."""
+    """Copies by the check loop count for their original.
+
+    A message that is given up is no longer open, and 0 is reported.
+    """
     bench = Bench(transaction_check_max=3)
     half(bench, b"1")
     end(bench, half(bench, b"2"))
@@ -164,7 +167,7 @@ def test_open_half_messages_while_they_are_asked_about() -> None:
 
 
 def test_open_half_messages_of_an_earlier_life_are_not_known_at_once() -> None:
-    """Nobody knows which of them ended until a round has walked past them: no sample, rather than a wrong one."""
+    """Which ones have ended is unknown until a round has read past them: no sample instead of a wrong one."""
     bench = Bench()
     end(bench, half(bench, b"1"))
     sent = half(bench, b"2")
@@ -178,7 +181,7 @@ def test_open_half_messages_of_an_earlier_life_are_not_known_at_once() -> None:
 
 
 def test_many_open_half_messages_take_several_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question looks up so many and no more; until all are known nothing is said, nor where ends were forgotten."""
+    """A request reads a limited number. No sample until all are known, or if ends were forgotten."""
     monkeypatch.setattr("mqtrail.broker.transactions.counts.READ_MAX", 4)
     monkeypatch.setattr("mqtrail.broker.transactions.check.ENDED_MAX", 2)
     bench = Bench()
@@ -195,7 +198,7 @@ def test_many_open_half_messages_take_several_questions(monkeypatch: pytest.Monk
 
 
 def test_every_metric_of_what_waits_can_be_seen() -> None:
-    """After a timer, a revived pop and ended transactions each has a sample."""
+    """After a timer, a revived pop and ended transactions each metric has a sample."""
     bench = Bench()
     bench.broker.groups.find("g", bench.now_ms)
     send(bench, "a")

@@ -1,4 +1,4 @@
-"""A broker and several name servers, none of which knows of the others."""
+"""A broker and several name servers, which do not know each other."""
 
 import asyncio
 from dataclasses import replace
@@ -24,7 +24,7 @@ from .helpers import send_command
 
 
 async def until_route(pool: ConnectionPool, namesrv: str, topic: str, code: int) -> bytes:
-    """Wait until a name server answers a route with a code, before the next registration (30 s) would see to it."""
+    """Wait until a name server answers a route with this code, before the next registration (30 s)."""
     async with asyncio.timeout(25):
         while True:
             request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
@@ -34,7 +34,7 @@ async def until_route(pool: ConnectionPool, namesrv: str, topic: str, code: int)
 
 
 async def test_every_name_server_hears_everything(tmp_path: Path) -> None:
-    """Registrations, topics and the leave of a broker reach each of them; each answers alone, by its own port."""
+    """Registrations, topics and unregistration reach each name server; each answers on its own port."""
     servers = [NameServerNode(tmp_path / f"namesrv-{number}") for number in range(3)]
     for server in servers:
         server.bind("127.0.0.1", 0)
@@ -67,7 +67,7 @@ async def test_every_name_server_hears_everything(tmp_path: Path) -> None:
 
 
 async def test_values_are_each_servers_own(tmp_path: Path) -> None:
-    """A key-value pair is kept by the one it was put into, over a restart, and by no other."""
+    """A key-value pair is stored by the name server that received it, survives a restart, and reaches no other."""
     pool = ConnectionPool()
     folder = tmp_path / "namesrv"
     for put in (True, False):
@@ -87,8 +87,10 @@ async def test_values_are_each_servers_own(tmp_path: Path) -> None:
 
 
 class SlowNameServer:
-    """Answers registrations only while `lets` is set; says yes to all else. single_code: what it answers to 217; None:
-    nothing, as those before 5.0."""
+    """Answers registrations only while `lets` is set, and all other requests with success.
+
+    single_code: its reply code to 217; None: no reply, like name servers before 5.0.
+    """
 
     def __init__(self, version: int = version_of(5, 3, 3), single_code: int | None = ResponseCode.SUCCESS) -> None:
         self._version = version
@@ -129,7 +131,7 @@ class SlowNameServer:
 
 
 async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer waits for name servers as Apache's does, for one that hangs no longer than a client would."""
+    """The reply waits for name servers, like Apache's. One that hangs delays it less than a client's timeout."""
     async with SlowNameServer() as slow:
         pool = ConnectionPool()
         node = Node(NodeConfig(namesrv_port=0, namesrv_addresses=(slow.address,), broker_port=0))
@@ -140,7 +142,7 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
             own = next(address for address in node.namesrv_address.split(";") if address != slow.address)
             await slow.registered.get()
 
-            # as updateTopic makes it, and as a first message does
+            # as created by updateTopic, and by a first message
             makes = [
                 RemotingCommand(
                     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -162,13 +164,13 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
                 registration = await asyncio.wait_for(slow.registered.get(), 60)
                 assert registration.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
                 assert registration.ext["topic"] == topic
-                await until_route(pool, own, topic, 0)  # the one that hangs keeps nothing from the other
+                await until_route(pool, own, topic, 0)  # the one that hangs does not delay the other
                 assert not answering.done()
                 slow.lets.set()
                 assert (await answering).code == 0
 
             monkeypatch.undo()
-            slow.lets.clear()  # and never again: the answer comes all the same
+            slow.lets.clear()  # it hangs for ever, and the reply still comes
             assert (await pool.request(broker, send_command("later", b"x"), 30_000)).code == 0
         finally:
             slow.lets.set()
@@ -191,7 +193,10 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
 async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
     version: int, single_code: int | None, message: list[RequestCode]
 ) -> None:
-    """217 from 5.0 on; a name server without it is told all topics, and no answer waits for one that never comes."""
+    """217 is used from 5.0 on.
+
+    A name server without it gets all topics, and no reply waits for an answer that never comes.
+    """
     async with SlowNameServer(version, single_code) as other:
         pool = ConnectionPool()
         node = Node(NodeConfig(namesrv_port=None, namesrv_addresses=(other.address,), broker_port=0))
@@ -204,8 +209,8 @@ async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
             assert [command.code for command in commands] == message
             assert all(b"orders" in command.body or command.ext.get("topic") == "orders" for command in commands)
             assert (await pool.request(broker, send_command("more", b"x"), 30_000)).code == 0
-            # Once it has refused a single topic and taken all, it is asked again: it may have been replaced. All
-            # topics may have been told meanwhile, as they were at rest.
+            # After it has refused 217 and accepted all topics, 217 is tried again: it may have been replaced. All
+            # topics may have been registered meanwhile, because none changed.
             command = other.registered.get_nowait()
             while not (b"more" in command.body or command.ext.get("topic") == "more"):
                 command = other.registered.get_nowait()
@@ -216,7 +221,7 @@ async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
 
 
 async def test_registering_one_topic_gives_the_route_that_a_whole_registration_gives() -> None:
-    """Queues and permission of 217 are those of 103."""
+    """Queues and permission of 217 equal those of 103."""
     node = Node(NodeConfig(namesrv_port=0, broker_port=0))
     await node.start()
     pool = ConnectionPool()

@@ -1,4 +1,4 @@
-"""The name server's access control as a node runs it: brokers register, and strangers change nothing."""
+"""Access control of a node's name server: its brokers register, and others change nothing."""
 
 import asyncio
 from pathlib import Path
@@ -54,7 +54,7 @@ def put(value: str) -> RemotingCommand:
 
 
 def test_a_node_with_acl_checks_at_both_doors(tmp_path: Path) -> None:
-    """With ACL files: its broker is registered without any setting; strangers and plain accounts change nothing."""
+    """With ACL files, its own broker registers without any setting; strangers and plain accounts change nothing."""
     rules(tmp_path)
 
     async def main() -> None:
@@ -74,7 +74,7 @@ def test_a_node_with_acl_checks_at_both_doors(tmp_path: Path) -> None:
 
 
 def test_users_of_the_broker_are_users_of_the_name_server() -> None:
-    """Super users change things from the moment they are made, and no longer once they are deleted or disabled."""
+    """Super users may change routes as soon as they are created, until they are deleted or disabled."""
 
     async def main() -> None:
         async with running(broker=BrokerConfig(**USERS), namesrv=NameServerConfig(protect_routes=True)) as (node, pool):
@@ -93,7 +93,7 @@ def test_users_of_the_broker_are_users_of_the_name_server() -> None:
 
 
 def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
-    """The keys come from the files that those brokers keep; a user is known once a broker has saved it."""
+    """The keys come from the brokers' files; a user is known once a broker has saved it."""
     names = ("broker-a", "broker-b")
     config = NodeConfig(
         data=tmp_path,
@@ -128,7 +128,7 @@ def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("secret", "joins"), [("inner-secret", True), ("another-one", False)])
 def test_brokers_that_join_sign_with_inner_credentials(secret: str, joins: bool) -> None:
-    """A broker of another node registers with the same inner_credentials; with others the log says what to set."""
+    """A broker of another node registers with the same inner_credentials; with others the log names the setting."""
 
     async def main() -> None:
         async with running(broker=BrokerConfig(inner_credentials=INNER, **USERS)) as (node, pool):
@@ -153,7 +153,7 @@ def test_brokers_that_join_sign_with_inner_credentials(secret: str, joins: bool)
 
 
 def test_half_credentials_end_the_start() -> None:
-    """The error names what is missing, and shows no secret."""
+    """The error names the missing part and shows no secret."""
     with pytest.raises(InvalidParameter, match="access_key") as error:
         Node(NodeConfig(broker=BrokerConfig(inner_credentials='{"secretKey":"inner-secret"}')))
     assert "inner-secret" not in str(error.value)
@@ -172,7 +172,7 @@ def test_half_credentials_end_the_start() -> None:
 def test_open_doors_are_warned_of(
     tmp_path: Path, broker: dict[str, Any], namesrv: dict[str, Any], doors: list[str]
 ) -> None:
-    """A warning names each port that serves everyone; there is none where both check."""
+    """A warning names each port without authentication; there is none if both check."""
     rules(tmp_path)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""A node in the test's own loop: what clients see of its life, its settings and its limits."""
+"""A node in the test's event loop: its life cycle, settings and limits, as clients see them."""
 
 import asyncio
 import socket
@@ -38,7 +38,7 @@ async def route(pool: ConnectionPool, namesrv: str, topic: str) -> RemotingComma
 
 
 async def test_topics_reach_the_name_server_at_once() -> None:
-    """A topic that a first send makes has a route before the 30 s registration is due."""
+    """A topic created by a first send has a route before the next registration after 30 s."""
     async with running() as (node, pool):
         assert (await route(pool, node.namesrv_address, "orders")).code == 17
         await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 30_000)
@@ -49,7 +49,7 @@ async def test_topics_reach_the_name_server_at_once() -> None:
 
 
 def test_a_stopped_broker_leaves_the_route(tmp_path: Path) -> None:
-    """It unregisters, comes back on its port with its messages, and the other broker never notices."""
+    """A stopped broker unregisters and returns on its port with its messages; the other broker is not affected."""
 
     async def main(data: Path) -> None:
         async with running(data=data, broker_names=("broker-a", "broker-b")) as (node, pool):
@@ -69,7 +69,7 @@ def test_a_stopped_broker_leaves_the_route(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", ["namesrv_port", "broker_port"])
 async def test_a_port_in_use_is_a_clear_error(tmp_path: Path, taken: str) -> None:
-    """Nothing keeps running, and the data folder is free again."""
+    """After stop nothing runs, and the data folder is free."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -82,7 +82,7 @@ async def test_a_port_in_use_is_a_clear_error(tmp_path: Path, taken: str) -> Non
 
 
 async def test_a_folder_in_use_is_a_clear_error(tmp_path: Path) -> None:
-    """The second node on a folder does not start, the first goes on."""
+    """The second node on a folder does not start; the first one continues."""
     async with running(data=tmp_path / "data") as (node, pool):
         with pytest.raises(DataFolderError, match="in use by process"):
             await Node(replace(node.config)).start()
@@ -90,7 +90,7 @@ async def test_a_folder_in_use_is_a_clear_error(tmp_path: Path) -> None:
 
 
 async def test_a_name_server_that_is_down_is_told_once() -> None:
-    """The broker serves all the same, registers when the name server is there, and says so."""
+    """Without a name server the broker serves, registers once there is one, and logs both."""
     async with running() as (namesrv_node, pool):
         own = namesrv_node.namesrv_address
     with capture_logs() as logs:
@@ -122,7 +122,7 @@ async def test_sync_flush_over_sockets(tmp_path: Path) -> None:
 
 
 async def test_a_held_pull_is_answered_by_a_send() -> None:
-    """Long polling over sockets: the reply comes with the message, not with the time-out."""
+    """Long polling over sockets: the reply comes with the message, not at the timeout."""
     async with running() as (node, pool):
         address = node.broker_addresses[0]
         await pool.request(address, send_command("orders", b"first"), 30_000)
@@ -141,7 +141,7 @@ async def test_a_held_pull_is_answered_by_a_send() -> None:
 
 
 async def test_a_held_pull_times_out_by_the_timer() -> None:
-    """The core's deadline reaches the event loop."""
+    """The core's deadline sets the event loop's timer."""
     async with running() as (node, pool):
         address = node.broker_addresses[0]
         await pool.request(address, send_command("orders", b"first"), 30_000)
@@ -152,7 +152,7 @@ async def test_a_held_pull_times_out_by_the_timer() -> None:
 
 
 async def test_a_slow_reader_of_pulls_is_bounded(tmp_path: Path) -> None:
-    """A peer that pulls megabytes and reads nothing stops being served; what it is owed stays small."""
+    """The server stops serving a peer that pulls megabytes and reads nothing, so its pending replies stay small."""
     async with running(data=tmp_path / "data") as (node, pool):
         address = node.broker_addresses[0]
         await asyncio.gather(
@@ -184,7 +184,8 @@ async def test_a_slow_reader_of_pulls_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
-    """Sends are answered 14 with the remedy while there is no room; nothing is half stored; then they succeed again."""
+    """Without disk space, sends get code 14 with the remedy, and nothing is stored partially; later sends succeed
+    again."""
     async with running(data=tmp_path / "data") as (node, pool):
         address = node.broker_addresses[0]
         assert (await pool.request(address, send_command("orders", b"a"), 30_000)).code == 0
@@ -200,7 +201,7 @@ async def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
 
 
 async def test_a_bug_in_the_core_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that nobody foresaw is code 1 for that request, a log line, and no end of the connection."""
+    """An unexpected exception is code 1 for that request and a log line; the connection stays open."""
     async with running() as (node, pool):
         core = node.brokers["broker-a"].core
         assert core is not None
@@ -218,7 +219,7 @@ async def test_a_bug_in_the_core_is_answered(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_opening_to_others_is_warned_of() -> None:
-    """Only --host makes it so, and the log names both remedies."""
+    """Only --host opens the node to others, and the log names both remedies."""
     with capture_logs() as logs:
         async with running() as (node, _):
             assert not node.is_open_to_others
@@ -235,7 +236,7 @@ async def test_opening_to_others_is_warned_of() -> None:
 
 
 def test_the_advertised_address() -> None:
-    """--advertise wins, then the bound address, then the one that others reach; nonsense is refused."""
+    """Precedence: --advertise, the bound address, the address of the default route. Invalid values are refused."""
     assert advertised_ip("127.0.0.1", None) == "127.0.0.1"
     assert advertised_ip("0.0.0.0", "192.0.2.7") == "192.0.2.7"
     assert advertised_ip("0.0.0.0", None).count(".") == 3
@@ -252,7 +253,7 @@ async def test_broker_names_are_distinct() -> None:
 
 
 async def test_the_index_follows_appends(tmp_path: Path) -> None:
-    """Indexing happens beside the path, soon after the send, without a query asking for it."""
+    """Indexing runs in the background soon after the send, without a query."""
     async with running(data=tmp_path / "data", store=CommitLogConfig(segment_size=1 << 24)) as (node, pool):
         await pool.request(node.broker_addresses[0], send_command("orders", b"x"), 30_000)
         store = node.brokers["broker-a"].store
@@ -263,7 +264,7 @@ async def test_the_index_follows_appends(tmp_path: Path) -> None:
 
 
 async def test_a_failing_disk_stops_the_node(tmp_path: Path) -> None:
-    """After a failed flush the node says so and asks to be stopped; it acknowledges nothing more."""
+    """After a failed flush the node reports failure and acknowledges nothing more."""
     node = Node(NodeConfig(data=tmp_path / "data", namesrv_port=0, broker_port=0, broker=BrokerConfig(sync_flush=True)))
     await node.start()
     pool = ConnectionPool()

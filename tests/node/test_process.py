@@ -1,4 +1,4 @@
-"""A real process: ready soon, stopped by signals, killed without loss, started again."""
+"""A real process: ready soon, stopped by signals, killed without loss, restarted."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from .helpers import NodeProcess, read_all, send_command
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_it_cleanly(tmp_path: Path, number: int) -> None:
-    """Exit code 0, nothing to complain about, no abort file left, and the store opens as after a clean stop."""
+    """Exit code 0, no warnings, no abort file, and the store opens as after a clean stop."""
     with NodeProcess(tmp_path / "data") as node:
         assert node.end(number) == (0, "")
     assert not (tmp_path / "data" / "broker-a" / "abort").exists()
@@ -27,7 +27,7 @@ def test_signals_stop_it_cleanly(tmp_path: Path, number: int) -> None:
 
 @pytest.mark.parametrize(("sync_flush", "uvloop"), [(False, True), (True, True), (False, False)])
 async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: bool, uvloop: bool) -> None:
-    """Every send that was acknowledged before kill -9 is there, whole and once, after the next start."""
+    """Every send acknowledged before kill -9 exists completely and once after the next start."""
     acknowledged: list[bytes] = []
 
     async def sender(number: int, pool: ConnectionPool, broker: str) -> None:
@@ -63,7 +63,7 @@ async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: 
 
 
 def test_a_restart_keeps_everything(tmp_path: Path) -> None:
-    """Messages, topics, groups, offsets and the index are as before; the second start is clean."""
+    """Messages, topics, groups, offsets and the index are unchanged; the second start is clean."""
 
     async def fill(broker: str) -> None:
         pool = ConnectionPool()
@@ -98,7 +98,7 @@ def test_a_restart_keeps_everything(tmp_path: Path) -> None:
 
 
 def test_what_a_start_imports() -> None:
-    """Nothing of Spark, DuckDB, the CLI or rich is loaded by a node: start-up and memory stay small."""
+    """A node loads no module of Spark, DuckDB, the CLI or rich, so start time and memory stay small."""
     program = (
         "import sys, mqtrail.node, mqtrail.testing.plugin\n"
         "heavy = {'pyspark', 'duckdb', 'deltalake', 'pyarrow', 'pandas', 'numpy', 'typer', 'rich', 'structlog'}\n"
@@ -109,7 +109,7 @@ def test_what_a_start_imports() -> None:
 
 
 def test_the_data_folder_as_designed(tmp_path: Path) -> None:
-    """mqtrail.json with the format, a room for the name server and one for each broker, for this user alone."""
+    """mqtrail.json with the format, and a folder for the name server and each broker, only for this user."""
     with NodeProcess(tmp_path / "data", broker_names=["broker-a", "broker-b"]) as node:
         assert len(node.brokers) == 2
         data = tmp_path / "data"

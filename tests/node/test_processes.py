@@ -1,4 +1,4 @@
-"""Brokers in processes of their own: ports, crashes, ends, names and folders."""
+"""Brokers in separate processes: ports, crashes, stops, names and folders."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def children(process_id: int) -> list[int]:
 
 
 def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
-    """It is told; the name server forgets it; the other goes on; after a new start its messages are there."""
+    """It is logged; the name server removes it; the other continues; after a restart its messages exist."""
     config = NodeConfig(data=tmp_path, store=SMALL, **TWO)
 
     async def names(pool: ConnectionPool, node: ProcessNode) -> set[str]:
@@ -82,7 +82,7 @@ def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
 
 
 async def test_the_last_crash_ends_the_node() -> None:
-    """With no broker left, the node ends by itself and says so in its exit code."""
+    """Without any broker left, the node stops, with exit code 1."""
     node = ProcessNode(NodeConfig(**TWO))
     await node.start()
     try:
@@ -96,7 +96,7 @@ async def test_the_last_crash_ends_the_node() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_brokers_end_with_their_node(tmp_path: Path, number: int) -> None:
-    """Cleanly, also when the node itself is killed: nobody is left behind holding a port."""
+    """Workers end cleanly, also when the node is killed: no process keeps a port."""
     with NodeProcess(tmp_path, broker_names=["broker-a", "broker-b"]) as process:
         workers = children(process.process.pid)
         assert len(workers) == 2
@@ -108,7 +108,7 @@ def test_brokers_end_with_their_node(tmp_path: Path, number: int) -> None:
 
 
 async def test_a_broker_that_cannot_start_stops_the_start(tmp_path: Path) -> None:
-    """What it said is the error; the others are stopped, the folder is free."""
+    """The error has the broker's text; the other brokers are stopped, and the folder is free."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "plain_acl.yml").write_text("accounts: 3")
     data = tmp_path / "data"
@@ -122,7 +122,7 @@ async def test_a_broker_that_cannot_start_stops_the_start(tmp_path: Path) -> Non
 
 
 async def test_two_brokers_of_one_name_are_refused() -> None:
-    """In one node by its settings; at one name server by asking who has the name, if that one lives."""
+    """Within a node the settings are checked; at a name server, whether a running broker has the name."""
     with pytest.raises(InvalidParameter, match="expected each once"):
         await ProcessNode(NodeConfig(broker_names=("a", "a"))).start()
 
@@ -131,13 +131,13 @@ async def test_two_brokers_of_one_name_are_refused() -> None:
         with pytest.raises(InvalidParameter, match=f"'broker-a' in use by {node.broker_addresses[0]}"):
             async with running(**joined):
                 pass
-        # The one that was refused took nothing from the routes.
+        # The refused broker did not change the routes.
         command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
         reply = await pool.request(node.namesrv_address, command, 30_000)
         assert node.broker_addresses[0].encode() in reply.body
         async with running(**joined, broker_names=("broker-x",)):
             pass
-        # One that is remembered and does not live keeps nobody out.
+        # A registered broker that does not run does not block the name.
         body = json.dumps({"topicConfigSerializeWrapper": {}, "filterServerList": []}).encode()
         ghost = {"brokerName": "ghost", "brokerAddr": "127.0.0.1:1", "clusterName": "DefaultCluster",
                  "haServerAddr": "127.0.0.1:2", "brokerId": "0"}  # fmt: skip
@@ -147,7 +147,7 @@ async def test_two_brokers_of_one_name_are_refused() -> None:
 
 
 async def test_two_nodes_on_one_folder_are_refused(tmp_path: Path) -> None:
-    """The second names the first's process; also where only one broker's own folder is taken."""
+    """The second node's error names the first one's process, also if only one broker's folder is in use."""
     node = ProcessNode(NodeConfig(data=tmp_path, store=SMALL, **TWO))
     await node.start()
     try:
@@ -158,7 +158,7 @@ async def test_two_nodes_on_one_folder_are_refused(tmp_path: Path) -> None:
 
 
 async def test_each_process_has_its_metrics() -> None:
-    """Every broker's port is told; each answers for itself."""
+    """Each broker reports its own port and serves only its own metrics."""
     node = ProcessNode(NodeConfig(metrics_port=0, **TWO))
     await node.start()
     try:

@@ -1,4 +1,4 @@
-"""Access control and TLS of a running node, as clients meet them: files, signatures, certificates."""
+"""Access control and TLS of a running node, as seen by clients: files, signatures, certificates."""
 
 import asyncio
 from pathlib import Path
@@ -77,7 +77,8 @@ def guarded(tmp_path: Path, **settings: Any) -> Any:
 
 
 async def test_signed_clients_do_what_their_account_may(tmp_path: Path) -> None:
-    """Producer, consumer, admin and reader of accounts of a file; without one, or for more, they are refused."""
+    """Producer, consumer, admin and reader work with an account of a file; without one, or beyond its permissions, they
+    fail."""
     rules(tmp_path)
 
     async with guarded(tmp_path) as (node, _):
@@ -97,7 +98,7 @@ async def test_signed_clients_do_what_their_account_may(tmp_path: Path) -> None:
 
 
 def read_signed(namesrv: str) -> None:
-    """The reader of the pipeline, on blocking sockets."""
+    """The pipeline's reader with blocking sockets."""
     config = ReaderConfig(namesrv=namesrv, credentials=Credentials(access_key="operator", secret_key="operator1"))
     with QueueReader(config) as reader:
         (queue,) = reader.queues("orders")
@@ -107,7 +108,7 @@ def read_signed(namesrv: str) -> None:
 
 
 async def test_changed_files_count_and_broken_ones_do_not(tmp_path: Path) -> None:
-    """A new account is let in once the files are looked at; a broken file is told and changes nothing."""
+    """A new account works after the next check of the files; a malformed file is logged and changes nothing."""
     file = rules(tmp_path)
 
     async with guarded(tmp_path) as (node, _):
@@ -132,7 +133,7 @@ async def test_changed_files_count_and_broken_ones_do_not(tmp_path: Path) -> Non
 
 
 async def test_a_broken_file_ends_the_start(tmp_path: Path) -> None:
-    """And says which; nothing is held then."""
+    """The error names the file; everything is released then."""
     file = rules(tmp_path, "accounts: 3")
 
     with pytest.raises(InvalidParameter, match=str(file)):
@@ -144,7 +145,7 @@ async def test_a_broken_file_ends_the_start(tmp_path: Path) -> None:
 
 
 async def test_requests_change_the_files(tmp_path: Path) -> None:
-    """An account that an operator makes is in the file, readable by its owner alone, and outlives the node."""
+    """An account that an operator creates is in the file, readable only by its owner, and survives a restart."""
     rules(tmp_path)
     made = {"accessKey": "newcomer", "secretKey": "newcomer1", "topicPerms": "orders=PUB"}
 
@@ -158,7 +159,7 @@ async def test_requests_change_the_files(tmp_path: Path) -> None:
 
 
 async def test_users_of_5(tmp_path: Path) -> None:
-    """A Super user made by the settings; who has no name is refused with code 16."""
+    """A Super user created by the settings; a user without an account gets code 16."""
     config = BrokerConfig(
         authentication=True,
         authorization=True,
@@ -174,7 +175,7 @@ async def test_users_of_5(tmp_path: Path) -> None:
 
 
 async def test_what_an_operator_should_know_is_told() -> None:
-    """Settings that let nobody in, or everybody, are told at the start."""
+    """Settings that refuse everyone, or accept everyone, cause a warning at start."""
 
     async def reported(**settings: Any) -> str:
         with capture_logs() as logs:
@@ -190,7 +191,7 @@ async def test_what_an_operator_should_know_is_told() -> None:
 
 @pytest.mark.parametrize("auth", [ClientAuth.NONE, ClientAuth.REQUIRE])
 async def test_everything_over_tls(tmp_path: Path, auth: ClientAuth) -> None:
-    """A port that takes TLS alone: registration, routes, sends, pulls and the blocking reader go through it."""
+    """A port with TLS only: registration, routes, sends, pulls and the blocking reader work."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     made = authority.issue_cert("127.0.0.1")
@@ -221,7 +222,7 @@ async def test_everything_over_tls(tmp_path: Path, auth: ClientAuth) -> None:
 
 
 def test_files_of_accounts_that_others_can_read_are_warned_of(tmp_path: Path) -> None:
-    """plain_acl.yml and the server's key; a file of its owner alone is taken in silence."""
+    """A warning for plain_acl.yml and for the server's key; none for a file that only its owner can read."""
     file = rules(tmp_path)
 
     async def warned(mode: int) -> bool:

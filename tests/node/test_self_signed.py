@@ -1,4 +1,4 @@
-"""A node without a certificate makes one on request, keeps it, and renews it."""
+"""A node without a certificate makes a self-signed one on request, keeps it, and renews it."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ HOSTS = ("127.0.0.1", "localhost")
 
 
 def test_it_is_kept_until_it_nearly_expires(tmp_path: Path) -> None:
-    """A good one stays over starts; one that expires soon, lacks a host or is damaged is replaced as a whole."""
+    """A valid one survives restarts; one that expires soon, lacks a host or is damaged is replaced completely."""
     made = SelfSigned(tmp_path, HOSTS)
     assert made.renew(NOW)
     first = made.server_path.read_bytes()
@@ -38,7 +38,7 @@ def test_it_is_kept_until_it_nearly_expires(tmp_path: Path) -> None:
 
 
 def test_the_key_is_its_owners_alone(tmp_path: Path) -> None:
-    """Folder 0700, key 0600, whatever files were there before."""
+    """Folder 0700, key 0600, whatever modes existing files have."""
     folder = tmp_path / "tls"
     folder.mkdir(mode=0o755)
     (folder / "server.pem.tmp").write_text("left by a crash")
@@ -50,7 +50,7 @@ def test_the_key_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_it_names_all_hosts() -> None:
-    """The advertised address, the one listened on, and this machine."""
+    """The advertised address, the listening address, and this machine's names."""
     hosts = self_signed_hosts("192.0.2.8", "192.0.2.7")
     assert {"192.0.2.7", "192.0.2.8", "127.0.0.1", "::1", "localhost"} <= set(hosts)
     assert "0.0.0.0" not in self_signed_hosts("0.0.0.0", "192.0.2.7")
@@ -63,7 +63,7 @@ def test_it_names_all_hosts() -> None:
 @pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCING])
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_node_serves_tls_at_once(tmp_path: Path, mode: TlsMode, in_memory: bool) -> None:
-    """Clients that trust the file, host name checked, and clients that check nothing send; others are refused."""
+    """Clients can send if they trust the file, also with host name check, or verify nothing; others cannot."""
 
     async def main() -> None:
         server = ServerConfig(tls=TlsServerConfig(mode=mode, self_signed=True))
@@ -81,7 +81,7 @@ def test_a_node_serves_tls_at_once(tmp_path: Path, mode: TlsMode, in_memory: boo
 
 
 def test_a_renewed_certificate_is_served(tmp_path: Path) -> None:
-    """Its servers take the renewed file with the next look at it."""
+    """The servers use the renewed file after their next check."""
 
     async def main() -> None:
         server = ServerConfig(tls=TlsServerConfig(self_signed=True))
@@ -92,7 +92,7 @@ def test_a_renewed_certificate_is_served(tmp_path: Path) -> None:
             old = made.certificate_path.read_bytes()
             made.renew(NOW + VALIDITY)
             assert broker._server.tls is not None
-            # The certificate of the future would be refused as not yet good: one of today stands for it.
+            # A certificate of the future is not yet valid and would be refused, so the test uses one of today.
             made.renew(datetime.now(UTC))
             assert broker._server.tls.reload()
             assert made.certificate_path.read_bytes() != old
@@ -104,7 +104,7 @@ def test_a_renewed_certificate_is_served(tmp_path: Path) -> None:
 
 
 def test_without_the_library_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """cryptography is optional: it is needed for this alone."""
+    """cryptography is optional: only this feature needs it."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "cryptography", None)
@@ -118,7 +118,7 @@ def test_without_the_library_the_start_says_what_to_install(monkeypatch: pytest.
 
 
 def test_required_client_certificates_and_plain_connections_are_warned_of(tmp_path: Path) -> None:
-    """PERMISSIVE serves plain connections without a certificate; ENFORCING does not, and says nothing."""
+    """PERMISSIVE serves plain connections without a certificate and warns; ENFORCING does neither."""
     made = SelfSigned(tmp_path, HOSTS)
     made.renew(NOW)
 
@@ -136,6 +136,6 @@ def test_required_client_certificates_and_plain_connections_are_warned_of(tmp_pa
 
 
 def test_one_certificate_at_most() -> None:
-    """Own files and a self-signed one exclude each other."""
+    """Own certificate files and a self-signed one exclude each other."""
     with pytest.raises(TlsError, match="one of them"):
         TlsServerConfig(self_signed=True, cert_path=Path("c.pem"), key_path=Path("k.pem"))

@@ -1,4 +1,4 @@
-"""What brokers learn from name servers: queues of other brokers (400), topics with a static order."""
+"""Data that brokers get from name servers: queues of other brokers (400), topics with a static order."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ async def make_topic(pool: ConnectionPool, address: str, topic: str) -> None:
 
 
 async def test_all_brokers_queues_are_shared_out() -> None:
-    """Whichever broker is asked, it knows of the queues of the other."""
+    """Each broker returns the queues of the other too."""
     async with running(broker_names=("broker-a", "broker-b")) as (node, pool):
         first, second = node.broker_addresses
         for address in (first, second):
@@ -76,7 +76,7 @@ async def test_all_brokers_queues_are_shared_out() -> None:
 
 
 async def test_static_order_from_end_to_end() -> None:
-    """What an operator puts under ORDER_TOPIC_CONFIG marks the topic at its brokers and stands in its route."""
+    """An entry under ORDER_TOPIC_CONFIG marks the topic at its brokers and is in its route."""
     settings = {"namesrv": NameServerConfig(order_conf_in_route=True)}
     async with running(**settings) as (node, pool):
         [broker] = node.broker_addresses
@@ -84,7 +84,7 @@ async def test_static_order_from_end_to_end() -> None:
         await make_topic(pool, broker, "orders")
         kv = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "broker-a:2"}
         await ask(pool, namesrv, RequestCode.PUT_KV_CONFIG, kv)
-        await make_topic(pool, broker, "other")  # a change: the broker registers, and is told of the order
+        await make_topic(pool, broker, "other")  # a change: the broker registers, and the reply contains the order
         async with asyncio.timeout(25):
             while not (await topic_config(pool, broker, "orders")).order:
                 await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What a store needs beside the path leaves the loop to others in between."""
+"""Background jobs of a store leave the event loop free in between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BORN_HOST = Host("127.0.0.1", 1).packed()
 
 
 class CountedStore(CommitLogStore):
-    """Counts the slices in which its queue files are written, and the passes that ended."""
+    """Counts slices and finished passes of writing queue files."""
 
     slices = passes = 0
 
@@ -41,7 +41,10 @@ def queue_files(folder: Path) -> set[str]:
 
 
 async def test_many_new_queues_are_written_in_strokes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first entry makes its queue's file: others are served in between, and the checkpoint waits for all files."""
+    """The first entry of a queue creates its file.
+
+    The loop serves between slices, and the checkpoint waits for all files.
+    """
     monkeypatch.setattr(upkeep, "QUEUES_WRITE_S", 3600.0)
     monkeypatch.setattr(upkeep, "CHECKPOINT_S", 0.01)
     store = CountedStore(RealDisk(tmp_path), CONFIG)
@@ -64,7 +67,7 @@ async def test_many_new_queues_are_written_in_strokes(tmp_path: Path, monkeypatc
 
 
 def test_a_topic_that_is_deleted_between_slices_leaves_no_files(tmp_path: Path) -> None:
-    """Nor do entries get lost that are appended meanwhile to a queue that was written already."""
+    """Entries appended meanwhile to a queue that is already written are not lost."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     put_one_into_each(store)
     slices = store.write_queues_in_slices()

@@ -1,4 +1,4 @@
-"""Waiting too long: for the broker to come to a request, and for the disk to keep what was stored."""
+"""Waiting too long: for the broker to serve a request, and for the disk to flush."""
 
 import asyncio
 import threading
@@ -47,7 +47,7 @@ def commands(data: bytes) -> list[RemotingCommand]:
 
 
 class Listener:
-    """As much of a connection as the shell asks for."""
+    """The part of a connection that the shell uses."""
 
     def __init__(self, number: int) -> None:
         self.data = Peer(PeerId(number), Host("10.0.0.1", number))
@@ -64,7 +64,7 @@ class Listener:
 
 
 class Waits:
-    """A shell on a clock that the test moves, which also stands still while the broker works."""
+    """A shell with a clock that the test moves, also while the broker works."""
 
     def __init__(self, **settings: Any) -> None:
         self.now_ms = START_MS
@@ -72,7 +72,7 @@ class Waits:
         self.shell = BrokerShell(broker, clock=lambda: self.now_ms)
 
     def serve(self, listener: Listener, *requests: RemotingCommand, takes_ms: int = 0) -> list[RemotingCommand]:
-        """Have a piece served that takes so long; return the answers."""
+        """Serve a piece that takes this long; return the replies."""
         lane = self.shell._lane
 
         def process(*args: Any) -> Any:
@@ -93,7 +93,7 @@ class Waits:
 
 
 async def test_what_was_ready_while_a_long_piece_was_served_has_waited() -> None:
-    """The next one of the same round is refused where it waited too long; the round after knows nothing of it."""
+    """The next piece of the same round is refused if it waited too long; the next round is not affected."""
     waits = Waits()
     long, other = Listener(1), Listener(2)
     waits.serve(long, send_command("orders", b"x"))
@@ -111,7 +111,7 @@ async def test_what_was_ready_while_a_long_piece_was_served_has_waited() -> None
 
 @pytest.mark.parametrize(("settings", "takes_ms"), [({"fast_failure": False}, 300), ({}, 190), ({}, 0)])
 async def test_who_did_not_wait_too_long_is_served(settings: dict[str, Any], takes_ms: int) -> None:
-    """Below the limit, or with fast failure off, nothing is refused."""
+    """Below the limit, or without fast failure, nothing is refused."""
     waits = Waits(**settings)
     waits.serve(Listener(1), send_command("orders", b"x" * 20_000), takes_ms=takes_ms)
     (send,) = waits.serve(Listener(2), send_command("orders", b"y"))
@@ -120,7 +120,7 @@ async def test_who_did_not_wait_too_long_is_served(settings: dict[str, Any], tak
 
 
 async def test_what_a_peer_left_lying_has_waited() -> None:
-    """Requests kept because their peer does not read its replies are refused when it does, too late."""
+    """Requests kept because their peer does not read its replies are refused if it reads them too late."""
     waits = Waits()
     peer = Listener(1)
     peer.kept_s = asyncio.get_running_loop().time() - 6
@@ -138,7 +138,7 @@ async def test_what_a_peer_left_lying_has_waited() -> None:
 
 
 def test_late_replies_are_told_apart() -> None:
-    """Good answers to sends are told 10, in the header they had; all else goes on waiting."""
+    """Successful replies to sends become code 10 with the same header; other replies wait on."""
     good = {"msgId": "A", "queueId": "0", "queueOffset": "1"}
     data = encode_command(RemotingCommand(0, dict(good), opaque=1, flag=1))
     binary = encode_command(RemotingCommand(0, dict(good), opaque=2, flag=1, serialize=SerializeType.ROCKETMQ))
@@ -153,7 +153,7 @@ def test_late_replies_are_told_apart() -> None:
 
 
 async def test_the_flusher_asks_what_waits_too_long() -> None:
-    """Each once, in its time; what it returns is called by the flush instead."""
+    """Each callback is called once, in time; the flush calls its result instead."""
     store, happened = SlowStore(), list[str]()
     flusher = Flusher(store, lambda error: pytest.fail(str(error)), late_ms=20)
 
@@ -179,7 +179,7 @@ async def test_the_flusher_asks_what_waits_too_long() -> None:
 
 
 async def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path) -> None:
-    """SYNC_FLUSH over sockets: 10 after syncFlushTimeout, and 0 again once the disk goes on."""
+    """SYNC_FLUSH over sockets: code 10 after syncFlushTimeout, and 0 again once the disk works."""
     from mqtrail.net import ConnectionPool
 
     config = BrokerConfig(sync_flush=True, sync_flush_timeout_ms=50)

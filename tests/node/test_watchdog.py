@@ -1,4 +1,4 @@
-"""The watchdog: what holds the loop is counted by what it was, and told now and then."""
+"""The watchdog counts work that blocks the loop, by kind, and logs it at intervals."""
 
 from structlog.testing import capture_logs
 
@@ -10,7 +10,7 @@ from .test_waits import Listener, Waits
 
 
 def test_long_work_is_counted_and_told_now_and_then() -> None:
-    """Short work is not; what comes soon after a log line is told with the next one."""
+    """Short work is not counted; a stall soon after a log event is included in the next one."""
     now_s = [100.0]
     watchdog = Watchdog(clock=lambda: now_s[0])
 
@@ -31,13 +31,13 @@ def test_long_work_is_counted_and_told_now_and_then() -> None:
 
 
 def test_codes_that_are_none_share_a_label() -> None:
-    """So that a peer cannot make labels."""
+    """A peer cannot create labels."""
     assert work_of(RequestCode.PULL_MESSAGE) == "11"
     assert work_of(987_654) == "other"
 
 
 async def test_a_long_piece_is_counted_by_its_first_request() -> None:
-    """The lane serves it in one go."""
+    """The lane serves it in one call."""
     waits = Waits()
     now_s = [0.0]
     waits.shell.watchdog.clock = lambda: now_s.append(now_s[-1] + 0.03) or now_s[-1]
