@@ -1,7 +1,7 @@
-"""How many things one request may name, and how long their names may be.
+"""Bounds on the number of things in one request, and on the length of their names.
 
-A body of 16 MiB has room for hundreds of thousands of groups, queues or topics, and the loop serves nobody else while
-it goes through them. What exceeds a bound is refused as a whole, before anything of it counts. Java has no such bounds.
+A body of 16 MiB could name hundreds of thousands of groups, queues or topics, and block all other requests. A request
+that exceeds a bound is refused as a whole, before it changes anything. Java has no such bounds.
 """
 
 from collections.abc import Sized
@@ -12,22 +12,22 @@ from mqtrail.wire import HeartbeatData, InvalidParameter
 HEARTBEAT_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of a heartbeat's body
 CLIENT_GROUPS_MAX: Final = 1_000  # groups of one connection, of producers and of consumers each
 GROUP_SUBSCRIPTIONS_MAX: Final = 1_000  # topics that one group subscribes to
-GROUP_NAME_LENGTH_MAX: Final = 255  # Java's client refuses more; the broker's own rule for new consumer groups is 120
+GROUP_NAME_LENGTH_MAX: Final = 255  # limit of Java's client; new consumer groups may have 120 at most
 CLIENT_ID_LENGTH_MAX: Final = 1_024
 EXPRESSION_LENGTH_MAX: Final = 64 * 1024  # of one subscription
-SUBSCRIPTIONS_SIZE_MAX: Final = 64 * 1024 * 1024  # characters of what all live consumer groups subscribe to
+SUBSCRIPTIONS_SIZE_MAX: Final = 64 * 1024 * 1024  # characters of the subscriptions of all live consumer groups
 LOCK_QUEUES_MAX: Final = 10_000  # of one lock or unlock request (41, 42)
 BATCH_ACKS_MAX: Final = 1_000  # groups of acks in one batch (200151), each of up to 32 messages
-QUEUES_MAX: Final = 65_536  # of one topic, and of a group's retry topic; Java lets a typing error fill the disk
+QUEUES_MAX: Final = 65_536  # of a topic, and of the retry topic of a group; Java has no limit
 HELD_SIZE_MAX: Final = 256 * 1024 * 1024  # characters of the headers of held pulls; of held pops, of held notices
-HELD_PEER_SHARE: Final = 10  # one connection may hold a tenth of what all may, in number and size,
-HELD_PEER_MIN: Final = 1_000  # but so many in any case
-CONFIG_LIST_MAX: Final = 10_000  # topics (18) or groups (225) that one request makes
+HELD_PEER_SHARE: Final = 10  # a connection may hold a tenth of the total, in number and size,
+HELD_PEER_MIN: Final = 1_000  # but at least so many
+CONFIG_LIST_MAX: Final = 10_000  # topics (18) or groups (225) created by one request
 REQUEST_MODES_MAX: Final = 100_000  # topics and groups with a mode of their own (401)
 
 
 def check_count(what: str, found: Sized, count_max: int) -> None:
-    """Raise InvalidParameter unless a request names at most so many."""
+    """Raise InvalidParameter if a request names more than count_max."""
     if len(found) > count_max:
         raise InvalidParameter(
             f"found {len(found)} {what} in one request, expected at most {count_max}: send several requests"
@@ -35,7 +35,7 @@ def check_count(what: str, found: Sized, count_max: int) -> None:
 
 
 def check_length(what: str, text: str, length_max: int) -> None:
-    """Raise InvalidParameter unless a name or text is at most so long."""
+    """Raise InvalidParameter if a name or text is longer than length_max."""
     if len(text) > length_max:
         raise InvalidParameter(
             f"found {what} of {len(text)} characters ({text[:40]}…), expected at most {length_max}: use a shorter one"
@@ -43,7 +43,7 @@ def check_length(what: str, text: str, length_max: int) -> None:
 
 
 def check_heartbeat(data: HeartbeatData) -> None:
-    """Raise InvalidParameter unless what a heartbeat names is within the bounds."""
+    """Raise InvalidParameter if a heartbeat exceeds a bound."""
     check_length("a clientID", data.client_id, CLIENT_ID_LENGTH_MAX)
     check_count("producer groups", data.producer_data_set, CLIENT_GROUPS_MAX)
     check_count("consumer groups", data.consumer_data_set, CLIENT_GROUPS_MAX)

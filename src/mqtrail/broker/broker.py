@@ -1,10 +1,10 @@
-"""The broker's front: which concern serves which request, and what the clock starts.
+"""The front of the broker: passes requests to their handlers, and runs periodic work.
 
     bytes -> net -> wire -> Broker.handle(peer, command, now_ms) -> [Send] -> node -> net
 
-It touches nothing: no socket, clock, thread or chance. The shell calls `handle` for every command of a peer, `tick`
-when `next_tick_ms` says so, `disconnected` when a connection closes, and writes the Sends it gets, each no sooner than
-the log is flushed to its after_offset. One thread calls it all.
+It uses no socket, clock, thread or randomness. The shell calls `handle` for every command of a peer, `tick` at
+`next_tick_ms`, and `disconnected` when a connection closes. It writes the returned Sends, each after the log is flushed
+to its after_offset. One thread makes all calls.
 
 Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/rocketmq broker/ and remoting/.
 """
@@ -40,11 +40,13 @@ from .requests import PERMISSIONS, REQUESTS, WAITS
 from .state import load_state
 from .tables import HeldPull, register_command, register_topic_command, unregister_command
 
-HELD_SWEEP_MS: Final = 5_000  # how often held pulls are served although what arrived did not match their tags
+HELD_SWEEP_MS: Final = (
+    5_000  # interval at which held pulls are served although arrived messages did not match their tags
+)
 
 
 class Broker:
-    """One broker. files: where its tables are kept; unique_id: gives a UNIQ_KEY to messages that come without one."""
+    """One broker. files: stores its tables; unique_id: makes a UNIQ_KEY for messages without one."""
 
     def __init__(
         self,
@@ -68,9 +70,9 @@ class Broker:
         self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
         self.delays, self.timers = concerns.delays, concerns.timers
         self.fast_failure = FastFailure(config, WAITS)
-        self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms; noted by the shell
-        self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, noted by the shell
-        self.settings_version = 1  # of settings that request 25 changed: who keeps some asks again
+        self.stalls: dict[str, list[int]] = {}  # work that blocked the loop -> durations, ms; reported by the shell
+        self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, reported by the shell
+        self.settings_version = 1  # increases when request 25 changes settings, to invalidate copies
         self._seen_ms = now_ms
         self._access_version, self._access_changed_ms = self.access.version, now_ms
         self._next_save_ms = now_ms + config.offsets_save_ms
@@ -85,10 +87,10 @@ class Broker:
     # Commands.
 
     def connected(self, peer: Peer) -> None:
-        """Note a new connection. Nothing is known of it until it speaks."""
+        """Report a new connection. Nothing is known about it before its first request."""
 
     def handle(self, peer: Peer, command: RemotingCommand, now_ms: int) -> list[Send]:
-        """Serve one command; return what is to be written, to this peer and to others."""
+        """Serve a command; return the commands to write, to this peer and to others."""
         if command.is_response:
             return self._concerns.forwards.answered(peer, command)
         if self.access.on and (refusal := self.access.check(peer, command)) is not None:
@@ -98,7 +100,7 @@ class Broker:
         return self._after_tables(sends + self.settle(now_ms))
 
     def _after_tables(self, sends: list[Send]) -> list[Send]:
-        """Let what follows from changes of tables wait until these are durable."""
+        """Let answers to changes of tables wait until the changes are durable."""
         number = self.files.looked
         if number <= self.files.settled:
             return sends
@@ -111,7 +113,7 @@ class Broker:
         return handler
 
     def _serve(self, peer: Peer, request: RemotingCommand, act: Callable[[], list[Send]]) -> list[Send]:
-        """Act, and turn an error into its answer."""
+        """Run a handler, and turn an error into an answer."""
         try:
             sends = act()
         except MQError as error:
@@ -130,9 +132,9 @@ class Broker:
     # Held pulls.
 
     def settle(self, now_ms: int) -> list[Send]:
-        """Write the trace that is due, and serve the held pulls that something arrived for.
+        """Write trace records that are due, and serve held pulls that have messages.
 
-        `handle` and `tick` end with it; the fast lane calls it when it has served a piece.
+        `handle` and `tick` end with it; the fast lane calls it after a piece.
         """
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms)
@@ -146,7 +148,7 @@ class Broker:
         return sends
 
     def _serve_woken(self, now_ms: int) -> list[Send]:
-        """Serve some of the held pulls that something has arrived for; `tick` goes on with the others."""
+        """Serve some of the held pulls that have messages; `tick` continues with the others."""
         sends: list[Send] = []
         for pull in self.held.take_woken():
             sends += self._serve_held(pull, now_ms)
@@ -163,9 +165,9 @@ class Broker:
         return self._serve(pop.peer, pop.request, lambda: handler(pop.peer, pop.request, now_ms))
 
     def _refusal_of_held(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Refusal | None:
-        """Return why a held request is refused that was allowed when it came; None: it still is.
+        """Return why a held request is no longer allowed; None: it is allowed.
 
-        Only a change of what is allowed can make a difference, and no request is held for longer than hold_ms_max.
+        Only a change of permissions can make a difference, and no request is held for longer than hold_ms_max.
         """
         if not self.access.on:
             return None
@@ -176,7 +178,7 @@ class Broker:
         return self.access.check(peer, request, signed=False)
 
     def _sweep_held(self, now_ms: int) -> list[Send]:
-        """Serve the pulls whose time is up, and now and then those whose queue grew by what their tags leave out."""
+        """Serve pulls whose hold time is over, and at intervals pulls whose queue only got messages with other tags."""
         sends: list[Send] = []
         for pull in self.held.take_due(now_ms):
             sends += self._serve_held(pull, now_ms)
@@ -190,33 +192,34 @@ class Broker:
 
     @property
     def topics_changed(self) -> bool:
-        """Tell whether name servers do not know the topics as they are now: tell them again."""
+        """Return whether topics changed since the last registration with name servers."""
         return self.topics.changed or bool(self.topics.changed_names)
 
     def take_changed_topics(self) -> tuple[str, ...] | None:
-        """Return the topics that name servers are to be told of, once; None: all of them (`registration`)."""
+        """Return the changed topics to register with name servers, once; None: all (`registration`)."""
         names = None if self.topics.changed else tuple(self.topics.changed_names)
         self.topics.changed = False
         self.topics.changed_names.clear()
         return names
 
     def topic_registration(self, topic: str) -> RemotingCommand | None:
-        """Return what to tell a name server of one topic, if it knows this broker; None: there is no such topic."""
+        """Return the registration of one topic at a name server that knows this broker; None: no such topic."""
         config = self.topics.all().get(topic)
         return None if config is None else register_topic_command(self.config, config)
 
     def registration(self) -> RemotingCommand:
-        """Return what to send to every name server now, every register_ms and whenever all topics have changed."""
+        """Return the registration for every name server, to send at once, every register_ms and when all topics
+        changed."""
         self.take_changed_topics()
         return register_command(self.config, self.topics)
 
     def registered(self, body: bytes, now_ms: int) -> None:
-        """Take in what a name server answered to a registration: the topics with a static order. BodyError."""
+        """Process the answer of a name server to a registration: the topics with a static order. BodyError."""
         if body:
             self.topics.mark_ordered(KvTable.decode(body).table, now_ms)
 
     def unregistration(self) -> RemotingCommand:
-        """Return what to send to every name server before the broker stops."""
+        """Return the command that unregisters the broker, for every name server."""
         return unregister_command(self.config)
 
     # Connections and the clock.

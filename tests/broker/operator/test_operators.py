@@ -134,7 +134,7 @@ def test_what_a_broker_starts_with_hinders_no_later_change() -> None:
         ("brokerName=other", 29, "needs a restart"),
         ("pullMessageThreadPoolNums=4", 29, "no effect here"),
         ("maxMessageSize=big", 29, "expected a value as in broker.conf"),
-        ("maxMessageSize=999999999", 29, "which this broker was started with"),
+        ("maxMessageSize=999999999", 29, "the value at the start of this broker"),
         ("maxMessageSize=0", 29, "found message_size_max 0"),
         ("deleteWhen=25", 29, "found delete_hours (25,) (deleteWhen), expected hours, 0 to 23"),
         ("deleteWhen=", 29, "found deleteWhen=''"),

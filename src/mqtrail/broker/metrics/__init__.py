@@ -1,4 +1,5 @@
-"""Metrics: table has each metric with its meaning, samples computes their values, waiting those of what waits."""
+"""Metrics: table lists them with their meaning, samples computes values, waiting those of timers, POP and
+transactions."""
 
 from .samples import Sample, samples
 from .table import ABSENT, METRICS, Metric

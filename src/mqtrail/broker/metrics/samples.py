@@ -1,8 +1,8 @@
-"""What Prometheus may ask of a broker: RocketMQ 5's own names and labels, and a few of ours.
+"""Samples of a broker's Prometheus metrics: names and labels of RocketMQ 5, and a few of our own.
 
-Nothing is counted for it where a message is sent or pulled: each sample is read, when it is asked for, from what the
-broker keeps anyway. What is not known has no sample. METRICS (table) says what each one means;
-docs/reference/metrics.md prints it. Every sample also carries cluster, node_type and node_id.
+Sends and pulls do no work for metrics: samples are computed on request from the state of the broker. An unknown value
+has no sample. METRICS (table) gives the meaning of each metric; docs/reference/metrics.md prints it. Every sample also
+has the labels cluster, node_type and node_id.
 
 Source: BrokerMetricsManager, ConsumerLagCalculator, DefaultStoreMetricsManager, apache/rocketmq broker/ and store/ of
 5.3.3.
@@ -31,12 +31,12 @@ from ..tables import Client
 from ..telemetry import Histogram
 from .waiting import waiting_samples
 
-LAGS_MAX: Final = 50_000  # pairs of group and topic that are looked at in one answer
-QUEUES_A_PAUSE: Final = 500  # looked at
+LAGS_MAX: Final = 50_000  # pairs of group and topic in one answer
+QUEUES_A_PAUSE: Final = 500  # queues between two pauses
 
 
 class Sample(NamedTuple):
-    """One value of a metric, a Histogram where that is its kind; labels in the metric's order."""
+    """A value of a metric, or a Histogram; labels in the order of the metric."""
 
     name: str
     labels: tuple[str, ...]
@@ -47,9 +47,9 @@ _STORAGE: Final = ("local", "disk")
 
 
 def samples(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
-    """Yield every sample as of now; None: here it has worked for a while without finding one.
+    """Yield all samples; None: a pause after some work without a sample.
 
-    The broker may go on between two of them: then each tells of the moment in which it is asked for.
+    The broker may serve requests between two samples; each sample then states its own moment.
     """
     yield Sample("rocketmq_broker_permission", (), broker.config.permission)
     yield Sample("rocketmq_topic_number", (), len(broker.topics))
@@ -104,12 +104,12 @@ def _kind(client: Client) -> tuple[str, str]:
 
 
 def _lags(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
-    """How far each group is behind, per topic. Topics that nobody may read are left out."""
+    """Lag of each group, per topic. Topics that cannot be read are omitted."""
     store, looked = broker.store, 0
     for group, topic in list(islice(broker.offsets, LAGS_MAX)):
         config = broker.topics.get(topic)
         if config is None or not config.perm & Perm.READ or group == REVIVE_GROUP:
-            continue  # the revive log's offsets are the last ones done: rocketmq_pop_revive_lag tells
+            continue  # offsets of the revive log mean something else: see rocketmq_pop_revive_lag
         lag = ready = in_flight = 0
         oldest_ms = oldest_ready_ms = 0
         for queue_id in range(config.read_queue_nums):
@@ -143,7 +143,7 @@ def _lags(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
 
 
 def _older(known_ms: int, stored_ms: int) -> int:
-    """Return the earlier of two times (epoch ms), where 0 or less is none."""
+    """Return the earlier of two times (epoch ms); 0 or less means none."""
     return known_ms if stored_ms <= 0 else min(known_ms or stored_ms, stored_ms)
 
 
@@ -154,7 +154,7 @@ def _storage(broker: Broker, now_ms: int) -> Iterator[Sample]:
     yield Sample("rocketmq_storage_flush_behind_bytes", _STORAGE, max(0, end - store.flushed_offset))
     yield Sample("rocketmq_storage_dispatch_behind_bytes", _STORAGE, store.behind_size)
     if end > first:
-        with suppress(StoreError, RecordError):  # a segment that has just gone, or a damaged record
+        with suppress(StoreError, RecordError):  # a segment that was just deleted, or a damaged record
             oldest_ms = decode_head(store.read_at(first)).store_timestamp_ms
             yield Sample("rocketmq_storage_message_reserve_time_milliseconds", _STORAGE, max(0, now_ms - oldest_ms))
     yield Sample("mqtrail_disk_ratio", (), store.disk_ratio)

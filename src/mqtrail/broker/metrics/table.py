@@ -1,8 +1,8 @@
-"""Which metrics there are: METRICS, what each means; ABSENT, those of RocketMQ's that are not served, and why.
+"""The metrics: METRICS with their meanings; ABSENT, metrics of RocketMQ that are not served, with the reason.
 
-Names are what a Prometheus reads from Apache's broker: OpenTelemetry's exporter appends an instrument's unit to its
-name, where the name does not hold it already. Three of Apache's instruments name another unit than they count in; they
-keep name and value here, and their meanings say so.
+Names are those that Prometheus reads from Apache's broker: OpenTelemetry's exporter appends the unit of an instrument
+to its name unless the name contains it. Three instruments of Apache name a wrong unit; they keep name and value here,
+and their meaning says so.
 
 Source: BrokerMetricsConstant, PopMetricsConstant, RemotingMetricsConstant, DefaultStoreMetricsConstant,
 TieredStoreMetricsConstant and the managers beside them, apache/rocketmq 5.3.3; PrometheusMetricNameMapper,
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 
 class Metric(NamedTuple):
-    """kind: counter, gauge or histogram. labels: besides those that all have. meaning: with its unit."""
+    """kind: counter, gauge or histogram. labels: besides the common ones. meaning: with the unit."""
 
     kind: str
     labels: tuple[str, ...]
@@ -147,7 +147,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     ),
     "mqtrail_access_refused_total": Metric("counter", (), "requests rejected by access control"),
 }
-"""Name -> what it is."""
+"""Name -> metric."""
 
 _NO_CLOCK: Final = "not measured: the request creates it in code that has no clock"
 _NO_BUFFER: Final = "check points are written to the revive log at once, without a buffer"
@@ -185,4 +185,4 @@ ABSENT: Final[Mapping[str, str]] = {
     "rocketmq_tiered_store_read_ahead_cache_access_total": _NO_TIERS,
     "rocketmq_tiered_store_read_ahead_cache_hit_total": _NO_TIERS,
 }
-"""Name of RocketMQ's -> why it is not among METRICS."""
+"""Name of a metric of RocketMQ -> why METRICS does not have it."""

@@ -1,4 +1,4 @@
-"""Metrics of what waits in a broker: timed messages, popped ones, transactions.
+"""Metrics of timed messages, popped messages and transactions.
 
 Source: DefaultStoreMetricsManager, PopMetricsManager, PopReviveService, BrokerMetricsManager, EndTransactionProcessor,
 apache/rocketmq store/ and broker/ of 5.3.3.
@@ -12,13 +12,13 @@ from ..telemetry import Histogram
 from ..timing import SNAPSHOT_BOUNDS_S
 
 STORAGE: Final = ("local", "disk")
-PUT_OK: Final = "PUT_OK"  # what the store refuses is not counted
+PUT_OK: Final = "PUT_OK"  # messages that the store refuses are not counted
 
 _Sample = tuple[str, tuple[str, ...], float | Histogram]
 
 
 def waiting_samples(broker: Broker, now_ms: int) -> Iterator[_Sample]:
-    """Yield name, labels and value of each sample as of now."""
+    """Yield name, labels and value of each sample."""
     yield from _timers(broker, now_ms)
     yield from _pop(broker, now_ms)
     yield from _transactions(broker)

@@ -1,6 +1,6 @@
 """Requests of operators (mqadmin, dashboards): topics, groups, offsets, statistics, settings, store, replicas.
 
-One module per subject; settings has what may be changed at run time, surveys asks live consumers for their state.
+One module per subject; surveys collects the state of live consumers.
 """
 
 from .groups import GroupRequests

@@ -1,4 +1,4 @@
-"""Administration of consumer groups: 200, 225, 207, 201, 352; who consumes what: 300, 343, 345; resets: 222.
+"""Administration of consumer groups: 200, 225, 207, 201, 352; topics and subscriptions: 300, 343, 345; resets: 222.
 
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
@@ -39,14 +39,14 @@ from ..jobs import ENTRIES_A_SLICE
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter
 
-_PAST_ALL: Final = 1 << 62  # a queue offset past any
+_PAST_ALL: Final = 1 << 62  # greater than any queue offset
 
 
 class GroupRequests:
-    """Makes, changes, shows, deletes and resets groups."""
+    """Serves requests about consumer groups."""
 
     def __init__(self, state: BrokerState, on_delete: Callable[[str], None]) -> None:
-        """on_delete: called with a group that is deleted."""
+        """on_delete: called with the name of a deleted group."""
         self._on_delete = on_delete
         self._broker_name = state.config.broker_name
         self._groups = state.groups
@@ -57,12 +57,12 @@ class GroupRequests:
         self._writer = state.writer
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """200: make or change a group."""
+        """200: create or change a group."""
         self._update(SubscriptionGroupConfig.decode(request.body), now_ms)
         return answer(peer, request)
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """225: make or change groups, in order; the first that is not allowed ends it."""
+        """225: create or change groups, in order; stops at the first invalid one."""
         configs = SubscriptionGroupList.decode(request.body).group_config_list
         check_count("groups", configs, CONFIG_LIST_MAX)
         for config in configs:
@@ -70,13 +70,13 @@ class GroupRequests:
         return answer(peer, request)
 
     def _update(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
-        """Make or replace a group, its attributes aside: these are changed by name."""
+        """Create or replace a group; its attributes are changed one by one."""
         known = self._groups.get(config.group_name)
         attributes = alter(known.attributes if known else {}, config.attributes, GROUP_ATTRIBUTES)
         self._groups.update(replace(config, attributes=attributes), now_ms)
 
     def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """207: forget a group and, if asked to, its offsets."""
+        """207: delete a group and, on request, its offsets."""
         header = DeleteGroupHeader.from_ext(request.ext)
         self._groups.delete(header.group_name, now_ms)
         self._on_delete(header.group_name)
@@ -101,18 +101,18 @@ class GroupRequests:
         return answer(peer, request, body=config.encode())
 
     def consumers_of_topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """300: the groups that have offsets in the topic or subscribe to it now."""
+        """300: groups with offsets in the topic or a subscription to it."""
         topic = TopicHeader.from_ext(request.ext).topic
         names = set(self._offsets.groups_of(topic)) | self._clients.groups_subscribing(topic)
         return answer(peer, request, body=GroupList(tuple(sorted(names))).encode())
 
     def topics_of_group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """343: the topics in which the group has offsets."""
+        """343: topics in which the group has offsets."""
         group = GroupHeader.from_ext(request.ext).group
         return answer(peer, request, body=TopicList(tuple(self._offsets.topics_of(group))).encode())
 
     def subscription(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """345: what the group subscribes to in the topic now; no member, where none is online."""
+        """345: the subscription of the group to the topic; empty if no member is online."""
         header = GroupTopicHeader.from_ext(request.ext)
         topic = header.topic or ""
         online = self._clients.consumer_group(header.group)
@@ -120,10 +120,10 @@ class GroupRequests:
         return answer(peer, request, body=GroupSubscription(header.group, topic, found).encode())
 
     def reset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """222: set the group's offsets in a topic to a time, the end, or a given offset, also while it is offline.
+        """222: set the offsets of a group in a topic to a time, the end, or a given offset, also while it is offline.
 
-        Until the consumer pulls the queue again and is told (21), what it commits is void. Source: 5.3.3's
-        resetOffsetInner (useServerSideResetOffset).
+        Commits are ignored until the consumer has pulled the queue again and received the new offset (21). Source:
+        resetOffsetInner of 5.3.3 (useServerSideResetOffset).
         """
         header = ResetOffsetHeader.from_ext(request.ext)
         topic = self._topics.get(header.topic)

@@ -1,4 +1,4 @@
-"""Offsets as operators see and move them: 303 time spans, 308 corrections, 314 clones, 353 what a group may not read.
+"""Offsets for operators: 303 time spans, 308 corrections, 314 clones, 353 forbidden topics.
 
 Source: AdminBrokerProcessor, ConsumerOffsetManager, apache/rocketmq broker/.
 """
@@ -30,7 +30,7 @@ LONG_MAX: Final = (1 << 63) - 1
 
 
 class OffsetAdmin:
-    """Shows and moves offsets of groups."""
+    """Serves requests about offsets of groups."""
 
     def __init__(self, state: BrokerState) -> None:
         self._broker_name = state.config.broker_name
@@ -41,7 +41,7 @@ class OffsetAdmin:
         self._store = state.store
 
     def time_span(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """303: when each queue's first, last and last consumed messages were stored. TopicNotExist."""
+        """303: store times of the first, last and last consumed message of each queue. TopicNotExist."""
         header = GroupTopicHeader.from_ext(request.ext)
         topic = header.topic or ""
         config = self._topics.get(topic)
@@ -71,9 +71,9 @@ class OffsetAdmin:
         )
 
     def corrections(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """308: each queue's smallest offset of any group, as a bound for one that runs ahead of all.
+        """308: the lowest offset of all groups for each queue, to correct a group that is ahead of all others.
 
-        Where the smallest is above the compared group's own there is nothing to correct: Java's largest Long.
+        If it is above the offset of the compared group, there is nothing to correct: the answer is Java's largest Long.
         """
         header = CorrectionOffsetHeader.from_ext(request.ext)
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
@@ -90,9 +90,9 @@ class OffsetAdmin:
         return answer(peer, request, body=CorrectionOffsets(smallest).encode(strict=False))
 
     def clone(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """314: give a group another group's offsets, of one topic or of all it ever committed in.
+        """314: copy the offsets of a group to another group, for one topic or for all its topics.
 
-        Topics that a live source group does not subscribe to are left out, unless the request says offline.
+        Topics that a live source group does not subscribe to are skipped, unless the request says offline.
         """
         header = CloneGroupOffsetHeader.from_ext(request.ext)
         topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
@@ -107,7 +107,7 @@ class OffsetAdmin:
         return answer(peer, request)
 
     def forbid(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """353: whether a group may read a topic; changed where the request says so."""
+        """353: whether a group may read a topic; changed if the request says so."""
         header = GroupForbiddenHeader.from_ext(request.ext)
         if header.readable is not None:
             self._groups.forbid(header.group, header.topic, not header.readable, now_ms)
@@ -117,6 +117,6 @@ class OffsetAdmin:
 
 
 def _time_text(time_ms: int) -> str:
-    """Return a time as Java's tools print it; -1, for a message that is not there, as Java does: before 1970."""
+    """Return a time in the format of Java's tools; -1, for a missing message, gives a time before 1970 as in Java."""
     moment = datetime.fromtimestamp(time_ms // 1000)
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03}"

@@ -37,12 +37,12 @@ _RETENTION: Final = conf_keys(Retention)
 CHANGEABLE: Final = {key: one for key, one in (_SETTINGS | _RETENTION).items() if one.changeable}
 """Key of broker.conf -> setting, of those that request 25 may change."""
 
-# What no one may change from afar, whatever else is listed in configBlackList.
+# Keys that requests must never change, besides those in configBlackList.
 BLACK_LIST: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList")
 
 
 class SettingsRequests:
-    """Shows and changes. changed: told the names of fields that have other values now."""
+    """Serves requests 25 and 26. changed: called with the names of changed settings."""
 
     def __init__(self, state: BrokerState, changed: Callable[[frozenset[str], int], None]) -> None:
         self._config = state.config
@@ -60,7 +60,7 @@ class SettingsRequests:
         return answer(peer, request, ext, body="".join(sorted(lines)).encode())
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """25. NoPermission: a key of the black list. InvalidParameter: one that cannot be changed, or its value."""
+        """25. NoPermission: a key of the black list. InvalidParameter: a key or value that is not allowed."""
         pairs = properties_of(str(request.body, "utf-8", "replace"))
         forbidden = {*BLACK_LIST, *self._config.config_black_list.split(";")}
         if found := sorted(forbidden & pairs.keys()):
@@ -73,8 +73,8 @@ class SettingsRequests:
         size_max = values.get("message_size_max", 0)
         if isinstance(size_max, int) and size_max > self._message_size_max:
             raise InvalidParameter(
-                f"found maxMessageSize {size_max}, expected at most {self._message_size_max}, which this broker was "
-                "started with: its store has room for no more"
+                f"found maxMessageSize {size_max}, expected at most {self._message_size_max}, the value at the start "
+                "of this broker: restart it with a larger one"
             )
         kept = replace(self._store.retention, **retention) if retention else None  # type: ignore[arg-type]
         now = {name for name, value in values.items() if getattr(self._config, name) != value}

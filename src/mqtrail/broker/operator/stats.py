@@ -1,4 +1,4 @@
-"""How topics, groups, clients and the broker are doing: 202, 208, 317, 203, 204, 328, 315, 28.
+"""Statistics of topics, groups, clients and the broker: 202, 208, 317, 203, 204, 328, 315, 28.
 
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/; BrokerController, StoreStatsService for 28.
 """
@@ -48,7 +48,7 @@ from ..timing import DelayedMessages
 
 
 class StatsRequests:
-    """Shows numbers. Those that this broker has no queue or thread for (thread pools, page cache) are 0."""
+    """Serves requests for statistics. Figures of things that this broker lacks (thread pools, page cache) are 0."""
 
     def __init__(self, state: BrokerState, delays: DelayedMessages) -> None:
         self._config = state.config
@@ -80,7 +80,7 @@ class StatsRequests:
         return answer(peer, request, body=TopicStatsTable(table, tps).encode(strict=False))
 
     def group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
-        """208: where the group stands in a topic, in several, or in all where it ever committed."""
+        """208: offsets of a group in one topic, in several, or in all topics that it committed to."""
         header = ConsumeStatsHeader.from_ext(request.ext)
         if header.topic_list:
             topics = header.topic_list.split(";")
@@ -93,7 +93,7 @@ class StatsRequests:
             if number % TOPICS_A_SLICE == 0:
                 yield
             if online is not None and online.subscriptions and topic not in online.subscriptions:
-                continue  # left over from a subscription that the group gave up
+                continue  # offsets of an earlier subscription
             stats = self._consume_stats(topic, header.consumer_group)
             if stats is not None:
                 table |= stats.offset_table
@@ -118,7 +118,7 @@ class StatsRequests:
         return ConsumeStats(table, 0.0 if self._stats is None else self._stats.get_tps(topic, group))
 
     def broker_groups(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
-        """317: every group's standing in every topic where it committed."""
+        """317: offsets of all groups in all topics that they committed to."""
         ordered_only = BrokerConsumeStatsHeader.from_ext(request.ext).is_order
         groups: list[bytes] = []
         size = behind = in_flight = number = 0
@@ -153,7 +153,7 @@ class StatsRequests:
     # Clients.
 
     def consumers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """203. ConsumerNotOnline: the group has no live client here."""
+        """203. ConsumerNotOnline: no live client of the group."""
         name = ConsumerGroupHeader.from_ext(request.ext).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
@@ -168,7 +168,7 @@ class StatsRequests:
         return answer(peer, request, body=body.encode())
 
     def producers(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """204. SystemError_: the group has no live client here, with the code 5.3.3 uses."""
+        """204. SystemError_: no live client of the group (the code of 5.3.3)."""
         name = ProducerGroupHeader.from_ext(request.ext).producer_group
         members = self._clients.producers(name)
         if not members:
@@ -191,7 +191,7 @@ class StatsRequests:
     # The broker.
 
     def windows(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """315. SystemError_: nothing was counted under the name and key, with the code 5.3.3 uses."""
+        """315. SystemError_: no counter with this name and key (the code of 5.3.3)."""
         header = ViewBrokerStatsHeader.from_ext(request.ext)
         found = None if self._stats is None else self._stats.windows(header.stats_name, header.stats_key)
         if found is None:
@@ -245,14 +245,14 @@ class StatsRequests:
         return {key: str(value) for key, value in sorted(table.items())}
 
     def _earliest_ms(self) -> int:
-        """Return the store time of the log's first kept record, -1 where there is none."""
+        """Return the store time of the first kept record of the log; -1: none."""
         try:
             return decode_head(self._store.read_at(self._store.min_physical_offset)).store_timestamp_ms
         except QueryNotFound:
             return -1
 
 
-# Keys that tools look for and that say something only about Java's thread pools and page cache.
+# Keys that tools read, about Java's thread pools and page cache.
 _ALWAYS_ZERO = (
     "EndTransactionQueueSize",
     "EndTransactionThreadPoolQueueCapacity",
@@ -285,7 +285,7 @@ def _capacity_text(total_size: int, free_size: int) -> str:
 
 
 def _size_text(size: int) -> str:
-    """Return a size as Java's tools print it: 252.0 GiB."""
+    """Return a size in the format of Java's tools: 252.0 GiB."""
     number, unit = float(size), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if number < 1024:

@@ -1,6 +1,6 @@
-"""The store as operators see and tidy it: 306, 316, 329 cleaning, 321 queue entries, 2001 to 2004 cold data.
+"""Requests about the store: 306, 316, 329 cleaning, 321 queue entries, 2001 to 2004 cold data.
 
-354 and 355 are about a kind of store that this broker is not, and say so.
+354 and 355 concern a store in RocksDB and are refused.
 
 Source: AdminBrokerProcessor, DefaultMessageStore, ColdDataCgCtrService, apache/rocketmq broker/ and store/.
 """
@@ -28,18 +28,18 @@ from mqtrail.wire import (
 from ..filter import MessageFilter, compile_filter
 from ..state import BrokerState
 
-ENTRIES_MAX: Final = 10_000  # of one answer to 321
+ENTRIES_MAX: Final = 10_000  # in one answer to 321
 THRESHOLDS_MAX: Final = 10_000  # groups with a cold read threshold of their own
 THRESHOLD_DIGITS_MAX: Final = 18
 GROUP_COLD_READ: Final = 3 * 1024 * 1024  # cgColdReadThreshold
 GLOBAL_COLD_READ: Final = 100 * 1024 * 1024  # globalColdReadThreshold
 READ_AHEAD_NORMAL: Final = 0  # madvise
-LITE_TOPIC_PREFIX: Final = "%LMQ%"  # queues of theirs need no topic
-RESPONSE_CODE_UNSET: Final = "not set any response code"  # what 5.3.3's answers say that set none, mqadmin's 321 too
+LITE_TOPIC_PREFIX: Final = "%LMQ%"  # their queues need no topic
+RESPONSE_CODE_UNSET: Final = "not set any response code"  # remark of answers of 5.3.3 that set no code
 
 
 class StoreAdmin:
-    """Cleans and shows what the store holds."""
+    """Serves requests about the store."""
 
     def __init__(self, state: BrokerState) -> None:
         self._topics = state.topics
@@ -49,27 +49,28 @@ class StoreAdmin:
         self._cold_thresholds: dict[str, int] = {}
 
     def clean_expired_queues(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
-        """306: drop queue entries whose records are gone. Queue offsets go on where they were, also of an empty one."""
+        """306: delete queue entries whose records are deleted. Queue offsets continue, also in an empty queue."""
         yield from self._store.clean_queues()
         return answer(peer, request)
 
     def clean_unused_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """316: forget the queues of topics that have no configuration."""
+        """316: delete the queues of topics without a configuration."""
         for topic in self._store.topics():
             if topic in self._topics or self._topics.is_system(topic) or topic.startswith(LITE_TOPIC_PREFIX):
                 continue
             if not self._topics.is_saved(topic):
-                continue  # its deletion is under way, and may be undone
+                continue  # its deletion is in progress and may be undone
             self._store.delete_topic(topic)
         return answer(peer, request)
 
     def delete_expired_log(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """329: what retention says may go goes now, whatever the hour."""
+        """329: delete expired files now, at any hour."""
         self._store.expire(now_ms, at_any_hour=True)
         return answer(peer, request)
 
     def queue_entries(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """321: entries of a ConsumeQueue, and whether a group's filter takes them. SystemError_: no such queue."""
+        """321: entries of a ConsumeQueue, and whether the filter of a group accepts them. SystemError_: no such
+        queue."""
         header = QueryConsumeQueueHeader.from_ext(request.ext)
         topic, queue_id, store = header.topic, header.queue_id, self._store
         if queue_id not in store.queue_ids(topic):
@@ -101,10 +102,10 @@ class StoreAdmin:
         )
         return answer(peer, request, remark=remark, body=body.encode())
 
-    # Cold data: thresholds are kept and shown; reading is not slowed down by them (coldDataFlowControlEnable is off).
+    # Cold data: thresholds are stored and shown, but do not limit reads (coldDataFlowControlEnable is off).
 
     def set_cold_thresholds(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """2001: group=bytes lines. InvalidParameter: no number, or too many groups."""
+        """2001: lines of group=bytes. InvalidParameter: not a number, or too many groups."""
         found = {}
         for group, text in properties_of(str(request.body, "utf-8", "replace")).items():
             if not text.isascii() or not text.isdigit() or len(text) > THRESHOLD_DIGITS_MAX:
@@ -118,7 +119,7 @@ class StoreAdmin:
         return answer(peer, request)
 
     def drop_cold_threshold(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """2002: the body is the group's name."""
+        """2002: the body is the name of the group."""
         self._cold_thresholds.pop(str(request.body, "utf-8", "replace"), None)
         return answer(peer, request)
 
@@ -128,12 +129,12 @@ class StoreAdmin:
         return answer(peer, request, body=info.encode())
 
     def set_read_ahead(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """2004: 0, the kernel's own read-ahead, is what this store has. InvalidParameter: another one."""
+        """2004: only 0, the read-ahead of the kernel, is supported. InvalidParameter: another value."""
         mode = request.ext.get("READ_AHEAD_MODE") or ""
         if mode != str(READ_AHEAD_NORMAL):
             raise InvalidParameter(
                 f"set commitlog readahead mode param value error: found {mode!r:.20}, expected {READ_AHEAD_NORMAL}: "
-                "this store leaves reading ahead to the kernel"
+                "this store uses the read-ahead of the kernel"
             )
         return answer(peer, request, remark=f"set commitlog readahead mode success, mode: {mode}")
 

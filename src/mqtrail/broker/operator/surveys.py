@@ -1,7 +1,7 @@
-"""What is asked of all live consumers of a group: where they stand (223 by way of 221), to reset (222 by way of 220).
+"""Requests to all live consumers of a group: their offsets (223, which sends 221) and resets (222, which sends 220).
 
-A reset through the clients is the way of 4.9 brokers, kept for useServerSideResetOffset=false: it needs live consumers
-and is theirs to do.
+4.9 brokers reset offsets through clients; this is kept for useServerSideResetOffset=false. It needs live consumers,
+which do the reset.
 
 Source: Broker2Client.getConsumeStatus, resetOffset, apache/rocketmq broker/client/net/.
 """
@@ -38,7 +38,7 @@ VERSION_ASKABLE: Final = 28  # V3_0_7_SNAPSHOT: older clients do not serve 220 a
 
 
 class _Survey:
-    """One question put to several clients: answered when the last of them has answered or is given up."""
+    """A request to several clients: answered when each of them has answered or timed out."""
 
     def __init__(self, peer: Peer, request: RemotingCommand, open_count: int) -> None:
         self._peer = peer
@@ -47,7 +47,7 @@ class _Survey:
         self._found: dict[str, dict[MessageQueue, int]] = {}
 
     def take(self, client_id: str, reply: RemotingCommand | None) -> list[Send]:
-        """Note a client's answer; None: it gave none. It is left out then, as Java leaves it out."""
+        """Store the answer of a client; None: it did not answer and is omitted, as in Java."""
         if reply is not None and reply.code == ResponseCode.SUCCESS:
             with suppress(BodyError):
                 self._found[client_id] = ConsumerStatus.decode(reply.body).message_queue_table
@@ -59,7 +59,7 @@ class _Survey:
 
 
 class ClientSurveys:
-    """Asks and tells all live consumers of a group."""
+    """Sends requests to all live consumers of a group."""
 
     def __init__(self, state: BrokerState, forwards: ForwardedRequests) -> None:
         self._broker_name = state.config.broker_name
@@ -71,7 +71,7 @@ class ClientSurveys:
         self._opaque = 0
 
     def positions(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """223: where each live consumer of a group, or one of them, stands in a topic. SystemError_: none is live."""
+        """223: offsets of each live consumer of a group, or of one of them, in a topic. SystemError_: none is live."""
         header = ConsumerStatusHeader.from_ext(request.ext)
         group = self._clients.consumer_group(header.group)
         if group is None:
@@ -92,7 +92,7 @@ class ClientSurveys:
         return sends
 
     def reset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """222: tell every live consumer (220, one way) where to go on. ConsumerNotOnline: there is none."""
+        """222: send the new offsets to each live consumer (220, one-way). ConsumerNotOnline: there is none."""
         header = ResetOffsetHeader.from_ext(request.ext)
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -122,7 +122,7 @@ class ClientSurveys:
         return [*sends, *answer(peer, request, body=in_java)]
 
     def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
-        """Return where the group goes on in a queue: not ahead of where it stands, unless it is forced."""
+        """Return the new offset of the group in a queue: not above its current one, unless forced."""
         consumed = self._offsets.get(header.group, header.topic, queue_id)
         if consumed is None:
             raise SystemError_(f"THe consumer group <{header.group}> not exist: it has no offset of queue {queue_id}")

@@ -34,10 +34,10 @@ from ..tables import TOPIC_ATTRIBUTES, alter, parse_changes
 
 
 class TopicRequests:
-    """Makes, changes, shows and deletes topics."""
+    """Serves requests about topics."""
 
     def __init__(self, state: BrokerState, on_delete: Callable[[str], None]) -> None:
-        """on_delete: called with a topic that is deleted."""
+        """on_delete: called with the name of a deleted topic."""
         self._topics = state.topics
         self._store = state.store
         self._offsets = state.offsets
@@ -45,7 +45,7 @@ class TopicRequests:
         self._on_delete = on_delete
 
     def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """17: make or change a topic. InvalidParameter: its name, numbers or attributes are not allowed."""
+        """17: create or change a topic. InvalidParameter: invalid name, numbers or attributes."""
         header = CreateTopicHeader.from_ext(request.ext)
         known = self._topics.get(header.topic)
         config = TopicConfig(
@@ -62,7 +62,7 @@ class TopicRequests:
         return answer(peer, request)
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """18: make or change topics, in order; the first that is not allowed ends it."""
+        """18: create or change topics, in order; stops at the first invalid one."""
         configs = TopicConfigList.decode(request.body).topic_config_list
         check_count("topics", configs, CONFIG_LIST_MAX)
         for config in configs:
@@ -72,10 +72,10 @@ class TopicRequests:
         return answer(peer, request)
 
     def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """215: forget a topic, its queues and the groups' offsets in it, and where groups popped it their retry topics.
+        """215: delete a topic, its queues, the offsets of groups in it, and the retry topics of groups that popped it.
 
-        A topic that is not there is no error. Messages go once the table without the topic is durable, and then the
-        answer leaves: a crash in between leaves queues without a topic, as 316 cleans them.
+        A missing topic is not an error. The messages are deleted after the table without the topic is durable; then the
+        request is answered. A crash in between leaves queues without a topic, which 316 deletes.
         """
         topic = TopicHeader.from_ext(request.ext).topic
         if not topic.strip():

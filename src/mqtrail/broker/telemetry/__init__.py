@@ -1,4 +1,4 @@
-"""What a broker notes of its messages: statistics per minute, hour and day, histograms, trace records."""
+"""Telemetry of messages: statistics per minute, hour and day, histograms, trace records."""
 
 from .histogram import Histogram
 from .statistics import Counter, Statistics, Window

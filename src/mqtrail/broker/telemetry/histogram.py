@@ -1,11 +1,11 @@
-"""Values counted into buckets, as Prometheus draws distributions."""
+"""Histograms as in Prometheus: counts of values by bucket."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
 
 
 class Histogram:
-    """bounds: the upper ends of the buckets, which belong to them, ascending; one more takes what is beyond."""
+    """bounds: inclusive upper bounds of the buckets, ascending; a last bucket takes larger values."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -20,7 +20,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> Iterator[tuple[str, int]]:
-        """Yield each bucket's end, "+Inf" last, and how many values are at or below it."""
+        """Yield the upper bound of each bucket, "+Inf" last, and the number of values up to it."""
         count = 0
         for end, more in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
             count += more

@@ -1,7 +1,7 @@
-"""Counts of what is sent and pulled, in the windows that RocketMQ's tools show.
+"""Counts of sends and pulls, in the windows that RocketMQ's tools show.
 
-The paths add to one counter a queue and one a (queue, group); topics, groups and the broker are sums of these, made
-when a window is sampled or asked for.
+The request paths add to one counter per queue and one per (queue, group). Topics, groups and the broker are sums of
+them, computed when a window is sampled or requested.
 
     minute   7 samples, one every 10 s        sum = last - first, tps = sum / time between, avgpt = sum / times
     hour     7 samples, one every 10 min
@@ -18,20 +18,20 @@ from typing import Final, NamedTuple
 from mqtrail.wire import is_system_topic
 
 SAMPLE_MS: Final = 10_000
-_HOUR_EVERY: Final = 60  # samples of the minute window between two of the hour window
+_HOUR_EVERY: Final = 60  # samples of the minute window per sample of the hour window
 _DAY_EVERY: Final = 360
 
 
 @dataclass(slots=True)
 class Counter:
-    """Messages, their bytes, and the requests that brought or took them, since the broker started."""
+    """Messages, their bytes and their requests, since the start of the broker."""
 
     count: int = 0
     size: int = 0
     times: int = 0
 
     def add(self, count: int = 1, size: int = 0) -> None:
-        """Count what one request brought or took. The lane's sends do the same inline."""
+        """Count a request and its messages. The lane does the same inline for sends."""
         self.count += count
         self.size += size
         self.times += 1
@@ -44,7 +44,7 @@ class _Sample(NamedTuple):
 
 
 class Window(NamedTuple):
-    """One statistic over one span: what 315 answers."""
+    """A statistic over a time span, for request 315."""
 
     sum: int = 0
     tps: float = 0.0
@@ -70,7 +70,7 @@ StatKey = tuple[str, str]  # name such as TOPIC_PUT_NUMS, key such as the topic
 
 
 class Statistics:
-    """The broker's counters and their windows. cluster: the key of the broker-wide ones."""
+    """The counters of a broker and their windows. cluster: key of the counters of the whole broker."""
 
     def __init__(self, cluster: str, now_ms: int) -> None:
         self._cluster = cluster
@@ -89,17 +89,17 @@ class Statistics:
         self._midnight_ms = _midnight_after(now_ms)
         self.morning = {"Yesterday": (0, 0), "Today": (0, 0)}
 
-    # What the paths call. A path that keeps the counter adds to it alone: three additions a request.
+    # For the request paths. They keep the counter and add to it: three additions per request.
 
     def put_counter(self, topic: str, queue_id: int) -> Counter:
-        """Return the queue's counter of stored messages, to add to."""
+        """Return the counter of messages stored in the queue."""
         counter = self._puts.get((topic, queue_id))
         if counter is None:
             counter = self._puts[(topic, queue_id)] = Counter()
         return counter
 
     def get_counter(self, topic: str, queue_id: int, group: str) -> Counter:
-        """Return the counter of messages of the queue handed to the group, to add to."""
+        """Return the counter of messages of the queue delivered to the group."""
         counter = self._gets.get((topic, queue_id, group))
         if counter is None:
             counter = self._gets[(topic, queue_id, group)] = Counter()
@@ -116,7 +116,7 @@ class Statistics:
         """Count a check point of popped messages."""
         self._check_points.setdefault((topic, group), Counter()).add()
 
-    # What the timer calls.
+    # For the timer.
 
     def set_back(self, by_ms: int) -> None:
         """Wait no longer for the clock's having been set back."""
@@ -184,10 +184,10 @@ class Statistics:
                 add(f"BROKER_{name}_NUMS", self._cluster, counter.count, counter.times)
         return {key: (value, times) for key, (value, times) in sums.items()}
 
-    # What is asked.
+    # For requests.
 
     def windows(self, name: str, key: str) -> tuple[Window, Window, Window] | None:
-        """Return (minute, hour, day) of one statistic, or None: nothing was counted under it."""
+        """Return (minute, hour, day) of a statistic; None: no counter."""
         item = self._items.get((name, key))
         current = self._sums().get((name, key))
         if item is None:
@@ -195,12 +195,12 @@ class Statistics:
         return _window(item.minute), _window(item.hour), _window(item.day)
 
     def put_tps(self, topic: str) -> float:
-        """Messages a second into the topic over the last minute."""
+        """Messages per second sent to the topic in the last minute."""
         item = self._items.get(("TOPIC_PUT_NUMS", topic))
         return _window(item.minute).tps if item else 0.0
 
     def get_tps(self, topic: str, group: str) -> float:
-        """Messages a second of the topic to the group over the last minute."""
+        """Messages per second of the topic delivered to the group in the last minute."""
         item = self._items.get(("GROUP_GET_NUMS", f"{topic}@{group}"))
         return _window(item.minute).tps if item else 0.0
 
@@ -213,7 +213,7 @@ class Statistics:
         return found
 
     def gets_by_topic_group(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Return (messages, bytes) handed out since the broker started, by topic and group."""
+        """Return (messages, bytes) delivered since the start of the broker, by topic and group."""
         found: dict[tuple[str, str], tuple[int, int]] = {}
         for (topic, _, group), counter in self._gets.items():
             count, size = found.get((topic, group), (0, 0))
@@ -228,11 +228,11 @@ class Statistics:
         return sum(counter.size for counter in self._puts.values())
 
     def get_total(self) -> int:
-        """Messages handed to consumers since the broker started."""
+        """Messages delivered to consumers since the start of the broker."""
         return sum(counter.count for counter in self._gets.values())
 
     def rates(self, now_ms: int) -> dict[str, tuple[float, float, float]]:
-        """Return put, get (transferred), hit, miss and all pulls a second over the last 10, 60 and 600 s."""
+        """Return put, get (transferred), hit, miss and all pulls per second over the last 10, 60 and 600 s."""
         current = (now_ms, self.put_total(), self.get_total(), self.pull_hits, self.pull_misses)
         spans = [self._rates_since(current, seconds) for seconds in (10, 60, 600)]
         put, got, hit, miss = zip(*spans, strict=True)
@@ -248,7 +248,7 @@ class Statistics:
         return tuple((now - then) * 1000 / span_ms for now, then in zip(current[1:], start[1:], strict=True))
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the counters of a deleted topic."""
+        """Remove the counters of a deleted topic."""
         for table in (self._puts, self._gets, self._send_backs, self._acks, self._check_points):
             for key in [key for key in table if key[0] == topic]:
                 del table[key]  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""What the broker itself knows of a message's way, written as trace records: stored, delivered, sent back, given up.
+"""Trace records of the broker: stored, delivered, sent back, dead-lettered.
 
-The records join those of clients in the trace topic (docs/design/trace-text.md), in messages without KEYS, so that
-Apache's viewers do not find them under a message's id. They wait for each other for broker_trace_delay_ms; beyond
-broker_trace_records_max they are dropped, and a TraceLoss says how many and when.
+The records are written to the trace topic beside those of clients (docs/design/trace-text.md), in messages without
+KEYS, so that Apache's viewers do not find them by message id. They are collected for broker_trace_delay_ms. Records
+above broker_trace_records_max are dropped, and a TraceLoss record states how many and when.
 
-What the trace topic and RocketMQ's own topics and groups do is not traced: it would never end.
+The trace topic, system topics and system groups are not traced: each trace message would cause another one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -43,18 +43,18 @@ from ..config import BrokerConfig
 from ..properties import PropertyRules
 from ..tables import ClientTable, TopicTable
 
-HEADS_MAX: Final = 10_000  # queues, and addresses of clients, whose part of a record is kept
+HEADS_MAX: Final = 10_000  # queues, and addresses of clients, whose part of a record is cached
 
-_WAITING_KINDS: Final = (StoredKind.DELAY, StoredKind.HALF, StoredKind.RECALL)  # clients' messages in system topics
+_WAITING_KINDS: Final = (StoredKind.DELAY, StoredKind.HALF, StoredKind.RECALL)  # messages of clients in system topics
 
-_STORED_SEPARATORS: Final = len(TRACE_LAYOUTS["Stored"][0].fields)  # between its type and its fields
+_STORED_SEPARATORS: Final = len(TRACE_LAYOUTS["Stored"][0].fields)  # separators of a record: one before each field
 
 Write = Callable[[Sequence[PendingRecord]], object]
 TraceRecord = Delivered | SentBack | DeadLettered
 
 
 class BrokerTrace:
-    """Collects records and makes trace messages of them; the broker writes these. start_id: of this run."""
+    """Collects records into trace messages, which the broker writes. start_id: id of this run."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class BrokerTrace:
         self._lost_to_ms = 0
         self._turn = 0
 
-    # What happened. Called by the concerns; cheap, never fails.
+    # Events, reported by the concerns. These methods are cheap and never fail.
 
     def stored(self, record: PendingRecord, place: Appended, kind: StoredKind | None, now_ms: int) -> None:
-        """Note a stored message, told by a PendingRecord or a plain tuple of its fields. kind None: told by its topic.
+        """Record a stored message: a PendingRecord, or a tuple of its fields. kind None: derived from its topic.
 
-        Every send pays for it, so the text is put together here: what messages of a queue share is made once.
+        This runs for every send, so the text is built directly, with the part that messages of a queue share cached.
         """
         topic, queue_id, _, properties, _, born_ms, born_host, *_ = record
         try:
@@ -114,7 +114,7 @@ class BrokerTrace:
             f"Stored\x01{now_ms}\x01{head}\x01{queue_offset}\x01{physical_offset}\x01{size}\x01{msg_id}\x01{key_text}"
             f"\x01{born_ms}\x01{host}\x01{now_ms}\x01{tail}"
         )
-        if text.count(FIELD_SEPARATOR) != _STORED_SEPARATORS:  # a property's value may hold it
+        if text.count(FIELD_SEPARATOR) != _STORED_SEPARATORS:  # the value of a property may contain the separator
             text = encode_record_text(
                 Stored(
                     time_stamp=now_ms,
@@ -139,7 +139,7 @@ class BrokerTrace:
             self._due_ms = now_ms + self._delay_ms
 
     def _learn_head(self, topic: str, queue_id: int, kind: StoredKind | None) -> tuple[str, str] | None:
-        """Return the parts of a Stored that a queue's messages share; None where they are not traced."""
+        """Return the parts of a Stored record that messages of a queue share; None: the queue is not traced."""
         heads = None
         if not self._is_own(topic) or kind in _WAITING_KINDS:
             whole = encode_record_text(
@@ -165,14 +165,14 @@ class BrokerTrace:
         return host
 
     def delivered(self, peer: Peer, header: PullHeader, found: ReadResult, now_ms: int) -> None:
-        """Note the messages that a pull handed out. Their offsets come from the records: a filter leaves gaps."""
+        """Record the messages delivered by a pull. Offsets are read from the records, since filters leave gaps."""
         offsets = (int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big") for record in found.records)
         self.handed_out(peer, header.consumer_group, header.topic, header.queue_id, offsets, now_ms)
 
     def handed_out(
         self, peer: Peer, group: str, topic: str, queue_id: int, queue_offsets: Iterable[int], now_ms: int
     ) -> None:
-        """Note messages of a queue that a client of the group got."""
+        """Record messages of a queue delivered to a client of the group."""
         if self._is_own(topic) or is_system_group(group):
             return
         self._add(
@@ -202,7 +202,7 @@ class BrokerTrace:
         cause: DeadLetterCause | None,
         now_ms: int,
     ) -> None:
-        """Note that a group gets a message of topic again at due_ms or, with a cause, never again.
+        """Record that a group receives a message of topic again at due_ms or, with a cause, that it is dead-lettered.
 
         reconsume_times: of the copy, which is the number of deliveries that failed.
         """
@@ -240,7 +240,7 @@ class BrokerTrace:
         )
 
     def client_id(self, peer: Peer, group: str) -> str | None:
-        """Return the id under which the connection is a member of the group, None: it is none."""
+        """Return the client id of the connection in the group; None: it is not a member."""
         members = self._clients.consumer_group(group)
         member = None if members is None else members.members.get(peer.id)
         return None if member is None else member.client_id
@@ -272,17 +272,18 @@ class BrokerTrace:
             self._due_ms -= by_ms
 
     def next_due_ms(self) -> int | None:
-        """Return when `flush` has something to write, None while nothing waits."""
+        """Return when `flush` has something to write; None: nothing waits."""
         return self._due_ms
 
     def is_due(self, now_ms: int) -> bool:
-        """Tell whether `flush` would write now: the time has come, or there is enough for a message."""
+        """Return whether `flush` would write now: the delay is over, or a message is full."""
         return self._due_ms is not None and (now_ms >= self._due_ms or self._size >= self._batch_size)
 
     def flush(
         self, write: Callable[[Sequence[PendingRecord]], object], now_ms: int, *, all_of_it: bool = False
     ) -> None:
-        """Write what has waited long enough, or is enough for a message. What the store refuses is lost and counted."""
+        """Write records whose delay is over, or that fill a message. Records that the store refuses are counted as
+        lost."""
         if self._due_ms is None or not (all_of_it or self.is_due(now_ms)):
             return
         texts, self._texts, self._size, self._due_ms = self._texts, [], 0, None
@@ -306,7 +307,7 @@ class BrokerTrace:
             self._due_ms = now_ms + self._config.broker_trace_delay_ms
 
     def _messages(self, texts: list[str], now_ms: int) -> list[PendingRecord]:
-        """Return trace messages of at most about broker_trace_batch_size bytes each."""
+        """Return trace messages of about broker_trace_batch_size bytes at most."""
         bodies: list[bytes] = []
         part: list[str] = []
         size = 0
