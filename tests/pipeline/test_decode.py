@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from mqtrail import trail
-from mqtrail.pipeline.columns import Stored
+from mqtrail.pipeline.columns import StoredRecord
 from mqtrail.pipeline.decode import (
     EVENTS,
     GAPS,
@@ -59,7 +59,7 @@ def body_text(body: bytes) -> str:
         store_timestamp_ms=0,
         store_host=bytes(8),
     )
-    text = Stored(MessageQueue("T", "b", 0), record, decode_head(record), with_body=True).body_text()
+    text = StoredRecord(MessageQueue("T", "b", 0), record, decode_head(record), with_body=True).body_text()
     assert text is not None
     return text
 

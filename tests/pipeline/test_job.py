@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from mqtrail import trail
 from mqtrail.client import Consumer, Producer
 from mqtrail.lake import parquet_of
-from mqtrail.pipeline import Job, JobConfig
+from mqtrail.pipeline import JobConfig, PipelineJob
 from mqtrail.testing import Embedded, embedded
 from mqtrail.wire import Message
 
@@ -30,9 +30,11 @@ def broker() -> Iterator[Embedded]:
 
 
 @pytest.fixture(scope="module")
-def job(spark: SparkSession, broker: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Job:
+def job(spark: SparkSession, broker: Embedded, tmp_path_factory: pytest.TempPathFactory) -> PipelineJob:
     """One lake for all tests here: a judgement of anything takes seconds, one of nothing none."""
-    return Job(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path_factory.mktemp("job") / "lake")).use(spark)
+    return PipelineJob(JobConfig(namesrv=broker.namesrv_address, lake=tmp_path_factory.mktemp("job") / "lake")).use(
+        spark
+    )
 
 
 def trade(namesrv: str, count: int) -> None:
@@ -61,12 +63,12 @@ def trade(namesrv: str, count: int) -> None:
     asyncio.run(main())
 
 
-def rows(job: Job, relation: trail.Relation, columns: str) -> list[tuple[Any, ...]]:
+def rows(job: PipelineJob, relation: trail.Relation, columns: str) -> list[tuple[Any, ...]]:
     paths = job.lake[relation.name].paths()
     return sorted(duckdb.execute(f"SELECT {columns} FROM {parquet_of(paths)}").fetchall(), key=repr) if paths else []
 
 
-def test_from_clients_to_verdicts(job: Job, broker: Embedded) -> None:
+def test_from_clients_to_verdicts(job: PipelineJob, broker: Embedded) -> None:
     """Every message that was sent and consumed is told so; a second cycle finds nothing new, a third what came."""
     trade(broker.namesrv_address, 8)
     report = job.once()
@@ -95,11 +97,11 @@ def test_from_clients_to_verdicts(job: Job, broker: Embedded) -> None:
     assert len(set(rows(job, trail.TRAJECTORIES, "msg_id"))) == 11
 
 
-def test_run_goes_on_until_it_is_stopped(job: Job, broker: Embedded) -> None:
+def test_run_goes_on_until_it_is_stopped(job: PipelineJob, broker: Embedded) -> None:
     """The loop cycles, tells of each turn and ends soon after it is asked to."""
     said: list[str] = []
     stop = Event()
-    running = Job(job.config, lambda text: (said.append(text), stop.set() if "judged" in text else None)[0])
+    running = PipelineJob(job.config, lambda text: (said.append(text), stop.set() if "judged" in text else None)[0])
     worker = Thread(target=running.use(job.spark).run, args=(50, stop))
     worker.start()
     worker.join(60)
@@ -111,7 +113,7 @@ def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> Non
     """Without a name server `once` fails with its address, and `run` tells of it and tries again."""
     config = JobConfig(namesrv="127.0.0.1:1", lake=tmp_path / "lake")
     with pytest.raises(Exception, match=r"127.0.0.1:1"):
-        Job(config).use(spark).once()
+        PipelineJob(config).use(spark).once()
     said: list[str] = []
     stop = Event()
 
@@ -120,15 +122,15 @@ def test_a_cluster_that_is_not_there(spark: SparkSession, tmp_path: Path) -> Non
         if sum("failed" in each for each in said) == 2:
             stop.set()
 
-    Job(config, say).use(spark).run(1, stop)
+    PipelineJob(config, say).use(spark).run(1, stop)
     assert "127.0.0.1:1" in said[-1]
 
 
-def test_a_stop_takes_spark_along(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_takes_spark_along(job: PipelineJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal to the whole process group ends Spark's JVM within a cycle: that is an end, not a failure."""
     said: list[str] = []
     stop = Event()
-    running = Job(job.config, said.append).use(job.spark)
+    running = PipelineJob(job.config, said.append).use(job.spark)
 
     def cycle(*_: object, **__: object) -> None:
         raise ConnectionResetError("the JVM is gone")

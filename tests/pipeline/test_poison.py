@@ -14,7 +14,7 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.client import ClientInstance, InstanceConfig, ProducerConfig, SyncAdmin
 from mqtrail.client.core import Composer, now_ms, unique_ids
 from mqtrail.lake import parquet_of
-from mqtrail.pipeline import Job, JobConfig
+from mqtrail.pipeline import JobConfig, PipelineJob
 from mqtrail.testing import embedded
 from mqtrail.wire import BODY_SIZE_MAX, TRACE_TOPIC, CompressionType, Message, TopicConfig, compress
 
@@ -62,7 +62,7 @@ def test_poison_is_told_and_passed(spark: SparkSession, tmp_path: Path) -> None:
             admin.create_topic(TopicConfig(TOPIC, 1, 1))
         trace_queue = asyncio.run(send_all(namesrv, TRACE_TOPIC))
         asyncio.run(send_all(namesrv, TOPIC))
-        job = Job(JobConfig(namesrv=namesrv, lake=tmp_path / "lake")).use(spark)
+        job = PipelineJob(JobConfig(namesrv=namesrv, lake=tmp_path / "lake")).use(spark)
         report = job.once()
     assert report.problems == ()
     assert (report.rejects, report.messages, report.gaps) == (len(POISON), len(POISON) + 1, 0)

@@ -14,7 +14,7 @@ from mqtrail import trail
 from mqtrail.lake import arrow_rows, arrow_schema, judge_rows
 from mqtrail.pipeline.judging import PIECES, RESULTS
 from mqtrail.pipeline.shares import Shares
-from mqtrail.pipeline.tasks import SparkTasks, TaskFile, Tasks, Work, run_task
+from mqtrail.pipeline.tasks import SparkTasks, TaskFile, Tasks, TaskWork, run_task
 from mqtrail.trail import Relation
 
 Evidence = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -30,7 +30,7 @@ class TasksHere:
         self._scratch = str(scratch)
         self._attempts = count_from(1)
 
-    def run(self, work: Work, count: int) -> list[TaskFile]:
+    def run(self, work: TaskWork, count: int) -> list[TaskFile]:
         made = [run_task(work, number, f"{number}-{next(self._attempts)}", self._scratch) for number in range(count)]
         return sorted(file for files in made for file in files)
 

@@ -83,9 +83,9 @@ def once(
         {"master": master},
         spark_conf,
     )
-    from mqtrail.pipeline import Job
+    from mqtrail.pipeline import PipelineJob
 
-    with lake_in_use(), _progress_reports(json) as say, Job(job_config, say) as job:
+    with lake_in_use(), _progress_reports(json) as say, PipelineJob(job_config, say) as job:
         report = job.once()
     _show(report, json)
     return Exit.OK
@@ -124,10 +124,10 @@ def run(
         {"master": master},
         spark_conf,
     )
-    from mqtrail.pipeline import Job
+    from mqtrail.pipeline import PipelineJob
 
     stop = Event()
-    with lake_in_use(), _progress_reports(json) as say, Job(job_config, say) as job:
+    with lake_in_use(), _progress_reports(json) as say, PipelineJob(job_config, say) as job:
         for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own handlers
             signal.signal(number, lambda *_: stop.set())
         job.run(interval_ms, stop)

@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 
 from mqtrail.answers import Answers, Report, TraceAnswer
 from mqtrail.net import log_processors
-from mqtrail.pipeline import Job, JobConfig, JobReport
+from mqtrail.pipeline import JobConfig, JobReport, PipelineJob
 from mqtrail.trail import Settings
 
 from .cluster import DemoCluster
@@ -104,7 +104,7 @@ class _Demo:
         self.say("starting a name server, two brokers, and Spark")
         with DemoCluster(self._folder / "brokers") as cluster, TruthLog(truth_folder) as truth:
             config = JobConfig(namesrv=cluster.namesrv, lake=self._folder / "lake", settings=SETTINGS)
-            job = Job(config, self.say)
+            job = PipelineJob(config, self.say)
             with ThreadPoolExecutor(1, "spark") as spark:
                 starting = spark.submit(job.__enter__)
 

@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mqtrail.pipeline.config import JobConfig, JobFailed, JobReport
-    from mqtrail.pipeline.java import JavaNotFound
-    from mqtrail.pipeline.job import Job
-    from mqtrail.pipeline.options import OPTIONS, SourceOptionError
-    from mqtrail.pipeline.reading import DataLoss
-    from mqtrail.pipeline.session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
-    from mqtrail.pipeline.source import RocketMQDataSource
+    from .config import JobConfig, JobFailed, JobReport
+    from .java import JavaNotFound
+    from .job import PipelineJob
+    from .options import OPTIONS, SourceOptionError
+    from .reading import DataLoss
+    from .session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
+    from .source import RocketMQDataSource
 
 __all__ = [
     "LONG_SESSION",
@@ -17,10 +17,10 @@ __all__ = [
     "SHORT_SESSION",
     "DataLoss",
     "JavaNotFound",
-    "Job",
     "JobConfig",
     "JobFailed",
     "JobReport",
+    "PipelineJob",
     "RocketMQDataSource",
     "SessionConfig",
     "SourceOptionError",
@@ -30,7 +30,7 @@ __all__ = [
 _MODULES = {
     "config": ("JobConfig", "JobFailed", "JobReport"),
     "java": ("JavaNotFound",),
-    "job": ("Job",),
+    "job": ("PipelineJob",),
     "options": ("OPTIONS", "SourceOptionError"),
     "reading": ("DataLoss",),
     "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),

@@ -1,7 +1,7 @@
-"""Spark's checkpoints, as far as the job looks into them.
+"""What the job reads of Spark's checkpoints.
 
-<lake>/_checkpoints/<stream>/id        what the stream's commits are known by
-<lake>/_checkpoints/<stream>/spark/    Spark's own: offsets/<batch> is written before a batch, commits/<batch> after
+<lake>/_checkpoints/<stream>/id        name of the stream in commits
+<lake>/_checkpoints/<stream>/spark/    Spark's files: it writes offsets/<batch> before a batch and commits/<batch> after
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 import uuid
 from pathlib import Path
 
-from mqtrail.pipeline.config import JobFailed
-from mqtrail.pipeline.offsets import QueueOffsets, offsets_from_json
+from .config import JobFailed
+from .offsets import QueueOffsets, offsets_from_json
 
 _ID = re.compile(r"[\w.-]+")
 
@@ -26,12 +26,14 @@ class Checkpoint:
 
     @property
     def spark(self) -> Path:
-        """What Spark is given as checkpointLocation."""
+        """The checkpointLocation for Spark."""
         return self._folder / "spark"
 
     def id(self) -> str:
-        """The name of this checkpoint in app transactions and in paths. A new checkpoint counts its batches from 0
-        again, so that without a new name all it does would be taken for done."""
+        """The name of this checkpoint in app transactions and in paths.
+
+        A new checkpoint numbers its batches from 0, so it needs a new name: else its batches count as committed.
+        """
         file = self._folder / "id"
         text = file.read_text(errors="replace") if file.exists() else ""
         if _ID.fullmatch(text):
@@ -48,14 +50,14 @@ class Checkpoint:
         return file.read_text()
 
     def offsets(self) -> QueueOffsets:
-        """Where the stream goes on: the end of its last committed batch; nothing before the first."""
+        """Where the stream continues: the end of its last committed batch; empty before the first one."""
         committed = _batches(self.spark / "commits")
         offsets = _batches(self.spark / "offsets")
         if not committed or committed[-1] not in offsets:
             return {}
         file = self.spark / "offsets" / str(committed[-1])
         try:
-            # A version, the batch's metadata, then one line a source.
+            # The lines are a version, the batch's metadata, and the offsets of each source.
             return offsets_from_json(json.loads(file.read_text().splitlines()[2]))
         except (ValueError, IndexError) as error:
             raise JobFailed(

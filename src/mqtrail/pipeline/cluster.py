@@ -1,8 +1,8 @@
-"""What the source asks of a cluster: its queues, their bounds, and messages from a place in one. It writes nothing.
+"""What the source reads from a cluster: queues, their bounds, and messages from an offset on. It writes nothing.
 
-`Cluster` is the seam: `connect` gives the real one over mqtrail.client, tests give their own. Every call may raise
-MQError; `Retrying` repeats what may pass by itself (a name server that restarts, a broker that is being replaced) until
-its time is up, since an error that leaves the source ends the query.
+`connect` returns a `Cluster` over mqtrail.client; tests pass their own. Every call can raise MQError. An error that the
+source raises ends the query, so `Retrying` repeats requests whose error can be temporary (a name server that restarts,
+a broker that is being replaced) for a limited time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ RETRY_WAIT_MAX_S = 2.0
 
 
 class BrokerUnreachable(MQError):
-    """A request was tried until its time was up. Nothing is known about what it asked for."""
+    """A request failed until its time was up. Its answer is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """The answer to one pull.
 
-    records are those at or after the offset asked for, as stored, in order, possibly none. next_offset is where to go
-    on. [first, end) is what the queue held when the broker answered: an offset outside of it has no message, now or
-    any more.
+    records: stored records at or after the requested offset, in order; possibly none. next_offset: where to continue.
+    [first, end): what the queue held when the broker answered; offsets outside have no message.
     """
 
     records: Sequence[bytes]
@@ -42,23 +41,23 @@ class Pulled:
 
 
 class Cluster(Protocol):
-    """All the source asks of a cluster."""
+    """The requests of the source."""
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of topic, sorted; none when no name server knows the topic."""
+        """Return the readable queues of a topic, sorted; none if no name server knows the topic."""
 
     def bounds(self, queue: MessageQueue) -> tuple[int, int]:
-        """Return [first, end): the first offset the broker still has, and the one it will write next."""
+        """Return [first, end): the first offset that the broker still has, and the next one it will write."""
 
     def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
-        """Read at most count_max messages from queue_offset on, as no group: nothing is committed or registered."""
+        """Read at most count_max messages from queue_offset on. Nothing is committed or registered."""
 
     def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
 
 
 class Retrying:
-    """Runs requests again while they fail in a way that may pass, for at most timeout_ms each."""
+    """Repeats requests that fail with an error that can be temporary, for at most timeout_ms each."""
 
     def __init__(
         self,
@@ -71,8 +70,10 @@ class Retrying:
         self._sleep = sleep
 
     def __call__(self, what: str, request: Callable[[], T]) -> T:
-        """Return request()'s answer. A refusal that says the same tomorrow is raised at once; BrokerUnreachable when
-        the time is up, from the last failure."""
+        """Return the result of request(). A refusal that is not retryable is raised at once.
+
+        BrokerUnreachable, from the last failure, if the time is up.
+        """
         deadline = self._clock() + self._timeout_ms / 1000
         wait_s = RETRY_WAIT_FIRST_S
         while True:
@@ -96,8 +97,8 @@ def connect(
     credentials: Credentials | None = None,
     tls: TlsClientConfig | None = None,
 ) -> Cluster:
-    """Return the cluster behind the name servers; nothing is connected before the first request."""
-    # One quick retry inside, which also asks for the route anew; Retrying does the waiting.
+    """Return the cluster of the name servers. The first request connects."""
+    # The reader retries once, quickly, with a new route; Retrying waits and repeats.
     return _ReaderCluster(
         QueueReader(
             ReaderConfig(
@@ -113,7 +114,7 @@ def connect(
 
 
 class _ReaderCluster:
-    """A Cluster over mqtrail.client's QueueReader, which knows how to read without leaving a mark."""
+    """A Cluster over mqtrail.client's QueueReader, which reads without committing offsets or registering."""
 
     def __init__(self, reader: QueueReader) -> None:
         self._reader = reader

@@ -1,7 +1,7 @@
 """The columns of the `rocketmq` data source, and stored records as Arrow batches of them.
 
-A reader makes only the columns it is asked for: with `.schema("queue_offset bigint, stored_body_size int")` no body is
-decompressed or copied to Spark, which is how a body that nobody wants is dropped where it arrives.
+A reader makes only the columns of the schema. With `.schema("queue_offset bigint, stored_body_size int")` it neither
+decompresses bodies nor copies them to Spark.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from mqtrail.pipeline.offsets import QueueRange
-from mqtrail.pipeline.options import SourceOptionError
 from mqtrail.wire import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
@@ -30,25 +28,28 @@ from mqtrail.wire import (
     offset_msg_id,
 )
 
-# Arrow batches of 1 000 to 4 000 rows are the fastest for Spark; of large bodies fewer, so that one fits in memory.
+from .offsets import QueueRange
+from .options import SourceOptionError
+
+# Arrow batches of 1 000 to 4 000 rows are the fastest for Spark. Large bodies make smaller ones, which fit in memory.
 BATCH_ROWS_MAX = 2_000
 BATCH_SIZE_MAX = 16 * 1024 * 1024
 
 LostReason = Literal["EXPIRED", "RECREATED", "UNREADABLE"]
-"""Why messages are gone: the queue's first offset moved past them, its end fell below them, their bytes are damaged."""
+"""Why messages are gone: the queue's first offset is past them, its end is below them, or their bytes are damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Messages of a range that are gone. until_ms: store time of the next message there was, None if there was none."""
+    """A range of messages that are gone. until_ms: store time of the next message; None if there is none."""
 
     range: QueueRange
     reason: LostReason
     until_ms: int | None = None
 
 
-class Stored:
-    """One stored record on its way to columns; what only some columns need is taken from its bytes when they ask."""
+class StoredRecord:
+    """One stored record. Values that only some columns need are read from its bytes on demand."""
 
     __slots__ = ("body", "body_problem", "head", "queue", "record")
 
@@ -69,13 +70,13 @@ class Stored:
         return self.record[self.head.properties_start : self.head.properties_end]
 
     def property(self, name: str) -> str | None:
-        """One property as the consumer sees it (the last of its name), None without it."""
+        """One property as consumers see it: the last one of its name; None if there is none."""
         value = find_property(self.property_text, name.encode())
         return None if value is None else value.decode("utf-8", "replace")
 
     def own_unique_key(self) -> str | None:
-        """The first UNIQ_KEY of the text. The broker appends a batch's own to each of its items, and the last
-        counts.
+        """The first UNIQ_KEY of the property text. Brokers append the batch's UNIQ_KEY to each item of a batch, and
+        consumers read the last one.
         """
         mark = PROPERTY_UNIQ_KEY + "\x01"
         for part in self.property_text.decode("utf-8", "replace").split("\x02"):
@@ -84,7 +85,7 @@ class Stored:
         return None
 
     def body_text(self) -> str | None:
-        """The body as text. Here it costs a hundredth of what Spark asks for it."""
+        """The body as text. Decoding it in Spark takes a hundred times longer."""
         return None if self.body is None else self.body.decode("utf-8", "replace")
 
     def offset_msg_id(self) -> str:
@@ -95,53 +96,63 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column: Spark's type, how a record fills it, and what it says."""
+class SourceColumn:
+    """One column: its Spark type, its value from a record, and its meaning."""
 
     name: str
     type: str
-    value: Callable[[Stored], Any]
+    value: Callable[[StoredRecord], Any]
     meaning: str
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("topic", "string", lambda r: r.queue.topic, "topic whose queue it stands in"),
-    Column("broker_name", "string", lambda r: r.queue.broker_name, "broker it was read from"),
-    Column("queue_id", "int", lambda r: r.queue.queue_id, "queue of that topic and broker"),
-    Column("queue_offset", "bigint", lambda r: r.head.queue_offset, "place in that queue"),
-    Column("lost_until", "bigint", lambda r: None, "set in a loss row alone: [queue_offset, lost_until) is gone"),
-    Column("lost_reason", "string", lambda r: None, "set in a loss row alone: EXPIRED, RECREATED or UNREADABLE"),
-    Column("physical_offset", "bigint", lambda r: r.head.physical_offset, "CommitLog byte"),
-    Column("msg_id", "string", Stored.msg_id, "the last UNIQ_KEY, or the offset id of a message without one"),
-    Column("own_unique_key", "string", Stored.own_unique_key, "the first UNIQ_KEY: a batch item's own id"),
-    Column("offset_msg_id", "string", Stored.offset_msg_id, "id that tells store host and physical offset"),
-    Column("tags", "string", lambda r: r.property(PROPERTY_TAGS), "TAGS"),
-    Column("keys", "string", lambda r: r.property(PROPERTY_KEYS), "KEYS, separated by blanks"),
-    Column("properties", "map<string,string>", lambda r: list(decode_properties(r.property_text).items()), "as stored"),
-    Column("body", "binary", lambda r: r.body, "body, decompressed; null if it cannot be"),
-    Column("body_text", "string", Stored.body_text, "body as UTF-8 text; bytes that are none become U+FFFD"),
-    Column("body_problem", "string", lambda r: r.body_problem, "why the body cannot be decompressed, else null"),
-    Column("body_size", "int", lambda r: None if r.body is None else len(r.body), "bytes of the decompressed body"),
-    Column("stored_body_size", "int", lambda r: r.head.body_end - r.head.body_start, "bytes of the body as stored"),
-    Column("body_crc", "bigint", lambda r: r.head.body_crc, "CRC-32 of the body as stored, 31 bits"),
-    Column("store_size", "int", lambda r: r.head.size, "bytes of the whole stored record"),
-    Column("flag", "int", lambda r: r.head.flag, "the application's flag"),
-    Column("sys_flag", "int", lambda r: r.head.sys_flag, "compression, transaction and address-family bits"),
-    Column("born_timestamp_ms", "bigint", lambda r: r.head.born_timestamp_ms, "when it was made, producer's clock"),
-    Column(
+COLUMNS: tuple[SourceColumn, ...] = (
+    SourceColumn("topic", "string", lambda r: r.queue.topic, "topic of its queue"),
+    SourceColumn("broker_name", "string", lambda r: r.queue.broker_name, "broker it was read from"),
+    SourceColumn("queue_id", "int", lambda r: r.queue.queue_id, "queue of that topic and broker"),
+    SourceColumn("queue_offset", "bigint", lambda r: r.head.queue_offset, "place in that queue"),
+    SourceColumn("lost_until", "bigint", lambda r: None, "loss rows only: [queue_offset, lost_until) is gone"),
+    SourceColumn("lost_reason", "string", lambda r: None, "loss rows only: EXPIRED, RECREATED or UNREADABLE"),
+    SourceColumn("physical_offset", "bigint", lambda r: r.head.physical_offset, "CommitLog byte"),
+    SourceColumn(
+        "msg_id", "string", StoredRecord.msg_id, "the last UNIQ_KEY, or the offset id of a message without one"
+    ),
+    SourceColumn("own_unique_key", "string", StoredRecord.own_unique_key, "the first UNIQ_KEY: a batch item's own id"),
+    SourceColumn("offset_msg_id", "string", StoredRecord.offset_msg_id, "id made of store host and physical offset"),
+    SourceColumn("tags", "string", lambda r: r.property(PROPERTY_TAGS), "TAGS"),
+    SourceColumn("keys", "string", lambda r: r.property(PROPERTY_KEYS), "KEYS, separated by blanks"),
+    SourceColumn(
+        "properties", "map<string,string>", lambda r: list(decode_properties(r.property_text).items()), "as stored"
+    ),
+    SourceColumn("body", "binary", lambda r: r.body, "body, decompressed; null if that fails"),
+    SourceColumn("body_text", "string", StoredRecord.body_text, "body as UTF-8 text; invalid bytes become U+FFFD"),
+    SourceColumn("body_problem", "string", lambda r: r.body_problem, "why the body cannot be decompressed, else null"),
+    SourceColumn(
+        "body_size", "int", lambda r: None if r.body is None else len(r.body), "bytes of the decompressed body"
+    ),
+    SourceColumn(
+        "stored_body_size", "int", lambda r: r.head.body_end - r.head.body_start, "bytes of the body as stored"
+    ),
+    SourceColumn("body_crc", "bigint", lambda r: r.head.body_crc, "CRC-32 of the body as stored, 31 bits"),
+    SourceColumn("store_size", "int", lambda r: r.head.size, "bytes of the whole stored record"),
+    SourceColumn("flag", "int", lambda r: r.head.flag, "the application's flag"),
+    SourceColumn("sys_flag", "int", lambda r: r.head.sys_flag, "compression, transaction and address-family bits"),
+    SourceColumn(
+        "born_timestamp_ms", "bigint", lambda r: r.head.born_timestamp_ms, "when it was made, producer's clock"
+    ),
+    SourceColumn(
         "born_host", "string", lambda r: str(Host.unpack(r.head.born_host)), "producer's ip:port, as the broker saw"
     ),
-    Column(
+    SourceColumn(
         "store_timestamp_ms",
         "bigint",
         lambda r: r.head.store_timestamp_ms,
-        "when it was stored, broker's clock; in a loss row when the next message behind it was",
+        "when it was stored, broker's clock; in a loss row, when the next message was",
     ),
-    Column(
+    SourceColumn(
         "store_host", "string", lambda r: str(Host.unpack(r.head.store_host)), "broker's ip:port by its own account"
     ),
-    Column("reconsume_times", "int", lambda r: r.head.reconsume_times, "deliveries that failed before"),
-    Column(
+    SourceColumn("reconsume_times", "int", lambda r: r.head.reconsume_times, "deliveries that failed before"),
+    SourceColumn(
         "prepared_transaction_offset", "bigint", lambda r: r.head.prepared_transaction_offset, "of the half message"
     ),
 )
@@ -149,7 +160,7 @@ SCHEMA = ", ".join(f"{column.name} {column.type}" for column in COLUMNS)
 
 _BODY_COLUMNS = {"body", "body_text", "body_problem", "body_size"}
 
-# What a loss row says; every other column of it is null.
+# The values of a loss row. Its other columns are null.
 _LOSS_VALUES: dict[str, Callable[[Lost], Any]] = {
     "topic": lambda lost: lost.range.queue.topic,
     "broker_name": lambda lost: lost.range.queue.broker_name,
@@ -161,8 +172,8 @@ _LOSS_VALUES: dict[str, Callable[[Lost], Any]] = {
 }
 
 
-def columns_for(schema: StructType) -> list[Column]:
-    """Return the columns of schema, in its order. SourceOptionError names one that the source does not have."""
+def columns_for(schema: StructType) -> list[SourceColumn]:
+    """Return the columns of schema, in its order. SourceOptionError names a column that the source does not have."""
     known = {column.name: column for column in COLUMNS}
     for field in schema.fields:
         column = known.get(field.name)
@@ -174,31 +185,31 @@ def columns_for(schema: StructType) -> list[Column]:
 
 
 class BatchBuilder:
-    """Collects records, and cuts them into Arrow batches of exactly the schema's types."""
+    """Collects records into Arrow batches with exactly the schema's types."""
 
     def __init__(self, schema: StructType) -> None:
         self._columns = columns_for(schema)
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._with_body = not _BODY_COLUMNS.isdisjoint(schema.fieldNames())
-        self._rows: list[Stored] = []
+        self._rows: list[StoredRecord] = []
         self._size = 0
 
     def add(self, queue: MessageQueue, record: bytes, head: RecordHead) -> Iterator[pa.RecordBatch]:
-        """Take a record of queue; yield a batch when one is full."""
-        stored = Stored(queue, record, head, self._with_body)
+        """Add a record of a queue; yield a batch when it is full."""
+        stored = StoredRecord(queue, record, head, self._with_body)
         self._rows.append(stored)
         self._size += head.size if stored.body is None else len(stored.body)
         if len(self._rows) >= BATCH_ROWS_MAX or self._size >= BATCH_SIZE_MAX:
             yield from self.flush()
 
     def loss(self, lost: Lost) -> Iterator[pa.RecordBatch]:
-        """Yield one row that tells of messages that are gone, if the schema has lost_until to tell it with."""
+        """Yield one row that reports lost messages, if the schema has the column lost_until."""
         if "lost_until" in self._schema.names:
             fills = [_LOSS_VALUES.get(column.name) for column in self._columns]
             yield self._batch([[None if fill is None else fill(lost)] for fill in fills])
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left, if anything is."""
+        """Yield the remaining records, if there are any."""
         if self._rows:
             rows, self._rows, self._size = self._rows, [], 0
             yield self._batch([[column.value(stored) for stored in rows] for column in self._columns])

@@ -1,4 +1,4 @@
-"""What a job is told, and what it tells."""
+"""Configuration and report of a pipeline job."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from mqtrail import trail
 from mqtrail.client import InstanceConfig
-from mqtrail.pipeline.session import SessionConfig
 from mqtrail.wire import TRACE_TOPIC, MQError, setting
+
+from .session import SessionConfig
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -16,7 +17,7 @@ DAY_MS = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
-    """What to read and where to keep it. Times are ms."""
+    """What to read and where to write it. Times are ms."""
 
     namesrv: str  # host:port;host:port
     lake: Path
@@ -42,7 +43,7 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """What one cycle did, counted in rows. problems: what could not be read or asked, each a sentence."""
+    """What one cycle did, in rows. problems: what could not be read or queried, a sentence each."""
 
     as_of_ms: int
     trace_messages: int
@@ -50,10 +51,10 @@ class JobReport:
     rejects: int
     messages: int
     gaps: int
-    trajectories: int  # that were judged
+    trajectories: int  # number judged
     seconds: float
     problems: tuple[str, ...] = ()
 
 
 class JobFailed(MQError):
-    """A cycle could not be brought to its end; what it committed stays, and the next one goes on from there."""
+    """A cycle failed. Its committed data stays, and the next cycle continues from there."""

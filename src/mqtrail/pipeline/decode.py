@@ -1,12 +1,12 @@
-"""The stage that turns trace messages into `trace_events` and `trace_rejects`, in built-in functions of Spark alone.
+"""Trace messages become `trace_events` and `trace_rejects`, with built-in functions of Spark only.
 
     body text ─split at ␂→ pieces ─posexplode→ piece ─split at ␁→ fields ─CASE over the type→ one column an attribute
 
-The SQL is made from wire's TRACE_LAYOUTS, the table its own codec reads by, so that both know the same records.
-`trail.trace_rows` defines the rows, and a test compares with it, rejects included. What Spark reads too generously
-(try_cast takes blanks, for one) is looked at again where a number does not print as it was read.
+The SQL is generated from wire's TRACE_LAYOUTS, the table that wire's codec uses, so both know the same records.
+`trail.trace_rows` defines the rows; a test compares both, rejects included. Spark accepts some texts that the codec
+rejects (try_cast ignores blanks): a number whose text differs from its own print is checked exactly in a second step.
 
-A record is a row; a record about a batch becomes a row an id, with its place in the batch.
+A record is one row. A record about a batch is one row per id, with the id's place in the batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame
 
 from mqtrail import trail
-from mqtrail.pipeline.sqltext import literal, one_of, relation_columns, select, select_relation
 from mqtrail.wire import (
     ABSENT,
     APACHE_TYPES,
@@ -37,20 +36,22 @@ from mqtrail.wire import (
     TraceField,
 )
 
-# What the source is asked for.
+from .sqltext import literal, one_of, relation_columns, select, select_relation
+
+# Columns to read from the source.
 TRACE_SCHEMA = (
     "topic string, broker_name string, queue_id int, queue_offset bigint, lost_until bigint, lost_reason string, "
     "born_timestamp_ms bigint, born_host string, store_timestamp_ms bigint, body_text string, body_problem string"
 )
-HOLDS = "holds"  # the column of decoded that tells its rows apart
+HOLDS = "holds"  # column of decoded(): the kind of the row
 EVENTS, SUSPECTS, GAPS = "events", "suspects", "gaps"
 BODY_RECORD_NO = -1  # record_no of the reject of a whole body
 
 _TYPES = {name: number for number, name in enumerate(TRACE_LAYOUTS)}
-_BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId may be several
+_BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId can list several ids
 _BATCH_NUMBERS = [_TYPES[name] for name in _BATCH_TYPES]
 _DELIVERED = _TYPES["Delivered"]
-# SQL: a cheap sign that an integer's text is in its kind's range; what lacks it is looked at closely.
+# SQL: a cheap test that the text of an integer is in the range of its kind. Texts that fail it are checked exactly.
 _SHORT = {
     FieldKind.INT: "length({0}) < 10 AND ",
     FieldKind.TIME: f"length({{0}}) <= {len(str(TIME_MS_MAX))} AND {{0}} >= '0' AND ",
@@ -60,7 +61,7 @@ assert set(str(TIME_MS_MAX)) == set(str(COUNT_MAX)) == {"9"}
 _INTEGER = literal(rf"\A{INTEGER_PATTERN}\z")
 _NULL_TEXTS = f"({literal(NULL_TEXT)}, '')"
 
-# Where a trace message stands: columns of the stages here, columns of the source.
+# Position of a trace message: name here -> column of the source.
 _PLACES = {
     "broker_name": "broker_name",
     "trace_topic": "topic",
@@ -73,14 +74,14 @@ _PLACES = {
 
 
 def decoded(pulled: DataFrame, cluster: str) -> DataFrame:
-    """All that trace messages say, in one pass: rows as trail.TRACE_EVENTS says, and `holds`, which of three they are.
+    """Decode trace messages in one pass: columns of trail.TRACE_EVENTS, and `holds`, the kind of the row.
 
-    EVENTS    an item of a record that can be read
-    SUSPECTS  a record that may not be readable, its text in detail; or a whole body, with its problem in reason
-    GAPS      messages that are gone: from queue_offset to store_queue_offset, why in reason
+    EVENTS    an item of a readable record
+    SUSPECTS  a record that may be unreadable, with its text in detail; or a whole body, with its problem in reason
+    GAPS      lost messages: from queue_offset to store_queue_offset, with the reason in reason
 
-    pulled: rows of TRACE_SCHEMA. A filter over this one would compute it twice, so write it partitioned by holds, and
-    look at the few other rows with `suspected_events`, `rejects` and `gaps`.
+    pulled: rows of TRACE_SCHEMA. Two filters over the result would compute it twice: write it partitioned by holds, and
+    read the few other rows with `suspected_events`, `rejects` and `gaps`.
     """
     rows = _records(pulled).selectExpr("*", f"{_plain_record()} AS plain")
     items = f"CASE WHEN plain THEN {_items()} ELSE array('') END"
@@ -97,15 +98,14 @@ def decoded(pulled: DataFrame, cluster: str) -> DataFrame:
 
 
 def suspected_events(suspects: DataFrame) -> DataFrame:
-    """One row an item of a record that can be read after all, as trail.TRACE_EVENTS says; of decoded's SUSPECTS."""
-    # An array of nothing instead of a filter, which would be pushed below all that it is made of and compute that
-    # twice.
+    """Rows of trail.TRACE_EVENTS: items of those SUSPECTS of decoded() that are readable after all."""
+    # A null array instead of a filter: Spark would push the filter below its own inputs and compute them twice.
     items = f"CASE WHEN NOT wrong THEN {_items()} END"
     return select_relation(_exploded(_closely(suspects), items), trail.TRACE_EVENTS, _event_columns())
 
 
 def rejects(suspects: DataFrame) -> DataFrame:
-    """One row a record or body that cannot be read, as trail.TRACE_REJECTS says; of decoded's SUSPECTS."""
+    """Rows of trail.TRACE_REJECTS: records and bodies of decoded()'s SUSPECTS that are unreadable."""
     reason = f"CASE WHEN record_no = {BODY_RECORD_NO} THEN body_problem ELSE {_reason()} END"
     rows = _closely(suspects).selectExpr("*", f"explode(CASE WHEN wrong THEN array({reason}) END) AS why")
     columns = {"reason": "why", "record_text": f"left(piece, {trail.RECORD_TEXT_LENGTH_MAX})"}
@@ -113,7 +113,7 @@ def rejects(suspects: DataFrame) -> DataFrame:
 
 
 def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
-    """One row a range that is gone, as trail.GAPS says; of decoded's rows of GAPS."""
+    """Rows of trail.GAPS, of decoded()'s rows of GAPS."""
     columns = {
         "topic": "trace_topic",
         "first_offset": "queue_offset",
@@ -126,9 +126,9 @@ def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
 
 
 def _records(pulled: DataFrame) -> DataFrame:
-    """One row a record: its place, its fields f with field 0 its type, n their count, t the number of the type (-1: not
-    known). A message without a body has one empty record."""
-    # Only where a type's name follows a ␁ can a ␂ be missing: no search of every text with the pattern.
+    """One row per record: its position, its fields f (field 0: the type), their count n, and the number t of the type
+    (-1: not known). A message without a body has one empty record."""
+    # A ␂ can be missing only if the name of a type follows a ␁. This cheap test avoids the pattern for other texts.
     suspected = " OR ".join(
         f"contains(body_text, {literal(FIELD_SEPARATOR + name + FIELD_SEPARATOR)})" for name in APACHE_TYPES
     )
@@ -157,14 +157,14 @@ def _fields(pieces: DataFrame) -> DataFrame:
 
 
 def _closely(suspects: DataFrame) -> DataFrame:
-    """decoded's rows of SUSPECTS as records again, with wrong: whether they are to be rejected."""
+    """decoded()'s rows of SUSPECTS as records again, with `wrong`: whether to reject them."""
     kept = [*(name for name in _PLACES if name != "cluster"), "cluster", "record_no", "trace_client_id"]
     rows = _fields(suspects.selectExpr(*kept, "detail AS piece", "reason AS body_problem"))
     return rows.selectExpr("*", f"{_wrong_record()} AS wrong")
 
 
 def _exploded(records: DataFrame, items: str) -> DataFrame:
-    """One row an item of a record, with the text of each attribute as s_<attribute>."""
+    """One row per item of a record, with the text of each attribute as s_<attribute>."""
     rows = records.selectExpr("*", f"{items} AS items")
     rows = rows.selectExpr("*", "size(items) AS item_count", "posexplode(items) AS (item_no, item)")
     texts = (f"{_text_of(name)} AS s_{name}" for name, kind in _ATTRIBUTES.items() if _is_text(kind))
@@ -177,7 +177,7 @@ def _attributes() -> Iterator[tuple[str, FieldKind]]:
             yield field.attribute, field.kind
 
 
-_ATTRIBUTES = dict(_attributes())  # how an attribute is read is the same in all types that have it
+_ATTRIBUTES = dict(_attributes())  # an attribute has the same kind in all types
 assert all(_ATTRIBUTES[attribute] is kind for attribute, kind in _attributes())
 
 
@@ -190,8 +190,11 @@ def _place(record_type: str, attribute: str) -> int:
 
 
 def _text_of(attribute: str) -> str:
-    """SQL: the text of an attribute, null in a layout that lacks it. Types that have it at one place in all their
-    layouts share an arm, the others get one for each layout that has it, with its count of fields."""
+    """SQL: the text of an attribute; null in a layout without it.
+
+    Types that have it at the same place in all their layouts share a branch. Other types get a branch for each layout
+    that has it, with the layout's count of fields.
+    """
     everywhere: dict[int, list[int]] = {}
     arms: list[str] = []
     for name, layouts in TRACE_LAYOUTS.items():
@@ -214,7 +217,7 @@ def _has(layout: Layout) -> str:
 
 
 def _plain_record() -> str:
-    """SQL: whether a record is as writers write it, so that it need not be looked at closely. Never null."""
+    """SQL: whether a record is as writers write it, and needs no exact check. Never null."""
     arms = []
     for name, layouts in TRACE_LAYOUTS.items():
         plain = [f"n >= {layouts[0].count_min}"]
@@ -225,7 +228,7 @@ def _plain_record() -> str:
 
 
 def _wrong_record() -> str:
-    """SQL: whether a record, or a body, is to be rejected, exactly."""
+    """SQL: the exact check: whether to reject a record or a body."""
     arms = []
     for name, layouts in TRACE_LAYOUTS.items():
         wrong = [f"n < {layouts[0].count_min}"]
@@ -236,8 +239,8 @@ def _wrong_record() -> str:
 
 
 def _checked(record_type: str) -> Iterator[tuple[TraceField, int, Layout | None]]:
-    """The fields of a type that can be wrong, in order, with their places; and the first layout that has one, where not
-    all have it."""
+    """The fields of a type that can be wrong, in order, with their places; and the first layout with the field, if not
+    all layouts have it."""
     layouts = TRACE_LAYOUTS[record_type]
     for place, field in enumerate(layouts[-1].fields, start=1):
         if field.kind in KIND_RANGE or field.kind is FieldKind.TRANSACTION_STATE:
@@ -246,7 +249,7 @@ def _checked(record_type: str) -> Iterator[tuple[TraceField, int, Layout | None]
 
 
 def _plain(field: TraceField, place: int) -> str:
-    """SQL: whether a field is as writers write it: a number that prints as it was read."""
+    """SQL: whether a field is as writers write it: a number whose text equals its own print."""
     text = f"get(f, {place})"
     if field.kind is FieldKind.TRANSACTION_STATE:
         return f"{text} IN ({', '.join(map(literal, TRANSACTION_STATES))})"
@@ -264,7 +267,7 @@ def _wrong(field: TraceField, place: int) -> str:
         return f"{text} NOT IN ({', '.join(map(literal, TRANSACTION_STATES))})"
     low, high = KIND_RANGE[field.kind]
     value = f"try_cast({text} AS bigint)"
-    # Any bigint is within 64 bits, and the lower bound is no literal.
+    # Every bigint has 64 bits, and Spark has no literal for the lower bound.
     bounds = (
         f"{value} IS NOT NULL" if field.kind is FieldKind.LONG else f"coalesce({value} BETWEEN {low} AND {high}, false)"
     )
@@ -273,7 +276,7 @@ def _wrong(field: TraceField, place: int) -> str:
 
 
 def _reason() -> str:
-    """SQL: why a record is rejected, in the words of wire.decode_trace: the first thing that is wrong with it."""
+    """SQL: why a record is rejected, with the words of wire.decode_trace: the first error in it."""
     arms = [
         f"WHEN t < 0 THEN concat('record type: found \\'', left(f[0], {FOUND_LENGTH_MAX}), "
         "'\\', expected one that is known')"
@@ -294,7 +297,7 @@ def _reason() -> str:
 
 
 def _items() -> str:
-    """SQL: what a record is about: the ids of a batch, the offsets of a delivery, else its one id."""
+    """SQL: the items of a record: the ids of a batch, the offsets of a delivery, otherwise its id."""
     ids = _text_of("msg_id")
     batch_ids = f"get(f, {_place('Pub', 'msg_id')})"
     assert all(_place(name, "msg_id") == _place("Pub", "msg_id") for name in _BATCH_TYPES)
@@ -306,7 +309,7 @@ def _items() -> str:
 
 
 def _event_columns() -> dict[str, str]:
-    """SQL of the columns of trace_events that are not a place, over _records, its items and the texts s_<attribute>."""
+    """SQL of the columns of trace_events but the position, over _records, its items and the texts s_<attribute>."""
     columns = {
         trail.TRACE_COLUMN_OF.get(attribute, attribute): _value(attribute, kind)
         for attribute, kind in _ATTRIBUTES.items()
@@ -328,7 +331,7 @@ def _value(attribute: str, kind: FieldKind) -> str:
         return _text(f"s_{attribute}")
     if kind in KIND_RANGE:
         return f"try_cast({_text_of(attribute)} AS bigint)"
-    # Booleans are few, each of few types: an arm a type and layout.
+    # Few types have booleans: one branch for each type and layout.
     arms = []
     for name, layouts in TRACE_LAYOUTS.items():
         for layout in layouts:
@@ -344,5 +347,5 @@ def _value(attribute: str, kind: FieldKind) -> str:
 
 
 def _text(text: str) -> str:
-    """SQL: a text, '' where there is none."""
+    """SQL: a text; '' for none."""
     return f"CASE WHEN {text} IS NULL OR {text} = {literal(NULL_TEXT)} THEN '' ELSE {text} END"

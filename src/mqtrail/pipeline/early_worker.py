@@ -1,10 +1,10 @@
-"""The first lines of a Python worker of Spark: connect to the JVM, then import what the worker runs.
+"""The start of a Python worker of Spark: connect to the JVM first, then import the worker's module.
 
     python early_worker.py -m MODULE        in place of    python -m MODULE
 
 Spark gives a worker of a Python source 10 s to connect, a constant of PythonWorkerFactory.createSimpleWorker. A worker
-connects after its imports, which take longer than that on a busy machine. This file imports nothing but the standard
-library before it connects; afterwards Spark waits as long as the imports take. It is run by its path, not as a module.
+connects after its imports, which can take longer on a busy machine. This file imports only the standard library before
+it connects; then Spark waits for the imports without a limit. It is run by its path, not as a module.
 Source: pyspark/util.py, local_connect_and_auth.
 """
 
@@ -19,7 +19,7 @@ _LENGTH = struct.Struct(">i")
 
 
 def connect(port: int, secret: str) -> tuple[Any, socket.socket]:
-    """Connect to the JVM and authenticate, as local_connect_and_auth does; return what it returns."""
+    """Connect to the JVM and authenticate, as local_connect_and_auth does; return the same values."""
     host = "::1" if os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true" else "127.0.0.1"
     timeout_s = int(os.environ.get("SPARK_AUTH_SOCKET_TIMEOUT", "15"))
     connection = socket.create_connection((host, port), timeout_s)
@@ -34,7 +34,7 @@ def connect(port: int, secret: str) -> tuple[Any, socket.socket]:
 
 
 def hand_over(connected: tuple[Any, socket.socket]) -> None:
-    """Let PySpark find the connection that is there where it would make one."""
+    """Make PySpark use the existing connection instead of opening one."""
     import pyspark.util
 
     made = pyspark.util.local_connect_and_auth
@@ -49,8 +49,8 @@ def hand_over(connected: tuple[Any, socket.socket]) -> None:
 
 
 def main() -> None:
-    """Run the module that the arguments name."""
-    sys.path[0] = os.getcwd()  # as for `python -m`; this file's folder holds modules of other names
+    """Run the module of the arguments."""
+    sys.path[0] = os.getcwd()  # as for `python -m`; modules in this file's folder must not be importable by name
     module = sys.argv[2]
     sys.argv = sys.argv[2:]
     port, secret = os.environ.get("PYTHON_WORKER_FACTORY_PORT"), os.environ.get("PYTHON_WORKER_FACTORY_SECRET")

@@ -1,7 +1,7 @@
-"""Files of the lake: Spark writes them, one commit makes them count.
+"""Files of the lake: Spark writes them, one commit makes them visible.
 
-A batch's files of one table lie under `<table>/batch=<app>-<number>/`. What a crash left there without a commit is
-overwritten when the batch runs again; what is committed is never touched again.
+The files of one batch and table are in `<table>/batch=<app>-<number>/`. Files that a crash left there without a commit
+are overwritten when the batch is repeated. Committed files are never changed.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from mqtrail.trail import VERDICTS, Relation, Settings
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files below a folder that Spark wrote; none if it is not there."""
+    """The Parquet files below a folder that Spark wrote; none if the folder does not exist."""
     return sorted(folder.rglob("*.parquet"))
 
 
 def row_count(files: Iterable[Path]) -> int:
-    """How many rows files hold, by their footers."""
+    """The number of rows of files, from their footers."""
     return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 class Committer:
-    """Commits batches to the tables of one lake, from several threads one at a time. Writing goes on side by side."""
+    """Commits batches to the tables of one lake. Threads commit one at a time; they write files side by side."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._lock = Lock()
 
     def is_committed(self, relation: Relation, app: str, batch: int) -> bool:
-        """Whether the table has this batch, or a later one, of app."""
+        """Whether the table has this batch of app, or a later one."""
         with self._lock:
             return self._lake[relation.name].is_committed(app, batch)
 
@@ -47,16 +47,16 @@ class Committer:
             self._lake[relation.name].commit(files, app=app, batch=batch, replace_hours=replace_hours)
 
     def note_settings(self, settings: Settings, as_of_ms: int) -> None:
-        """Note at the verdicts what they are judged with, as of an instant, from now on."""
+        """Record the settings of verdicts from as_of_ms on."""
         with self._lock:
             note_settings(self._lake[VERDICTS.name], settings, as_of_ms)
 
     def folder(self, relation: Relation, app: str, batch: int) -> Path:
-        """Where the files of one batch of a table lie."""
+        """The folder of one batch of a table."""
         return self._lake[relation.name].path / f"batch={app}-{batch}"
 
     def write_once(self, relation: Relation, app: str, batch: int, write: Callable[[Path], None]) -> list[Path]:
-        """Let write fill the batch's folder, and commit what is in it, unless that is done; return its files."""
+        """Call `write` with the batch's folder and commit its files, unless they are committed; return the files."""
         folder = self.folder(relation, app, batch)
         if not self.is_committed(relation, app, batch):
             write(folder)
@@ -65,5 +65,5 @@ class Committer:
 
 
 def write_rows(rows: DataFrame, folder: Path) -> None:
-    """Write rows as they are spread."""
+    """Write rows, one file for each of their partitions."""
     rows.write.mode("overwrite").parquet(str(folder))

@@ -1,6 +1,7 @@
-"""Which publish hours a judgement has to look at: those with new attempts, and those where something is still open.
+"""The publish hours that are due for a judgement: those with new attempts, and those with open states.
 
-Kept in one small file beside the checkpoints, replaced whole. It may name too many hours after a crash, never too few.
+They are kept in one small file beside the checkpoints, which is replaced as a whole. After a crash it can name too many
+hours, never too few.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from threading import Lock
 
 
 class JudgedHours:
-    """pending: hours with attempts that no judgement has seen. open: hours where a later judgement may differ."""
+    """pending: hours with attempts that were not judged. open: hours where a later judgement may differ."""
 
     def __init__(self, file: Path, every: Callable[[], Iterable[int]] = tuple) -> None:
-        """every: all hours with attempts. They are due when the file is damaged: it cannot say which are not."""
+        """every: all hours with attempts. All of them are due if the file is damaged."""
         self._file = file
         self._lock = Lock()
         self._open: set[int] = set()
@@ -42,7 +43,7 @@ class JudgedHours:
             self._save()
 
     def judged(self, hours: Iterable[int], still_open: Iterable[int]) -> None:
-        """Note that hours were judged, and which of them hold something open; after that judgement is committed."""
+        """Note that hours were judged, and which of them have open states. Call it after the judgement's commit."""
         with self._lock:
             self._pending -= set(hours)
             self._open = (self._open - set(hours)) | set(still_open)

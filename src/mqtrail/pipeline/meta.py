@@ -1,4 +1,4 @@
-"""The stage that turns stored messages into `message_meta`: what their records tell, without their bodies."""
+"""Stored messages become `message_meta`: the values of their records, without the bodies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from mqtrail import trail
-from mqtrail.pipeline.sqltext import literal, relation_columns, select, select_relation
 from mqtrail.wire import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,
@@ -22,10 +21,12 @@ from mqtrail.wire import (
     TIMER_TOPIC,
 )
 
-HOLDS = "holds"  # the column of message_meta that tells its rows apart
+from .sqltext import literal, relation_columns, select, select_relation
+
+HOLDS = "holds"  # column of message_meta(): the kind of the row
 MESSAGES, GAPS = "messages", "gaps"
 
-# What the source is asked for: the body is counted and dropped where it arrives.
+# Columns to read from the source. It does not pass bodies to Spark, only their size.
 META_SCHEMA = (
     "topic string, broker_name string, queue_id int, queue_offset bigint, lost_until bigint, lost_reason string, "
     "physical_offset bigint, "
@@ -36,22 +37,22 @@ META_SCHEMA = (
 
 
 def message_meta(stored: DataFrame, cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> DataFrame:
-    """All that stored messages say, in one pass: rows as trail.MESSAGE_META says, and `holds`, which of two they are.
+    """Read stored messages in one pass: columns of trail.MESSAGE_META, and `holds`, the kind of the row.
 
     MESSAGES  a stored copy
-    GAPS      messages that are gone: from queue_offset to physical_offset, why in tags
+    GAPS      lost messages: from queue_offset to physical_offset, with the reason in tags
 
-    stored: rows of META_SCHEMA. delay_levels_ms: what the broker's levels 1, 2, … mean (messageDelayLevel). read_ms:
+    stored: rows of META_SCHEMA. delay_levels_ms: delays of the broker's levels 1, 2, … (messageDelayLevel). read_ms:
     now.
     """
     columns = _columns(cluster, delay_levels_ms, read_ms)
-    told = select(stored, {name: text for name, text in columns.items() if name != "stored_kind"})
+    plain = select(stored, {name: text for name, text in columns.items() if name != "stored_kind"})
     holds = f"CASE WHEN {HOLDS} THEN '{GAPS}' ELSE '{MESSAGES}' END AS {HOLDS}"
-    return told.selectExpr(*relation_columns(trail.MESSAGE_META, {"stored_kind": trail.stored_kind()}), holds)
+    return plain.selectExpr(*relation_columns(trail.MESSAGE_META, {"stored_kind": trail.stored_kind()}), holds)
 
 
 def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
-    """One row a range that is gone, as trail.GAPS says; of message_meta's rows of GAPS."""
+    """Rows of trail.GAPS, of message_meta()'s rows of GAPS."""
     columns = {
         "first_offset": "queue_offset",
         "end_offset": "physical_offset",
@@ -64,15 +65,15 @@ def gaps(kept: DataFrame, detected_ms: int) -> DataFrame:
 
 
 def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict[str, str]:
-    """SQL of every column but stored_kind, which is told by others of them; and of holds, whether it is a loss row."""
+    """SQL of every column but stored_kind, which is computed from them; and of holds, whether it is a loss row."""
     level = f"try_cast({_property(PROPERTY_DELAY)} AS bigint)"
     levels = ", ".join(f"{ms}L" for ms in delay_levels_ms)
-    # A level above the highest waits as long as the highest; none, and what is no level, wait for nothing.
+    # A level above the highest waits as long as the highest. Without a valid level there is no delay.
     delay_ms = (
         f"CASE WHEN {level} > 0 THEN element_at(array({levels}), int(least({level}, {len(delay_levels_ms)}))) END"
     )
     real_topic = _text(PROPERTY_REAL_TOPIC)
-    # Of a copy that waits, the topic it waits for.
+    # The topic that a waiting copy waits for.
     bound_for = f"CASE WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN {real_topic} ELSE topic END"
     timer_ms = f"try_cast({_property(PROPERTY_TIMER_OUT_MS)} AS bigint)"
     waits_ms = f"CASE WHEN topic = '{SCHEDULE_TOPIC}' THEN store_timestamp_ms + {delay_ms} END"

@@ -1,7 +1,7 @@
-"""Where a read of queues starts and ends: pure arithmetic over {queue: queue offset}.
+"""Where a read of queues starts and ends: arithmetic over {queue: queue offset}, without I/O.
 
-As JSON, in Spark's checkpoint and in the options alike, `{topic: {broker: {queueId: offset}}}`: no separator that a
-name could hold. Offsets are exclusive at the end: [start, end).
+As JSON, in Spark's checkpoint and in the options: `{topic: {broker: {queueId: offset}}}`. Nested objects need no
+separator, which could be part of a name. The end offset is exclusive: [start, end).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class QueueRange:
 
     @property
     def count(self) -> int:
-        """How many offsets lie in it; 0 for a range that runs backwards."""
+        """The number of offsets in it; 0 if the end is before the start."""
         return max(self.end - self.start, 0)
 
 
@@ -40,7 +40,7 @@ def offsets_to_json(offsets: Mapping[MessageQueue, int]) -> OffsetsJson:
 
 
 def offsets_from_json(value: Any) -> QueueOffsets:
-    """Read what offsets_to_json wrote. ValueError for any other shape, with the place in it."""
+    """Read the result of offsets_to_json. ValueError names the part that has another shape."""
     offsets: QueueOffsets = {}
     for topic, brokers in _members(value, "offsets"):
         for broker, queues in _members(brokers, topic):
@@ -62,11 +62,11 @@ def _members(value: Any, place: str) -> Iterable[tuple[str, Any]]:
 def advance(
     start: Mapping[MessageQueue, int], target: Mapping[MessageQueue, int], count_max: int | None
 ) -> QueueOffsets:
-    """Return how far one micro-batch goes: from start towards target, by at most count_max messages in all.
+    """Return where one micro-batch ends: from start towards target, with at most count_max messages in total.
 
-    Each queue gets its share of count_max by its backlog, at least one message where there is any, so that none
-    starves. Never backwards: a target below start, or absent, leaves the queue where it is; Spark itself would commit
-    it.
+    Each queue gets a part of count_max in proportion to its backlog, and at least one message if it has any, so that
+    no queue starves. Offsets never decrease: if the target is below start or absent, the queue stays where it is.
+    Spark does not check this.
     """
     backlog = {queue: max(target.get(queue, at) - at, 0) for queue, at in start.items()}
     total = sum(backlog.values())
@@ -74,7 +74,7 @@ def advance(
         return {queue: at + backlog[queue] for queue, at in start.items()}
     ends: QueueOffsets = {}
     left = count_max
-    # Small backlogs first: what rounding gives them never exceeds what is left for the large ones.
+    # Small backlogs come first, so that rounding up never takes more than is left for the large ones.
     for queue in sorted(start, key=lambda queue: (backlog[queue], queue)):
         share = min(backlog[queue], max(count_max * backlog[queue] // total, 1), left)
         left -= share
@@ -83,16 +83,18 @@ def advance(
 
 
 def ranges_between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[QueueRange]:
-    """Return the ranges that hold anything, in the order of their queues. A queue that start lacks is read from its
-    end: it was only just discovered, and its first offset is what end says."""
+    """Return the ranges that are not empty, ordered by queue.
+
+    A queue that `start` lacks was just discovered: `end` has its first offset, so nothing of it is read yet.
+    """
     ranges = (QueueRange(queue, start.get(queue, end[queue]), end[queue]) for queue in sorted(end))
     return [each for each in ranges if each.count]
 
 
 def split_ranges(ranges: list[QueueRange], partitions_min: int) -> list[QueueRange]:
-    """Cut the ranges into at least partitions_min pieces, as near to equal as whole offsets allow.
+    """Cut the ranges into at least partitions_min pieces of nearly equal size.
 
-    Each range gets its share of partitions_min by its size; fewer pieces only when there are fewer messages.
+    There are fewer pieces only if there are fewer messages.
     """
     total = sum(each.count for each in ranges)
     if len(ranges) >= partitions_min or not total:
@@ -107,13 +109,13 @@ def split_ranges(ranges: list[QueueRange], partitions_min: int) -> list[QueueRan
 
 
 def pack_ranges(ranges: list[QueueRange], partitions_max: int | None) -> list[tuple[QueueRange, ...]]:
-    """Deal the ranges out to at most partitions_max hands of nearly equal size, the large ones first."""
+    """Group the ranges into at most partitions_max partitions of nearly equal size, the large ranges first."""
     if partitions_max is None or len(ranges) <= partitions_max:
         return [(each,) for each in ranges]
-    hands: list[list[QueueRange]] = [[] for _ in range(partitions_max)]
+    partitions: list[list[QueueRange]] = [[] for _ in range(partitions_max)]
     sizes = [0] * partitions_max
     for each in sorted(ranges, key=lambda each: (-each.count, each)):
         smallest = sizes.index(min(sizes))
-        hands[smallest].append(each)
+        partitions[smallest].append(each)
         sizes[smallest] += each.count
-    return [tuple(sorted(hand)) for hand in hands]
+    return [tuple(sorted(partition)) for partition in partitions]

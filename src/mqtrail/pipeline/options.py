@@ -1,7 +1,6 @@
 """The options of the `rocketmq` data source: text in, one checked value out.
 
-Named as Spark's Kafka source names its own, so that who knows that one needs no page. docs/design/pipeline.md lists
-them from `OPTIONS`.
+Options that Spark's Kafka source has too have the same names. docs/design/pipeline.md lists them.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mqtrail.client import Credentials, InstanceConfig, TlsClientConfig
-from mqtrail.pipeline.offsets import QueueOffsets, offsets_from_json
 from mqtrail.wire import MQError
+
+from .offsets import QueueOffsets, offsets_from_json
 
 EARLIEST = -2  # in a JSON of offsets: the first message the broker still has
 LATEST = -1  # in a JSON of offsets: after the last one it has now
@@ -51,7 +51,7 @@ class SourceOptionError(MQError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What OPTIONS describes, checked. Offsets given as JSON are maps, else one of EARLIEST and LATEST."""
+    """The options, checked. Offsets are a map if they were given as JSON, otherwise EARLIEST or LATEST."""
 
     name_server: str
     topics: tuple[str, ...]
@@ -69,7 +69,7 @@ class SourceOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Check the options as Spark hands them over (names in any case). Raises SourceOptionError, naming the option."""
+    """Check the options that Spark passes (names in any case). SourceOptionError names the wrong option."""
     given = {name.lower(): value for name, value in options.items()}
     topics = tuple(dict.fromkeys(name for name in (part.strip() for part in given.get("topic", "").split(",")) if name))
     name_server = given.get("nameserver", "").strip()
@@ -94,7 +94,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def security_options(config: InstanceConfig) -> dict[str, str]:
-    """Return the options that have the source sign and encrypt as a client of that config does."""
+    """Return the options with which the source signs and encrypts as a client of that config does."""
     found: dict[str, str] = {}
     if (credentials := config.credentials) is not None:
         found |= {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
@@ -111,7 +111,7 @@ def security_options(config: InstanceConfig) -> dict[str, str]:
 
 
 def _credentials(given: Mapping[str, str]) -> Credentials | None:
-    """Raises SourceOptionError, which shows no secret."""
+    """Read the access key. SourceOptionError does not contain secrets."""
     try:
         found = Credentials(
             access_key=given.get("accesskey", ""),

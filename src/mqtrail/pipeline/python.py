@@ -3,8 +3,8 @@
 Workers of sources connect before their imports. And PySpark is imported from where it is installed: Spark puts a zip of
 the same package ahead of it, from which every process compiles all modules again, a second of CPU time each.
 
-A shell script, since Spark takes one path and adds `-m MODULE` itself. Only the worker that has 10 s to connect is told
-a port in its environment; the daemon that forks all others is not.
+It is a shell script, because Spark takes one path and adds `-m MODULE` itself. Only the worker that has 10 s to connect
+gets a port in its environment; the daemon that forks all other workers starts as usual.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from mqtrail.pipeline import early_worker
+from . import early_worker
 
 _WRAPPER = """#!/bin/sh
 {unzip}if [ -n "$PYTHON_WORKER_FACTORY_PORT" ] && [ "$1" = -m ]; then

@@ -1,7 +1,7 @@
-"""Reading ranges of queues to their ends, in an executor's Python worker: pulls, losses, speed.
+"""Reading ranges of queues to their ends, in an executor's Python worker: pulls and losses.
 
-While one answer becomes Arrow columns the next pull is on its way. A range is read to its end or not at all: when
-messages in it are gone, either DataLoss ends the read or a row tells of the loss, never nothing.
+The next pull runs while the previous answer is turned into Arrow columns. Every message of a range is read or reported:
+if messages are gone, either DataLoss ends the read, or a row reports the loss.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from mqtrail.pipeline.cluster import Cluster, Pulled, Retrying
-from mqtrail.pipeline.columns import BatchBuilder, Lost
-from mqtrail.pipeline.offsets import QueueRange
-from mqtrail.pipeline.options import SourceOptions
 from mqtrail.wire import MQError, RecordError, RecordHead, decode_head
 
+from .cluster import Cluster, Pulled, Retrying
+from .columns import BatchBuilder, Lost
+from .offsets import QueueRange
+from .options import SourceOptions
+
 PULL_COUNT_MAX = 1_024
-EMPTY_PULLS_MAX = 5  # how often a broker may answer with nothing at a place that it said it has
+EMPTY_PULLS_MAX = 5  # empty answers at an offset that the broker reported to have
 EMPTY_PULL_WAIT_S = 0.2
 OFFSET_MAX = 2**63 - 1
 
 
 class DataLoss(MQError):
-    """Messages that were due are gone from the cluster, and failOnDataLoss is true."""
+    """Messages that should be read are gone from the cluster, and failOnDataLoss is true."""
 
 
 def read_ranges(
     cluster: Cluster, ranges: Sequence[QueueRange], schema: StructType, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all messages of the ranges, in order, as batches of schema; a loss row where some are gone.
+    """Yield all messages of the ranges, in order, as batches of schema, with a loss row for each lost range.
 
-    Raises DataLoss under failOnDataLoss, BrokerUnreachable when a pull fails for retry_timeout_ms.
+    Raises DataLoss under failOnDataLoss, BrokerUnreachable if a pull fails for retry_timeout_ms.
     """
     builder = BatchBuilder(schema)
     with ThreadPoolExecutor(1, thread_name_prefix="mqtrail-pull") as executor:
@@ -53,7 +54,7 @@ def read_ranges(
 def _read_range(
     cluster: Cluster, wanted: QueueRange, retrying: Retrying, executor: ThreadPoolExecutor
 ) -> Iterator[tuple[bytes, RecordHead] | Lost]:
-    """Yield every record of the range, and what is lost of it right before the record that follows (or at the end)."""
+    """Yield every record of the range, and each lost range just before the record that follows it, or at the end."""
     queue = wanted.queue
 
     def pull(queue_offset: int) -> Pulled:
@@ -95,10 +96,10 @@ def _read_range(
 
 
 def _next_offset(pulled: Pulled, at: int, *, patient: bool) -> int:
-    """Return where to go on after an answer to a pull at `at`; `at` itself to ask again.
+    """Return the offset of the next pull after an answer to a pull at `at`; `at` itself: ask again.
 
-    An answer that has nothing and names no later place may pass: a broker that just started, a slave that lags. Only
-    when it stays like that is everything up to the end of the range given up.
+    An empty answer without a later offset can be temporary: the broker has just started, or a slave lags. Only if it
+    stays empty, the rest of the range counts as lost.
     """
     if pulled.records:
         return max(pulled.next_offset, at + 1)

@@ -1,9 +1,9 @@
-"""Samples of a cluster: who reads what, how far, and from where to where queues reach; as rows of trail's relations.
+"""Samples of a cluster: subscriptions, clients, committed offsets and queue ranges, as rows of trail's relations.
 
-Everything is asked of name servers and masters, and nothing is written.
+The name servers and masters are asked for everything; nothing is written to the cluster.
 
-What a broker cannot tell is left out and said, never written as a zero: a group that answered nowhere has a row with
-status ERROR, a queue nobody committed on has none.
+What a broker does not know has no row, and is reported; it is never a zero. A group that no broker answered for has a
+row with status ERROR. A queue without a committed offset has no row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.pipeline.offsets import QueueOffsets
 from mqtrail.wire import (
     CLOUD_TRACE_TOPIC_PREFIX,
     DELAY_LEVELS_DEFAULT,
@@ -30,6 +29,8 @@ from mqtrail.wire import (
     parse_delay_levels,
 )
 
+from .offsets import QueueOffsets
+
 Row = dict[str, Any]
 
 ALL_TOPICS = "*"
@@ -41,22 +42,22 @@ NOT_OPTED_IN = (
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What a cluster has: its name, masters by broker name, topics by what the pipeline does with them."""
+    """A cluster: its name, masters by broker name, and topics by how the pipeline uses them."""
 
     cluster: str
     masters: Mapping[str, str]
     business: tuple[str, ...]
-    evidence: tuple[str, ...]  # business topics, all retry and dead-letter topics, those in which copies wait
-    trace_topics: tuple[str, ...]  # the configured one and those of regions, as far as they exist
-    delays_ms: tuple[int, ...]  # what the delay levels mean
+    evidence: tuple[str, ...]  # business topics, all retry and dead-letter topics, topics in which copies wait
+    trace_topics: tuple[str, ...]  # the configured topic and those of regions, if they exist
+    delays_ms: tuple[int, ...]  # delay of each level
     problems: tuple[str, ...] = ()
 
 
 def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> Topology:
-    """Ask what there is. MQError: nobody answers.
+    """Ask the cluster for its brokers and topics. MQError: no name server answers.
 
-    only: the business topics to read, ALL_TOPICS for all. None: all of a cluster of our own brokers, and none of any
-    other: whoever runs it may not want a second reader of everything, and has to be asked.
+    only: the business topics to read, ALL_TOPICS for all. None: all topics of a cluster of mqtrail brokers. On other
+    clusters None reads no business topic, because a second reader of all messages is a load that its operator decides.
     """
     info = admin.cluster()
     names = sorted(info.cluster_addr_table)
@@ -94,7 +95,7 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
 
 
 @dataclass(slots=True)
-class Sample:
+class ClusterSample:
     """Rows by relation name, of one instant."""
 
     sampled_ms: int
@@ -118,8 +119,8 @@ def _queue_of(row: Row) -> MessageQueue:
     return MessageQueue(row["topic"], row["broker_name"], row["queue_id"])
 
 
-def behind(found: Sample, reached: QueueOffsets) -> list[str]:
-    """Say of which brokers the pipeline has not read all that the sample saw: what it judges lacks that."""
+def behind(found: ClusterSample, reached: QueueOffsets) -> list[str]:
+    """Report the brokers whose queues were not read up to the sample: the judgement lacks these messages."""
     missing: dict[str, int] = {}
     for row in found.with_read_offsets(reached).get(trail.QUEUE_RANGES.name, []):
         if row["max_offset"] > (row["read_offset"] or 0):
@@ -135,9 +136,12 @@ def sample(
     cluster: str,
     sampled_ms: int,
     known_groups: Iterable[str] = (),
-) -> Sample:
-    """Sample a cluster, now. known_groups: asked for as well, since a broker forgets a group that left no offset."""
-    found = Sample(sampled_ms)
+) -> ClusterSample:
+    """Sample a cluster now.
+
+    known_groups: groups to ask for as well, because a broker forgets a group that has committed no offset.
+    """
+    found = ClusterSample(sampled_ms)
     stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
     groups: set[str] = set(known_groups)
     for name, address in topology.masters.items():
@@ -167,14 +171,14 @@ def sample(
     return found
 
 
-def _sample_group(admin: SyncAdmin, found: Sample, group: str, masters: Mapping[str, str], stamp: Row) -> None:
+def _sample_group(admin: SyncAdmin, found: ClusterSample, group: str, masters: Mapping[str, str], stamp: Row) -> None:
     clients: dict[str, Row] = {}
     subscriptions: dict[tuple[str, str, str], Row] = {}
     asked = False
     for name, address in masters.items():
         try:
             connections = admin.consumer_connections(group, address)
-        except Refusal:  # ConsumerNotOnline, or a group that this broker has never heard of
+        except Refusal:  # ConsumerNotOnline, or a group that this broker does not know
             asked = True
             continue
         except MQError as error:
@@ -205,7 +209,7 @@ def _sample_group(admin: SyncAdmin, found: Sample, group: str, masters: Mapping[
         found.add(trail.SUBSCRIPTIONS, {**stamp, "group_name": group, **row})
 
 
-def _sample_ranges(admin: SyncAdmin, found: Sample, topic: str, stamp: Row) -> None:
+def _sample_ranges(admin: SyncAdmin, found: ClusterSample, topic: str, stamp: Row) -> None:
     try:
         gathered = admin.topic_stats(topic)
     except MQError as error:

@@ -1,9 +1,9 @@
-"""The Spark session: one context manager that finds Java, keeps the logs quiet and always stops what it started.
+"""The Spark session: a context manager that finds Java, configures logs, and always stops the session.
 
 `with spark_session(SessionConfig()) as spark:` gives a session whose scratch files (warehouse, shuffle files, the Java
-wrapper) live in one folder that goes with it. Without `spark.stop()` a process that also holds DuckDB and pyarrow may
-abort at its exit, hence a context manager and no bare factory. The JVM itself lives until the process ends: Spark
-starts one a process, so that a second session starts at once and keeps the first one's heap.
+wrapper) are in one folder, which is deleted with it. A process that also uses DuckDB and pyarrow can abort at its exit
+if `spark.stop()` was not called; hence the context manager. The JVM runs until the process ends: Spark starts one per
+process, so a second session starts at once, with the heap of the first one.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from mqtrail.pipeline.java import find_java, wrap_java
-from mqtrail.pipeline.python import wrap_python
 from mqtrail.wire import MQError, setting
 
-# Up to three retries of a task: a killed Python worker must not end the job, which plain local[n] would let it do.
+from .java import find_java, wrap_java
+from .python import wrap_python
+
+# Three retries of a task, so that a killed Python worker does not end the job. Plain local[n] does not retry.
 LOCAL_MASTER = "local[*,4]"
 
-# What one cycle over some hundred thousand records takes is mostly the compiling of code that runs for a second: the
-# first compiler alone needs half of that time, and is left behind by the second one from some millions of records on.
+# A cycle over some hundred thousand records spends most time on compiling code that runs for a second. With the first
+# compiler alone it takes half of the time; from some millions of records on both compilers are faster.
 SHORT_SESSION = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 LONG_SESSION = "-XX:+UseParallelGC"
 
 _LOG4J2 = """status = off
 rootLogger.level = {level}
 rootLogger.appenderRef.console.ref = console
-# The shell's own logger, or Spark tells on every start that it changes the level.
+# The level of the shell's logger is set too: otherwise Spark reports at every start that it changes it.
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = {level}
 appender.console.type = Console
@@ -52,8 +53,8 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{HH:mm:ss}} spark %p %c{{1}}: %m%n%ex{{short}}
 """
 
-# Spark makes one method of a stage, and of a row of sixty columns one above HotSpot's limit of 8 000 bytes, beyond
-# which it is interpreted for ever: the decoding of trace records ran at a fifth of its speed.
+# Spark compiles a stage to one method. With sixty columns it exceeds HotSpot's limit of 8 000 bytes, above which a
+# method is only interpreted: the decoding of trace records ran at a fifth of its speed.
 _COMPILE_LARGE_METHODS = "-XX:-DontCompileHugeMethods"
 
 # Fixed for this pipeline; --spark-conf still overrides each of them.
@@ -63,20 +64,20 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A list of committed files names all there is: no summary file, no _SUCCESS beside them.
+    # The list of committed files is complete: no summary file and no _SUCCESS beside them.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # One rename a task and none at the end: what a killed job leaves is never committed, so nobody reads it.
+    # One rename per task, none at the end: files of a killed job are never committed, so they are never read.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
-    # A filter that is inferred from an explode, and pushed below what makes its array, computes all of that twice.
+    # Spark infers a filter from an explode and pushes it below the expression of the array: this computes it twice.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.InferFiltersFromGenerate",
-    # Few kinds of rows in one write: a writer each, and no sort by kind.
+    # One write has few kinds of rows: a writer for each kind avoids a sort by kind.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.cleaner.referenceTracking.cleanCheckpoints": "false",
     "spark.python.worker.reuse": "true",
-    # On a busy machine a Python process that has just started answers late: Spark's own limits are 15 and 120 seconds.
+    # On a busy machine a new Python process answers late. Spark's default limits are 15 and 120 seconds.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.network.timeout": "600s",
 }
@@ -88,7 +89,7 @@ class SparkNotStarted(MQError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
-    """How Spark is started. spark_conf holds `--spark-conf key=value` and wins over every setting of ours."""
+    """How to start Spark. spark_conf has the values of `--spark-conf key=value`, which override all other settings."""
 
     app_name: str = setting("mqtrail", "name of the Spark application")
     master: str = setting(LOCAL_MASTER, "Spark master; the default retries a task three times")
@@ -103,10 +104,10 @@ class SessionConfig:
 
 @contextmanager
 def spark_session(config: SessionConfig | None = None) -> Iterator[SparkSession]:
-    """Start Spark, yield the session, stop it whatever happened.
+    """Start Spark, yield the session, and stop it in the end.
 
-    Raises JavaNotFound before anything is started, SparkNotStarted when its JVM does not come up. A session that is
-    already active in this process is an error: its settings would win in silence.
+    Raises JavaNotFound before it starts anything, SparkNotStarted if the JVM does not start, RuntimeError if a session
+    is active in this process: the settings of that session would be used silently.
     """
     config = config or SessionConfig()
     if SparkSession.getActiveSession() is not None:
@@ -118,7 +119,7 @@ def spark_session(config: SessionConfig | None = None) -> Iterator[SparkSession]
         try:
             yield spark
         finally:
-            with suppress(Py4JError, OSError):  # its JVM may have been ended first
+            with suppress(Py4JError, OSError):  # its JVM may have ended already
                 spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -137,13 +138,13 @@ def _start(config: SessionConfig, scratch: Path) -> SparkSession:
         "spark.executor.extraJavaOptions": _COMPILE_LARGE_METHODS,
     }
     if config.master.startswith("local"):
-        # The loopback address: no look-up of this host's name, no warning about it, nothing open to others.
+        # The loopback address avoids a look-up of the host name and its warning, and opens no port to others.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= {"spark.app.name": config.app_name, "spark.master": config.master, **config.spark_conf}
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    # Executors on other hosts have no scratch folder of this one.
+    # Executors on other hosts do not have the scratch folder.
     python = str(wrap_python(scratch)) if config.master.startswith("local") else sys.executable
     variables = {
         "JAVA_HOME": str(wrap_java(find_java(os.environ), scratch)),
@@ -182,18 +183,19 @@ def _escaped(text: str) -> str:
 
 
 def _let_the_jvm_go(spark: SparkSession) -> None:
-    """Say nothing when the JVM hangs up on PySpark's server of counters: a signal to the process group ends both.
+    """Print nothing if the JVM closes its connection to PySpark's accumulator server.
 
-    The server would print the lost connection as an unhandled exception. Whoever needed the JVM is told by py4j.
-    PySpark makes the server itself and names no class to give it, so its method is replaced.
+    A signal to the process group ends both processes, and the server would print the lost connection as an unhandled
+    exception. Callers that need the JVM get an error from py4j. PySpark creates the server and accepts no class for it,
+    so its method is replaced.
     """
     server: socketserver.BaseServer | None = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
-        told = server.handle_error
+        original = server.handle_error
 
         def handle_error(request: Any, client_address: Any) -> None:
             if not isinstance(sys.exception(), (OSError, EOFError, PySparkRuntimeError)):
-                told(request, client_address)
+                original(request, client_address)
 
         server.handle_error = handle_error  # type: ignore[method-assign]
 

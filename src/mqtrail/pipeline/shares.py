@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mqtrail import trail
-from mqtrail.pipeline.tasks import EVERY_SHARE, TaskFile, Tasks, Work
 from mqtrail.trail import Relation, Stage
+
+from .tasks import EVERY_SHARE, TaskFile, Tasks, TaskWork
 
 WORK = "_work"  # the lake's folder for files between rounds
 Files = dict[str, tuple[str, ...]]  # of each relation
@@ -105,7 +106,7 @@ class Shares:
         files: Files | None = None,
         own_files: OwnFiles | None = None,
         share_count: int = 1,
-    ) -> Work:
+    ) -> TaskWork:
         """The work of running stages: of results those that are among them, of files those that they read."""
         names = {stage.name for stage in stages}
         read = {name for stage in stages for name in stage.reads} - names
@@ -113,7 +114,7 @@ class Shares:
         assert not set(written) & set(kept), (
             f"{sorted(set(written) & set(kept))} are results, and later rounds read them"
         )
-        return Work(
+        return TaskWork(
             folder=str(self._folder),
             memory_limit=self._memory_limit,
             stages=tuple(stages),

@@ -3,14 +3,13 @@
     spark.dataSource.register(RocketMQDataSource)
     spark.readStream.format("rocketmq").option("nameServer", "host:9876").option("topic", "orders").load()
 
-Spark runs the reader in three places: offsets are settled in one Python process beside the driver, ranges are read in
-the executors' Python workers, and all of them get this object pickled. So a reader keeps no connection across calls
-that pickle it, and an error that leaves it ends the query: what may pass by itself is tried again inside
-(cluster.Retrying).
+Spark runs the reader in several processes: one Python process beside the driver plans offsets, and the executors'
+Python workers read ranges. Each of them gets this object pickled, so the pickled state holds no connection. An error
+that the reader raises ends the query, so temporary errors are retried inside (cluster.Retrying).
 
-The offset that Spark logs is {topic: {broker: {queueId: next offset}}}. Spark does not check that it grows, so
-`advance` never lets it shrink. Nothing is written to the cluster: no group, no offset, no topic. `commit` does nothing,
-since it comes a batch late and not at all for the last one: Spark's checkpoint is the truth.
+The offset that Spark logs is {topic: {broker: {queueId: next offset}}}. Spark does not check that it increases;
+`advance` never decreases it. Nothing is written to the cluster: no group, no offset, no topic. `commit` does nothing:
+Spark calls it one batch late, and not for the last batch. Spark's checkpoint holds the position.
 """
 
 from __future__ import annotations
@@ -25,9 +24,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from mqtrail.pipeline.cluster import BrokerUnreachable, Cluster, Retrying, all_queues, connect
-from mqtrail.pipeline.columns import SCHEMA, columns_for
-from mqtrail.pipeline.offsets import (
+from mqtrail.wire import MessageQueue
+
+from .cluster import BrokerUnreachable, Cluster, Retrying, all_queues, connect
+from .columns import SCHEMA, columns_for
+from .offsets import (
     OffsetsJson,
     QueueOffsets,
     QueueRange,
@@ -38,15 +39,14 @@ from mqtrail.pipeline.offsets import (
     ranges_between,
     split_ranges,
 )
-from mqtrail.pipeline.options import EARLIEST, LATEST, SourceOptionError, SourceOptions, parse_options
-from mqtrail.pipeline.reading import DataLoss, read_ranges
-from mqtrail.wire import MessageQueue
+from .options import EARLIEST, LATEST, SourceOptionError, SourceOptions, parse_options
+from .reading import DataLoss, read_ranges
 
 Bounds = dict[MessageQueue, tuple[int, int]]  # [first, end) of each queue
 
 
 class RocketMQDataSource(DataSource):
-    """What Spark instantiates for `format("rocketmq")`. Options: mqtrail.pipeline.options.OPTIONS."""
+    """The class that Spark instantiates for `format("rocketmq")`. Options: mqtrail.pipeline.options.OPTIONS."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,32 +54,32 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        """All columns; a schema given by the user picks some of them."""
+        """All columns. A schema given by the user selects some of them."""
         return SCHEMA
 
     def connect(self, options: SourceOptions, read_rate_max: float | None = None) -> Cluster:
-        """Open the cluster, to read at most so many messages a second; the seam that tests replace."""
+        """Open the cluster, to read at most read_rate_max messages per second. Tests replace this method."""
         return connect(options.name_server, read_rate_max, options.credentials, options.tls)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what lies between startingOffsets and endingOffsets, once."""
+        """Read once, from startingOffsets to endingOffsets."""
         return RocketMQReader(self, parse_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read on and on, from startingOffsets at first and from Spark's checkpoint later."""
+        """Read continuously: from startingOffsets at the first start, from Spark's checkpoint at later ones."""
         return RocketMQStreamReader(self, parse_options(self.options), schema)
 
 
 @dataclass
 class QueuePartition(InputPartition):
-    """The ranges one Spark task reads, one after the other, and how fast it may."""
+    """The ranges that one Spark task reads, one after the other, and its rate limit."""
 
     ranges: tuple[QueueRange, ...]
-    read_rate_max: float | None  # messages a second
+    read_rate_max: float | None  # messages per second
 
 
 class RocketMQReader(DataSourceReader):
-    """A batch read: all ranges are settled before the first is read."""
+    """A batch read. All ranges are planned before the first one is read."""
 
     def __init__(self, source: RocketMQDataSource, options: SourceOptions, schema: StructType) -> None:
         columns_for(schema)
@@ -88,7 +88,7 @@ class RocketMQReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Settle both ends of every queue and cut what lies between into partitions."""
+        """Find both ends of every queue and divide the messages between them into partitions."""
         cluster = self._source.connect(self._options)
         try:
             bounds = _require(_bounds(cluster, self._options), self._options)
@@ -104,9 +104,7 @@ class RocketMQReader(DataSourceReader):
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: every micro-batch goes some way towards the queues' ends, under AvailableNow to their ends at its
-    start.
-    """
+    """A stream. Micro-batches read towards the ends of the queues; AvailableNow stops at the ends of its start."""
 
     def __init__(self, source: RocketMQDataSource, options: SourceOptions, schema: StructType) -> None:
         columns_for(schema)
@@ -119,7 +117,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Bounds | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the connection behind: the executors open their own."""
+        """Leave out the connection: each executor opens its own."""
         return self.__dict__ | {"_cluster": None}
 
     def initialOffset(self) -> OffsetsJson:
@@ -127,19 +125,19 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(_resolve(self._options.starting_offsets, _require(self._bounds(), self._options)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Tell Spark of maxOffsetsPerTrigger; it comes back as the limit of latestOffset."""
+        """Return maxOffsetsPerTrigger. Spark passes it to latestOffset as its limit."""
         count_max = self._options.offsets_per_trigger_max
         return ReadAllAvailable() if count_max is None else ReadMaxRows(count_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freeze the target: what is stored later belongs to the next run."""
+        """Fix the target: messages that are stored later belong to the next run."""
         self._target = self._bounds()
 
     def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
-        """Return where the micro-batch after start ends: never before start, in no queue.
+        """Return where the micro-batch after `start` ends: in each queue at or after `start`.
 
-        A queue that start does not know enters at its first offset, and is read from the next micro-batch on: so the
-        logged offsets alone say what a batch reads, and a replay reads the same.
+        A queue that `start` lacks is added at its first offset, and is read from the next micro-batch on. So the logged
+        offsets alone define what a batch reads, and a repeated batch reads the same messages.
         """
         at = offsets_from_json(start)
         bounds = self._target if self._target is not None else self._bounds()
@@ -149,12 +147,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json({queue: first for queue, (first, _) in bounds.items()} | ends)
 
     def reportLatestOffset(self) -> OffsetsJson:
-        """Where the queues end now, for Spark's progress: the backlog shows there."""
+        """Where the queues end now. Spark's progress shows the backlog from it."""
         bounds = self._target if self._target is not None else self._bounds()
         return offsets_to_json({queue: end for queue, (_, end) in bounds.items()})
 
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> Sequence[InputPartition]:
-        """Cut one micro-batch into partitions; the same offsets give the same ones."""
+        """Divide one micro-batch into partitions. The same offsets give the same partitions."""
         return _partitions(ranges_between(offsets_from_json(start), offsets_from_json(end)), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -162,10 +160,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._source, self._options, self._schema, partition)
 
     def commit(self, end: OffsetsJson) -> None:
-        """Nothing: the cluster that is read is not written to."""
+        """Do nothing: the source does not write to the cluster."""
 
     def stop(self) -> None:
-        """Give back the connection. Spark may kill the process instead."""
+        """Close the connection. Spark may kill the process instead."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -176,8 +174,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _bounds(self._cluster, self._options)
 
     def _check(self, at: QueueOffsets, bounds: Bounds) -> None:
-        """Raise for a queue that is gone or ends before its place, unless the options say to stay there until it is
-        back: forward only."""
+        """Raise if a queue is gone or ends before the offset that was read, unless the options allow it.
+
+        The stream then keeps its offset until the queue is back: offsets never decrease.
+        """
         gone = sorted(set(at) - set(bounds))
         if gone and not self._options.hold_unreachable:
             raise BrokerUnreachable(
@@ -196,8 +196,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _bounds(cluster: Cluster, options: SourceOptions) -> Bounds:
     """Return [first, end) of every queue of the topics.
 
-    A broker that does not answer in time is left out under onUnreachable=hold, so that a stream stays where it is in
-    its queues, and raised otherwise.
+    onUnreachable=hold: a broker that does not answer in time is left out, so a stream keeps its offsets in its queues.
+    Otherwise BrokerUnreachable is raised.
     """
     retrying = Retrying(options.retry_timeout_ms)
     bounds: Bounds = {}
@@ -215,8 +215,9 @@ def _bounds(cluster: Cluster, options: SourceOptions) -> Bounds:
 
 
 def _require(bounds: Bounds, options: SourceOptions) -> Bounds:
-    """Return bounds, which hold at least one queue: to read nothing for a mistyped topic would look like an empty one.
-    Under onUnreachable=hold there may be none yet.
+    """Return bounds, and raise if they are empty: a mistyped topic must not look like a topic without messages.
+
+    Under onUnreachable=hold they may be empty.
     """
     if not bounds and not options.hold_unreachable:
         raise SourceOptionError(
@@ -227,10 +228,10 @@ def _require(bounds: Bounds, options: SourceOptions) -> Bounds:
 
 
 def _resolve(wanted: QueueOffsets | int, bounds: Bounds) -> QueueOffsets:
-    """Turn earliest, latest and the two numbers that mean them into queue offsets.
+    """Turn earliest, latest and the numbers that mean them into queue offsets.
 
-    A queue that a JSON of offsets leaves out is not read by a batch and starts at its first message in a stream, like
-    one that is made later: it is left out here as well.
+    A queue that is missing in the JSON is left out here too: a batch does not read it; a stream starts at its first
+    message, as with a queue that is created later.
     """
     offsets: QueueOffsets = {}
     for queue, (first, end) in bounds.items():
@@ -241,9 +242,9 @@ def _resolve(wanted: QueueOffsets | int, bounds: Bounds) -> QueueOffsets:
 
 
 def _partitions(ranges: list[QueueRange], options: SourceOptions) -> list[QueuePartition]:
-    hands = pack_ranges(split_ranges(ranges, options.partitions_min), options.partitions_max)
-    rate = None if options.read_rate_max is None or not hands else options.read_rate_max / len(hands)
-    return [QueuePartition(hand, rate) for hand in hands]
+    packed = pack_ranges(split_ranges(ranges, options.partitions_min), options.partitions_max)
+    rate = None if options.read_rate_max is None or not packed else options.read_rate_max / len(packed)
+    return [QueuePartition(some, rate) for some in packed]
 
 
 def _read(

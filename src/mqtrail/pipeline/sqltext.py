@@ -10,7 +10,7 @@ from mqtrail.trail import Relation
 
 
 def literal(text: str) -> str:
-    """A text as a literal, whatever is in it."""
+    """A text as a literal, with quotes and backslashes escaped."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -27,12 +27,12 @@ def select(rows: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
 
 
 def relation_columns(relation: Relation, expressions: Mapping[str, str]) -> list[str]:
-    """The select list that is relation: every column by its expression, or the column of rows that has its name."""
+    """The select list of a relation: every column by its expression, otherwise by its name, cast to its type."""
     return [
         f"CAST({expressions.get(column.name, column.name)} AS {column.type}) AS {column.name}" for column in relation
     ]
 
 
 def select_relation(rows: DataFrame, relation: Relation, expressions: Mapping[str, str]) -> DataFrame:
-    """The select that is relation."""
+    """The rows with the columns of a relation."""
     return rows.selectExpr(*relation_columns(relation, expressions))

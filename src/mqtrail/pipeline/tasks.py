@@ -40,7 +40,7 @@ class TaskFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TaskWork:
     """What each of some tasks does. Paths are of files that every executor can read; it can write to the folders."""
 
     folder: str
@@ -63,7 +63,7 @@ class Tasks(Protocol):
     parallelism: int
     """How many tasks run at once."""
 
-    def run(self, work: Work, count: int) -> list[TaskFile]:
+    def run(self, work: TaskWork, count: int) -> list[TaskFile]:
         """Let `count` tasks do the work; return the files that they left, ordered."""
 
 
@@ -74,13 +74,13 @@ class SparkTasks:
         self._spark = spark
         self.parallelism: int = spark.sparkContext.defaultParallelism
 
-    def run(self, work: Work, count: int) -> list[TaskFile]:
+    def run(self, work: TaskWork, count: int) -> list[TaskFile]:
         """See Tasks."""
         rows = self._spark.range(0, count, 1, count).mapInArrow(_task(work), _FILE_SCHEMA).collect()
         return sorted(TaskFile(*row) for row in rows)
 
 
-def _task(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(work: TaskWork) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for mapInArrow. The rows that arrive only say how many tasks there are."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,7 +101,7 @@ def _arrow_schema() -> pa.Schema:
     return pa.schema(columns)
 
 
-def run_task(work: Work, number: int, attempt: str, scratch: str) -> list[TaskFile]:
+def run_task(work: TaskWork, number: int, attempt: str, scratch: str) -> list[TaskFile]:
     """Do the work of task `number`, from 0; return its files. attempt: a name that no other attempt has."""
     with tempfile.TemporaryDirectory(prefix="mqtrail-share-", dir=scratch) as spill:
         duck = connect(threads=1, memory_limit=work.memory_limit)
@@ -113,7 +113,7 @@ def run_task(work: Work, number: int, attempt: str, scratch: str) -> list[TaskFi
             duck.close()
 
 
-def _run(work: Work, duck: duckdb.DuckDBPyConnection, number: int, attempt: str) -> list[TaskFile]:
+def _run(work: TaskWork, duck: duckdb.DuckDBPyConnection, number: int, attempt: str) -> list[TaskFile]:
     for name, paths in ({**work.files} | {name: paths[number] for name, paths in work.own_files.items()}).items():
         rows = f"SELECT * FROM {parquet_of(paths)}" if paths else f"SELECT {_nulls(name)} WHERE false"
         duck.execute(f"CREATE TEMP VIEW {name} AS {rows}")

@@ -5,12 +5,12 @@ tasks of Spark over whole tables. Relations (columns with type, meaning and fold
 verdict codes.
 """
 
-from mqtrail.trail.attempts import attempts_sql, attempts_stage, merge_sql
-from mqtrail.trail.codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
-from mqtrail.trail.columns import Column, Relation
-from mqtrail.trail.companions import lag_stages
-from mqtrail.trail.context import CONTEXT_RECORDS
-from mqtrail.trail.evidence import (
+from .attempts import attempts_sql, attempts_stage, merge_sql
+from .codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
+from .columns import Column, Relation
+from .companions import lag_stages
+from .context import CONTEXT_RECORDS
+from .evidence import (
     CLIENTS,
     EVIDENCE,
     GAPS,
@@ -22,10 +22,10 @@ from mqtrail.trail.evidence import (
     TRACE_EVENTS,
     TRACE_REJECTS,
 )
-from mqtrail.trail.hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
-from mqtrail.trail.judge import INPUTS, judge
-from mqtrail.trail.judgement import OPEN_STATES
-from mqtrail.trail.kinds import (
+from .hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
+from .judge import INPUTS, judge
+from .judgement import OPEN_STATES
+from .kinds import (
     business_group,
     business_topic,
     is_business_group,
@@ -33,7 +33,7 @@ from mqtrail.trail.kinds import (
     retry_group,
     stored_kind,
 )
-from mqtrail.trail.results import (
+from .results import (
     ATTEMPTS,
     EVENT_FIELDS,
     KEY_INDEX,
@@ -43,10 +43,10 @@ from mqtrail.trail.results import (
     TRAJECTORIES,
     VERDICTS,
 )
-from mqtrail.trail.rounds import Round, rounds
-from mqtrail.trail.settings import Settings, changed_settings
-from mqtrail.trail.stages import Stage
-from mqtrail.trail.trace_rows import RECORD_TEXT_LENGTH_MAX, TracePlace, trace_rows
+from .rounds import Round, rounds
+from .settings import Settings, changed_settings
+from .stages import Stage
+from .trace_rows import RECORD_TEXT_LENGTH_MAX, TracePlace, trace_rows
 
 __all__ = [
     "ATTEMPTS",

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mqtrail.trail.columns import Column
-from mqtrail.trail.hours import publish_hour_select
-from mqtrail.trail.kinds import quoted, retry_group
-from mqtrail.trail.results import ATTEMPTS
-from mqtrail.trail.stages import Stage
 from mqtrail.wire import HALF_TOPIC, SCHEDULE_TOPIC, TIME_MS_MAX, TIMER_TOPIC
+
+from .columns import Column
+from .hours import publish_hour_select
+from .kinds import quoted, retry_group
+from .results import ATTEMPTS
+from .stages import Stage
 
 
 def _time(text: str) -> str:

@@ -14,9 +14,9 @@ Source: MessageDecoder and CommitLog (batch properties), apache/rocketmq; docs/d
 
 from __future__ import annotations
 
-from mqtrail.trail.attempts import merge_sql
-from mqtrail.trail.results import ATTEMPTS
-from mqtrail.trail.stages import Stage
+from .attempts import merge_sql
+from .results import ATTEMPTS
+from .stages import Stage
 
 _BY_ID = ("cluster", "msg_id")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mqtrail.trail.results import LAG, LATENCY_MINUTE
-from mqtrail.trail.stages import Stage
+from .results import LAG, LATENCY_MINUTE
+from .stages import Stage
 
 _SEGMENTS = (
     # segment, milliseconds, when it began: columns of VERDICTS

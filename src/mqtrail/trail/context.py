@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from mqtrail.trail.kinds import business_group
-from mqtrail.trail.packing import number_at, packed, padded
-from mqtrail.trail.settings import Settings
-from mqtrail.trail.stages import Stage
+from .kinds import business_group
+from .packing import number_at, packed, padded
+from .settings import Settings
+from .stages import Stage
 
 CONTEXT_RECORDS = ("OffsetCommit", "TraceBatch", "TraceLoss")
 """Types of the trace records about clients. A judgement reads no others from trace_events."""

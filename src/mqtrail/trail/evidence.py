@@ -6,7 +6,7 @@ trace topic, `message_meta` from the messages themselves (bodies are not kept), 
 
 from __future__ import annotations
 
-from mqtrail.trail.columns import Relation, flag, number, text
+from .columns import Relation, flag, number, text
 
 TRACE_EVENTS = Relation(
     "trace_events",

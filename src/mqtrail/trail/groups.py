@@ -9,10 +9,10 @@ The first three aggregate by msg_id first, so that one repartitioning by msg_id 
 
 from __future__ import annotations
 
-from mqtrail.trail.kinds import business_group
-from mqtrail.trail.packing import packed, padded
-from mqtrail.trail.settings import Settings
-from mqtrail.trail.stages import Stage
+from .kinds import business_group
+from .packing import packed, padded
+from .settings import Settings
+from .stages import Stage
 
 
 def group_stages(settings: Settings) -> list[Stage]:

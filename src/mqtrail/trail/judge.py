@@ -7,15 +7,15 @@ and others come in between and can be read too.
 
 from __future__ import annotations
 
-from mqtrail.trail.batches import batch_stages
-from mqtrail.trail.companions import companion_stages
-from mqtrail.trail.context import context_stages
-from mqtrail.trail.groups import group_stages
-from mqtrail.trail.judgement import judgement_stages
-from mqtrail.trail.messages import message_stages
-from mqtrail.trail.settings import Settings
-from mqtrail.trail.stages import Stage
-from mqtrail.trail.trajectories import trajectory_stages
+from .batches import batch_stages
+from .companions import companion_stages
+from .context import context_stages
+from .groups import group_stages
+from .judgement import judgement_stages
+from .messages import message_stages
+from .settings import Settings
+from .stages import Stage
+from .trajectories import trajectory_stages
 
 INPUTS = ("attempts", "trace_events", "group_offsets", "clients", "subscriptions", "queue_ranges", "gaps")
 """Names of the relations that a judgement reads."""

@@ -7,9 +7,9 @@ The order of the branches in `_STATE` is the definition: the first that holds is
 
 from __future__ import annotations
 
-from mqtrail.trail.packing import number_at, packed, padded, part
-from mqtrail.trail.settings import Settings
-from mqtrail.trail.stages import Stage
+from .packing import number_at, packed, padded, part
+from .settings import Settings
+from .stages import Stage
 
 
 def judgement_stages(as_of_ms: int, settings: Settings) -> list[Stage]:

@@ -5,10 +5,10 @@ resolved → send_units (one row a send) → messages (one row a message)
 
 from __future__ import annotations
 
-from mqtrail.trail.kinds import VISIBLE_KINDS, business_topic, quoted
-from mqtrail.trail.packing import number_at, packed, padded, part
-from mqtrail.trail.settings import Settings
-from mqtrail.trail.stages import Stage
+from .kinds import VISIBLE_KINDS, business_topic, quoted
+from .packing import number_at, packed, padded, part
+from .settings import Settings
+from .stages import Stage
 
 
 def message_stages(as_of_ms: int, settings: Settings) -> list[Stage]:

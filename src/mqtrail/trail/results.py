@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqtrail.trail.columns import Column, Relation, number, text
+from .columns import Column, Relation, number, text
 
 ATTEMPTS = Relation(
     "attempts",

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from mqtrail.trail.stages import Stage
+from .stages import Stage
 
 
 @dataclass(frozen=True, slots=True)

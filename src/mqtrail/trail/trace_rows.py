@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from mqtrail.trail.columns import Relation
-from mqtrail.trail.evidence import TRACE_COLUMN_OF, TRACE_EVENTS, TRACE_REJECTS
 from mqtrail.wire import (
     FIELD_SEPARATOR,
     INTEGER_PATTERN,
@@ -26,6 +24,9 @@ from mqtrail.wire import (
     TraceReject,
     iter_trace,
 )
+
+from .columns import Relation
+from .evidence import TRACE_COLUMN_OF, TRACE_EVENTS, TRACE_REJECTS
 
 Row = dict[str, Any]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mqtrail.trail.codes import GROUP_CODES
-from mqtrail.trail.judgement import LOSS_NAME, named
-from mqtrail.trail.packing import number_at, packed, padded, part
-from mqtrail.trail.results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
-from mqtrail.trail.settings import Settings
-from mqtrail.trail.stages import Stage
+from .codes import GROUP_CODES
+from .judgement import LOSS_NAME, named
+from .packing import number_at, packed, padded, part
+from .results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
+from .settings import Settings
+from .stages import Stage
 
 
 def trajectory_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
