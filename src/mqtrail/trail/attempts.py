@@ -1,12 +1,12 @@
-"""Bronze to silver: each record and each stored copy as a partial row of an attempt; and how partial rows merge.
+"""Bronze to silver: each record and each stored copy becomes a partial row of an attempt; partial rows are merged.
 
-attempt_key tells attempts of one message and kind apart:
+attempt_key distinguishes attempts of one message and kind:
 
     SEND             timeStamp@storeHost         one Pub: an answered attempt
     SEND_TRY         sendId#attempt              one PubAttempt
     STORED           broker:physical offset      one copy, from the broker's record and from the message itself
     HANDLED          requestId                   SubBefore and SubAfter of one hand-over
-    RESULT           requestId@broker/queue/offset   one SubResult: tells messages of a batch apart
+    RESULT           requestId@broker/queue/offset   one SubResult: one message of a batch
     SENT_BACK        group#reconsumeTimes
     DEAD_LETTERED    group#reconsumeTimes
     END_TRANSACTION  timeStamp@state             RECALL   timeStamp@outcome
@@ -26,7 +26,7 @@ from .stages import Stage
 
 
 def _time(text: str) -> str:
-    """SQL: a time that somebody claims; unknown where no clock can show it, for later stages add to it."""
+    """SQL: a time from a record; NULL if it is out of range, because later stages add to it."""
     return f"CASE WHEN {text} BETWEEN 0 AND {TIME_MS_MAX} THEN {text} END"
 
 
@@ -198,7 +198,7 @@ RECORD_FILLS: Mapping[str, Mapping[str, str]] = {
         "failed": _BIT.format("NOT success"),
     },
 }
-"""What each type of record says about an attempt: column of silver → SQL over columns of trace_events."""
+"""What each type of record contributes to an attempt: column of silver → SQL over columns of trace_events."""
 
 META_FILLS: Mapping[str, str] = {
     "kind": "'STORED'",
@@ -234,7 +234,7 @@ META_FILLS: Mapping[str, str] = {
     "evidence": "'message:' || broker_name || '/' || topic || '/' || cast(queue_id AS string) || '@'"
     " || cast(queue_offset AS string)",
 }
-"""What a stored copy says about an attempt: column of silver → SQL over columns of message_meta."""
+"""What a stored copy contributes to an attempt: column of silver → SQL over columns of message_meta."""
 
 _FILLED = [column for column in ATTEMPTS if column.name not in ("cluster", "publish_hour", "msg_id")]
 
@@ -245,7 +245,7 @@ def attempts_stage() -> Stage:
 
 
 def attempts_sql(trace_events: str = "trace_events", message_meta: str = "message_meta") -> str:
-    """SQL: partial rows of ATTEMPTS from the two bronze relations, by their names. Nothing is grouped: append them."""
+    """SQL: partial rows of ATTEMPTS from the two bronze relations, by their names. They are not grouped."""
     columns = ", ".join(ATTEMPTS.names)
     records = ", ".join(f"'{record_type}'" for record_type in RECORD_FILLS)
     from_trace = ", ".join(f"{_by_type(column)} AS {column.name}" for column in _FILLED)
@@ -262,7 +262,7 @@ SELECT cluster, {meta_id} AS msg_id, {_time("store_ms")} AS event_of_id_ms, {fro
 
 
 def merge_sql(attempts: str = "attempts") -> str:
-    """SQL: one row a key of ATTEMPTS. Merging merged rows again, in any split and order, changes nothing."""
+    """SQL: one row per key of ATTEMPTS. Merging merged rows again, in any split and order, changes nothing."""
     folded = [c.name if c.fold == "key" else f"{c.fold}({c.name}) AS {c.name}" for c in ATTEMPTS]
     return f"SELECT {', '.join(folded)} FROM {attempts} GROUP BY {', '.join(ATTEMPTS.keys)}"
 
@@ -274,7 +274,7 @@ def _typed(column: Column, expression: str | None) -> str:
 
 
 def _by_type(column: Column) -> str:
-    """One CASE over the record types; types that fill the column alike share a branch."""
+    """One CASE over the record types. Types that fill the column with the same SQL share a branch."""
     branches: dict[str, list[str]] = {}
     for record_type, fills in RECORD_FILLS.items():
         if column.name in fills:

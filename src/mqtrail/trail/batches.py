@@ -1,14 +1,14 @@
-"""Batches: consumers and brokers speak of the batch's id, producers of each message's own. Here they meet.
+"""Batches: consumers and brokers record the batch's id, producers the id of each message. These stages join them.
 
-A stored copy of a batch item names both (its raw property text holds its own UNIQ_KEY first, the batch's last), and
-its position. So what carries a batch's id finds its item, in this order of strength:
+A stored copy of a batch item has both ids (its raw property text holds its own UNIQ_KEY first, the batch's last) and
+its position. So rows with a batch's id are joined to their item, by the first of these that applies:
 
-1. by position: a SubResult of our client, a broker's record, a retry copy whose original is named;
-2. by the request of such a SubResult, where it handed over one message;
-3. by KEYS, where no other item of the batch has the same.
+1. by position: a SubResult of mqtrail's client, a broker's record, a retry copy that names its original;
+2. by the request of such a SubResult, if it delivered one message;
+3. by KEYS, if no other item of the batch has the same.
 
-What is left belongs to the batch as a whole (`carriers`): all its items are consumed when as many hand-overs
-succeeded as it has items; with fewer nobody can say which.
+The remaining rows belong to the batch as a whole (`carriers`): all its items are consumed if as many hand-overs
+succeeded as it has items; if fewer did, it is not known which items they were.
 Source: MessageDecoder and CommitLog (batch properties), apache/rocketmq; docs/design/verdicts.md, "Batches".
 """
 

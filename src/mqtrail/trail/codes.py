@@ -1,7 +1,7 @@
-"""Verdict codes as a table: what each is about, what it means, what to do, and the evidence it needs.
+"""Verdict codes as a table: subject, meaning, advice, and the evidence that each code needs.
 
-When each is owed stands in docs/design/verdicts.md; how it is computed in `messages`, `groups`, `judgement` and
-`trajectories`. A code with judged=False is known and not yet computed: reports list it as such.
+docs/design/verdicts.md says when each code is given; `messages`, `groups`, `judgement` and `trajectories` compute it.
+A code with judged=False is not computed yet; reports list it as such.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Needs = Literal["trace", "client", "messages", "retry", "offsets", "clients", "s
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One verdict code. about: 'group' codes are states (a group has exactly one), 'beside' ones are said beside it."""
+    """One verdict code. about: 'group' codes are states, of which a group has one; 'beside' codes are added to it."""
 
     name: str
     about: About
@@ -257,5 +257,5 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "DEAD_LETTERED": frozenset({"CONSUMED"}),
     "FILTERED": frozenset({"CONSUMED", "IN_FLIGHT", "HUNG", "RETRYING", "DEAD_LETTERED", "UNKNOWN"}),
 }
-"""What an ended state may still become as evidence arrives: a said success whose retry copy is read later, a dead
-letter put back, a filter that a later subscription widened. Open states and UNKNOWN may become any state."""
+"""What a final state can still become when evidence arrives: a retry copy of a recorded success is read later, a dead
+letter is sent again, a later subscription widens a filter. Open states and UNKNOWN can become any state."""

@@ -1,7 +1,7 @@
 """Relations as data: a name, its columns in order, each with type and meaning.
 
-Four types are enough, so that Spark, DuckDB and Arrow agree without casts. Texts are never NULL ('' says none: a
-NULL key never equals itself in a merge); numbers and booleans are NULL when the record does not carry them.
+Four types are enough; Spark, DuckDB and Arrow have the same ones. Texts are never NULL ('' is none: a NULL key would
+not equal itself in a merge). Numbers and booleans are NULL if the record does not have them.
 Times are milliseconds since the epoch (UTC) and end in `_ms`; sizes are bytes.
 """
 
@@ -13,12 +13,12 @@ from typing import Literal
 
 ColumnType = Literal["string", "bigint", "boolean", "events"]
 Fold = Literal["key", "min", "max"]
-"""How two rows of one key merge. Every fold is commutative, associative and idempotent: replays are harmless."""
+"""How two rows of one key merge. Every fold is commutative, associative and idempotent, so replays change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `fold` matters only in relations that are merged on read (silver attempts)."""
+    """One column. `fold` is used only in relations that are merged on read (silver attempts)."""
 
     name: str
     type: ColumnType
@@ -28,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A named list of columns: what a table or a named input of the SQL texts looks like."""
+    """A named list of columns: a table, or an input of the SQL texts."""
 
     name: str
     doc: str
@@ -36,7 +36,7 @@ class Relation:
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
-        assert len(names) == len(set(names)), f"{self.name}: a column stands twice"
+        assert len(names) == len(set(names)), f"{self.name}: two columns have one name"
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)
@@ -48,11 +48,11 @@ class Relation:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the columns that make the merge key."""
+        """The names of the columns of the merge key."""
         return tuple(column.name for column in self.columns if column.fold == "key")
 
     def typed(self, expressions: Mapping[str, str] | None = None) -> str:
-        """SQL: every column in order, cast to its type; from `expressions` by name, else from a column of its name."""
+        """SQL: every column in order, cast to its type: its expression by name, otherwise the column of its name."""
         found = expressions or {}
         return ", ".join(
             f"{found.get(c.name, c.name)} AS {c.name}"
@@ -62,7 +62,7 @@ class Relation:
         )
 
     def column(self, name: str) -> Column:
-        """The column called `name`; KeyError names the relation."""
+        """The column `name`. KeyError names the relation."""
         for column in self.columns:
             if column.name == name:
                 return column

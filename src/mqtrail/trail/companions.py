@@ -1,4 +1,4 @@
-"""What charts and look-ups read beside trajectories: latency histograms, lag, the index of keys."""
+"""Latency histograms, the index of keys, and lag: tables for charts and look-ups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def companion_stages() -> list[Stage]:
 
 
 def _latency_counts() -> str:
-    """One scan: every row meets every segment's name, and keeps the ones it has."""
+    """One scan: each row is joined with the names of all segments; segments that it lacks are removed."""
     names = ", ".join(f"('{segment}')" for segment, _, _ in (*_SEGMENTS, ("send", "", "")))
     ms = " ".join(f"WHEN '{segment}' THEN {ms}" for segment, ms, _ in _SEGMENTS)
     began = " ".join(f"WHEN '{segment}' THEN {began}" for segment, _, began in _SEGMENTS)

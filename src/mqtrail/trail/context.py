@@ -1,6 +1,6 @@
-"""The state of the cluster at the instant of judgement, from samples: small relations, one row a group or queue.
+"""The state of the cluster at the instant of judgement, from samples: small relations, one row per group or queue.
 
-`horizon` is the instant less the trace delay: what is claimed to be missing is claimed as of the horizon.
+`horizon` is the instant minus the trace delay: a record counts as missing only as of the horizon.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FROM trace_events WHERE record_type IN {CONTEXT_RECORDS}"""
 
 
 def _committed(as_of_ms: int) -> str:
-    """Committed offsets, sampled from brokers and told by our own consumers."""
+    """Committed offsets: sampled from brokers, and recorded by mqtrail's consumers."""
     return f"""
 SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_offset FROM group_offsets
 WHERE sampled_ms <= {as_of_ms}
@@ -49,9 +49,9 @@ WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
 
 
 def _topic_groups(as_of_ms: int) -> str:
-    """Groups of a topic, with the time since when they are known; only applications' groups.
+    """Groups of a topic, with the time since when they are known; only groups of applications.
 
-    Who commits an offset at the broker consumes in clustering: broadcasting keeps offsets at its clients.
+    A group that commits offsets at the broker consumes in clustering mode: broadcasting keeps offsets at its clients.
     """
     return f"""
 SELECT cluster, topic, group_name, min(sampled_ms) AS known_ms, max(message_model) AS message_model,
@@ -101,7 +101,7 @@ GROUP BY c.cluster, c.group_name"""
 
 
 def _live_clients(as_of_ms: int) -> str:
-    """What a hand-over may name its client by, with whether that client lives: its id, or the ip of its connection."""
+    """Names that a hand-over can have for its client (id, or ip of its connection), and whether the client is alive."""
     return f"""
 SELECT cluster, group_name, client, max(live) AS live
 FROM (SELECT c.cluster AS cluster, c.group_name AS group_name, c.client_id AS client,
@@ -117,7 +117,7 @@ GROUP BY cluster, group_name, client"""
 
 
 def _subscription_runs(as_of_ms: int) -> str:
-    """Each expression a group subscribed with, and the first and last sample that shows it."""
+    """Each expression that a group subscribed with, and the first and last sample that contains it."""
     return f"""
 SELECT cluster, group_name, topic, expression_type, expression, min(sampled_ms) AS first_ms, max(sampled_ms) AS last_ms
 FROM subscriptions WHERE sampled_ms <= {as_of_ms}
@@ -125,16 +125,16 @@ GROUP BY cluster, group_name, topic, expression_type, expression"""
 
 
 def _scanned_topics(as_of_ms: int) -> str:
-    """Topics whose messages the pipeline reads."""
+    """Topics whose messages the pipeline reads, and the last sample of their queues."""
     return f"""
 SELECT cluster, topic, max(sampled_ms) AS scanned_ms FROM queue_ranges
 WHERE read_offset IS NOT NULL AND sampled_ms <= {as_of_ms} GROUP BY cluster, topic"""
 
 
 def _losses(horizon: int) -> str:
-    """Intervals in which trace records are known to be lost: holes in the numbering, drops told, ranges not read.
+    """Intervals in which trace records were lost: holes in the numbering, reported drops, ranges that were not read.
 
-    client_id '' (a gap): any client's. A hole younger than the horizon may still fill.
+    client_id '' (a gap): of any client. A hole that is younger than the horizon can still be filled.
     """
     return f"""
 SELECT cluster, client_id, host, from_ms, to_ms, lost_count, reason FROM (

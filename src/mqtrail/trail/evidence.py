@@ -1,7 +1,7 @@
-"""The evidence a judgement rests on: bronze rows, one relation a source.
+"""The evidence of a judgement: bronze rows, one relation for each source.
 
-Each row is what one source said at one time; nothing here is derived from two rows. `trace_events` comes from the
-trace topic, `message_meta` from the messages themselves (bodies are not kept), the rest is sampled from the brokers.
+Each row has what one source reported at one time; no row is derived from two others. `trace_events` comes from the
+trace topic, `message_meta` from the messages themselves (bodies are not kept). The others are sampled from the brokers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TRACE_EVENTS = Relation(
         flag("is_final", "isFinal of PubAttempt: no further attempt of this send follows"),
         text("result", "result of SubResult: SUCCESS, FAILED, EXCEPTION, TIME_OUT, RETURNNULL"),
         text("detail", "detail of SubResult: short error text"),
-        text("store_broker_name", "brokerName of our records: whose queue the message stands in"),
+        text("store_broker_name", "brokerName of our records: broker of the message's queue"),
         number("store_queue_id", "queueId of our records: the message's queue"),
         number("store_queue_offset", "queueOffset of our records (Delivered: one of offsets)"),
         number("physical_offset", "physicalOffset of Stored: CommitLog byte"),
@@ -97,7 +97,7 @@ TRACE_COLUMN_OF = {
     "store_timestamp": "store_ms",
     "kind": "stored_kind",
 }
-"""Attributes of wire's trace records whose column of trace_events is called otherwise."""
+"""Attributes of wire's trace records whose column of trace_events has another name."""
 
 TRACE_REJECTS = Relation(
     "trace_rejects",
@@ -123,7 +123,7 @@ MESSAGE_META = Relation(
     (
         text("cluster", "as in trace_events"),
         text("broker_name", "broker that holds the copy"),
-        text("topic", "topic of the queue the copy stands in (SCHEDULE_TOPIC_XXXX for one that waits)"),
+        text("topic", "topic of the copy's queue (SCHEDULE_TOPIC_XXXX for a waiting copy)"),
         number("queue_id", "its queue"),
         number("queue_offset", "its place in the queue"),
         number("physical_offset", "its CommitLog byte"),
@@ -143,7 +143,7 @@ MESSAGE_META = Relation(
         number("body_crc", "bodyCRC"),
         number("sys_flag", "sysFlag"),
         number("reconsume_times", "reconsumeTimes: attempts made before this copy was stored"),
-        text("stored_kind", "what the copy is: trail.stored_kind() is the SQL that says it"),
+        text("stored_kind", "what the copy is: computed by the SQL of trail.stored_kind()"),
         text("real_topic", "REAL_TOPIC: where a waiting copy will go; '' if none"),
         text("retry_topic", "RETRY_TOPIC: the business topic of a %RETRY% or %DLQ% copy; '' if none"),
         text("group_name", "consumer group of a %RETRY% or %DLQ% copy, also while it waits; '' otherwise"),

@@ -4,7 +4,7 @@
     resolved → group_copies (retry copies, send-backs, dead letters)              ├→ group_facts (message and group)
     messages × topic_groups → expected groups · carriers                          ┘
 
-The first three aggregate by msg_id first, so that one repartitioning by msg_id serves them all.
+All of them aggregate by msg_id first, so that a share of the ids can be judged alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .stages import Stage
 
 
 def group_stages(settings: Settings) -> list[Stage]:
-    """hand_overs, rounds, group_copies, what is known of each group as a whole, group_facts, filters."""
+    """hand_overs, rounds, group_copies; limits and traced times of whole groups; group_facts, filters."""
     return [
         Stage("hand_overs", _HAND_OVERS, ("resolved",)),
         Stage("group_copies", _GROUP_COPIES, ("resolved",)),
@@ -37,8 +37,8 @@ def group_stages(settings: Settings) -> list[Stage]:
     ]
 
 
-# outcome: what the hand-over came to. SURE: the handler succeeded. SAID: SubAfter says so, as it does of the tail of a
-# partly acknowledged listener batch and of every lite pull. FAILED. OPEN: no end was read.
+# outcome of a hand-over. SURE: the handler succeeded. SAID: only SubAfter records success, as it also does for the tail
+# of a partly acknowledged listener batch and for every lite pull. FAILED. OPEN: no end was read.
 _HAND_OVERS = f"""
 SELECT *, CASE
     WHEN result = 'SUCCESS' THEN 'SURE'
@@ -79,7 +79,7 @@ SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
       END) AS retry_place,
     min(CASE WHEN {_DEAD} THEN start_ms END) AS dead_ms,
     max(CASE WHEN {_DEAD} THEN retry_times END) AS dead_times,
-    max(CASE WHEN {_DEAD} THEN cause ELSE '' END) AS told_cause,
+    max(CASE WHEN {_DEAD} THEN cause ELSE '' END) AS recorded_cause,
     max(CASE WHEN {_DEAD} AND delay_level < 0 THEN 1 ELSE 0 END) AS ordered_mark
 FROM resolved WHERE kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED') AND {business_group()}
 GROUP BY cluster, msg_id, group_name"""
@@ -106,7 +106,7 @@ SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_ho
     max(CASE WHEN outcome = 'FAILED' THEN {packed(padded("start_ms"), "detail")} END) AS last_failure
 FROM hand_overs GROUP BY cluster, msg_id, group_name, retry_times"""
 
-# A limit of attempts is not in any record: the longest chain of the group stands for it.
+# No record has the limit of attempts: the longest chain of the group is used for it.
 _LONGEST_CHAINS = """
 SELECT cluster, group_name, max(handed_times) AS handed_times
 FROM (SELECT cluster, group_name, retry_times AS handed_times FROM rounds
@@ -122,9 +122,9 @@ FROM hand_overs WHERE outcome <> 'OPEN' AND end_ms >= start_ms GROUP BY cluster,
 
 
 def _hung_limits(settings: Settings) -> str:
-    """Groups whose handlers are slow enough that HUNG must wait longer.
+    """Groups whose handlers are so slow that HUNG must wait longer.
 
-    The 99th percentile as percentile_cont has it, of counted times and in whole numbers: between the sample at the
+    The 99th percentile of counted times, in whole numbers, interpolated as percentile_cont does: between the sample at
     place 0.99 * (samples - 1), from 0, rounded down, and the next one.
     """
     slow = settings.hung_ms // settings.hung_p99_factor
@@ -152,8 +152,8 @@ _TRACED_GROUPS = """
 SELECT cluster, group_name, min(traced_from_ms) AS traced_from_ms, max(traced_to_ms) AS traced_to_ms FROM traced_spans
 GROUP BY cluster, group_name"""
 
-# SAID counts unless a copy with more attempts exists that no failed hand-over of the same round explains: then the
-# listener acknowledged only the head of its batch (ackIndex) and this message was in the tail.
+# SAID counts, unless a copy with more attempts exists that no failed hand-over of the same round explains: then the
+# listener acknowledged only the head of its batch (ackIndex), and this message was in the tail.
 _SAID_HOLDS = "(r.retry_times < 0 OR r.failed_count > 0 OR coalesce(c.copy_times, 0) <= r.retry_times)"
 _SUCCEEDED = f"r.sure_count > 0 OR (r.said_count > 0 AND {_SAID_HOLDS})"
 
@@ -189,7 +189,7 @@ _FACTS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("retry_place", "max", "NULL", "retry_place", "NULL", "NULL"),
     ("dead_ms", "min", "NULL", "dead_ms", "NULL", "NULL"),
     ("dead_times", "max", "NULL", "dead_times", "NULL", "NULL"),
-    ("told_cause", "max", "''", "told_cause", "''", "''"),
+    ("recorded_cause", "max", "''", "recorded_cause", "''", "''"),
     ("ordered_mark", "max", "0", "ordered_mark", "0", "0"),
     ("batch_items", "max", "NULL", "NULL", "NULL", "item_count"),
     ("batch_handed", "max", "NULL", "NULL", "NULL", "handed_count"),
@@ -205,11 +205,11 @@ _TEXTS = (
     "first_said",
     "last_failure",
     "retry_place",
-    "told_cause",
+    "recorded_cause",
 )
 
 
-# A stored message is a group's matter that was known by then, or that stood at or before it when it was first seen.
+# A stored message is judged for a group that was known by then, or whose first sampled offset is not past the message.
 _EXPECTED = """coalesce(m.stored_ms, m.acked_ms) IS NOT NULL
       AND (coalesce(m.stored_ms, m.acked_ms) >= g.known_ms OR o.first_offset <= m.queue_offset)"""
 
@@ -238,8 +238,9 @@ _FILTERED_GROUPS = """
 SELECT DISTINCT cluster, topic, group_name FROM subscription_runs
 WHERE expression_type <> 'TAG' OR expression NOT IN ('*', '')"""
 
-# The expression in force when the message became visible: the one whose samples reach it, else the nearest. '2' it
-# lets the message pass, '1' nobody here can tell (SQL92), '0' it does not; where clients differ the widest counts.
+# The expression in force when the message became visible: the one whose samples include that time, otherwise the
+# nearest. '2': it lets the message pass. '1': not evaluated (SQL92). '0': it excludes the message. If clients differ,
+# the widest expression counts.
 _VISIBLE = "coalesce(m.visible_ms, m.stored_ms, m.acked_ms)"
 _PASSES = """CASE WHEN s.expression_type <> 'TAG' THEN '1' WHEN s.expression IN ('*', '') THEN '2'
       WHEN m.tags <> '' AND instr('|' || replace(replace(s.expression, ' ', ''), '||', '|') || '|',

@@ -1,12 +1,12 @@
-"""The hour a message was made in, told by its id: what tables are partitioned by.
+"""The hour in which a message was made, from its id. Tables are partitioned by it.
 
     id of 32 characters   IPv4 8 | pid 4 | loader hash 8 | ms since the month began 8 | counter 4      (hex digits)
     id of 56 characters   IPv6 32, the rest alike
     id of 34 characters   version 01 2 | MAC 12 | pid 4 | seconds since 2021-01-01 8 | counter 8       (gRPC clients)
 
-The month is the producer's own, in its zone; we count it as if it were UTC, so hours are nominal, but the same for
-every event of an id. The month itself comes from the event: the latest one that puts the id no later than 16 hours
-after the event (the widest zone and skewed clocks). Wrong only for events more than four weeks after the send.
+The month is in the producer's time zone. It is read as UTC, so hours are nominal, but equal for every event of an id.
+The month itself comes from the event: the latest month in which the id is at most 16 hours after the event (the widest
+zone, and skewed clocks). This is wrong only for events more than four weeks after the send.
 Source: MessageClientIDSetter, apache/rocketmq common/; MessageIdCodec of rocketmq-clients.
 """
 
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 UNKNOWN_HOUR = -1
-"""publish_hour of an id whose shape tells no time."""
+"""publish_hour of an id that contains no time."""
 ZONE_MS = 16 * HOUR_MS
 MONTH_MS_MAX = 32 * DAY_MS
 GRPC_EPOCH_S = 1_609_459_200  # 2021-01-01T00:00:00Z
@@ -52,9 +52,9 @@ def _floor(ms: str, unit_ms: int) -> str:
 
 
 def publish_hours(msg_id: str, first_hour: int, end_hour: int) -> list[int]:
-    """Every publish_hour in [first_hour, end_hour) that rows of `msg_id` can stand in, UNKNOWN_HOUR among them.
+    """Every publish_hour in [first_hour, end_hour) that rows of `msg_id` can have, or UNKNOWN_HOUR.
 
-    The twin of `publish_hour_select` for look-ups, where the month is not known: one hour a month.
+    A look-up does not know the month that `publish_hour_select` takes from the event, so there is one hour per month.
     """
     if len(msg_id) == 34 and msg_id.startswith("01") and (seconds := _hex(msg_id[18:26], msg_id)) is not None:
         return [(GRPC_EPOCH_S + seconds) // 3600]

@@ -1,8 +1,8 @@
-"""From facts to verdicts: the state of each group, what is said beside it, and what is missing for it.
+"""From facts to verdicts: the state of each group, its additional codes, and what is missing for it.
 
     group_facts × messages × context → group_evidence → group_states → loss_hits → group_verdicts
 
-The order of the branches in `_STATE` is the definition: the first that holds is the state.
+The order of the branches in `_states` is the definition: the first condition that holds gives the state.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ FROM (
 
 
 def _states(as_of_ms: int, settings: Settings) -> str:
-    """The state, with the name of its reason behind ':' where there is one."""
+    """The state, with the name of its reason after ':' if it has one."""
     horizon = as_of_ms - settings.trace_delay_ms
     fresh = as_of_ms - settings.state_age_ms_max
     idle = f"""CASE WHEN clients_sampled_ms IS NULL OR live_count IS NULL THEN 'UNKNOWN:CLIENTS_NOT_SAMPLED'
@@ -138,17 +138,17 @@ def _states(as_of_ms: int, settings: Settings) -> str:
     ELSE {idle.format("")} END"""
     rounds = "greatest(coalesce(times_max, -1) + 1, coalesce(copy_times, 0))"
     return f"""
-SELECT *, split_part(told, ':', 1) AS state, split_part(told, ':', 2) AS why,
+SELECT *, split_part(stated, ':', 1) AS state, split_part(stated, ':', 2) AS why,
     CASE WHEN message_model <> 'BROADCASTING' AND delivery_count > 0 AND round_count < rounds
       OR message_model <> 'BROADCASTING' AND delivery_count = 0 AND batch_handed IS NULL AND copy_times > 0
       THEN rounds - round_count ELSE 0 END AS rounds_missing,
-    CASE WHEN open_count > 0 AND last_outcome = 'OPEN' AND split_part(told, ':', 1) IN ('IN_FLIGHT', 'HUNG')
+    CASE WHEN open_count > 0 AND last_outcome = 'OPEN' AND split_part(stated, ':', 1) IN ('IN_FLIGHT', 'HUNG')
       THEN open_count - 1 ELSE open_count END AS ends_missing
-FROM (SELECT *, {rounds} AS rounds, {state} AS told
-  FROM group_evidence) AS stated"""
+FROM (SELECT *, {rounds} AS rounds, {state} AS stated
+  FROM group_evidence) AS states"""
 
 
-# Losses that can have hit a group: of clients known to be its own, and ranges of the trace topic that were not read.
+# Losses that can concern a group: of its known clients, and ranges of the trace topic that were not read.
 _HANDED_CLIENTS = """
 SELECT DISTINCT cluster, group_name, client_id FROM hand_overs WHERE client_id <> ''"""
 
@@ -166,7 +166,7 @@ WHERE l.client_id = ''"""
 
 
 def _loss_hits(as_of_ms: int, settings: Settings) -> str:
-    """The latest loss that may explain what a group lacks."""
+    """The latest loss that may explain the missing records of a group."""
     begin = "coalesce(CASE WHEN e.state = 'HUNG' THEN e.open_ms END, e.visible_ms, e.first_ms, e.stored_ms, e.acked_ms)"
     end = f"""CASE WHEN e.state = 'HUNG' THEN {as_of_ms}
       ELSE least({as_of_ms}, coalesce(e.last_end_ms, e.last_ms, {begin}) + {settings.loss_window_ms}) END"""
@@ -182,69 +182,32 @@ GROUP BY e.cluster, e.msg_id, e.group_name"""
 
 
 LOSS_NAME = "replace(loss_name, ':', '_')"
-"""SQL: the reason a loss is told by; parameters stand in brackets, so a ':' inside its name would mislead."""
+"""SQL: the name of a loss as a reason: names of reasons contain no ':'."""
 OPEN_STATES = ("WAITING", "NO_CONSUMER", "IN_FLIGHT", "HUNG", "RETRYING", "UNKNOWN")
-"""States that a later judgement may leave."""
+"""States that a later judgement can change without new records."""
 
 
 def _verdicts(as_of_ms: int, settings: Settings) -> str:
     """The final state, codes, reasons and times; columns of VERDICTS and `lacks` (1: INCOMPLETE)."""
-    duplicates = "message_model = 'CLUSTERING' AND is_single = 1"
-    done = "final_state = 'CONSUMED'"
     success = {"start": number_at("first_success", 1), "end": number_at("first_success", 2)}
-    codes = "".join(
-        f" || CASE WHEN {condition} THEN ',{code}' ELSE '' END"
-        for code, condition in (
-            ("CONSUMED_SLOW", f"final_state = 'CONSUMED' AND cost_ms >= {settings.consume_slow_ms}"),
-            ("CONSUMED_AFTER_RETRY", "final_state = 'CONSUMED' AND success_times > 0"),
-            ("DUPLICATE_DELIVERY", f"{duplicates} AND round_hands_max > 1 + resent_count"),
-            ("DUPLICATE_PROCESSING", f"{duplicates} AND success_count > 1 + resent_count"),
-        )
-    )
-    cause = """CASE WHEN dead_ms IS NULL THEN '' WHEN told_cause <> '' THEN told_cause
-        WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
-        WHEN dead_times > 1 THEN 'ATTEMPTS_EXHAUSTED' ELSE '' END"""
-    told = {
-        # reason -> its parameters
-        "PASSED_UNTRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
-        "GROUP_NOT_TRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
-        "HANDLER_GONE": {"handed_ms": "open_ms", "sampled_ms": "clients_sampled_ms"},
-        "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
-        "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
-    }
-    whys = " ".join(f"WHEN '{why}' THEN {named(quoted_text(why), **parameters)}" for why, parameters in told.items())
-    reasons = "".join(
-        f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END"
-        for condition, text in (
-            ("final_why <> ''", f"CASE final_why {whys} ELSE final_why END"),
-            ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
-            ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
-            ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
-            ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms", count="loss_count")),
-            (f"{done} AND delivery_count = 0", named("'BATCH_COUNTED'", items="batch_items")),
-            (f"{done} AND cost_is_average = 1", "'COST_IS_AVERAGE'"),
-            (f"{duplicates} AND round_hands_max > 1 AND copy_count > 1", named("'STORED_AGAIN'", copies="copy_count")),
-            ("final_state = 'DEAD_LETTERED' AND told_cause = '' AND ordered_mark = 0", "'CAUSE_INFERRED'"),
-        )
-    )
     t1 = "coalesce(stored_ms, acked_ms)"
     t2 = f"coalesce(visible_ms, {t1})"
     return f"""
 SELECT cluster, publish_hour, msg_id, group_name, message_topic AS topic, {as_of_ms} AS as_of_ms,
-  final_state AS state, final_state{codes} AS codes, substr(''{reasons}, 2) AS reasons,
+  final_state AS state, final_state{_added_codes(settings)} AS codes, substr(''{_reasons()}, 2) AS reasons,
   CASE WHEN final_state IN {OPEN_STATES} THEN 1 ELSE 0 END AS is_open,
   message_model, delivery_count, success_count, failure_count, CASE WHEN times_max >= 0 THEN times_max END AS
       retry_times,
   coalesce(first_ms, batch_start_ms) AS first_delivered_ms, coalesce(last_ms, batch_start_ms) AS last_delivered_ms,
-  CASE WHEN {done} THEN {success["start"]} END AS success_start_ms,
-  CASE WHEN {done} THEN coalesce({success["end"]}, batch_end_ms) END AS done_ms,
-  retry_due_ms, dead_ms, {cause} AS dead_cause, coalesce({part("last_failure", 2)}, '') AS detail,
+  CASE WHEN {_DONE} THEN {success["start"]} END AS success_start_ms,
+  CASE WHEN {_DONE} THEN coalesce({success["end"]}, batch_end_ms) END AS done_ms,
+  retry_due_ms, dead_ms, {_DEAD_CAUSE} AS dead_cause, coalesce({part("last_failure", 2)}, '') AS detail,
   coalesce({part("last_hand_over", 3)}, '') AS client, visible_ms,
   {t1} - send_start_ms AS to_stored_ms, {t2} - {t1} AS delay_ms, first_ms - {t2} AS to_delivered_ms,
-  CASE WHEN {done} THEN {success["start"]} - first_ms END AS retry_ms,
-  CASE WHEN {done} THEN {success["end"]} - {success["start"]} END AS handler_ms,
-  CASE WHEN {done} THEN {success["end"]} - send_start_ms END AS total_ms,
-  CASE WHEN {done} THEN cost_ms END AS handler_cost_ms,
+  CASE WHEN {_DONE} THEN {success["start"]} - first_ms END AS retry_ms,
+  CASE WHEN {_DONE} THEN {success["end"]} - {success["start"]} END AS handler_ms,
+  CASE WHEN {_DONE} THEN {success["end"]} - send_start_ms END AS total_ms,
+  CASE WHEN {_DONE} THEN cost_ms END AS handler_cost_ms,
   CASE WHEN final_state = 'UNKNOWN' OR rounds_missing > 0 OR beginless_count > 0 OR ends_missing > 0 THEN 1 ELSE 0
       END AS lacks
 FROM (
@@ -254,6 +217,56 @@ FROM (
     CASE WHEN e.state = 'HUNG' AND h.loss IS NOT NULL THEN 'END_MAY_BE_LOST' ELSE e.why END AS final_why
   FROM group_states e LEFT JOIN loss_hits h
     ON e.cluster = h.cluster AND e.msg_id = h.msg_id AND e.group_name = h.group_name) AS explained"""
+
+
+_DONE = "final_state = 'CONSUMED'"
+_CAN_DUPLICATE = "message_model = 'CLUSTERING' AND is_single = 1"
+_DEAD_CAUSE = """CASE WHEN dead_ms IS NULL THEN '' WHEN recorded_cause <> '' THEN recorded_cause
+        WHEN ordered_mark = 1 THEN 'ORDERED_GIVE_UP' WHEN dead_times <= handed_times_max THEN 'BY_HANDLER'
+        WHEN dead_times > 1 THEN 'ATTEMPTS_EXHAUSTED' ELSE '' END"""
+_PARAMETERS: dict[str, dict[str, str]] = {
+    "PASSED_UNTRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
+    "GROUP_NOT_TRACED": {"offset": "now_offset", "sampled_ms": "now_ms"},
+    "HANDLER_GONE": {"handed_ms": "open_ms", "sampled_ms": "clients_sampled_ms"},
+    "STATE_STALE": {"sampled_ms": "coalesce(clients_sampled_ms, offsets_sampled_ms)"},
+    "BATCH_ITEM_NOT_TOLD": {"handed": "batch_handed", "succeeded": "batch_succeeded", "items": "batch_items"},
+}
+"""Reason of a state → its parameters. Other reasons of states have none."""
+
+
+def _added_codes(settings: Settings) -> str:
+    """SQL: the codes beside the state, each after a comma, to be appended to it."""
+    return "".join(
+        f" || CASE WHEN {condition} THEN ',{code}' ELSE '' END"
+        for code, condition in (
+            ("CONSUMED_SLOW", f"{_DONE} AND cost_ms >= {settings.consume_slow_ms}"),
+            ("CONSUMED_AFTER_RETRY", f"{_DONE} AND success_times > 0"),
+            ("DUPLICATE_DELIVERY", f"{_CAN_DUPLICATE} AND round_hands_max > 1 + resent_count"),
+            ("DUPLICATE_PROCESSING", f"{_CAN_DUPLICATE} AND success_count > 1 + resent_count"),
+        )
+    )
+
+
+def _reasons() -> str:
+    """SQL: the reasons with their parameters, each after a semicolon, to be appended to a text."""
+    whys = " ".join(
+        f"WHEN '{why}' THEN {named(quoted_text(why), **parameters)}" for why, parameters in _PARAMETERS.items()
+    )
+    stored_again = f"{_CAN_DUPLICATE} AND round_hands_max > 1 AND copy_count > 1"
+    return "".join(
+        f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END"
+        for condition, text in (
+            ("final_why <> ''", f"CASE final_why {whys} ELSE final_why END"),
+            ("rounds_missing > 0", named("'ATTEMPTS_NOT_TRACED'", expected="rounds", found="round_count")),
+            ("beginless_count > 0", named("'BEGIN_NOT_TRACED'", count="beginless_count")),
+            ("ends_missing > 0 AND final_why <> 'END_NOT_TRACED'", named("'END_NOT_TRACED'", count="ends_missing")),
+            ("loss IS NOT NULL", named(LOSS_NAME, from_ms="loss_from_ms", to_ms="loss_to_ms", count="loss_count")),
+            (f"{_DONE} AND delivery_count = 0", named("'BATCH_COUNTED'", items="batch_items")),
+            (f"{_DONE} AND cost_is_average = 1", "'COST_IS_AVERAGE'"),
+            (stored_again, named("'STORED_AGAIN'", copies="copy_count")),
+            ("final_state = 'DEAD_LETTERED' AND recorded_cause = '' AND ordered_mark = 0", "'CAUSE_INFERRED'"),
+        )
+    )
 
 
 def quoted_text(text: str) -> str:

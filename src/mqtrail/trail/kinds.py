@@ -1,4 +1,6 @@
-"""What a stored copy is, and which topics and groups are an application's own: SQL over topics and properties.
+"""What a stored copy is, and which topics and groups belong to applications: SQL over topics and properties.
+
+`pipeline` computes the kind and group of copies in Spark while it reads them; the SQL here is valid in both engines.
 
 NORMAL      in its own topic
 BATCH       the same, one of a batch: its own id and the id consumers see differ
@@ -8,7 +10,7 @@ DELAY_WAIT  waits in SCHEDULE_TOPIC_XXXX or the timer's topic for its own topic
 RETRY       in %RETRY%group;      RETRY_WAIT  waits for it
 DLQ         in %DLQ%group;        DLQ_WAIT    waits for it (4.9 brokers)
 HALF        a transaction's half message
-RECALL      the timer's note that deletes a message
+RECALL      the timer's record that deletes a message
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from mqtrail.wire import (
 )
 
 VISIBLE_KINDS = ("NORMAL", "BATCH", "DELAYED", "RESENT")
-"""Kinds of a copy that its topic's groups can be handed."""
+"""Kinds of a copy that is delivered to the groups of its topic."""
 
 
 def quoted(values: Iterable[str]) -> str:
@@ -66,22 +68,22 @@ def retry_group(topic: str) -> str:
 
 
 def business_topic(topic: str = "topic") -> str:
-    """SQL condition: an application's own topic; not '' and none of the system's."""
+    """SQL condition: a topic of an application: not '' and not a system topic."""
     prefixes = " AND ".join(f"NOT {starts_with(topic, prefix)}" for prefix in INNER_TOPIC_PREFIXES)
     return f"({topic} <> '' AND {topic} NOT IN ({quoted(sorted(INNER_TOPICS))}) AND {prefixes})"
 
 
 def is_business_topic(topic: str) -> bool:
-    """The same as `business_topic`, of one name that is at hand."""
+    """Whether a name meets the condition of `business_topic`."""
     return bool(topic) and topic not in INNER_TOPICS and not topic.startswith(INNER_TOPIC_PREFIXES)
 
 
 def is_business_group(group: str) -> bool:
-    """The same as `business_group`, of one name that is at hand."""
+    """Whether a name meets the condition of `business_group`."""
     return bool(group) and group not in SYSTEM_GROUPS and not group.startswith(INNER_GROUP_PREFIXES)
 
 
 def business_group(group: str = "group_name") -> str:
-    """SQL condition: an application's own consumer group; not ''."""
+    """SQL condition: a consumer group of an application; not ''."""
     prefixes = " AND ".join(f"NOT {starts_with(group, prefix)}" for prefix in INNER_GROUP_PREFIXES)
     return f"({group} <> '' AND {group} NOT IN ({quoted(sorted(SYSTEM_GROUPS))}) AND {prefixes})"

@@ -1,6 +1,6 @@
-"""The message side: its sends, its copies, and the codes about sending and about the message as such.
+"""The message side: its sends and copies, and the codes about the sends and about the message.
 
-resolved → send_units (one row a send) → messages (one row a message)
+resolved → send_units (one row per send) → message_facts → messages (one row per message)
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ SELECT cluster, msg_id, kind, max(publish_hour) AS publish_hour,
 FROM resolved WHERE kind IN ('SEND', 'SEND_TRY')
 GROUP BY cluster, msg_id, kind, CASE WHEN kind = 'SEND_TRY' THEN send_id ELSE attempt_key END"""
 
-# Facts of a message by source: column -> (SQL type, from send_units, from stored copies, from everything else).
 _PLACE = packed(padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"), "offset_msg_id")
 _IS_VISIBLE = f"group_name = '' AND stored_kind IN ({quoted(VISIBLE_KINDS)})"
 _IS_COPY = "group_name = '' AND stored_kind <> 'RECALL'"
@@ -124,7 +123,7 @@ SELECT cluster, born_host, max(traced) AS traced FROM host_traces GROUP BY clust
 
 
 def _messages(as_of_ms: int, settings: Settings) -> str:
-    """Adds the visible copy's place, when it is due, and the codes; keeps applications' topics and unknown ones."""
+    """Add the place of the visible copy, the due time and the codes; keep topics of applications and unknown topics."""
     horizon = as_of_ms - settings.trace_delay_ms
     due = "coalesce(wait_due_ms, copy_due_ms, coalesce(stored_ms, acked_ms, born_ms) + delay_ms)"
     late = f"coalesce(visible_ms - due_ms >= {settings.delivered_late_ms}, 1 = 0)"

@@ -1,13 +1,13 @@
-"""Several values as one text, so that min and max choose a row without a tie: numbers padded, parts joined by '|'."""
+"""Several values as one text, from which min and max choose a row without ties: padded numbers, joined by '|'."""
 
 from __future__ import annotations
 
 WIDTH = 19
-"""Characters of a padded number: any 64-bit one that is not negative."""
+"""Characters of a padded number: enough for every 64-bit number that is not negative."""
 
 
 def padded(number: str) -> str:
-    """SQL: a number as text that sorts as it does; NULL and negative numbers count as 0."""
+    """SQL: a number as a text in the same order; NULL and negative numbers count as 0."""
     return f"lpad(cast(greatest(coalesce({number}, 0), 0) AS string), {WIDTH}, '0')"
 
 

@@ -1,4 +1,4 @@
-"""What is derived from the evidence: silver attempts, gold trajectories, verdicts and their companions."""
+"""Relations derived from the evidence: silver attempts; gold trajectories, verdicts, latency, lag and keys."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ ATTEMPTS = Relation(
     "Partial rows of one key merge by each column's fold; NULL loses.",
     (
         text("cluster", "as in trace_events", "key"),
-        number("publish_hour", "hours since the epoch when its id was made (publish_hour_select); -1: not told", "key"),
+        number("publish_hour", "hours since the epoch when its id was made (publish_hour_select); -1: unknown", "key"),
         text("msg_id", "as its source names it (a batch id on consumer sides: resolved on the way to gold)", "key"),
         text(
             "kind", "SEND, SEND_TRY, STORED, HANDLED, RESULT, SENT_BACK, DEAD_LETTERED, END_TRANSACTION, RECALL", "key"
         ),
-        text("attempt_key", "tells attempts of one kind apart: trail.attempts says how, kind by kind", "key"),
+        text("attempt_key", "distinguishes attempts of one kind: see trail.attempts", "key"),
         text("group_name", "producer group of sends, consumer group elsewhere"),
         text("topic", "business topic; '' where the records name none"),
-        text("stored_topic", "STORED: topic of the queue it stands in"),
+        text("stored_topic", "STORED: topic of its queue"),
         text("keys", "KEYS"),
         text("tags", "TAGS"),
         number("start_ms", "began: send, hand-over; STORED: store time", "min"),
         number("end_ms", "ended: acknowledged, handler done"),
-        number("cost_ms", "time it took as its record says (HANDLED: a listener batch's average)"),
-        number("succeeded", "1 when a record says success"),
-        number("failed", "1 when a record says failure"),
+        number("cost_ms", "duration from its record (HANDLED: a listener batch's average)"),
+        number("succeeded", "1 when a record reports success"),
+        number("failed", "1 when a record reports failure"),
         number("context_code", "HANDLED: contextCode"),
         text("outcome", "SEND_TRY: outcome; RESULT: result"),
         number("response_code", "SEND_TRY: the broker's code"),
@@ -40,7 +40,7 @@ ATTEMPTS = Relation(
         number("item_count", "SEND: messages in the batch"),
         text("batch_id", "STORED: the batch's id where it differs from the item's; '' otherwise"),
         text("stored_kind", "STORED: kind of the copy"),
-        text("broker_name", "broker the message stands on"),
+        text("broker_name", "broker of the message"),
         number("queue_id", "its queue"),
         number("queue_offset", "its place"),
         number("physical_offset", "its CommitLog byte"),
@@ -69,10 +69,10 @@ ATTEMPTS = Relation(
 )
 
 EVENT_FIELDS = (
-    number("at_ms", "when; 0 if no record tells"),
+    number("at_ms", "when; 0 if unknown"),
     text("kind", "kind of the attempt"),
     text("group_name", "group"),
-    text("outcome", "OK, FAILED, OPEN, the kind of a stored copy, or what the record says"),
+    text("outcome", "OK, FAILED, OPEN, the kind of a stored copy, or the outcome of the record"),
     text("place", "broker/topic/queue@offset, client or store host"),
     text("detail", "error text or cause"),
     text("evidence", "as in attempts"),
@@ -135,7 +135,7 @@ VERDICTS = Relation(
         text("topic", "business topic"),
         number("as_of_ms", "instant of the judgement"),
         text("state", "the one state of the group"),
-        text("codes", "comma-joined: the state first, then what is said beside it"),
+        text("codes", "comma-joined: the state first, then additional codes"),
         text("reasons", "';'-joined NAME(parameter=value,…): why UNKNOWN, what lacks, what was found"),
         number("is_open", "1 when a later judgement may differ without new records"),
         text("message_model", "CLUSTERING, BROADCASTING or ''"),
@@ -149,7 +149,7 @@ VERDICTS = Relation(
         number("done_ms", "its end"),
         number("retry_due_ms", "when the latest retry copy is or was due"),
         number("dead_ms", "when it was stored in %DLQ%"),
-        text("dead_cause", "ATTEMPTS_EXHAUSTED, BY_HANDLER, ORDERED_GIVE_UP or '' (not told)"),
+        text("dead_cause", "ATTEMPTS_EXHAUSTED, BY_HANDLER, ORDERED_GIVE_UP or '' (unknown)"),
         text("detail", "error text of the latest failure"),
         text("client", "client id, else ip:port, of the latest hand-over"),
         number("visible_ms", "when the message became visible, the start of waiting"),
@@ -159,7 +159,7 @@ VERDICTS = Relation(
         number("retry_ms", "first hand-over → hand-over that succeeded"),
         number("handler_ms", "that hand-over → done"),
         number("total_ms", "send start → done"),
-        number("handler_cost_ms", "what the handler took as its record says; a listener batch's average"),
+        number("handler_cost_ms", "duration of the handler from its record; a listener batch's average"),
     ),
 )
 

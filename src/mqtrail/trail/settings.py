@@ -10,7 +10,7 @@ from mqtrail.wire import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that a judgement depends on beside its evidence and its instant. Times are milliseconds."""
+    """The thresholds of a judgement. It depends on nothing else but its evidence and its instant. Times are ms."""
 
     send_slow_ms: int = setting(1_000, "minimum time from the first attempt to the acknowledgement for SEND_SLOW")
     consume_slow_ms: int = setting(1_000, "minimum handler time for CONSUMED_SLOW")

@@ -1,7 +1,7 @@
-"""Trace messages as evidence rows: the reference for every reader of the trace topic.
+"""Trace messages as rows of evidence: the reference for all readers of the trace topic.
 
-The look-up on a live cluster uses this function. The pipeline's bulk decoder does the same in Spark SQL, and a test
-compares it with this one, row by row, rejects included.
+The look-up on a live cluster uses this function. The pipeline decodes in Spark SQL; a test compares its rows with the
+rows of this function, rejects included.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 RECORD_TEXT_LENGTH_MAX: Final = 2_000  # characters of a rejected record that are kept
 _CLIENT_ID_AT: Final = 2  # TraceBatch, ver, clientId
-_ATTRIBUTES: Final = {"ver", "offsets"}  # of records, that are no columns of their own
+_ATTRIBUTES: Final = {"ver", "offsets"}  # attributes of records without a column of the same meaning
 _is_integer = re.compile(INTEGER_PATTERN).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
 class TracePlace:
-    """Where a trace message stands, and when it was made and stored (epoch ms)."""
+    """The position of a trace message, and when it was made and stored (epoch ms)."""
 
     cluster: str
     broker_name: str
@@ -51,10 +51,10 @@ class TracePlace:
 
 
 def trace_rows(place: TracePlace, body: bytes | str) -> Iterator[tuple[Relation, Row]]:
-    """Yield the rows of a trace message's body, each with its relation: TRACE_EVENTS or TRACE_REJECTS. Never fails.
+    """Yield the rows of a trace message's body, each with its relation: TRACE_EVENTS or TRACE_REJECTS. Never raises.
 
-    An event has all columns of TRACE_EVENTS. A record about n messages gives n rows. What is no offset in a Delivered
-    is an unknown one (None), and no reason to lose the others. A reject has the first thing that is wrong with it.
+    An event has all columns of TRACE_EVENTS. A record about n messages gives n rows. An invalid offset in a Delivered
+    becomes None; the other offsets are kept. A reject has the first error of its record.
     """
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     head = {field.name: getattr(place, field.name) for field in fields(place)}
@@ -75,7 +75,7 @@ def _empty(relation: Relation) -> Row:
 
 
 def _client_id(text: str) -> str:
-    """Return the client id of the TraceBatch that heads a trace message, readable or not; "" without one."""
+    """Return the client id of the TraceBatch at the start of a trace message, even if unreadable; "" without one."""
     first = text.partition(RECORD_SEPARATOR)[0].split(FIELD_SEPARATOR, _CLIENT_ID_AT + 1)
     if len(first) <= _CLIENT_ID_AT or first[0] != TraceBatch.__name__ or first[_CLIENT_ID_AT] == NULL_TEXT:
         return ""
@@ -83,7 +83,7 @@ def _client_id(text: str) -> str:
 
 
 def _columns(record: TraceRecord) -> Row:
-    """Return the columns that all items of a record share, without those that are absent."""
+    """Return the columns that all items of a record share, without absent values."""
     row: Row = {}
     for field in fields(record):
         value = getattr(record, field.name)
@@ -93,7 +93,7 @@ def _columns(record: TraceRecord) -> Row:
 
 
 def _items(record: TraceRecord) -> Iterator[Row]:
-    """Yield the columns of each item: of a batch's ids, of a delivery's offsets, else of the record itself."""
+    """Yield the columns of each item: an id of a batch, an offset of a delivery, otherwise the record itself."""
     if isinstance(record, Delivered):
         offsets = (record.offsets or "").split(",")
         for number, text in enumerate(offsets):
@@ -113,7 +113,7 @@ def _items(record: TraceRecord) -> Iterator[Row]:
 
 
 def _offset_of(text: str) -> int | None:
-    """Return a queue offset, None for what is no int64."""
+    """Return a queue offset; None if the text is not an int64."""
     if not _is_integer(text):
         return None
     offset = int(text)

@@ -1,4 +1,4 @@
-"""The whole message: knowledge, reasons, its events in order; and the companions for charts and look-ups."""
+"""The whole message: knowledge, reasons, and its events in order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FROM group_verdicts GROUP BY cluster, msg_id"""
 
 
 def _send_losses(settings: Settings) -> str:
-    """The loss that may explain a missing send record: of the same connection, else of the same address."""
+    """The loss that may explain a missing send record: of the same connection, otherwise of the same address."""
     host_ip = "substr(m.born_host, 1, length(m.born_host) - length(split_part(m.born_host, ':', -1)) - 1)"
     hit = packed(
         "CASE WHEN l.host = m.born_host THEN '2' WHEN l.client_id = '' THEN '1' ELSE '0' END",
