@@ -86,10 +86,10 @@ WHERE r.kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED')"""
 _PLACES = """
 SELECT cluster, batch_id, broker_name, queue_id, queue_offset, min(own_id) AS own_id,
     min(retry_id) AS retry_id
-FROM (SELECT cluster, batch_id, broker_name, queue_id, queue_offset, own_id, cast(NULL AS string) AS retry_id
+FROM (SELECT cluster, batch_id, broker_name, queue_id, queue_offset, own_id, NULL::string AS retry_id
   FROM batch_items
   UNION ALL
-  SELECT cluster, msg_id, broker_name, queue_id, queue_offset, cast(NULL AS string), own_id FROM batch_copies
+  SELECT cluster, msg_id, broker_name, queue_id, queue_offset, NULL::string, own_id FROM batch_copies
   WHERE kind = 'STORED' AND stored_kind = 'RETRY' AND own_id <> '') AS places
 GROUP BY cluster, batch_id, broker_name, queue_id, queue_offset"""
 
@@ -129,7 +129,7 @@ SELECT i.cluster AS cluster, i.own_id AS msg_id, c.group_name AS group_name, max
     max(c.handed_count) AS handed_count, max(c.succeeded_count) AS succeeded_count, min(c.start_ms) AS start_ms,
     max(c.end_ms) AS end_ms
 FROM batch_items i JOIN batch_sizes s ON i.cluster = s.cluster AND i.batch_id = s.batch_id
-JOIN (SELECT cluster, msg_id, group_name, count(*) AS handed_count, count(CASE WHEN succeeded = 1 THEN 1 END) AS
+JOIN (SELECT cluster, msg_id, group_name, count(*) AS handed_count, count(*) FILTER (succeeded = 1) AS
     succeeded_count,
     min(start_ms) AS start_ms, max(end_ms) AS end_ms
   FROM batch_handed WHERE own_id = '' AND many = 0 GROUP BY cluster, msg_id, group_name) c

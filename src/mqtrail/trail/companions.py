@@ -57,10 +57,10 @@ FROM (SELECT cluster, publish_hour, topic, broker_name, group_name, segment,
     CASE segment WHEN 'send' THEN send_ms {ms} END AS ms, CASE segment WHEN 'send' THEN send_start_ms {began} END AS
         began_ms
   FROM (SELECT {verdicts}, t.broker_name AS broker_name, v.done_ms - v.total_ms AS start_ms,
-      cast(NULL AS bigint) AS send_ms, cast(NULL AS bigint) AS send_start_ms
+      NULL::bigint AS send_ms, NULL::bigint AS send_start_ms
     FROM verdicts v JOIN trajectories t ON v.cluster = t.cluster AND v.msg_id = t.msg_id WHERE v.state = 'CONSUMED'
     UNION ALL
-    SELECT cluster, publish_hour, topic, '', {", ".join(["cast(NULL AS bigint)"] * 9)}, broker_name, NULL, send_ms,
+    SELECT cluster, publish_hour, topic, '', {", ".join(["NULL::bigint"] * 9)}, broker_name, NULL, send_ms,
         send_start_ms
     FROM trajectories) AS timed CROSS JOIN (SELECT col0 AS segment FROM (VALUES {names}) AS names(col0)) AS segments
   ) AS measured

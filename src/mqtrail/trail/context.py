@@ -72,7 +72,7 @@ SELECT cluster, group_name, topic, broker_name, queue_id,
     {number_at("earlier", 1)} AS then_ms, {number_at("earlier", 2)} AS then_offset,
     {number_at("first", 2)} AS first_offset
 FROM (SELECT cluster, group_name, topic, broker_name, queue_id, max({latest}) AS latest,
-    max(CASE WHEN sampled_ms <= {horizon} THEN {latest} END) AS earlier, min({latest}) AS first
+    max({latest}) FILTER (sampled_ms <= {horizon}) AS earlier, min({latest}) AS first
   FROM committed GROUP BY cluster, group_name, topic, broker_name, queue_id) AS packed_offsets"""
 
 
@@ -93,8 +93,8 @@ GROUP BY cluster, group_name"""
 # How many clients a group has in its latest sample; NULL when it could not be queried.
 _GROUP_CLIENTS = """
 SELECT c.cluster AS cluster, c.group_name AS group_name, max(s.clients_sampled_ms) AS clients_sampled_ms,
-    CASE WHEN max(CASE WHEN c.status = 'ERROR' THEN 1 ELSE 0 END) = 1 THEN cast(NULL AS bigint)
-         ELSE count(CASE WHEN c.status = 'OK' THEN 1 END) END AS live_count
+    CASE WHEN max(CASE WHEN c.status = 'ERROR' THEN 1 ELSE 0 END) = 1 THEN NULL::bigint
+         ELSE count(*) FILTER (c.status = 'OK') END AS live_count
 FROM clients c JOIN client_samples s
   ON c.cluster = s.cluster AND c.group_name = s.group_name AND c.sampled_ms = s.clients_sampled_ms
 GROUP BY c.cluster, c.group_name"""

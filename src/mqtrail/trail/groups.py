@@ -50,12 +50,12 @@ SELECT *, CASE
 FROM (
   SELECT cluster, msg_id, request_id, max(publish_hour) AS publish_hour, max(group_name) AS group_name, max(topic) AS
       topic,
-    coalesce(min(CASE WHEN kind = 'HANDLED' THEN start_ms END), min(start_ms), max(end_ms) - max(cost_ms)) AS start_ms,
-    coalesce(max(CASE WHEN kind = 'RESULT' THEN end_ms END), max(end_ms),
-      min(start_ms) + max(CASE WHEN has_after = 1 THEN cost_ms END)) AS end_ms,
-    coalesce(max(CASE WHEN kind = 'RESULT' THEN cost_ms END), max(cost_ms)) AS cost_ms,
+    coalesce(min(start_ms) FILTER (kind = 'HANDLED'), min(start_ms), max(end_ms) - max(cost_ms)) AS start_ms,
+    coalesce(max(end_ms) FILTER (kind = 'RESULT'), max(end_ms),
+      min(start_ms) + max(cost_ms) FILTER (has_after = 1)) AS end_ms,
+    coalesce(max(cost_ms) FILTER (kind = 'RESULT'), max(cost_ms)) AS cost_ms,
     max(CASE WHEN kind = 'RESULT' THEN 1 ELSE 0 END) AS cost_is_own,
-    max(CASE WHEN kind = 'HANDLED' THEN succeeded END) AS said_success,
+    max(succeeded) FILTER (kind = 'HANDLED') AS said_success,
     max(CASE WHEN kind = 'RESULT' THEN outcome ELSE '' END) AS result,
     max(context_code) AS context_code, coalesce(max(retry_times), -1) AS retry_times,
     coalesce(max(has_before), 0) AS has_before, coalesce(max(has_after), 0) AS has_after,
@@ -70,15 +70,15 @@ _DEAD = "(stored_kind IN ('DLQ', 'DLQ_WAIT') OR kind = 'DEAD_LETTERED')"
 
 _GROUP_COPIES = f"""
 SELECT cluster, msg_id, group_name, max(publish_hour) AS publish_hour,
-    max(CASE WHEN {_RETRY} THEN retry_times END) AS retry_copy_times,
+    max(retry_times) FILTER ({_RETRY}) AS retry_copy_times,
     max(retry_times) AS copy_times,
-    max(CASE WHEN {_RETRY} THEN due_ms END) AS retry_due_ms,
-    max(CASE WHEN {_RETRY} THEN start_ms END) AS sent_back_ms,
+    max(due_ms) FILTER ({_RETRY}) AS retry_due_ms,
+    max(start_ms) FILTER ({_RETRY}) AS sent_back_ms,
     max(CASE WHEN stored_kind = 'RETRY' THEN
       {packed(padded("retry_times"), padded("start_ms"), "broker_name", padded("queue_id"), padded("queue_offset"))}
       END) AS retry_place,
-    min(CASE WHEN {_DEAD} THEN start_ms END) AS dead_ms,
-    max(CASE WHEN {_DEAD} THEN retry_times END) AS dead_times,
+    min(start_ms) FILTER ({_DEAD}) AS dead_ms,
+    max(retry_times) FILTER ({_DEAD}) AS dead_times,
     max(CASE WHEN {_DEAD} THEN cause ELSE '' END) AS recorded_cause,
     max(CASE WHEN {_DEAD} AND delay_level < 0 THEN 1 ELSE 0 END) AS ordered_mark
 FROM resolved WHERE kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED') AND {business_group()}
@@ -89,21 +89,21 @@ _CLIENT = "CASE WHEN client_id <> '' THEN client_id ELSE client_host END"
 _ROUNDS = f"""
 SELECT cluster, msg_id, group_name, retry_times, max(publish_hour) AS publish_hour, max(topic) AS topic,
     count(*) AS hand_count,
-    count(CASE WHEN outcome = 'SURE' THEN 1 END) AS sure_count,
-    count(CASE WHEN outcome = 'SAID' THEN 1 END) AS said_count,
-    count(CASE WHEN outcome = 'FAILED' THEN 1 END) AS failed_count,
-    count(CASE WHEN outcome = 'OPEN' THEN 1 END) AS open_count,
-    count(CASE WHEN has_before = 0 THEN 1 END) AS beginless_count,
+    count(*) FILTER (outcome = 'SURE') AS sure_count,
+    count(*) FILTER (outcome = 'SAID') AS said_count,
+    count(*) FILTER (outcome = 'FAILED') AS failed_count,
+    count(*) FILTER (outcome = 'OPEN') AS open_count,
+    count(*) FILTER (has_before = 0) AS beginless_count,
     max(CASE WHEN outcome = 'SAID' AND coalesce(cost_ms, 0) > 0 THEN 1 ELSE 0 END) AS said_cost,
     min(start_ms) AS first_ms, max(start_ms) AS last_ms, max(end_ms) AS last_end_ms,
     max({packed(padded("start_ms"), "outcome", _CLIENT, "client_id", "client_host")}) AS last_hand_over,
-    max(CASE WHEN outcome = 'OPEN' THEN {packed(padded("start_ms"), "client_id", "client_host")} END) AS last_open,
-    min(CASE WHEN outcome = 'SURE' THEN {packed(padded("start_ms"), padded("end_ms"))} END) AS first_sure,
-    min(CASE WHEN outcome = 'SAID' THEN {packed(padded("start_ms"), padded("end_ms"))} END) AS first_said,
-    max(CASE WHEN outcome IN ('SURE', 'SAID') THEN cost_ms END) AS cost_ms,
+    max({packed(padded("start_ms"), "client_id", "client_host")}) FILTER (outcome = 'OPEN') AS last_open,
+    min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'SURE') AS first_sure,
+    min({packed(padded("start_ms"), padded("end_ms"))}) FILTER (outcome = 'SAID') AS first_said,
+    max(cost_ms) FILTER (outcome IN ('SURE', 'SAID')) AS cost_ms,
     max(CASE WHEN outcome IN ('SURE', 'SAID') AND cost_is_own = 0 AND end_ms - start_ms > 2 * cost_ms + 1
       THEN 1 ELSE 0 END) AS cost_is_average,
-    max(CASE WHEN outcome = 'FAILED' THEN {packed(padded("start_ms"), "detail")} END) AS last_failure
+    max({packed(padded("start_ms"), "detail")}) FILTER (outcome = 'FAILED') AS last_failure
 FROM hand_overs GROUP BY cluster, msg_id, group_name, retry_times"""
 
 # No record has the limit of attempts: the longest chain of the group is used for it.
@@ -129,12 +129,12 @@ def _hung_limits(settings: Settings) -> str:
     """
     slow = settings.hung_ms // settings.hung_p99_factor
     return f"""
-SELECT cluster, group_name, cast(floor({settings.hung_p99_factor}
-    * (100 * p99_ms + (next_ms - p99_ms) * (99 * (samples - 1) - 100 * place)) / 100) AS bigint) AS hung_ms
+SELECT cluster, group_name, {settings.hung_p99_factor}
+    * (100 * p99_ms + (next_ms - p99_ms) * (99 * (samples - 1) - 100 * place)) // 100 AS hung_ms
 FROM (SELECT cluster, group_name, samples, place, max(span_ms) AS longest_ms,
-    min(CASE WHEN up_to > place THEN span_ms END) AS p99_ms,
-    coalesce(min(CASE WHEN up_to > place + 1 THEN span_ms END), max(span_ms)) AS next_ms
-  FROM (SELECT *, cast(floor(99 * (samples - 1) / 100) AS bigint) AS place
+    min(span_ms) FILTER (up_to > place) AS p99_ms,
+    coalesce(min(span_ms) FILTER (up_to > place + 1), max(span_ms)) AS next_ms
+  FROM (SELECT *, 99 * (samples - 1) // 100 AS place
     FROM (SELECT cluster, group_name, span_ms,
         cast(sum(span_count) OVER (PARTITION BY cluster, group_name ORDER BY span_ms) AS bigint) AS up_to,
         cast(sum(span_count) OVER (PARTITION BY cluster, group_name) AS bigint) AS samples

@@ -7,6 +7,7 @@ The order of the branches in `_states` is the definition: the first condition th
 
 from __future__ import annotations
 
+from .context import ip
 from .packing import number_at, packed, padded, part
 from .settings import Settings
 from .stages import Stage
@@ -80,7 +81,7 @@ FROM (
     LEFT JOIN offset_samples s ON g.cluster = s.cluster
     LEFT JOIN live_clients l ON g.cluster = l.cluster AND g.group_name = l.group_name AND l.client = CASE
       WHEN g.open_client <> '' THEN g.open_client
-      ELSE 'ip:' || substr(g.open_host, 1, length(g.open_host) - length(split_part(g.open_host, ':', -1)) - 1) END
+      ELSE 'ip:' || {ip("g.open_host")} END
     LEFT JOIN filters f ON g.cluster = f.cluster AND g.msg_id = f.msg_id AND g.group_name = f.group_name
     LEFT JOIN hung_limits h ON g.cluster = h.cluster AND g.group_name = h.group_name
     LEFT JOIN group_limits a ON g.cluster = a.cluster AND g.group_name = a.group_name

@@ -126,7 +126,7 @@ def _messages(as_of_ms: int, settings: Settings) -> str:
     """Add the place of the visible copy, the due time and the codes; keep topics of applications and unknown topics."""
     horizon = as_of_ms - settings.trace_delay_ms
     due = "coalesce(wait_due_ms, copy_due_ms, coalesce(stored_ms, acked_ms, born_ms) + delay_ms)"
-    late = f"coalesce(visible_ms - due_ms >= {settings.delivered_late_ms}, 1 = 0)"
+    late = f"coalesce(visible_ms - due_ms >= {settings.delivered_late_ms}, false)"
     never_acked = "acked = 0 AND degraded = 0"
     send_codes = _codes(
         ("SEND_OK", "acked = 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .codes import GROUP_CODES
+from .context import ip
 from .judgement import LOSS_NAME, named
 from .packing import number_at, packed, padded, part
 from .results import EVENT_FIELDS, TRAJECTORIES, VERDICTS
@@ -32,14 +33,13 @@ def _group_sums() -> str:
     )
     return f"""
 SELECT cluster, msg_id, count(*) AS group_count, max(is_open) AS groups_open, max(lacks) AS groups_lack,
-    count(CASE WHEN lacks = 1 THEN 1 END) AS lack_count, min(CASE WHEN lacks = 1 THEN group_name END) AS lack_first,
+    count(*) FILTER (lacks = 1) AS lack_count, min(group_name) FILTER (lacks = 1) AS lack_first,
     max(CASE WHEN instr(reasons, 'TRACE_PENDING') > 0 THEN 1 ELSE 0 END) AS groups_pending, {flags}
 FROM group_verdicts GROUP BY cluster, msg_id"""
 
 
 def _send_losses(settings: Settings) -> str:
     """The loss that may explain a missing send record: of the same connection, otherwise of the same address."""
-    host_ip = "substr(m.born_host, 1, length(m.born_host) - length(split_part(m.born_host, ':', -1)) - 1)"
     hit = packed(
         "CASE WHEN l.host = m.born_host THEN '2' WHEN l.client_id = '' THEN '1' ELSE '0' END",
         padded("l.from_ms"), padded("l.to_ms"), padded("l.lost_count"), "l.reason",
@@ -49,7 +49,7 @@ SELECT m.cluster AS cluster, m.msg_id AS msg_id, max({hit}) AS loss
 FROM messages m JOIN losses l ON m.cluster = l.cluster
   AND l.to_ms >= coalesce(m.send_start_ms, m.born_ms, m.stored_ms)
   AND l.from_ms <= coalesce(m.stored_ms, m.send_end_ms) + {settings.trace_delay_ms}
-  AND (l.client_id = '' OR l.host = m.born_host OR split_part(l.client_id, '@', 1) = {host_ip})
+  AND (l.client_id = '' OR l.host = m.born_host OR split_part(l.client_id, '@', 1) = {ip("m.born_host")})
 WHERE m.has_send = 0 OR m.tries_missing = 1 OR m.send_closed = 0
 GROUP BY m.cluster, m.msg_id"""
 
@@ -68,7 +68,7 @@ SELECT cluster, msg_id, list_sort(list(struct_pack({fields}))) AS events FROM (
   SELECT cluster, msg_id, coalesce(start_ms, end_ms - cost_ms, end_ms, 0) AS at_ms, kind, group_name, {outcome} AS
       outcome,
     {place} AS place, CASE WHEN cause <> '' THEN cause ELSE detail END AS detail, evidence,
-    CASE WHEN kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED') THEN cast(NULL AS bigint)
+    CASE WHEN kind IN ('STORED', 'SENT_BACK', 'DEAD_LETTERED') THEN NULL::bigint
       ELSE coalesce(end_ms - start_ms, cost_ms) END AS duration_ms, retry_times
   FROM resolved) AS timeline
 GROUP BY cluster, msg_id"""
@@ -104,7 +104,7 @@ def _trajectories(as_of_ms: int, settings: Settings) -> str:
     reasons = "".join(
         f" || CASE WHEN {condition} THEN ';' || {text} ELSE '' END" for condition, text in (*lacks, *notes)
     )
-    complete = " AND ".join(f"NOT coalesce({condition}, 1 = 0)" for condition, _ in lacks)
+    complete = " AND ".join(f"NOT coalesce({condition}, false)" for condition, _ in lacks)
     computed = {
         "as_of_ms": str(as_of_ms),
         "producer_host": "CASE WHEN born_host <> '' THEN born_host ELSE traced_host END",
