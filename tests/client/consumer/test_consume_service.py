@@ -1,4 +1,4 @@
-"""Settling by chance: whatever handlers say, in whatever order, the offset noted never runs ahead of what is done."""
+"""ConsumeService: whatever handlers return, in whatever order, the noted offset never runs ahead of what is done."""
 
 import asyncio
 import random
@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtrail.client import Batch, ClientInstance, ConsumerConfig, Delivery
-from mqtrail.client.consumer.consume_service import Settling
+from mqtrail.client.consumer.consume_service import ConsumeService
 from mqtrail.client.consumer.offsets import RemoteOffsets
 from mqtrail.client.core.naming import Names
 from mqtrail.client.delivery.consumer_stats import SAMPLE_MS, ConsumerStats
 from mqtrail.client.delivery.process_queue import ProcessQueue
 from mqtrail.client.delivery.ready import Ready
-from mqtrail.client.delivery.running import Hands
+from mqtrail.client.delivery.running import RunningHandlers
 from mqtrail.wire import MessageExt, MessageQueue
 
 from ...loops import run
@@ -24,7 +24,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 class Bench:
-    """A Settling without a cluster: what is given back is taken or not by chance."""
+    """A ConsumeService without a cluster: what is given back is taken or not by chance."""
 
     def __init__(self, config: ConsumerConfig, chance: random.Random) -> None:
         self.chance = chance
@@ -32,13 +32,13 @@ class Bench:
         self.done: set[int] = set()  # succeeded, or the broker has it
         self.ready = Ready()
         self.offsets = RemoteOffsets(client, "CG", lambda queue, offset: None)
-        hands = Hands(client, (), ConsumerStats())
-        self.settling = Settling(
+        running_handlers = RunningHandlers(client, (), ConsumerStats())
+        self.settling = ConsumeService(
             client,
             Names("CG"),
             self.ready,
             self.offsets,
-            hands,
+            running_handlers,
             config,
             may_work=lambda queue: True,
             on_unlocked=lambda queue: None,

@@ -20,7 +20,7 @@ from mqtrail.client.consumer.lite_queues import LiteQueues
 from mqtrail.client.consumer.puller import Puller
 from mqtrail.client.consumer.rebalance import Rebalancer
 from mqtrail.client.core import ClientInstance, background, keep_going
-from mqtrail.client.delivery.send_back import SendBack
+from mqtrail.client.delivery.send_back import SendBackCalls
 from mqtrail.client.pop.queues import PoppedQueues
 from mqtrail.client.producer import transactions
 from mqtrail.client.trace.shared_spool import SharedSpool
@@ -146,8 +146,8 @@ async def test_a_message_that_cannot_be_given_back_is_tried_again(
     ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in giving back neither ends the handlers nor leaves the queue standing."""
-    failures = failing_at_first(monkeypatch, SendBack, "_to_broker", 1)
-    resends = failing_at_first(monkeypatch, SendBack, "_copy", 1)
+    failures = failing_at_first(monkeypatch, SendBackCalls, "_to_broker", 1)
+    resends = failing_at_first(monkeypatch, SendBackCalls, "_copy", 1)
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"1", b"2")
         attempts: list[bytes] = []

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.client.core.config import TraceConfig
-from mqtrail.client.trace.segments import HEAD_SIZE, Closed, Segments, utf8_size
+from mqtrail.client.trace.segments import HEAD_SIZE, Closed, TraceSegments, utf8_size
 
 CONFIG = TraceConfig(batch_count_max=7, body_size_max=HEAD_SIZE + 300, keys_size_max=80)
 
@@ -21,7 +21,7 @@ contexts: st.SearchStrategy[list[Context]] = st.lists(
 )
 
 
-def fill(segments: Segments, given_contexts: list[Context]) -> list[Closed]:
+def fill(segments: TraceSegments, given_contexts: list[Context]) -> list[Closed]:
     closed = []
     for topic, text, msg_id, keys in given_contexts:
         closed += segments.add(topic, text, "", [msg_id, keys], 1, 0)
@@ -31,7 +31,7 @@ def fill(segments: Segments, given_contexts: list[Context]) -> list[Closed]:
 @given(contexts)
 def test_nothing_is_lost_doubled_or_reordered(given_contexts: list[Context]) -> None:
     """Topic by topic, the messages hold the contexts in their order, and the counts agree at any time."""
-    segments = Segments(CONFIG)
+    segments = TraceSegments(CONFIG)
     closed = fill(segments, given_contexts)
     assert sum(one.count for one in closed) + segments.count == len(given_contexts)
     closed += segments.close_all()
@@ -44,7 +44,7 @@ def test_nothing_is_lost_doubled_or_reordered(given_contexts: list[Context]) -> 
 @given(contexts)
 def test_every_message_fits(given_contexts: list[Context]) -> None:
     """Body and KEYS stay within their bounds in UTF-8 bytes, save a context that alone is larger: it travels alone."""
-    segments = Segments(CONFIG)
+    segments = TraceSegments(CONFIG)
     for one in fill(segments, given_contexts) + segments.close_all():
         assert utf8_size(one.text) <= CONFIG.body_size_max - HEAD_SIZE or one.count == 1
         assert utf8_size(one.keys) <= CONFIG.keys_size_max
@@ -54,7 +54,7 @@ def test_every_message_fits(given_contexts: list[Context]) -> None:
 @given(contexts)
 def test_keys_are_those_of_the_contexts(given_contexts: list[Context]) -> None:
     """A message carries the id and each key of its contexts once; only a context with too many goes without some."""
-    segments = Segments(CONFIG)
+    segments = TraceSegments(CONFIG)
     closed = fill(segments, given_contexts) + segments.close_all()
     for topic in ("orders", "payments"):
         of_topic = [context for context in given_contexts if context[0] == topic]
@@ -71,7 +71,7 @@ def test_keys_are_those_of_the_contexts(given_contexts: list[Context]) -> None:
 
 def test_due_segments_are_those_that_waited() -> None:
     """Only segments whose first context is old enough are closed by time."""
-    segments = Segments(CONFIG)
+    segments = TraceSegments(CONFIG)
     segments.add("orders", "a", "1", [], 1, 100)
     segments.add("payments", "b", "2", [], 1, 200)
     segments.add("orders", "c", "3", [], 1, 300)
@@ -82,7 +82,7 @@ def test_due_segments_are_those_that_waited() -> None:
 
 def test_pieces_of_many_contexts_stay_together() -> None:
     """What comes as one piece is counted whole, its ids first, and its keys once."""
-    segments = Segments(CONFIG)
+    segments = TraceSegments(CONFIG)
     assert segments.add("orders", "abc", "1 2 3", ["k", "k l"], 3, 0) == []
     assert segments.add("orders", "def", "4 5 6", ["l m"], 3, 0) == []
     (closed,) = segments.add("orders", "g", "7", [""], 1, 0)

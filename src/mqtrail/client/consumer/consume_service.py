@@ -1,4 +1,4 @@
-"""Settling: pulled messages become deliveries, and what handlers say of them becomes offsets, retries, trace.
+"""ConsumeService: pulled messages become deliveries, and what handlers say of them becomes offsets, retries, trace.
 
 Concurrent: each message by itself, a failed one goes back to the broker. Ordered: the head of a queue alone is out,
 and stands there until it succeeds or its attempts are used up. An undecodable message is settled here, in its turn:
@@ -15,7 +15,7 @@ from mqtrail.net import Log
 from mqtrail.wire import MessageExt, MessageModel
 
 from ..core import ClientInstance, ConsumerConfig, Names, OnUndecodable, queue_name, report
-from ..delivery import Batch, Delivery, Hands, Outcome, ProcessQueue, Ready, SendBack
+from ..delivery import Batch, Delivery, Outcome, ProcessQueue, Ready, RunningHandlers, SendBackCalls
 from .offsets import OffsetStore
 
 log = Log()
@@ -24,7 +24,7 @@ SUSPEND_MIN_MS, SUSPEND_MAX_MS = 10, 30_000
 EXPIRED_DELAY_LEVEL = 3
 
 
-class Settling:
+class ConsumeService:
     """Settler of the deliveries of pulled queues.
 
     may_work: whether an ordered queue is locked for us now; on_unlocked is told when a queue's turn came and it is not.
@@ -36,7 +36,7 @@ class Settling:
         names: Names,
         ready: Ready,
         offsets: OffsetStore,
-        hands: Hands,
+        running_handlers: RunningHandlers,
         config: ConsumerConfig,
         *,
         may_work: Callable[[ProcessQueue], bool],
@@ -46,13 +46,13 @@ class Settling:
         self._names = names
         self._ready = ready
         self._offsets = offsets
-        self._hands = hands
+        self._running_handlers = running_handlers
         self._config = config
         self._clustering = config.model is MessageModel.CLUSTERING
         self._rejects = config.on_undecodable is OnUndecodable.REJECT
         self._may_work = may_work
         self._on_unlocked = on_unlocked
-        self._send_back = SendBack(client, names, config)
+        self._send_back = SendBackCalls(client, names, config)
 
     # -- out -------------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Settling:
         """Settle an undecodable message in the application's place."""
         delivery = Delivery(self._names.restored(message), queue, self)
         if delivery.taken() is not None:
-            self._hands.undecodable(delivery, self._names.group)
+            self._running_handlers.undecodable(delivery, self._names.group)
             await delivery.reject(message.undecodable or "")
 
     def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
@@ -119,7 +119,7 @@ class Settling:
     def begun(self, deliveries: Sequence[Delivery]) -> None:
         queue = deliveries[0].process_queue
         assert isinstance(queue, ProcessQueue)
-        queue.last_consume_ms = self._hands.begun(deliveries)
+        queue.last_consume_ms = self._running_handlers.begun(deliveries)
         queue.running.update(delivery.message.queue_offset for delivery in deliveries)
 
     # -- back ------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Settling:
     async def settle(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
         queue = deliveries[0].process_queue
         assert isinstance(queue, ProcessQueue)
-        self._hands.ended(deliveries, outcomes, self._config.consume_timeout_ms)
+        self._running_handlers.ended(deliveries, outcomes, self._config.consume_timeout_ms)
         for delivery in deliveries:
             queue.returned(delivery.message.queue_offset)
         queue.out = max(0, queue.out - len(deliveries))
@@ -137,14 +137,14 @@ class Settling:
             self._done(queue, [delivery.message.queue_offset for delivery in deliveries])
         else:
             queue.out += self._config.ordered  # nothing of the queue is handed out until this is decided
-            await self._hands.finish(self._failed(queue, deliveries, outcomes))
+            await self._running_handlers.finish(self._failed(queue, deliveries, outcomes))
 
     def abandon(self, deliveries: Sequence[Delivery]) -> None:
         """A handler was cancelled: whoever takes next has its messages, for they are not settled."""
         queue = deliveries[0].process_queue
         assert isinstance(queue, ProcessQueue)
         if any(delivery.started_ms for delivery in deliveries):
-            self._hands.abandoned(deliveries)
+            self._running_handlers.abandoned(deliveries)
         for delivery in deliveries:
             queue.returned(delivery.message.queue_offset)
         queue.out = max(0, queue.out - len(deliveries))

@@ -24,13 +24,13 @@ from mqtrail.wire import (
 )
 
 from ..core import ClientClosed, ClientError, ClientInstance, ConsumeHook, ConsumerConfig
-from ..delivery import Batch, Delivery, Flow, Hands, Ready
+from ..delivery import Batch, Delivery, Flow, Ready, RunningHandlers
 from ..pop import PoppedQueues, PopQueue
 from .allocate import Allocation, Averagely
+from .base import ConsumerBase
 from .handlers import AnyHandler, BatchHandler, Handler, Handlers
 from .held_queues import HeldQueues
 from .listening import RebalanceListener
-from .member import Member
 from .rebalance import Rebalancer, Share
 from .start_offset import StartOffsets
 from .subscriptions import Expression
@@ -43,7 +43,7 @@ B = TypeVar("B", bound=BatchHandler)
 EXPIRED_CHECK_MAX_MS, EXPIRED_CHECK_MIN_MS = 60_000, 100
 
 
-class Consumer(Member):
+class Consumer(ConsumerBase):
     """One member of a consumer group. Use it with `async with`, from one event loop.
 
     subscriptions: topic -> `*`, or tags as in `TagA || TagB`, or Sql("a > 5"); all members of a group must subscribe
@@ -72,8 +72,8 @@ class Consumer(Member):
         self._handlers = Handlers()
         self._ready = Ready()
         self._flow = Flow(config)
-        self._hands = Hands(self._client, self._hooks, self._stats)
-        shared = (self._client, self._names, self._subscriptions, self._ready, self._hands)
+        self._running_handlers = RunningHandlers(self._client, self._hooks, self._stats)
+        shared = (self._client, self._names, self._subscriptions, self._ready, self._running_handlers)
         self._queues = HeldQueues(*shared, self._offsets, self._flow, self._stats, config, self._wake)
         self._popped = PoppedQueues(*shared, self._flow, self._stats, config)
 
@@ -127,7 +127,7 @@ class Consumer(Member):
         """
         await self._queues.stop_pulling()
         await self._popped.stop()
-        count = await self._hands.wait_idle(self.config.close_wait_ms)
+        count = await self._running_handlers.wait_idle(self.config.close_wait_ms)
         if count:
             log.warning(
                 "consumer.closed_over_handlers",

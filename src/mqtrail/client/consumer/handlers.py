@@ -26,7 +26,7 @@ AnyHandler = Callable[[Any], Awaitable[HandlerResult] | HandlerResult]
 
 
 @dataclass(slots=True)
-class _Topic:
+class _TopicHandlers:
     """Handlers of one topic: by tag, and the one for all the rest."""
 
     tags: dict[str, AnyHandler] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Handlers:
     """The handlers of one consumer."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, _TopicHandlers] = {}
         self._common: AnyHandler | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._batches = False
@@ -66,7 +66,7 @@ class Handlers:
         """Register a topic's handler; returns what of the topic all its handlers want. ClientError: they clash."""
         self._check_kind(batches)
         known = self._topics.get(topic)
-        entry = known or _Topic()
+        entry = known or _TopicHandlers()
         if isinstance(expression, Sql):
             if known is not None:
                 raise ClientError(f"topic {topic!r} has a handler already: with an Sql filter there is one a topic")

@@ -10,8 +10,8 @@ from mqtrail.net import Log
 from mqtrail.wire import MessageModel, MessageQueue, ProcessQueueInfo, SubscriptionData
 
 from ..core import ClientInstance, ConsumerConfig, Names, queue_name
-from ..delivery import ConsumerStats, Flow, Hands, ProcessQueue, Ready
-from .consume_service import Settling
+from ..delivery import ConsumerStats, Flow, ProcessQueue, Ready, RunningHandlers
+from .consume_service import ConsumeService
 from .locks import QueueLocks
 from .offsets import OffsetStore
 from .puller import Puller, PullWork
@@ -58,7 +58,7 @@ class HeldQueues:
         names: Names,
         subscriptions: Mapping[str, SubscriptionData],
         ready: Ready,
-        hands: Hands,
+        running_handlers: RunningHandlers,
         offsets: OffsetStore,
         flow: Flow,
         stats: ConsumerStats,
@@ -74,8 +74,8 @@ class HeldQueues:
         self._locked = config.ordered and clustering
         self._locks = QueueLocks(client, names.group, config)
         may_work = self._locks.holds if self._locked else lambda _: True
-        self._settling = Settling(
-            client, names, ready, offsets, hands, config, may_work=may_work, on_unlocked=self._on_unlocked
+        self._service = ConsumeService(
+            client, names, ready, offsets, running_handlers, config, may_work=may_work, on_unlocked=self._on_unlocked
         )
         self._work = PullWork(
             client,
@@ -88,7 +88,7 @@ class HeldQueues:
             commits=clustering,
             may_pull=may_work,
             room=self._room,
-            on_messages=self._settling.offer,
+            on_messages=self._service.offer,
             on_moved=self._on_moved,
         )
         self._held: dict[MessageQueue, Held] = {}
@@ -155,7 +155,7 @@ class HeldQueues:
         held.process_queue.closing, held.dropping_since = False, 0.0
         self._pull_anew(held)
         if self._config.ordered:
-            self._settling.offer_head(held.process_queue)
+            self._service.offer_head(held.process_queue)
 
     def pull_anew(self, topic: str) -> None:
         """Ask a topic's queues again: what is wanted of it changed, and the pulls that are out ask for what was."""
@@ -195,7 +195,7 @@ class HeldQueues:
         await asyncio.sleep(RELOCK_MS / 1000)
         if not process_queue.dropped and await self._locks.lock([process_queue.queue]):
             self._locks.note(process_queue)
-            self._settling.offer_head(process_queue)
+            self._service.offer_head(process_queue)
         else:
             self._lose(process_queue)
 
@@ -227,7 +227,7 @@ class HeldQueues:
 
     async def give_back_expired(self) -> None:
         """Give back messages that handlers have for longer than consume_timeout."""
-        await self._settling.give_back_expired([held.process_queue for held in self._held.values()])
+        await self._service.give_back_expired([held.process_queue for held in self._held.values()])
 
     async def stop_pulling(self) -> None:
         """End all pulls; what was pulled may still be settled, and nothing more of it is handed out."""

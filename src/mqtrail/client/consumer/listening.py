@@ -18,7 +18,7 @@ QueuesListener = Callable[[str, list[MessageQueue]], Awaitable[None] | None]
 """Called with a topic and all its queues."""
 
 
-async def tell(listener: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:
+async def notify(listener: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:
     """Call a listener and wait for it; what it raises is logged."""
     try:
         answer = listener(*arguments)

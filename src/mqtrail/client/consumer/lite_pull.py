@@ -41,11 +41,11 @@ from ..core import (
 from ..pop import PopQueue
 from ..trace import detail
 from .allocate import Allocation, Averagely
+from .base import ConsumerBase
 from .handlers import Handlers
-from .listening import QueuesListener, RebalanceListener, tell
+from .listening import QueuesListener, RebalanceListener, notify
 from .lite_queue import LiteQueue
 from .lite_queues import LiteQueues
-from .member import Member
 from .rebalance import Rebalancer
 from .start_offset import StartOffsets
 from .subscriptions import Expression, Subscriptions
@@ -55,7 +55,7 @@ log = Log()
 AUTO_COMMIT_MIN_MS = 1_000
 
 
-class LitePullConsumer(Member):
+class LitePullConsumer(ConsumerBase):
     """A consumer that is asked. Use it with `async with`, from one event loop.
 
     subscriptions: as Consumer's; leave them out and call `assign` to choose queues yourself. allocation, on_rebalance,
@@ -196,7 +196,7 @@ class LitePullConsumer(Member):
                 found = []
             if found != known:
                 self._watched[topic] = listener, found
-                await tell(listener, topic, found)
+                await notify(listener, topic, found)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class LitePullConsumer(Member):
         messages = await self._queues.take(count_max)
         self._auto_commit()
         if messages and self._hooks:
-            self._tell_hooks(messages)
+            self._notify_hooks(messages)
         return list(messages)
 
     def _auto_commit(self) -> None:
@@ -251,9 +251,9 @@ class LitePullConsumer(Member):
             queue_offset=message.queue_offset,
             reason=reason,
         )
-        self._tell_hooks((message,), "EXCEPTION", detail(reason))
+        self._notify_hooks((message,), "EXCEPTION", detail(reason))
 
-    def _tell_hooks(self, messages: Sequence[MessageExt], result: str = "SUCCESS", told: str = "") -> None:
+    def _notify_hooks(self, messages: Sequence[MessageExt], result: str = "SUCCESS", told: str = "") -> None:
         """As Java's poll does: handed out is consumed, for nobody tells what becomes of it."""
         time_ms, request_id = now_ms(), unique_ids().next()
         for hook in self._hooks:

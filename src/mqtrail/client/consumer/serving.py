@@ -37,7 +37,7 @@ from .handlers import Handlers
 log = Log()
 
 
-class Served(Protocol):
+class ServedConsumer(Protocol):
     """A consumer as operators see it."""
 
     group: str
@@ -76,7 +76,7 @@ class Served(Protocol):
 class ConsumerServices:
     """Answers a broker's requests for one consumer."""
 
-    def __init__(self, consumer: Served) -> None:
+    def __init__(self, consumer: ServedConsumer) -> None:
         self._consumer = consumer
 
     async def serve(self, command: RemotingCommand) -> RemotingCommand | None:

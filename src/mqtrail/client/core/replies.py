@@ -38,7 +38,7 @@ REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 _NO_HOST: Final = Host("0.0.0.0", 0)
 
 
-class Request(Protocol):
+class Replyable(Protocol):
     """What a reply needs of the request it answers: a MessageExt has it, and so has a Delivery."""
 
     @property
@@ -122,7 +122,7 @@ def _host(text: str) -> Host:
         return _NO_HOST
 
 
-def make_reply(request: Request, body: bytes) -> Message:
+def make_reply(request: Replyable, body: bytes) -> Message:
     """Return the reply to a request, to be sent by any producer of the cluster. Raises NotARequest."""
     properties = request.properties
     cluster = properties.get(PROPERTY_CLUSTER)

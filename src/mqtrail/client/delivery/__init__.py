@@ -1,7 +1,7 @@
 """Messages on their way through the application: deliveries, batches, running handlers, messages sent back.
 
 Pull and pop consumers both use it: `ProcessQueue` and `Flow` bound what is in memory, `Ready` hands deliveries to the
-application, `SendBack` returns a failed message to the broker.
+application, `SendBackCalls` returns a failed message to the broker.
 """
 
 from .batch import Batch
@@ -10,8 +10,8 @@ from .delivery import Delivery, Outcome
 from .flow import Flow
 from .process_queue import ProcessQueue
 from .ready import Ready
-from .running import Hands
-from .send_back import SendBack
+from .running import RunningHandlers
+from .send_back import SendBackCalls
 
 __all__ = [
     "SAMPLE_MS",
@@ -20,9 +20,9 @@ __all__ = [
     "ConsumerTotals",
     "Delivery",
     "Flow",
-    "Hands",
     "Outcome",
     "ProcessQueue",
     "Ready",
-    "SendBack",
+    "RunningHandlers",
+    "SendBackCalls",
 ]

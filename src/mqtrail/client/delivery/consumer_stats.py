@@ -29,7 +29,7 @@ class ConsumerTotals(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Topic:
+class _TopicCounts:
     totals: list[int] = field(default_factory=lambda: [0] * len(ConsumerTotals._fields))
     minute: deque[ConsumerTotals] = field(default_factory=lambda: deque([ConsumerTotals()], maxlen=MINUTE_SAMPLES + 1))
     failed: deque[int] = field(default_factory=lambda: deque([0], maxlen=HOUR_SAMPLES + 1))
@@ -39,7 +39,7 @@ class ConsumerStats:
     """Counts of one consumer. `sample` is called every SAMPLE_MS."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, _TopicCounts] = {}
 
     def pulled(self, topic: str, count: int, cost_ms: int) -> None:
         """A pull brought messages."""
@@ -73,7 +73,7 @@ class ConsumerStats:
         if found is None:
             if len(self._topics) >= TOPICS_MAX:
                 return None
-            found = self._topics[topic] = _Topic()
+            found = self._topics[topic] = _TopicCounts()
         return found.totals
 
     def sample(self) -> None:
@@ -88,7 +88,7 @@ class ConsumerStats:
         return {name: _status(topic) for name, topic in self._topics.items()}
 
 
-def _status(topic: _Topic) -> ConsumeStatus:
+def _status(topic: _TopicCounts) -> ConsumeStatus:
     now, then = ConsumerTotals(*topic.totals), topic.minute[0]
     lately = ConsumerTotals(*(new - old for new, old in zip(now, then, strict=True)))
     seconds = max(1, len(topic.minute)) * SAMPLE_MS / 1000

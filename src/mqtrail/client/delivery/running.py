@@ -1,4 +1,4 @@
-"""Hands: the handlers that run now, whatever their messages came by. Tells the hooks and counts, and can be waited for.
+"""The handlers that run now, of pulled and of popped messages: hooks and counters are notified, close waits for them.
 
 Source: the hooks around MessageListener.consumeMessage, RocketMQ client.
 """
@@ -18,7 +18,7 @@ log = Log()
 CANCELLED = Outcome("EXCEPTION", detail="CancelledError: the handler was cancelled")
 
 
-class Hands:
+class RunningHandlers:
     """What the application holds of one consumer: begun and not settled."""
 
     def __init__(self, client: ClientInstance, hooks: Sequence[ConsumeHook], stats: ConsumerStats) -> None:

@@ -55,7 +55,7 @@ PROPERTY_UNDECODABLE = "UNDECODABLE_REASON"  # of a dead letter: why the consume
 _COMPRESSION = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 
 
-class SendBack:
+class SendBackCalls:
     """Gives failed messages of one group back."""
 
     def __init__(self, client: ClientInstance, names: Names, config: ConsumerConfig) -> None:

@@ -13,7 +13,7 @@ from mqtrail.net import Log, NetError
 from mqtrail.wire import PROPERTY_POP_CK, FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
 
 from ..core import ClientInstance, ConsumerConfig, Names, OnUndecodable, keep_going, now_ms, queue_name, report
-from ..delivery import Batch, ConsumerStats, Delivery, Flow, Hands, Outcome, Ready, SendBack
+from ..delivery import Batch, ConsumerStats, Delivery, Flow, Outcome, Ready, RunningHandlers, SendBackCalls
 from .calls import PopCalls, PopStatus, due_ms, handle_of
 
 log = Log()
@@ -58,7 +58,7 @@ class PoppedQueues:
         names: Names,
         subscriptions: Mapping[str, SubscriptionData],
         ready: Ready,
-        hands: Hands,
+        running_handlers: RunningHandlers,
         flow: Flow,
         stats: ConsumerStats,
         config: ConsumerConfig,
@@ -68,14 +68,14 @@ class PoppedQueues:
         self._names = names
         self._subscriptions = subscriptions
         self._ready = ready
-        self._hands = hands
+        self._running_handlers = running_handlers
         self._flow = flow
         self._stats = stats
         self._config = config
         self._clock = clock
         self._rejects = config.on_undecodable is OnUndecodable.REJECT
         self._calls = PopCalls(client, names.group)
-        self._send_back = SendBack(client, names, config)
+        self._send_back = SendBackCalls(client, names, config)
         self._queues: dict[MessageQueue, tuple[PopQueue, asyncio.Task[None]]] = {}
         self._attempts_max = ATTEMPTS_MAX_DEFAULT if config.attempts_max is None else config.attempts_max
 
@@ -216,22 +216,22 @@ class PoppedQueues:
         return left
 
     def begun(self, deliveries: Sequence[Delivery]) -> None:
-        self._hands.begun(deliveries)
+        self._running_handlers.begun(deliveries)
 
     def abandon(self, deliveries: Sequence[Delivery]) -> None:
         """A handler was cancelled: its messages come again when their invisible time is over."""
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
         if any(delivery.started_ms for delivery in deliveries):
-            self._hands.abandoned(deliveries)
+            self._running_handlers.abandoned(deliveries)
         popped.settled(deliveries)
 
     async def settle(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
-        self._hands.ended(deliveries, outcomes, self._config.pop_invisible_ms)
+        self._running_handlers.ended(deliveries, outcomes, self._config.pop_invisible_ms)
         popped.settled(deliveries)
-        await self._hands.finish(self._answer(deliveries, outcomes))
+        await self._running_handlers.finish(self._answer(deliveries, outcomes))
 
     async def _answer(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]) -> None:
         await asyncio.gather(*(self._answer_one(*pair) for pair in zip(deliveries, outcomes, strict=True)))
@@ -260,7 +260,7 @@ class PoppedQueues:
         """Settle an undecodable message in the application's place."""
         delivery = Delivery(self._names.restored(message), popped, self)
         if delivery.taken() is not None:
-            self._hands.undecodable(delivery, self._names.group)
+            self._running_handlers.undecodable(delivery, self._names.group)
             await delivery.reject(message.undecodable or "")
 
     async def _give_up(self, message: MessageExt) -> None:
@@ -274,14 +274,14 @@ class PoppedQueues:
 
     async def _ack(self, message: MessageExt) -> None:
         handle = handle_of(message)
-        await self._told(message, lambda: self._calls.ack(self._names.topic(message.topic), handle))
+        await self._retrying(message, lambda: self._calls.ack(self._names.topic(message.topic), handle))
 
     async def _come_again(self, message: MessageExt, delay_s: int) -> None:
         handle = handle_of(message)
         topic = self._names.topic(message.topic)
-        await self._told(message, lambda: self._calls.change_invisible(topic, handle, delay_s * 1000))
+        await self._retrying(message, lambda: self._calls.change_invisible(topic, handle, delay_s * 1000))
 
-    async def _told(self, message: MessageExt, call: Callable[[], Awaitable[None]]) -> None:
+    async def _retrying(self, message: MessageExt, call: Callable[[], Awaitable[None]]) -> None:
         """Tell the broker, again after a failure of the connection while the message is still ours."""
         for left in range(self._config.ack_retry_count, -1, -1):
             try:

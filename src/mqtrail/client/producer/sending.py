@@ -19,7 +19,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from mqtrail.net import ConnectError, NetError
-from mqtrail.wire import FLAG_ONEWAY, MessageQueue, MQError, Refusal, ResponseCode, SendStatus, refusal_for
+from mqtrail.wire import (
+    FLAG_ONEWAY,
+    MessageQueue,
+    MQError,
+    Refusal,
+    RemotingCommand,
+    ResponseCode,
+    SendStatus,
+    refusal_for,
+)
 
 from ..core import (
     AttemptFailure,
@@ -115,8 +124,7 @@ class Sender:
     async def send(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> SendResult:
         """Send it within deadline (the loop's clock), to fixed alone where that is given. Raises as Producer.send."""
         loop = asyncio.get_running_loop()
-        config = self._config
-        out.attempt_max = 1 if fixed is not None else 1 + config.retry_count
+        out.attempt_max = 1 if fixed is not None else 1 + self._config.retry_count
         failures: list[AttemptFailure] = []
         stored: SendResult | None = None
         last_broker: str | None = None
@@ -127,77 +135,94 @@ class Sender:
             while True:
                 begun = loop.time()
                 queue = fixed or self._choose(route, last_broker)
+                last_broker = queue.broker_name
                 self._begin(out, queue)
-                until = deadline
-                if config.attempt_timeout_ms >= 0 and out.attempt < out.attempt_max:
-                    until = min(deadline, begun + config.attempt_timeout_ms / 1000)
                 cause: MQError
                 try:
-                    address = out.address = self._client.master(queue.broker_name, route)
-                    connection = self._client.pool.connection(address)
-                    if connection is None:
-                        async with asyncio.timeout_at(max(until, begun + 0.001)):
-                            connection = await self._client.pool.connect(address)
-                    left_ms = max(1, math.ceil((until - loop.time()) * 1000))
-                    if self._by_template:
-                        frame = partial(self.composer.frame, out, queue, out.started_ms)
-                        reply = await connection.request_frame(frame, left_ms)
-                    else:
-                        command = self.composer.command(out, queue, out.started_ms)
-                        if self._prepare is not None:
-                            self._prepare(command)
-                        reply = await connection.request(command, left_ms)
+                    reply = await self._exchange(out, queue, route, begun, deadline)
                 except asyncio.CancelledError:
-                    cost_ms = int((loop.time() - begun) * 1000)
-                    text = "cancelled by the caller"
-                    failure = AttemptFailure(queue.broker_name, out.address, "TIMEOUT", None, text, cost_ms)
-                    self._failed(out, failure, final=True)
-                    self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
+                    self._cancelled(out, last_broker, int((loop.time() - begun) * 1000))
                     raise
                 except TimeoutError:
                     cause = ConnectError(f"no connection to {out.address} within the time left")
                 except MQError as error:
                     cause = error
                 else:
-                    cost_ms = int((loop.time() - begun) * 1000)
                     result = send_result(out, queue, reply)
                     if result is not None:
-                        done = (
-                            result.status is SendStatus.SEND_OK
-                            or not config.retry_not_stored_ok
-                            or out.attempt >= out.attempt_max
-                            or loop.time() >= deadline
-                        )
-                        if done:
-                            out.body = b""
-                        for hook in self._hooks:
-                            hook.send_complete(out, result, cost_ms)
-                        if self.faults is not None:
-                            self._note(queue.broker_name, cost_ms, isolate=False, reachable=True)
-                        if done:
+                        now = loop.time()
+                        if self._stored(out, result, last_broker, int((now - begun) * 1000), is_late=now >= deadline):
                             return result
-                        stored, last_broker = result, queue.broker_name
+                        stored = result
                         continue
                     cause = refusal_for(reply.code, reply.remark)
-                failure = failure_of(out, cause, int((loop.time() - begun) * 1000))
-                failures.append(failure)
-                hopeless = isinstance(cause, Refusal) and cause.response_code not in self._retry_codes
-                final = hopeless or out.attempt >= out.attempt_max or loop.time() >= deadline
-                self._failed(out, failure, final=final)
-                self._note_failure(queue.broker_name, failure.cost_ms, cause)
-                if final:
+                now = loop.time()
+                failures.append(failure_of(out, cause, int((now - begun) * 1000)))
+                if self._failed_for_good(out, failures[-1], cause, is_late=now >= deadline):
                     break
-                if failure.code == ResponseCode.TOPIC_NOT_EXIST:
-                    self._client.spawn(self._refresh(out.wire_topic))
-                last_broker = queue.broker_name
                 route = self._client.known_route(out.wire_topic) or route
             if stored is not None:
                 return stored
-            if hopeless and len(failures) == 1:
+            if len(failures) == 1 and self._is_final(cause):
                 raise cause
             raise SendFailed(out.topic, out.msg_id, failures) from cause
         finally:
             self.permits.give(size)
+
+    async def _exchange(
+        self, out: Outgoing, queue: MessageQueue, route: TopicRoute, begun: float, deadline: float
+    ) -> RemotingCommand:
+        """Make one attempt and return the broker's reply. Raises MQError, TimeoutError."""
+        until = deadline
+        if self._config.attempt_timeout_ms >= 0 and out.attempt < out.attempt_max:
+            until = min(deadline, begun + self._config.attempt_timeout_ms / 1000)
+        address = out.address = self._client.master(queue.broker_name, route)
+        connection = self._client.pool.connection(address)
+        if connection is None:
+            async with asyncio.timeout_at(max(until, begun + 0.001)):
+                connection = await self._client.pool.connect(address)
+        left_ms = max(1, math.ceil((until - asyncio.get_running_loop().time()) * 1000))
+        if self._by_template:
+            frame = partial(self.composer.frame, out, queue, out.started_ms)
+            return await connection.request_frame(frame, left_ms)
+        command = self.composer.command(out, queue, out.started_ms)
+        if self._prepare is not None:
+            self._prepare(command)
+        return await connection.request(command, left_ms)
+
+    def _stored(self, out: Outgoing, result: SendResult, broker_name: str, cost_ms: int, *, is_late: bool) -> bool:
+        """Note an attempt that the broker stored. Returns False when another one is to follow."""
+        done = (
+            result.status is SendStatus.SEND_OK
+            or not self._config.retry_not_stored_ok
+            or out.attempt >= out.attempt_max
+            or is_late
+        )
+        if done:
+            out.body = b""
+        for hook in self._hooks:
+            hook.send_complete(out, result, cost_ms)
+        self._note(broker_name, cost_ms, isolate=False, reachable=True)
+        return done
+
+    def _cancelled(self, out: Outgoing, broker_name: str, cost_ms: int) -> None:
+        """Note an attempt that the caller cancelled: nobody learns whether the broker stored the message."""
+        failure = AttemptFailure(broker_name, out.address, "TIMEOUT", None, "cancelled by the caller", cost_ms)
+        self._failed(out, failure, final=True)
+        self._note(broker_name, cost_ms, isolate=False, reachable=True)
+
+    def _failed_for_good(self, out: Outgoing, failure: AttemptFailure, cause: MQError, *, is_late: bool) -> bool:
+        """Note a failed attempt. Returns whether it was the last one."""
+        final = self._is_final(cause) or out.attempt >= out.attempt_max or is_late
+        self._failed(out, failure, final=final)
+        self._note_failure(failure.broker_name, failure.cost_ms, cause)
+        if not final and failure.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._client.spawn(self._refresh(out.wire_topic))
+        return final
+
+    def _is_final(self, cause: MQError) -> bool:
+        """Whether the broker refused the message for a reason that another attempt would meet too."""
+        return isinstance(cause, Refusal) and cause.response_code not in self._retry_codes
 
     async def oneway(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> None:
         """Hand it to the socket. Raises SendFailed."""
@@ -279,7 +304,7 @@ class Sender:
 
 
 def failure_of(out: Outgoing, error: Exception, cost_ms: int) -> AttemptFailure:
-    """Say what an error means for the message: TIMEOUT for everything after which it may be stored."""
+    """Return what an error means for the message: TIMEOUT for each one after which it may be stored."""
     broker_name = out.queue.broker_name if out.queue is not None else ""
     code: int | None = None
     if isinstance(error, Refusal):

@@ -257,7 +257,7 @@ class TransactionProducer(Producer):
         remark = f"executeLocalTransactionBranch exception: {error!r}" if error is not None else None
         keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)
         self._trace_end(message.topic, message.tags, keys, REGION_DEFAULT, header, address, state)
-        await self._tell(address, header, remark, self.config.send_timeout_ms)
+        await self._end_transaction(address, header, remark, self.config.send_timeout_ms)
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
@@ -299,9 +299,11 @@ class TransactionProducer(Producer):
         region = properties.get(PROPERTY_MSG_REGION) or REGION_DEFAULT
         self._trace_end(message.topic, tags, keys, region, header, check.address, state)
         remark = f"checkLocalTransactionState Exception: {error!r}" if error is not None else None
-        await self._tell(check.address, header, remark, self.config.check_timeout_ms)
+        await self._end_transaction(check.address, header, remark, self.config.check_timeout_ms)
 
-    async def _tell(self, address: str, header: EndTransactionHeader, remark: str | None, timeout_ms: int) -> None:
+    async def _end_transaction(
+        self, address: str, header: EndTransactionHeader, remark: str | None, timeout_ms: int
+    ) -> None:
         command = RemotingCommand(RequestCode.END_TRANSACTION, header.to_ext(), b"", remark)
         try:
             await self._client.pool.oneway(address, command, timeout_ms)

@@ -20,7 +20,7 @@ from mqtrail.net import Log
 from mqtrail.wire import MQError
 
 from ..core import TraceConfig, keep_going, report
-from .segments import Closed, Segments
+from .segments import Closed, TraceSegments
 from .shared_spool import SharedSpool, SpoolTicket
 from .spool import SpooledMessage, SpoolFull
 from .text import trace_batch, trace_loss
@@ -93,7 +93,7 @@ class Dispatcher:
         self._spool = spool
         self._collect = collect
         self._clock_ms = clock_ms
-        self._segments = Segments(config)
+        self._segments = TraceSegments(config)
         self._ready: deque[_Ready] = deque()
         self._in_flight: set[_Ready] = set()
         self._held_size = 0  # bytes of ready and in-flight messages

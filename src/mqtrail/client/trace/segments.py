@@ -40,7 +40,7 @@ class _Open:
     keys_size: int = 0
 
 
-class Segments:
+class TraceSegments:
     """The open segment of each business topic. Sizes are bytes."""
 
     def __init__(self, config: TraceConfig) -> None:

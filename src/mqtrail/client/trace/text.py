@@ -71,11 +71,35 @@ def pub(
     offset_msg_id: str,
     success: bool,
 ) -> str:
-    """One attempt to send that was answered. store_host: the address we dialled; body_size: as sent, compressed."""
+    """One attempt to send that was answered. store_host: the address dialled; body_size: as sent, compressed."""
+    place = pub_place(region_id, group, topic)
+    return pub_at(
+        place, started_ms, msg_id, tags, keys, store_host, body_size, cost_ms, msg_type, offset_msg_id, success
+    )
+
+
+def pub_place(region_id: str, group: str, topic: str) -> str:
+    """The fields of a Pub that many have in common, as `pub_at` wants them."""
+    return f"\x01{region_id}\x01{group}\x01{topic}\x01"
+
+
+def pub_at(
+    place: str,
+    started_ms: int,
+    msg_id: str,
+    tags: str,
+    keys: str,
+    store_host: str,
+    body_size: int,
+    cost_ms: int,
+    msg_type: int,
+    offset_msg_id: str,
+    success: bool,
+) -> str:
+    """A Pub of values that hold no separator: the only place where one is written. place: of `pub_place`."""
     return (
-        f"Pub\x01{started_ms}\x01{region_id}\x01{group}\x01{topic}\x01{msg_id}\x01{tags or 'null'}\x01{keys or 'null'}"
-        f"\x01{store_host}\x01{body_size}\x01{cost_ms}\x01{msg_type}\x01{offset_msg_id}"
-        f"\x01{'true' if success else 'false'}\x02"
+        f"Pub\x01{started_ms}{place}{msg_id}\x01{tags or 'null'}\x01{keys or 'null'}\x01{store_host}\x01{body_size}"
+        f"\x01{cost_ms}\x01{msg_type}\x01{offset_msg_id}\x01{'true' if success else 'false'}\x02"
     )
 
 

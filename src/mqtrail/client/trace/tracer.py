@@ -43,7 +43,7 @@ from ..core import (
 from .dispatcher import Dispatcher, TraceCounts, TraceRefused
 from .shared_spool import SharedSpool
 from .spool import SpooledMessage
-from .text import clean, offset_commit, pub, pub_attempt, sub_after, sub_before, sub_result
+from .text import clean, offset_commit, pub, pub_at, pub_attempt, pub_place, sub_after, sub_before, sub_result
 
 try:  # three times as quick as zlib, to the same format
     from isal.isal_zlib import compress as _compress
@@ -75,7 +75,7 @@ class ClientTracer:
         spool = SharedSpool.acquire(config.spool_dir, client.name_servers.names, config.spool_size_max)
         self._dispatcher = Dispatcher(client.client_id, self.start_id, sender.send, config, spool, self._hand_over)
         # Pubs of one topic and region, not yet with the dispatcher.
-        self._topic = self._region_id = self._middle = ""
+        self._topic = self._region_id = self._place = ""
         self._started_ms = 0
         self._texts: list[str] = []
         self._ids: list[str] = []
@@ -109,8 +109,8 @@ class ClientTracer:
     def send_complete(self, out: Outgoing, result: SendResult, cost_ms: int) -> None:
         """One Pub; a PubAttempt too when it was not the first attempt.
 
-        A first attempt that succeeded, as nearly all do, is written here by hand (a test compares with `text.pub`) and
-        handed to the dispatcher with many others: this is the one place where trace costs a send anything.
+        The Pubs of first attempts that succeeded, nearly all of them, are gathered and given to the dispatcher
+        together: this is the one place where trace costs a send anything.
         """
         status, msg_id, offset_msg_id, _, _, _, region_id, trace_on, _ = result
         # Ids come from the reply and from the application: any that may hold a separator takes the careful way.
@@ -118,10 +118,20 @@ class ClientTracer:
             if out.topic != self._topic or region_id != self._region_id:
                 self._turn_to(out.topic, region_id, out.started_ms)
             keys = out.keys
-            self._texts.append(
-                f"Pub\x01{out.started_ms}{self._middle}{msg_id}\x01{out.tags or 'null'}\x01{keys or 'null'}"
-                f"\x01{out.address}\x01{out.body_size}\x01{cost_ms}\x01{out.msg_type}\x01{offset_msg_id}\x01true\x02"
+            text = pub_at(
+                self._place,
+                out.started_ms,
+                msg_id,
+                out.tags,
+                keys,
+                out.address,
+                out.body_size,
+                cost_ms,
+                out.msg_type,
+                offset_msg_id,
+                True,
             )
+            self._texts.append(text)
             self._keys.append(keys)
             ids = self._ids
             ids.append(msg_id)
@@ -153,7 +163,7 @@ class ClientTracer:
         """Begin to gather Pubs of another topic or region."""
         self._hand_over()
         self._topic, self._region_id, self._started_ms = topic, region_id, started_ms
-        self._middle = f"\x01{clean(region_id)}\x01{self._group}\x01{topic}\x01"
+        self._place = pub_place(clean(region_id), self._group, topic)
         self._dispatcher.wake_later()
 
     def _hand_over(self) -> None:

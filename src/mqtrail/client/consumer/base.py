@@ -24,16 +24,16 @@ from ..core import (
 )
 from ..delivery import SAMPLE_MS, ConsumerStats
 from ..trace import ClientTracer
-from .listening import RebalanceListener, tell
+from .listening import RebalanceListener, notify
 from .offsets import open_offsets
 from .rebalance import Share
-from .serving import ConsumerServices, Served
+from .serving import ConsumerServices, ServedConsumer
 from .subscriptions import Expression, Subscriptions
 
 log = Log()
 
 
-class Member(Served, ABC):
+class ConsumerBase(ServedConsumer, ABC):
     """One member of a consumer group. Use it with `async with`, from one event loop."""
 
     def __init__(
@@ -199,7 +199,7 @@ class Member(Served, ABC):
         await self._client.heartbeat()
         if self._on_rebalance is not None and not topic.startswith(RETRY_PREFIX):
             mine = sorted(share.pulled | share.popped)
-            await tell(self._on_rebalance, self._names.plain(topic), list(share.all), mine)
+            await notify(self._on_rebalance, self._names.plain(topic), list(share.all), mine)
 
     # -- what operators and the instance ask for -------------------------------------------------------------------
 
