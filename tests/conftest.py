@@ -1,4 +1,5 @@
-"""What all tests share: how coroutines run, options that renew recorded output or shake loops, what stays together."""
+"""Shared parts of all tests: coroutines, options to renew recorded output or to shake loops, distribution over
+processes."""
 
 import inspect
 import os
@@ -16,21 +17,21 @@ from xdist.scheduler import LoadGroupScheduling
 from .loops import LoopFactory, run
 from .shaking import shake
 
-# How long an example takes says how busy the machine is, not what is wrong. pytest's own limits find what hangs.
+# The duration of an example depends on the machine's load. pytest's own limits find hanging tests.
 settings.register_profile("mqtrail", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mqtrail")
 
 
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
-    """A command that ran in this process configured logging for itself: that goes with the test and its stream."""
+    """A command that ran in this process configured logging for itself: undo that after the test."""
     yield
     structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A home folder of the tests' own: clients keep their spool and their offsets below it."""
+    """A home folder for the tests, where clients keep their spool and their offsets."""
     home = tmp_path_factory.mktemp("home")
     before = os.environ.get("HOME")
     os.environ["HOME"] = str(home)
@@ -43,7 +44,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _shaken(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Shake the event loops where --shake says so; each test in a way of its own."""
+    """Shake the event loops if --shake is given; each test differently."""
     seed = request.config.getoption("--shake")
     with pytest.MonkeyPatch.context() as patch:
         if seed is not None:
@@ -53,7 +54,7 @@ def _shaken(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
-    """Run an `async def test_…` on a fresh loop, which comes from `loop_factory` where a conftest sets one."""
+    """Run an `async def test_…` on a new loop, made by `loop_factory` if a conftest sets one."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}

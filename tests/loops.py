@@ -1,4 +1,4 @@
-"""Coroutines in tests: each runs on a fresh event loop of its own."""
+"""Coroutines in tests: each runs on a new event loop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,9 +8,9 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
 
 
 def run(main: Coroutine[Any, Any, Any], loop_factory: LoopFactory = None) -> Any:
-    """Run one coroutine on a fresh loop; a task it leaves behind with an exception fails the test.
+    """Run one coroutine on a new loop. A task left behind with an exception fails the test.
 
-    An `async def test_…` runs by itself (tests/conftest.py); this is for the others.
+    An `async def test_…` runs by itself (tests/conftest.py); this is for other functions.
     """
     problems: list[dict[str, Any]] = []
 

@@ -19,7 +19,7 @@ from tests.answers.lakes import make_lake, rows_of
 
 @pytest.fixture(scope="session")
 def lake_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake of histories, in a path with a space, with one gap and two rejects."""
+    """A lake of histories, in a path with a blank, with one gap and two rejects."""
     path = tmp_path_factory.mktemp("answers") / "a lake"
     make_lake(path, rows_of(), gaps=True, rejects=2)
     return path
@@ -27,7 +27,7 @@ def lake_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Shop:
-    """A live cluster on which one message was traced and consumed, one sent without trace, one delayed."""
+    """A live cluster with one traced and consumed message, one without trace, one delayed."""
 
     broker: Embedded
     traced: str
@@ -40,7 +40,7 @@ class Shop:
 
 
 def _wait_for_trace(namesrv: str) -> None:
-    """The trace comes behind its message; on a busy machine later than the clients' close."""
+    """The trace follows its message; on a busy machine it comes after the clients' close."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = examine(namesrv, 0).trace

@@ -1,4 +1,4 @@
-"""Small lakes of labelled histories, each message under an id and a key of its own."""
+"""Small lakes of labelled histories. Each message has its own id and key."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ GAP = {
 
 
 def id_of(name: str) -> str:
-    """The id of a history's message in the lake."""
+    """Return the id of a history's message in the lake."""
     return unique_id(100 + BY_NAME[name])
 
 
 def key_of(name: str) -> str:
-    """Its key."""
+    """Return the key of a history's message."""
     return f"order-{BY_NAME[name]}"
 
 
 def rows_of(names: Sequence[str] = NAMES) -> dict[str, list[Row]]:
-    """The evidence of the histories by relation, ids and keys their own."""
+    """Return the evidence of the histories by relation, with unique ids and keys."""
     found: dict[str, list[Row]] = {}
     histories = {history.name: history for history in HISTORIES}
     for name in names:
@@ -75,7 +75,7 @@ def _own(name: str, row: Row) -> Row:
 
 
 def make_lake(path: Path, rows: dict[str, list[Row]], *, gaps: bool = False, rejects: int = 0) -> Lake:
-    """Commit evidence and all that is derived from it, as the pipeline does."""
+    """Commit evidence and all rows derived from it, as the pipeline does."""
     lake = Lake.create(path)
     evidence = {**rows, "gaps": [GAP] if gaps else []}
     connection = judge_rows(evidence, AS_OF_MS)

@@ -1,4 +1,4 @@
-"""Answers of a damaged lake: what can be read is read, and the answer says what it lacks."""
+"""Answers from a damaged lake: they use the readable parts and list the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 def _scramble(file: Path) -> None:
-    """Damage the pages, and neither the footer nor the size."""
+    """Damage the pages, but neither the footer nor the size."""
     data = bytearray(file.read_bytes())
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     data[4:end] = b"\xff" * (end - 4)
@@ -63,7 +63,7 @@ def test_a_file_of_verdicts(lake: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_file_that_may_hold_the_message(lake: Path, how: str) -> None:
-    """It is no proof that there is no such message."""
+    """It does not prove that there is no such message."""
     DAMAGE[how](file_of(lake, "trajectories"))
     answer = Answers(lake).trace(id_of("send ok"), AS_OF_MS)
     assert (answer.status, answer.trajectories) == (Status.CANNOT_LOOK, ())
@@ -71,7 +71,7 @@ def test_a_file_that_may_hold_the_message(lake: Path, how: str) -> None:
 
 
 def test_the_index_of_keys(lake: Path) -> None:
-    """A key that is not found in what is left of it may still be there; an id is found without it."""
+    """A key that is not found in the readable part may still exist; an id is found without it."""
     DAMAGE["missing"](file_of(lake, "key_index"))
     assert Answers(lake).trace(key_of("send ok"), AS_OF_MS).status is Status.CANNOT_LOOK
     assert Answers(lake).trace(id_of("send ok"), AS_OF_MS).status is Status.FOUND
@@ -86,7 +86,7 @@ def test_a_table_without_a_log(lake: Path) -> None:
 
 
 def test_damage_of_evidence_alone(lake: Path) -> None:
-    """What was judged already is whole without what it was judged from."""
+    """Judged messages are complete without their evidence."""
     shutil.rmtree(lake / "message_meta" / "_delta_log")
     found = Answers(lake).search(SearchFor(), AS_OF_MS)
     assert not found.scope.is_damaged
@@ -96,7 +96,7 @@ def test_damage_of_evidence_alone(lake: Path) -> None:
 @pytest.mark.parametrize("table", ["trajectories", "key_index", "verdicts"])
 @pytest.mark.parametrize("how", ["deleted", "foreign"])
 def test_the_last_commit(lake: Path, table: str, how: str) -> None:
-    """A log without its last commit is one of an empty table: no proof that there is no such message."""
+    """A log without its last commit looks like an empty table: it does not prove that there is no such message."""
     last = max((lake / table / "_delta_log").glob("*.json"))
     last.unlink() if how == "deleted" else last.write_text('{"hello": "world"}')
     answers = Answers(lake)
@@ -109,7 +109,7 @@ def test_the_last_commit(lake: Path, table: str, how: str) -> None:
 
 
 def test_a_judgement_that_is_not_complete(lake: Path) -> None:
-    """A writer that was interrupted between two gold tables is no damage, but the answer says so until all are done."""
+    """A writer interrupted between two gold tables is no damage, but answers report it until all are committed."""
     writer = Lake.open(lake)
     for done, relation in enumerate(JUDGED, start=1):
         writer[relation.name].commit([], app=JUDGED_APP, batch=AS_OF_MS)

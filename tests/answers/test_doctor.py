@@ -1,4 +1,4 @@
-"""The doctor: what a cluster lets be known, and why not the rest."""
+"""The doctor: which codes a cluster allows to judge, and why not the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def by_code(found: Diagnosis) -> dict[str, CodeHealth]:
 
 
 def test_a_cluster_that_traces(shop: Shop) -> None:
-    """Brokers, the records in the trace topic by type and layout, who traces, and every code."""
+    """Brokers, the records in the trace topic by type and layout, groups that trace, and every code."""
     found = look(shop.namesrv)
     [broker] = found.brokers
     assert (broker.name, broker.version, broker.why) == ("broker-a", "V5_3_3", "")
@@ -37,18 +37,18 @@ def test_a_cluster_that_traces(shop: Shop) -> None:
 
 
 def test_a_cluster_without_a_trace_topic() -> None:
-    """Codes that need the trace cannot be had, and the remedy is named."""
+    """Codes that need the trace cannot be judged, and the remedy is named."""
     with embedded() as broker:
         found = look(broker.namesrv_address)
     assert not found.trace.exists
     codes = by_code(found)
     assert codes["SEND_OK"].judged == "no"
     assert "traceTopicEnable" in codes["SEND_OK"].why
-    assert codes["WAITING"].judged == "no"  # there is no business topic either
+    assert codes["WAITING"].judged == "no"  # there is also no business topic
 
 
 def test_no_cluster() -> None:
-    """A name server that is down is no empty cluster."""
+    """A name server that is down is not an empty cluster."""
     found = look("127.0.0.1:1")
     assert found.brokers == ()
     assert "could not be queried" in found.why

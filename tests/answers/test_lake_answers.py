@@ -1,4 +1,4 @@
-"""Answers from a lake: look-up, search, report, export; each with its range, what it lacks, and as of when."""
+"""Answers from a lake: look-up, search, report, export; each with its range, omissions, and time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answers(lake_path: Path) -> Answers:
 
 
 def test_a_message_is_found_by_its_id(answers: Answers) -> None:
-    """The timeline has its send, its copies and every delivery; the scope says what was read."""
+    """The timeline has its send, its copies and every delivery; the scope lists the sources."""
     answer = answers.trace(id_of("consumed after retry"), NOW_MS)
     assert answer.status is Status.FOUND
     [found] = answer.trajectories
@@ -36,7 +36,7 @@ def test_a_message_is_found_by_its_id(answers: Answers) -> None:
 
 
 def test_what_a_lake_lacks_is_said(answers: Answers) -> None:
-    """A gap, rejects, and that the cluster was not asked stand in every answer."""
+    """Every answer lists gaps and rejects, and that the cluster was not queried."""
     reported = " ".join(answers.trace(id_of("send ok"), NOW_MS).scope.omissions)
     assert "broker-a/0 [5, 9)" in reported
     assert "2 trace records did not decode" in reported
@@ -44,7 +44,7 @@ def test_what_a_lake_lacks_is_said(answers: Answers) -> None:
 
 
 def test_by_key_and_by_the_brokers_id(answers: Answers) -> None:
-    """A key gives all its messages; the broker's own id gives the message it belongs to."""
+    """A key finds all its messages; the broker's id finds its message."""
     [found] = answers.trace(key_of("hung"), NOW_MS).trajectories
     assert found.msg_id == id_of("hung")
     shared = answers.trace("shared", NOW_MS)
@@ -54,7 +54,7 @@ def test_by_key_and_by_the_brokers_id(answers: Answers) -> None:
 
 
 def test_not_found_and_cannot_look_are_not_the_same(answers: Answers, tmp_path: Path) -> None:
-    """An id nobody sent is not found in a lake that was read; without a lake nothing can be said."""
+    """An unknown id is NOT_FOUND in a readable lake, and CANNOT_LOOK without a lake."""
     absent = answers.trace("7F" * 16, NOW_MS)
     assert absent.status is Status.NOT_FOUND
     assert absent.trajectories == ()
@@ -66,7 +66,7 @@ def test_not_found_and_cannot_look_are_not_the_same(answers: Answers, tmp_path: 
 
 
 def test_a_cluster_that_is_down_leaves_the_lakes_answer(lake_path: Path) -> None:
-    """What the lake knows is given; that the cluster could not be queried is said."""
+    """The lake's answer is returned, with the omission that the cluster could not be queried."""
     answers = Answers(lake_path, "127.0.0.1:1")
     answer = answers.trace(id_of("send ok"), NOW_MS)
     assert answer.status is Status.FOUND
@@ -88,7 +88,7 @@ def test_a_cluster_that_is_down_leaves_the_lakes_answer(lake_path: Path) -> None
     ],
 )
 def test_search(answers: Answers, wanted: SearchFor, names: set[str]) -> None:
-    """All that is asked for must hold; of codes any."""
+    """All conditions must hold; of several codes any."""
     found = answers.search(wanted, NOW_MS)
     assert {one.msg_id for one in found.trajectories} == {id_of(name) for name in names}
     assert found.matched_count == len(names)
@@ -96,7 +96,7 @@ def test_search(answers: Answers, wanted: SearchFor, names: set[str]) -> None:
 
 
 def test_a_search_says_what_it_cut_off(answers: Answers) -> None:
-    """The bound that was met stands in the answer."""
+    """The answer lists the limit that it reached."""
     found = answers.search(SearchFor(limit=3), NOW_MS)
     assert len(found.trajectories) == 3
     assert found.matched_count == len(BY_NAME)
@@ -104,7 +104,7 @@ def test_a_search_says_what_it_cut_off(answers: Answers) -> None:
 
 
 def test_report(answers: Answers) -> None:
-    """Codes with their counts and one example, percentiles, lag, the worst, and what is not judged."""
+    """Codes with counts and one example, percentiles, lag, the worst messages, and codes that are not judged."""
     found = answers.report(NOW_MS, worst=2)
     counts = {(row.about, row.code): row for row in found.codes}
     assert found.message_count == len(BY_NAME)
@@ -123,7 +123,7 @@ def test_report(answers: Answers) -> None:
 
 
 def test_thresholds_are_the_lakes(tmp_path: Path) -> None:
-    """Those its verdicts were judged with, whatever the reader's are; not known where the lake was not told."""
+    """The thresholds of the verdicts, not the reader's; unknown if the lake has no entry."""
     lake = make_lake(tmp_path, rows_of())
     reader = Answers(tmp_path, settings=trail.Settings(hung_ms=1))
     unknown = JudgedWith(len(BY_NAME), None)
@@ -139,7 +139,7 @@ def test_thresholds_are_the_lakes(tmp_path: Path) -> None:
 
 
 def test_export_has_a_line_a_message(answers: Answers) -> None:
-    """Exactly the fields that were promised, every message once."""
+    """Exactly the documented fields, every message once."""
     lines = {line["msg_id"]: line for line in answers.export(NOW_MS)}
     assert set(lines) == {id_of(name) for name in BY_NAME}
     line = lines[id_of("two groups, one down")]
@@ -150,6 +150,6 @@ def test_export_has_a_line_a_message(answers: Answers) -> None:
 
 
 def test_a_lake_that_is_none_is_refused(tmp_path: Path) -> None:
-    """A search cannot be answered without its lake, and says what to do."""
+    """A search cannot be answered without its lake; the error has a remedy."""
     with pytest.raises(LakeError, match="pipeline once"):
         Answers(tmp_path).search(SearchFor(), NOW_MS)

@@ -1,4 +1,4 @@
-"""Answers from a live cluster, alone and beside a lake."""
+"""Answers from a live cluster, alone and together with a lake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.answers.lakes import id_of
 
 
 def until(look: Callable[[], TraceAnswer | None]) -> TraceAnswer:
-    """Ask again until there is an answer: the broker's index is a moment behind."""
+    """Repeat until there is an answer: the broker's index is a moment behind."""
     end_s = time.monotonic() + 60
     while (answer := look()) is None:
         assert time.monotonic() < end_s
@@ -42,7 +42,7 @@ def test_a_traced_message(shop: Shop) -> None:
 
 
 def test_by_the_brokers_id(shop: Shop) -> None:
-    """The id in the broker's send reply leads to the message."""
+    """The id in the broker's send reply finds the message."""
     [found] = ask(shop, shop.traced).trajectories
     answer = ask(shop, found.offset_msg_id)
     assert answer.status is Status.FOUND
@@ -50,7 +50,7 @@ def test_by_the_brokers_id(shop: Shop) -> None:
 
 
 def test_an_untraced_message(shop: Shop) -> None:
-    """It is stored, nothing of it is traced: neither found nor absent."""
+    """It is stored without any trace: neither FOUND nor NOT_FOUND."""
     answer = ask(shop, shop.untraced)
     assert answer.status is Status.NOT_TRACED
     assert "trace is off" in answer.why
@@ -59,7 +59,7 @@ def test_an_untraced_message(shop: Shop) -> None:
 
 
 def test_a_delayed_message(shop: Shop) -> None:
-    """What waits for its delay level is found where it waits."""
+    """A message that waits for its delay level is found in the schedule topic."""
     [found] = ask(shop, shop.delayed).trajectories
     assert found.message_codes == ("SCHEDULED",)
     assert found.due_ms is not None
@@ -67,16 +67,15 @@ def test_a_delayed_message(shop: Shop) -> None:
 
 
 def test_what_nobody_sent(shop: Shop, lake_path: Path) -> None:
-    """Everything was searched: it is not there."""
+    """All sources were searched: it does not exist."""
     answer = ask(shop, "7F" * 16, lake_path)
     assert answer.status is Status.NOT_FOUND
     assert len(answer.scope.sources) >= 3
 
 
 def test_trace_records_that_nobody_should_write(shop: Shop) -> None:
-    """Delivered records with null and junk offsets beside the message's own trace: it is found, what is unknown stays
-    so, and what does not decode is named.
-    """
+    """Records with null and invalid offsets beside the message's own trace: it is found; unknown values stay unknown,
+    and undecodable records are listed."""
     records = [
         f"Pub\x01170\x01R\x01PG\x01orders\x01{shop.traced}\x01A\x01junk-key\x01h:1\x0111\x017\x010\x01OID\x01true\x02",
         "Delivered\x01170\x01broker-a\x01billing\x01orders\x010\x01null\x01c\x02",
@@ -97,7 +96,7 @@ def test_trace_records_that_nobody_should_write(shop: Shop) -> None:
 
 @pytest.mark.parametrize("level", ["²", "9" * 5_000, "-1", "0", "x", "9999999999"])
 def test_properties_that_nobody_should_write(level: str) -> None:
-    """DELAY is text of the sender's; what is no level is none."""
+    """DELAY is set by the sender; an invalid level counts as none."""
     message = decode_record(
         encode_record(
             "orders",
@@ -122,7 +121,7 @@ def test_moments_that_no_calendar_has(at_ms: int) -> None:
 
 
 def test_lake_and_cluster_together(shop: Shop, lake_path: Path) -> None:
-    """The lake's message is given though the cluster has never heard of it."""
+    """The lake's message is returned although the cluster does not have it."""
     answer = ask(shop, id_of("send ok"), lake_path)
     assert answer.status is Status.FOUND
     [found] = answer.trajectories
@@ -132,7 +131,7 @@ def test_lake_and_cluster_together(shop: Shop, lake_path: Path) -> None:
 
 
 def test_a_look_up_leaves_no_mark(shop: Shop) -> None:
-    """Asking makes no topic and no group."""
+    """Queries create no topic and no group."""
     with SyncAdmin(shop.namesrv) as admin:
         [address] = admin.masters().values()
         before = admin.topics(), set(admin.groups(address).subscription_group_table)

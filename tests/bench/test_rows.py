@@ -1,4 +1,4 @@
-"""Rows are judged by the ratio of medians, and the table holds the latest row of each figure."""
+"""Rows are compared by the ratio of medians, and the table has the latest row of each figure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_the_ratio_is_of_medians_and_its_range_of_rounds() -> None:
 
 @pytest.mark.parametrize(("errors", "met"), [((0, 0), True), ((0, 9), True), ((1, 0), False)])
 def test_an_error_of_ours_misses_the_bar(errors: tuple[int, int], met: bool) -> None:
-    """Speed with errors is none; the peer's errors are told only."""
+    """A rate with errors misses its target; errors of the peer are only reported."""
     row = Row("a", "b", "ms", [1.0], [2.0], "peer", Bar("<=", 0.7), errors=errors)
     assert row.met is met
 
 
 def test_a_bar_without_a_peer_is_for_our_median() -> None:
-    """No peer: no ratio, and a bar for the ratio could never be met."""
+    """Without a peer there is no ratio, and a target for it cannot be reached."""
     row = Row("a", "b", "ms", [40.0, 60.0, 45.0], bar=Bar("<=", 50, of="ours"))
     assert row.met is True
     assert row.ratio is None
@@ -43,7 +43,7 @@ def test_a_bar_without_a_peer_is_for_our_median() -> None:
 
 
 def test_the_table_holds_the_latest_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the markers, and again in their place."""
+    """The table is written between the markers, and replaced by the next one."""
     monkeypatch.setattr(table, "RESULTS", tmp_path)
     monkeypatch.setattr(table, "README", tmp_path / "README.md")
     for day, rate in (("2026-01-01", 1_000.0), ("2026-01-02", 123_456.0)):
@@ -61,7 +61,7 @@ def test_the_table_holds_the_latest_rows(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_every_figure_is_registered() -> None:
-    """The names that docs and Makefile speak of."""
+    """The names that docs and Makefile use exist."""
     from bench.__main__ import register
     from bench.registry import FIGURES
 

@@ -1,4 +1,4 @@
-"""Commands as a user gives them: what they print, and their exit codes."""
+"""Commands as users run them: output and exit codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DOWN = "127.0.0.1:1"
 
 
 class Said(NamedTuple):
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -38,7 +38,7 @@ Command = Callable[..., Said]
 
 @pytest.fixture
 def mqtrail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """Runs one command line away from any settings of this machine."""
+    """Runs one command line without any settings of this machine."""
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -52,7 +52,7 @@ def mqtrail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 def test_trace_has_four_ends(mqtrail: Command, shop: Shop, lake_path: Path) -> None:
-    """0 found, 1 not found, 3 cannot look, 4 not traced; wrong use is 2."""
+    """0 found, 1 not found, 3 cannot look, 4 not traced; 2 invalid use."""
     lake = ("--lake", str(lake_path))
     found = mqtrail("trace", id_of("dead, attempts exhausted"), *lake)
     assert found.code == 0
@@ -69,7 +69,7 @@ def test_trace_has_four_ends(mqtrail: Command, shop: Shop, lake_path: Path) -> N
 
 
 def test_trace_as_json(mqtrail: Command, lake_path: Path) -> None:
-    """The whole answer, scope included, as one JSON value."""
+    """The whole answer with its scope, as one JSON value."""
     said = mqtrail("trace", id_of("send ok"), "--lake", str(lake_path), "--json").json
     assert said["status"] == "FOUND"
     assert said["trajectories"][0]["send_codes"] == ["SEND_OK"]
@@ -77,7 +77,7 @@ def test_trace_as_json(mqtrail: Command, lake_path: Path) -> None:
 
 
 def test_search_prints_what_it_found_and_its_bound(mqtrail: Command, lake_path: Path) -> None:
-    """Found is 0, nothing is 1, a code that no one judges is wrong use."""
+    """Found is 0, not found is 1, a code that is not judged is invalid use."""
     lake = ("--lake", str(lake_path))
     said = mqtrail("search", "--status", "dead_lettered", *lake)
     assert said.code == 0
@@ -95,7 +95,7 @@ def test_search_prints_what_it_found_and_its_bound(mqtrail: Command, lake_path: 
 
 
 def test_report(mqtrail: Command, lake_path: Path) -> None:
-    """Codes found and codes not judged are both named."""
+    """Both reported codes and codes that are not judged are listed."""
     said = mqtrail("report", "--lake", str(lake_path))
     assert said.code == 0
     for text in ("DEAD_LETTERED", "HUNG", "LOST", "gap:", "behind", "p99", f"{len(BY_NAME)} messages"):
@@ -107,13 +107,13 @@ def test_report(mqtrail: Command, lake_path: Path) -> None:
 
 
 def test_export(mqtrail: Command, lake_path: Path) -> None:
-    """One JSON line a message."""
+    """One JSON line per message."""
     lines = mqtrail("export", "--lake", str(lake_path)).out.splitlines()
     assert {json.loads(line)["msg_id"] for line in lines} == {id_of(name) for name in BY_NAME}
 
 
 def test_doctor(mqtrail: Command, shop: Shop) -> None:
-    """The trace topic by name, record types, codes; a cluster that is not there is 3."""
+    """The trace topic by name, record types, codes; an unreachable cluster is 3."""
     said = mqtrail("doctor", "--namesrv", shop.namesrv)
     assert said.code == 0
     for text in ("RMQ_SYS_TRACE_TOPIC", "SubBefore", "billing", "broker-a"):
@@ -124,7 +124,7 @@ def test_doctor(mqtrail: Command, shop: Shop) -> None:
 
 
 def test_topics(mqtrail: Command, shop: Shop) -> None:
-    """Created, listed, shown; a name that is not allowed is told."""
+    """Create, list, show; an invalid name is reported."""
     server = ("--namesrv", shop.namesrv)
     assert mqtrail("topic", "create", "made-here", "--queues", "2", *server).code == 0
     assert "made-here" in mqtrail("topic", "list", *server).out.split()
@@ -159,7 +159,7 @@ def test_send_and_consume(mqtrail: Command, shop: Shop, monkeypatch: pytest.Monk
 
 
 def test_wrong_use(mqtrail: Command) -> None:
-    """Unknown commands and options are 2, help and version 0."""
+    """Unknown commands and options are 2; help and version are 0."""
     assert mqtrail("--version").code == 0
     assert mqtrail("--help").code == 0
     for wrong in (("nothing",), ("up", "--nothing"), ("up", "--brokers", "0"), ("pipeline", "once")):
@@ -167,7 +167,7 @@ def test_wrong_use(mqtrail: Command) -> None:
 
 
 def test_an_interrupt_is_130(mqtrail: Command, monkeypatch: pytest.MonkeyPatch, lake_path: Path) -> None:
-    """Ctrl-C ends a command with the shell's code and without a traceback."""
+    """Ctrl-C ends a command with the shell's exit code and without a traceback."""
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -177,7 +177,7 @@ def test_an_interrupt_is_130(mqtrail: Command, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_missing_extra_is_named(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without DuckDB a look-up says what to install."""
+    """Without DuckDB, a look-up says what to install."""
 
     def missing(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'duckdb'", name="duckdb")
@@ -188,14 +188,14 @@ def test_a_missing_extra_is_named(mqtrail: Command, monkeypatch: pytest.MonkeyPa
 
 
 def _damaged(lake: Path, folder: Path) -> Path:
-    """A copy of a lake without one of its files of verdicts."""
+    """A copy of a lake without one of its verdicts files."""
     copy = shutil.copytree(lake, folder / "damaged")
     next((copy / "verdicts").glob("part-*/*.parquet")).unlink()
     return copy
 
 
 def test_a_damaged_lake_is_not_found_nothing(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
-    """Every command that reads it prints what it can, says in one line what it cannot, and ends with 3."""
+    """Every command prints what is readable, reports the damage in one line, and ends with 3."""
     lake = ("--lake", str(_damaged(lake_path, tmp_path)))
     for words, what in (("search", "send ok"), ("report", "SEND_OK"), ("export", id_of("send ok"))):
         said = mqtrail(words, *lake)
@@ -212,7 +212,7 @@ def test_a_damaged_lake_is_not_found_nothing(mqtrail: Command, lake_path: Path, 
 def test_a_pipeline_on_a_lake_it_cannot_use(
     mqtrail: Command, lake_path: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """It ends before Spark starts, with 3 and a line: of a damaged lake, one that another has, a path that is none."""
+    """It ends before Spark starts, with 3 and one line: for a damaged lake, one in use, and a path that is no lake."""
     lake = shutil.copytree(lake_path, tmp_path / "busy")
     with Lake.open(lake).writing():
         said = mqtrail("pipeline", *words, "--lake", str(lake), "--namesrv", DOWN)
@@ -227,7 +227,7 @@ def test_a_pipeline_on_a_lake_it_cannot_use(
 
 
 def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: Path) -> None:
-    """It is no lake that holds nothing."""
+    """It is not reported as an empty lake."""
     lake = shutil.copytree(lake_path, tmp_path / "newer")
     shutil.rmtree(lake / "_marks")  # the commits below are rewritten
     for table in lake.iterdir():

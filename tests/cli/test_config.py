@@ -1,4 +1,4 @@
-"""Settings from file, environment and flags: who outweighs whom, and what is refused."""
+"""Settings from file, environment and flags: their precedence, and invalid ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(tmp_path: Path, text: str = FILE, environment: dict[str, str] | None = 
 
 
 def test_a_file_fills_every_rooms_object(tmp_path: Path) -> None:
-    """One table a config class, defaults where it says nothing."""
+    """One table per config class, with defaults for missing keys."""
     config = read(tmp_path)
     broker = config.room("broker")
     assert (broker.message_delay_level, broker.long_polling, broker.broker_name) == ("1s 2s", False, "broker-a")
@@ -50,7 +50,7 @@ def test_a_file_fills_every_rooms_object(tmp_path: Path) -> None:
 
 
 def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: Path) -> None:
-    """The precedence, in one place for each kind of setting."""
+    """The precedence, tested for each kind of setting."""
     assert load(None, {}).namesrv(None) == "127.0.0.1:9876"
     assert read(tmp_path).namesrv(None) == "10.0.0.5:9876"
     both = read(tmp_path, environment={"NAMESRV_ADDR": "10.0.0.6:9876", "MQTRAIL_DATA": "/elsewhere"})
@@ -78,7 +78,7 @@ def test_flags_outweigh_environment_outweighs_file_outweighs_default(tmp_path: P
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """Found, expected, and where."""
+    """The error has found, expected, and the source."""
 
     def use() -> None:
         config = read(tmp_path, text)
@@ -92,27 +92,27 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
 
 
 def test_a_named_file_must_be_there(tmp_path: Path) -> None:
-    """The default file may be missing, a named one may not."""
+    """The default file may be missing, but not the file of --config."""
     with pytest.raises(UsageError, match="found no settings file"):
         load(tmp_path / "none.toml", {})
 
 
 @pytest.mark.parametrize("name", sorted(set(ROOMS) - {"pipeline"}))
 def test_every_table_makes_its_object(name: str) -> None:
-    """Every class is where the table says, and its defaults build."""
+    """Every class exists where the table says, and can be built with its defaults."""
     assert type(Config().room(name)).__name__ == ROOMS[name][1]
 
 
 @pytest.mark.parametrize("text", ["nowhere", "host:port", "host:0", ":1", "a:1;b"])
 def test_a_name_server_is_host_and_port(text: str) -> None:
-    """Anything else is refused before it is dialled."""
+    """An invalid address is refused before a connection attempt."""
     with pytest.raises(UsageError, match="expected host:port"):
         namesrv_addresses(text)
     assert namesrv_addresses("a:1; [::1]:2") == ("a:1", "[::1]:2")
 
 
 def test_texts_become_values() -> None:
-    """Each kind of field from the text of a flag."""
+    """Each kind of field is read from the text of a flag."""
     assert convert("10.0.0.1:5", Host, "x") == Host("10.0.0.1", 5)
     assert convert("", int | None, "x") is None
     assert convert("a,b", tuple[str, ...], "x") == ("a", "b")
@@ -124,7 +124,7 @@ def test_texts_become_values() -> None:
 
 
 def test_a_broker_conf_is_read(tmp_path: Path) -> None:
-    """Apache's keys reach broker, store and node; what has no effect is named."""
+    """Apache's keys become settings of broker, store and node; keys without effect are reported."""
     path = tmp_path / "broker.conf"
     path.write_text(
         "# mine\nbrokerName=b1\nflushDiskType = SYNC_FLUSH\nfileReservedTime=48\nlistenPort=1234\n"
@@ -155,14 +155,14 @@ flushDiskType = ASYNC_FLUSH
 
 
 def test_apaches_own_broker_conf_says_nothing_strange(tmp_path: Path) -> None:
-    """The file that comes with Apache's server is taken as it is, without a word."""
+    """The broker.conf of Apache's distribution is accepted without a note."""
     path = tmp_path / "broker.conf"
     path.write_text(DISTRIBUTED)
     assert read_broker_conf(path).notes == ()
 
 
 def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
-    """Keys of ACL, users, TLS and metrics are taken; others are named with what to do, a mistyped one with its like."""
+    """Keys of ACL, users, TLS and metrics have an effect; others are reported with a remedy or a similar key."""
     path = tmp_path / "broker.conf"
     path.write_text(
         "aclEnable=true\nauthenticationEnabled:true\nauthorizationEnabled true\n"
@@ -195,7 +195,7 @@ def test_access_and_tls_of_a_broker_conf(tmp_path: Path) -> None:
 
 
 def test_credentials_and_tls_of_clients(tmp_path: Path) -> None:
-    """A client's config has [credentials], outweighed by the environment, and [tls] over a tls.properties."""
+    """A client's config has [credentials], overridden by the environment, and [tls] over a tls.properties."""
     (tmp_path / "tls.properties").write_text("tls.enable=true\ntls.client.trustCertPath=/ca.pem\n")
     text = (
         f'tls_config = "{tmp_path}/tls.properties"\n[credentials]\naccess_key = "ak"\nsecret_key = "sesame"\n'
@@ -218,7 +218,7 @@ def test_credentials_and_tls_of_clients(tmp_path: Path) -> None:
 
 
 def test_moments() -> None:
-    """A moment is a date, epoch ms or an age."""
+    """A time is a date, epoch ms or an age."""
     now = 1_800_000_000_000
     assert moment_ms("2h", now, "--from") == now - 7_200_000
     assert moment_ms("1700000000000", now, "--from") == 1_700_000_000_000
@@ -233,7 +233,7 @@ def test_moments() -> None:
 
 
 def test_name_servers_by_an_end_point(tmp_path: Path) -> None:
-    """A URL with a path is asked for the name servers; a domain in the settings makes it unnecessary to name any."""
+    """A URL with a path returns the name servers; with a domain in the settings no address is needed."""
     assert load(None, {"NAMESRV_ADDR": "http://ns.local/rocketmq/nsaddr"}).namesrv(None).endswith("/nsaddr")
     file = tmp_path / "m.toml"
     file.write_text('[client]\nnamesrv_domain = "jmenv.tbsite.net"\n')
@@ -254,7 +254,7 @@ SECRET_FILES = {
 def test_files_with_secrets_that_others_can_read_are_warned_of(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The warning says how to mend it; a file of its owner alone, or without a secret, is taken in silence."""
+    """The warning has a remedy. There is none for a file of its owner only, or without a secret."""
     path = tmp_path / name
     read = read_broker_conf if name.endswith(".conf") else load
 
@@ -280,7 +280,7 @@ def test_files_with_secrets_that_others_can_read_are_warned_of(
     ],
 )
 def test_errors_of_a_settings_file_show_no_secret(text: str, tmp_path: Path) -> None:
-    """What was found is told by its kind."""
+    """The error shows only the type of the found value."""
     path = tmp_path / "mqtrail.toml"
     path.write_text(text)
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""The operators' commands against our own brokers: what they print, how they end, and that they ask first."""
+"""The operators' commands with our own brokers: output, exit codes, and confirmations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Command = Callable[..., Said]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Embedded]:
-    """Two brokers, a topic of two queues each with six messages, and a group that read them."""
+    """Two brokers, a topic with two queues each and six messages, and a group that read them."""
     with embedded(brokers=2) as running:
         with SyncAdmin(running.namesrv_address) as admin:
             admin.create_topic(TopicConfig("orders", 2, 2))
@@ -62,7 +62,7 @@ def server() -> Iterator[Embedded]:
 def mqtrail(
     server: Embedded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Command:
-    """Runs one command line against the cluster, away from any settings of this machine; nobody can be asked."""
+    """Runs one command line with the cluster, without any settings of this machine and without a terminal."""
     monkeypatch.setenv("NAMESRV_ADDR", server.namesrv_address)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
@@ -77,7 +77,7 @@ def mqtrail(
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for what a broker tells the name server when it can."""
+    """Wait until the name server has the broker's registration."""
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
@@ -85,7 +85,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def test_a_topics_life(mqtrail: Command) -> None:
-    """Created with an attribute, routed, closed for writing, ordered, deleted: broker by broker."""
+    """Topics: create with an attribute, show the route, remove write permission, order, delete; results per broker."""
     assert mqtrail("topic", "create", "life", "--queues", "1", "--attribute", "message.type=FIFO").code == 0
     until(lambda: len(mqtrail("topic", "route", "life", "--json").json.get("brokers", ())) == 2)
     route = mqtrail("topic", "route", "life", "--json").json
@@ -107,7 +107,7 @@ def test_a_topics_life(mqtrail: Command) -> None:
 
 
 def test_an_operator_may_say_no(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a terminal the question is asked; no is 130, and nothing is done."""
+    """In a terminal the command asks; the answer no is exit code 130, without a change."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -120,7 +120,7 @@ def test_an_operator_may_say_no(mqtrail: Command, monkeypatch: pytest.MonkeyPatc
 
 
 def test_groups(mqtrail: Command) -> None:
-    """Made, listed with their backlog, shown, deleted."""
+    """Groups: create, list with lag, show, delete."""
     made = mqtrail("group", "create", "young", "--attempts", "3", "--json")
     assert (made.code, made.json["done"]) == (0, ["broker-a", "broker-b"])
     assert mqtrail("group", "create", "no spaces").code == 1
@@ -142,7 +142,7 @@ def test_groups(mqtrail: Command) -> None:
 
 
 def test_who_is_online(mqtrail: Command, server: Embedded) -> None:
-    """Members with what they say of themselves, producers by group."""
+    """Members with their own reports, producers by group."""
     assert mqtrail("group", "members", "CG").code == 1
     with (
         SyncProducer("PG-online", server.namesrv_address) as producer,
@@ -159,7 +159,7 @@ def test_who_is_online(mqtrail: Command, server: Embedded) -> None:
 
 
 def test_offsets(mqtrail: Command) -> None:
-    """Shown, set, cloned, reset, skipped; nothing is moved without --yes."""
+    """Offsets: show, set, clone, reset, skip; without --yes nothing changes."""
     rows = mqtrail("offset", "show", "CG", "orders", "--json").json["queues"]
     assert len(rows) == 4
     assert mqtrail("group", "create", "walker").code == 0
@@ -182,7 +182,7 @@ def test_offsets(mqtrail: Command) -> None:
 
 
 def test_the_cluster(mqtrail: Command) -> None:
-    """Brokers, counters, settings, statistics, and what name servers keep."""
+    """Brokers, counters, settings, statistics, and the name servers' data."""
     listed = mqtrail("cluster", "list", "--json").json["brokers"]
     assert {(row["broker"], row["id"], row["version"]) for row in listed} == {
         ("broker-a", 0, "V5_3_3"),
@@ -196,7 +196,7 @@ def test_the_cluster(mqtrail: Command) -> None:
     settings = mqtrail("cluster", "config", "brokerName", "--json").json["brokers"]
     assert settings == {"broker-a": {"brokerName": "broker-a"}, "broker-b": {"brokerName": "broker-b"}}
     assert mqtrail("cluster", "config", "brokerName", "a=b").code == 2
-    assert mqtrail("cluster", "config", "a=b").code == 2  # asks
+    assert mqtrail("cluster", "config", "a=b").code == 2  # asks for confirmation
     refused = mqtrail("cluster", "config", "initAuthenticationUser=sesame", "--yes")
     assert refused.code == 2
     assert "sesame" not in refused.err
@@ -228,7 +228,7 @@ def test_the_cluster(mqtrail: Command) -> None:
 
 
 def test_messages(mqtrail: Command) -> None:
-    """By key, by place, by either id; printed by queue, tag and time."""
+    """Find messages by key, position and either id; print by queue, tag and time."""
     (found,) = mqtrail("message", "find", "orders", "k3", "--body", "--json").json["messages"]
     assert (found["body"], found["tags"]) == ("body-3", "B")
     assert mqtrail("message", "find", "orders", "nothing").code == 1
@@ -264,7 +264,7 @@ def test_messages(mqtrail: Command) -> None:
 
 
 def test_dead_letters_and_consuming_by_hand(mqtrail: Command, server: Embedded) -> None:
-    """A dead letter is put back; a live consumer is given a message, and its word is shown."""
+    """A dead letter is resent; an online consumer consumes a message, and its result is shown."""
     assert mqtrail("message", "resend", "CG-dead", "--yes").code == 1
     with SyncAdmin(server.namesrv_address) as admin:
         admin.create_topic(TopicConfig("letters", 1, 1))
@@ -320,14 +320,14 @@ def test_access_control(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_cluster_that_is_not_there(mqtrail: Command) -> None:
-    """Every command says so in one line."""
+    """Every command reports it in one line."""
     for words in (("group", "list"), ("cluster", "list"), ("offset", "show", "g", "t"), ("message", "print", "t")):
         said = mqtrail(*words, "--namesrv", "127.0.0.1:1")
         assert (said.code, "no name server answered" in said.err) == (1, True), words
 
 
 def test_a_delayed_message_is_called_back(mqtrail: Command) -> None:
-    """Sent for later to a queue of choice; its handle calls it back."""
+    """A delayed message to a chosen queue; its handle recalls it."""
     sent = mqtrail("send", "orders", "later", "--delay", "1h", "--queue", "broker-a/1", "--no-trace", "--json").json
     assert (sent["status"], sent["broker"]) == ("SEND_OK", "broker-a")
     recalled = mqtrail("message", "recall", "orders", sent["recall_handle"], "--json")
@@ -343,7 +343,7 @@ def test_a_delayed_message_is_called_back(mqtrail: Command) -> None:
 
 
 def test_passwords_of_brokers_are_not_printed(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RocketMQ's brokers answer theirs in clear: `cluster config` and `cluster export` hide them."""
+    """RocketMQ's brokers return secrets in plain text: `cluster config` and `cluster export` hide them."""
     known = SyncAdmin.broker_config
 
     def with_secrets(admin: SyncAdmin, address: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What commands write: text of others obeys no terminal, fakes no line, breaks no table; no command can forget it."""
+"""Output of commands: peers' texts cannot control the terminal, imitate a line or break a table, in any command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def assert_harmless(text: str, *, newlines: bool = True) -> None:
 
 
 def written(path: Path) -> Iterator[str]:
-    """What a module calls or names that would write past `output`."""
+    """Calls and names in a module that would bypass `output`."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
@@ -49,7 +49,7 @@ def written(path: Path) -> Iterator[str]:
 
 
 def test_no_command_writes_past_the_one_place() -> None:
-    """The list is of what may: the question that `output` itself makes visible, and files of ours."""
+    """Allowed exceptions: the confirmation that `output` escapes itself, and files of ours."""
     found = [one for path in sorted(CLI.glob("*.py")) if path.name != "output.py" for one in written(path)]
     assert [one for one in found if not one.endswith(" confirm")] == []
     assert [one.split(":")[0] for one in found] == ["operate.py"]
@@ -69,7 +69,7 @@ class Answer:
 
 
 def test_answers_are_drawn_harmless(capsys: pytest.CaptureFixture[str]) -> None:
-    """In cells, titles, trees and styled text, markup is text, and newlines of data stay inside their line."""
+    """In cells, titles, trees and styled text, markup is plain text, and line breaks in data stay inside their line."""
 
     def draw(answer: Answer) -> Group:
         table = Table(answer.why, title=answer.why, box=None)
@@ -93,7 +93,7 @@ def test_answers_are_drawn_harmless(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_colours_are_ours_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal too: the only escape sequences are the drawing's."""
+    """Also in a terminal: the only escape sequences are those of the rendering."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     output.show(Text(EVIL, style="red"))
@@ -111,7 +111,7 @@ def test_json_escapes_all(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_log_lines_are_harmless() -> None:
-    """Values, other objects' texts, and the message of an exception in a traceback."""
+    """Values, texts of other objects, and the message of an exception in a traceback are escaped."""
     out = io.StringIO()
     structlog.configure(processors=log_processors(colors=False), logger_factory=structlog.PrintLoggerFactory(out))
     try:
@@ -131,7 +131,7 @@ def test_log_lines_are_harmless() -> None:
 def test_messages_of_others_are_shown_harmless(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bodies, keys, tags and properties, in every command that shows a message, as text and as JSON."""
+    """Bodies, keys, tags and properties are escaped in every command that shows a message, as text and as JSON."""
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with embedded() as running:
         namesrv = ("--namesrv", running.namesrv_address)

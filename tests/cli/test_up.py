@@ -29,7 +29,7 @@ def command(*arguments: str) -> list[str]:
 
 @contextmanager
 def up(*arguments: str) -> Iterator[dict[str, Any]]:
-    """Run it until the block ends; yields what it said when ready. SIGTERM must end it with 0."""
+    """Run it until the block ends; yield the event `ready`. SIGTERM must end it with exit code 0."""
     process = subprocess.Popen(command("up", "--json", *arguments), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -43,7 +43,7 @@ def up(*arguments: str) -> Iterator[dict[str, Any]]:
 
 
 def refused(*arguments: str) -> tuple[int, str]:
-    """Run what must not start; return its exit code and what it said."""
+    """Run a command that must not start; return its exit code and output."""
     environ = {key: value for key, value in os.environ.items() if key not in ("NAMESRV_ADDR", "MQTRAIL_DATA")}
     done = subprocess.run(
         command("up", *arguments), capture_output=True, text=True, timeout=30, check=False, env=environ
@@ -53,7 +53,7 @@ def refused(*arguments: str) -> tuple[int, str]:
 
 
 def test_up_stores_and_starts_again(tmp_path: Path) -> None:
-    """What was acknowledged is there after a restart; the settings of flags reach the broker."""
+    """Acknowledged messages survive a restart; the settings of flags reach the broker."""
     data = str(tmp_path / "data")
     flags = ("--data", data, "--segment-size", "16MiB", "--flush", "sync", "--broker-trace")
     with up(*flags, *FREE, "--set", "message_delay_level=1s 2s", "--set", "default_topic_queue_nums=3") as ready:
@@ -74,7 +74,7 @@ def test_up_stores_and_starts_again(tmp_path: Path) -> None:
 
 
 def test_damage_is_refused_by_name_and_stepped_over_when_told(tmp_path: Path) -> None:
-    """The refusal names place, file and option; with the option the start says what it stepped over."""
+    """The error names position, file and option; with the option, the start reports the skipped range."""
     folder = tmp_path / "data" / "broker-a"
     store = CommitLogStore(RealDisk(folder), CommitLogConfig(segment_size=16 << 20))
     one = PendingRecord("orders", 0, b"body", b"", 0, 1, bytes(8))
@@ -95,7 +95,7 @@ def test_damage_is_refused_by_name_and_stepped_over_when_told(tmp_path: Path) ->
 
 
 def test_several_brokers_and_one_that_joins(tmp_path: Path) -> None:
-    """Two brokers of one process and a third of another, one name server."""
+    """Two brokers of one node and a third of another share one name server."""
     first = ("--data", str(tmp_path / "a"), "--brokers", "2", "--segment-size", "16MiB", "--no-trace-topic")
     with (
         up(*first, *FREE) as ready,
@@ -111,7 +111,7 @@ def test_several_brokers_and_one_that_joins(tmp_path: Path) -> None:
 
 
 def test_a_broker_conf_with_access_control_and_several_brokers(tmp_path: Path) -> None:
-    """Apache's file whole: its name for each broker, its ACL files, its metrics; a signed client is let in."""
+    """Apache's file: a name for each broker, its ACL files, its metrics; a client that signs is accepted."""
     conf = tmp_path / "broker.conf"
     conf.write_text(
         f"brokerName=shop\naclEnable=true\nrocketmqHome={tmp_path}\nmetricsPromExporterPort=0\nflushDiskType=SYNC_FLUSH\n"
@@ -132,7 +132,7 @@ def test_a_broker_conf_with_access_control_and_several_brokers(tmp_path: Path) -
 
 
 def test_a_self_signed_certificate(tmp_path: Path) -> None:
-    """Clients that trust the printed file connect by TLS; brokers in processes of their own have it too."""
+    """Clients that trust the printed file connect by TLS, also to brokers in separate processes."""
     flags = ("--data", str(tmp_path / "data"), "--tls", "self-signed", "--brokers", "2", "--segment-size", "16MiB")
     with up(*flags, *FREE) as ready:
         tls = TlsClientConfig(enable=True, verify_host=True, trust_path=Path(ready["certificate"]))
@@ -146,7 +146,7 @@ def test_a_self_signed_certificate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["file", "stdin", "environment", "settings"])
 def test_secrets_come_by_other_ways_than_the_command_line(tmp_path: Path, way: str) -> None:
-    """The first user is made from each of them; no process of the node shows the password in its arguments."""
+    """Each source creates the first user; no process of the node shows the password in its arguments."""
     user = '{"username":"root","password":"sesame-42"}'
     flags = ["--data", str(tmp_path / "data"), "--brokers", "2", "--segment-size", "16MiB"]
     flags += ["--set", "authentication=true", *FREE]
@@ -190,7 +190,7 @@ def test_secrets_come_by_other_ways_than_the_command_line(tmp_path: Path, way: s
 
 @pytest.mark.parametrize("setting", ["init_user", "broker.inner_credentials", "tls_server.key_password"])
 def test_secrets_on_the_command_line_are_refused(setting: str) -> None:
-    """The error names the other ways, and does not repeat the secret."""
+    """The error names the other ways and does not repeat the secret."""
     code, reported = refused("--set", f"{setting}=sesame-42")
     assert code == 2
     assert "--set-file" in reported
@@ -199,7 +199,7 @@ def test_secrets_on_the_command_line_are_refused(setting: str) -> None:
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    """One process a folder; the other one is named."""
+    """One process per folder; the error names the holder."""
     flags = ("--data", str(tmp_path / "data"), "--segment-size", "16MiB", *FREE)
     with up(*flags):
         code, reported = refused(*flags)
@@ -208,7 +208,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
-    """The port and the remedy are named."""
+    """The error names the port and the remedy."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -221,7 +221,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
 def test_wrong_settings_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, one line that says what was found and what was expected; nothing is started or made."""
+    """Exit code 2, one line with found and expected; nothing is started or created."""
     monkeypatch.chdir(tmp_path)
     for flags, expected in (
         (("--set", "long_poling=true"), "expected long_polling"),
@@ -241,7 +241,7 @@ def test_wrong_settings_are_refused(
 
 
 def test_an_unreachable_name_server_does_not_keep_a_broker_down(tmp_path: Path) -> None:
-    """A broker that joins starts, and registers when the name server comes."""
+    """A broker that joins starts, and registers when the name server is up."""
     with up(
         *("--data", str(tmp_path), "--join", "127.0.0.1:1", "--broker-port", "0", "--segment-size", "16MiB")
     ) as reported:
@@ -249,7 +249,7 @@ def test_an_unreachable_name_server_does_not_keep_a_broker_down(tmp_path: Path) 
 
 
 def test_the_start_is_short_and_light() -> None:
-    """Neither DuckDB nor Spark nor Arrow is loaded to run a broker, nor the other commands."""
+    """Running a broker loads neither DuckDB, Spark nor Arrow, nor the other commands."""
     script = (
         "import sys, mqtrail.cli.app, mqtrail.node\n"
         "mqtrail.cli.app.build('up')\n"

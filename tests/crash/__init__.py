@@ -1,1 +1,1 @@
-"""Real processes on the real disk: killed under load, and on a disk that is full. `python -m tests.crash`."""
+"""Real processes on the real disk: killed under load, and on a full disk. `python -m tests.crash`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.crash [--rounds N]`: kill -9 under load in each flush mode, then a disk that fills up."""
+"""`python -m tests.crash [--rounds N]`: kill -9 under load in each flush mode, then a full disk."""
 
 import argparse
 import asyncio

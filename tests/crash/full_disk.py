@@ -1,6 +1,6 @@
-"""A disk that fills up: a small tmpfs in a mount namespace of its own, so that no privilege is needed.
+"""A full disk: a small tmpfs in a separate mount namespace, which needs no privilege.
 
-Sends are refused in words, nothing acknowledged is lost, also by kill -9 and a start on the full disk, and sends
+Sends are refused with a text, no acknowledged message is lost, also by kill -9 and a start on the full disk, and sends
 succeed again once there is room.
 """
 
@@ -28,12 +28,12 @@ DISK_SIZE = 96 << 20
 BODY_SIZE = 64 << 10
 TOPIC = "full"
 REQUEST_MS = 10_000
-KEEPING = {"force_ratio": 1.0}  # else a broker on a full disk makes room by removing the oldest segments, as Apache's
+KEEPING = {"force_ratio": 1.0}  # otherwise a broker on a full disk deletes its oldest segments, like Apache's
 ROOM_S_MAX = 20.0
 
 
 def run_full_disk(folder: Path) -> int:
-    """Run the scenario in a process tree of its own that sees a small disk at folder; return its exit code."""
+    """Run the scenario in a separate process tree with a small disk at folder; return its exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.crash", "--inside", str(folder)]
     mount = f'mount -t tmpfs -o size={DISK_SIZE} tmpfs "$0" && exec "$@"'
@@ -51,7 +51,7 @@ async def fill_disk(folder: Path, *, sync_flush: bool) -> None:
         refusal = await _send_until_refused(pool, node.broker, acknowledged)
         assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE, (refusal.code, refusal.remark)
         assert "free space" in (refusal.remark or ""), refusal.remark
-        await _all_there(pool, node.broker, acknowledged)  # also makes the reader's group, while there is room for that
+        await _all_there(pool, node.broker, acknowledged)  # also creates the reader's group, while there is room
         _fill(ballast)
         await _all_there(pool, node.broker, acknowledged)
         await node.end(signal.SIGKILL)
@@ -111,12 +111,12 @@ async def _all_there(pool: ConnectionPool, broker: str, acknowledged: list[bytes
 
 
 def _fill(ballast: Path) -> None:
-    """Take what room is left."""
+    """Fill the disk."""
     with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
         while file.write(bytes(1 << 16)):
             pass
 
 
 def _free(folder: Path) -> None:
-    """Make the disk larger, as an operator does."""
+    """Enlarge the disk, like an operator."""
     subprocess.run(["mount", "-o", f"remount,size={2 * DISK_SIZE}", str(folder)], check=True)

@@ -1,4 +1,4 @@
-"""Real time and a real network for the simulator's clients: the same producers and consumers, at real brokers."""
+"""Real time and a real network for the simulator's clients: the same producers and consumers with real brokers."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ class RealEngine(Engine):
 
     @now_ms.setter
     def now_ms(self, value: float) -> None:
-        """Time goes by itself."""
+        """Real time passes by itself."""
 
     def after(self, delay_ms: float, act: Callable[[], None]) -> Timer:
         timer = Timer(act)
@@ -36,7 +36,7 @@ class RealEngine(Engine):
 
 
 class RealLink(asyncio.Protocol):
-    """One connection; frames wait until it is made."""
+    """One connection; frames wait until it is open."""
 
     def __init__(self, on_data: Callable[[bytes], None], on_close: Callable[[], None]) -> None:
         self.is_open = True
@@ -68,7 +68,7 @@ class RealLink(asyncio.Protocol):
         self._closed()
 
     def failed(self) -> None:
-        """It could not be made."""
+        """The connection could not be opened."""
         self._closed()
 
     def _closed(self) -> None:
@@ -89,7 +89,7 @@ class RealLink(asyncio.Protocol):
 
 
 class RealNetwork:
-    """Connections by TCP."""
+    """TCP connections."""
 
     def __init__(self) -> None:
         self._connecting: set[asyncio.Task[None]] = set()

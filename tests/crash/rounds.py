@@ -1,4 +1,4 @@
-"""kill -9 under load, round after round on one folder, and the simulator's checker on what clients saw."""
+"""kill -9 under load, round after round on one folder; the simulator's checker examines the clients' history."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ QUEUES = 4
 PRODUCERS = 16
 LOAD_S = (0.15, 0.8)  # between two kills
 CALM_S_MAX = 90.0
-QUIET_S = 12.0  # longer than the longest delay: nothing happened for so long, so nothing will
+QUIET_S = 12.0  # longer than the longest delay: after this time without an event there will be none
 REQUEST_MS = 5_000
 
 PROGRAM = """
@@ -70,17 +70,17 @@ sys.exit(run_up(config, on_ready=ready))
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class KilledNode:
-    """A name server and a broker in one process, on fixed ports, to be killed and started again."""
+    """A name server and a broker in one process, on fixed ports, to be killed and restarted."""
 
     def __init__(self, data: Path, log: Path, *, sync_flush: bool, store: dict[str, Any] | None = None) -> None:
-        """log: where it writes what it has to say."""
+        """log: file for its output."""
         self.data, self.log = data, log
         self.namesrv_port, self.broker_port = free_port(), free_port()
         self.namesrv, self.broker = f"127.0.0.1:{self.namesrv_port}", f"127.0.0.1:{self.broker_port}"
@@ -100,7 +100,7 @@ class KilledNode:
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> str:
-        """Start; return what the store's recovery says once clients may come."""
+        """Start it; return the store's recovery report once it serves."""
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", PROGRAM, json.dumps(self._settings), stdout=subprocess.PIPE, stderr=log
@@ -134,9 +134,9 @@ class FastProducer(Producer):
 
 
 async def kill_rounds(folder: Path, *, sync_flush: bool, rounds: int, seed: int) -> tuple[History, list[str]]:
-    """Kill a broker under load so many times; return what clients saw, and the promises that were broken.
+    """Kill a broker under load this many times; return the clients' history, and the broken promises.
 
-    The folder is then left as a clean stop leaves it.
+    Afterwards the folder is as after a clean stop.
     """
     folder.mkdir(parents=True, exist_ok=True)
     engine, network = RealEngine(seed), cast(Network, RealNetwork())
@@ -183,7 +183,7 @@ async def _calm(history: History) -> None:
 
 
 async def create_topic(broker: str, topic: str) -> None:
-    """Make a topic at a broker."""
+    """Create a topic on a broker."""
     ext = CreateTopicHeader(topic, QUEUES, QUEUES, int(Perm.READ | Perm.WRITE)).to_ext()
     pool = ConnectionPool()
     reply = await pool.request(broker, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext), REQUEST_MS)

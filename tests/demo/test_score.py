@@ -1,4 +1,4 @@
-"""The scorer: what messages are owed, from hand-written notes, and how it counts."""
+"""The scorer: expected codes from hand-written notes, and the counts."""
 
 from pathlib import Path
 
@@ -82,7 +82,7 @@ CASES: list[tuple[str, list[Note], dict[str, object], set[str], set[str]]] = [
 
 @pytest.mark.parametrize(("notes", "changes", "send", "group"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
 def test_owed(notes: list[Note], changes: dict[str, object], send: set[str], group: set[str]) -> None:
-    """Each way a message can go is owed its codes, and no others."""
+    """Each course of a message has exactly its expected codes."""
     codes = expected_codes(notes, scene(**changes))[KEY]
     assert codes.send == send
     assert codes.groups.get("stock", set()) == group
@@ -90,7 +90,7 @@ def test_owed(notes: list[Note], changes: dict[str, object], send: set[str], gro
 
 
 def test_untraced_owes_no_send_code() -> None:
-    """A stored message without a send record proves no SEND_OK, and is INCOMPLETE."""
+    """A stored message without a send record does not prove SEND_OK, and is INCOMPLETE."""
     codes = expected_codes([sent(traced=False)], scene())[KEY]
     assert (codes.send, codes.knowledge) == (set(), {"INCOMPLETE"})
 
@@ -99,13 +99,13 @@ def test_untraced_owes_no_send_code() -> None:
     ("visible_ms", "owed"), [(None, {"SCHEDULED"}), (203_000, {"DELIVERED_LATE"}), (202_999, set())]
 )
 def test_delayed(visible_ms: int | None, owed: set[str]) -> None:
-    """A message not due is SCHEDULED; one that came three seconds late is DELIVERED_LATE."""
+    """A message that is not due is SCHEDULED; one delivered three seconds late is DELIVERED_LATE."""
     visible = {} if visible_ms is None else {KEY: visible_ms}
     assert expected_codes([sent(due_ms=200_000)], scene(visible_ms=visible))[KEY].message == owed
 
 
 def test_score_counts_what_is_missed_and_what_is_wrong() -> None:
-    """Precision falls by what was said and not owed, recall by what was owed and not said."""
+    """Unexpected codes lower precision, missed ones lower recall."""
     owed = {"a": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"}), "b": Codes(send={"SEND_OK"}, knowledge={"COMPLETE"})}
     given = {"a": Codes(send={"SEND_OK", "SEND_SLOW"}, knowledge={"COMPLETE"}), "b": Codes(knowledge={"INCOMPLETE"})}
     rows = {row.code: row for row in score(owed, given)}
@@ -115,7 +115,7 @@ def test_score_counts_what_is_missed_and_what_is_wrong() -> None:
 
 
 def test_truth_round_trip(tmp_path: Path) -> None:
-    """Notes come back as they were written, and a line torn by kill -9 ends its file."""
+    """Notes are read as they were written, and a line truncated by kill -9 ends its file."""
     notes: list[Note] = [sent(), *handled(1, HandlerResult.SUCCESS), Fault(name="X", at_ms=1, detail="d", keys=("k",))]
     with TruthLog(tmp_path) as log:
         for note in notes:

@@ -1,4 +1,4 @@
-"""The architecture page names files that exist, and draws every room."""
+"""The architecture page names existing files, and its drawing has every room."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ TEXT = (ROOT / "docs" / "design" / "architecture.md").read_text("utf-8")
 
 
 def missing_files() -> list[str]:
-    """Paths of the tables that exist neither in the repository nor in the package nor beside the path before."""
+    """Return paths in the tables that do not exist in the repository, in the package, or beside the path before."""
     missing = []
     for row in (line for line in TEXT.splitlines() if line.startswith("|")):
         folder = PACKAGE
@@ -24,12 +24,12 @@ def missing_files() -> list[str]:
 
 
 def test_every_named_file_exists() -> None:
-    """A file that moves takes its row along."""
+    """Moving a file requires changing its row."""
     assert missing_files() == []
 
 
 def test_every_room_is_drawn() -> None:
-    """Each package of mqtrail stands in the drawing."""
+    """Each package of mqtrail is in the drawing."""
     drawing = TEXT.split("```")[1]
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert {room for room in rooms if not re.search(rf"\b{room}\b", drawing)} == set()

@@ -1,4 +1,4 @@
-"""What is said in two files agrees: make targets, commit hooks, hosted CI and the project's description."""
+"""Facts stated in two files are equal: make targets, commit hooks, hosted CI and the project's metadata."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_version_is_written_once() -> None:
 
 
 def test_the_locks_hold_what_the_project_asks_for() -> None:
-    """Each direct dependency has a row in its lock; one that was added without `make lock` has none."""
+    """Each direct dependency has a row in its lock; one added without `make lock` has none."""
     extras, groups = PROJECT["project"]["optional-dependencies"], PROJECT["dependency-groups"]
     asked = {
         "all.lock": PROJECT["project"]["dependencies"]

@@ -1,4 +1,4 @@
-"""The documentation is under test: every command, option and setting has its entry, and every link leads somewhere."""
+"""Tests of the documentation: every command, option and setting has its entry, and every link has a target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sections(page: Path) -> dict[str, str]:
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command by its words."""
+    """Return every command."""
     subcommands = getattr(command, "commands", None)
     if subcommands is None:
         yield " ".join(path), command
@@ -47,7 +47,7 @@ COMMANDS = dict(commands(get_command(build())))
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_has_its_entry(name: str) -> None:
-    """A heading a command, and each of its options and arguments below it; none that is not there."""
+    """Each command has a heading, and below it exactly its options and arguments."""
     text = sections(CLI)[f"`mqtrail {name}`"]
     table = text[text.index("| option |") :]
     reported = set(re.findall(r"(--[a-z-]+)", "".join(re.findall(r"^\| (.+?) \|", table, flags=re.MULTILINE))))
@@ -62,7 +62,7 @@ def test_every_command_and_option_has_its_entry(name: str) -> None:
 
 
 def test_no_command_is_told_that_is_not_there() -> None:
-    """Nor is one left standing that was removed."""
+    """No removed command has an entry."""
     assert set(sections(CLI)) == {f"`mqtrail {name}`" for name in COMMANDS}
 
 
@@ -74,7 +74,7 @@ def test_every_exit_code_is_told() -> None:
 
 
 def rows(text: str) -> dict[str, tuple[str, ...]]:
-    """First cell, in backticks, of each table row -> the other cells."""
+    """Return first cell, in backticks, of each table row -> the other cells."""
     found = re.findall(r"^\| `([^`]+)` \| (.+) \|$", text, flags=re.MULTILINE)
     return {name: tuple(cell.strip() for cell in rest.split(" | ")) for name, rest in found}
 
@@ -113,7 +113,7 @@ def test_keys_and_variables_are_listed() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """Relative links of the documentation, headings included."""
+    """Relative links of the documentation, including headings."""
     text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"[a-z]+:", target):
@@ -136,7 +136,7 @@ CODE = [
 
 @pytest.mark.parametrize("block", CODE)
 def test_what_python_examples_import_is_there(block: str) -> None:
-    """Examples compile, and every name they take from mqtrail exists."""
+    """Examples compile, and every name that they import from mqtrail exists."""
     for node in ast.walk(ast.parse(block)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mqtrail"):
             module = importlib.import_module(node.module or "")

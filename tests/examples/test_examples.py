@@ -1,4 +1,4 @@
-"""The examples run, and each one's page shows it as it is."""
+"""The examples run, and each one's page contains it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ QUICK = ConsumerConfig(
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_has_its_page(example: Path) -> None:
-    """The page of the same name shows the whole file, and says how to run it."""
+    """The page with the same name contains the whole file and says how to run it."""
     page = (ROOT / "docs/how-to/examples" / f"{example.stem.replace('_', '-')}.md").read_text("utf-8")
     assert f"```python\n{example.read_text('utf-8')}```" in page
     assert f"examples/{example.name}" in page or f"examples.{example.stem}" in page
 
 
 def test_the_plain_script(mqtrail_broker: Embedded, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines go in and come out."""
+    """Lines are sent and consumed."""
     script = importlib.import_module("examples.plain_script")
     namesrv = mqtrail_broker.namesrv_address
     (tmp_path / "notes.txt").write_text("one\ntwo\nthree\n")
     script.main(["put", "letters", str(tmp_path / "notes.txt")], namesrv)
     assert "3 lines stored" in capsys.readouterr().out
-    with SyncAdmin(namesrv) as admin:  # a topic that made itself is in the route a moment later
+    with SyncAdmin(namesrv) as admin:  # an auto-created topic is in the route a moment later
         end = time.monotonic() + 60
         while "letters" not in admin.topics():
             assert time.monotonic() < end
@@ -58,7 +58,7 @@ def test_the_plain_script(mqtrail_broker: Embedded, tmp_path: Path, capsys: pyte
 
 
 def test_the_asyncio_service(mqtrail_broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Orders are billed, nonsense is a dead letter at once, and a stop finishes what was begun."""
+    """Orders are billed, an invalid one becomes a dead letter at once, and a stop finishes running work."""
     monkeypatch.setenv("HOME", str(tmp_path))
     service = importlib.import_module("examples.asyncio_service")
     namesrv = mqtrail_broker.namesrv_address
@@ -94,7 +94,7 @@ def test_the_asyncio_service(mqtrail_broker: Embedded, tmp_path: Path, monkeypat
 
 
 class FakeFastAPI:
-    """As much of FastAPI as the example uses: it is no dependency of this project."""
+    """The part of FastAPI that the example uses, because it is no dependency of this project."""
 
     def __init__(self, lifespan: Callable[[Any], Any]) -> None:
         self.lifespan = lifespan
@@ -135,7 +135,7 @@ class FakeRequest:
 
 @pytest.fixture
 def fastapi_app(mqtrail_broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The example's module, over a stand-in for FastAPI."""
+    """The example's module with a stand-in for FastAPI."""
     stand_in = types.ModuleType("fastapi")
     stand_in.FastAPI = FakeFastAPI  # type: ignore[attr-defined]
     stand_in.HTTPException = FakeHTTPException  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ async def found_or_none(answer: Awaitable[Any]) -> Any:
 
 
 async def test_the_fastapi_app(fastapi_app: Any, mqtrail_broker: Embedded) -> None:
-    """An order is stored and found; what goes wrong is a status that says whether to try again."""
+    """An order is stored and found; each failure is a status that tells whether to retry."""
     app = fastapi_app.app
 
     async with app.lifespan(app):
@@ -172,7 +172,7 @@ async def test_the_fastapi_app(fastapi_app: Any, mqtrail_broker: Embedded) -> No
         placed = await place(FakeRequest(app, b'{"id": 7}'))
         async with asyncio.timeout(60):
             while (found := await found_or_none(find("7", FakeRequest(app)))) is None:
-                await asyncio.sleep(0.02)  # the index and the route come a moment later
+                await asyncio.sleep(0.02)  # the index and the route follow a moment later
         assert found == {"messages": [placed["message"]]}
         await asyncio.to_thread(mqtrail_broker.stop_broker)
         with pytest.raises(FakeHTTPException) as down:

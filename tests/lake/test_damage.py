@@ -1,4 +1,4 @@
-"""Damaged lakes: a writer refuses them in words, a reader reads the rest and knows what it left out."""
+"""Damaged lakes: a writer refuses them with an error, a reader skips the damaged parts and lists them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DAMAGED_LOGS: dict[str, Callable[[Path], object]] = {
     "a newer Delta protocol": lambda log: _edit(log, '"minReaderVersion":1', '"minReaderVersion":99'),
 }
 DAMAGED_COMMITS: dict[str, tuple[Callable[[Path], object], set[str]]] = {
-    # what is done to the log of two commits after the first -> the ids that can still be read
+    # change of the log with two commits after the first -> ids that can still be read
     "last commit deleted": (lambda log: _last(log).unlink(), {"m5"}),
     "both commits deleted": (lambda log: [file.unlink() for file in sorted(log.glob("*.json"))[1:]], set()),
     "last commit of something else": (lambda log: _last(log).write_text('{"x": 1}'), {"m5"}),
@@ -101,7 +101,7 @@ def ids(lake: Lake) -> set[str]:
 
 @pytest.mark.parametrize("name", DAMAGED_LOGS)
 def test_a_damaged_log(path: Path, name: str) -> None:
-    """A writer names the table and what to do, and makes no empty table in its place; a reader has all the others."""
+    """A writer's error names the table and a remedy, and it creates no empty table instead; a reader has all others."""
     DAMAGED_LOGS[name](path / "verdicts" / "_delta_log")
     for opened in (Lake.open, Lake.create):
         with pytest.raises(LakeError, match=r"verdicts.*expected.*restore") as reported:
@@ -116,7 +116,7 @@ def test_a_damaged_log(path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", DAMAGED_COMMITS)
 def test_commits_that_are_not_as_written(path: Path, name: str) -> None:
-    """A log that Delta reads without a word is compared with its mark: a writer refuses, a reader reads the rest."""
+    """A change that Delta does not notice is found by its mark: a writer refuses, a reader skips it."""
     damages, left = DAMAGED_COMMITS[name]
     damages(path / "verdicts" / "_delta_log")
     for opened in (Lake.open, Lake.create):
@@ -129,7 +129,7 @@ def test_commits_that_are_not_as_written(path: Path, name: str) -> None:
 
 
 def test_all_logs_removed(path: Path) -> None:
-    """A lake that had commits is not taken for a new one."""
+    """A lake with commits is not treated as a new one."""
     for log in path.glob("*/_delta_log"):
         shutil.rmtree(log)
     for opened in (Lake.open, Lake.create):
@@ -152,7 +152,7 @@ def test_a_mark_behind_its_log(path: Path) -> None:
 
 
 def test_a_lake_without_marks(path: Path) -> None:
-    """One of an earlier mqtrail is read, and marked from its next commit on."""
+    """A lake of an earlier mqtrail is readable, and has marks from its next commit on."""
     shutil.rmtree(path / MARKS)
     lake = Lake.open(path)
     assert ids(lake) == {"m5", "m6"}
@@ -163,7 +163,7 @@ def test_a_lake_without_marks(path: Path) -> None:
 
 
 def test_a_mark_keeps_no_more_than_the_log_needs(tmp_path: Path) -> None:
-    """Commits before a checkpoint are forgotten; without one, all but the latest."""
+    """Marks before a checkpoint are dropped; without one, all except the latest ones are kept."""
     log = tmp_path / "table" / "_delta_log"
     log.mkdir(parents=True)
     mark = CommitMark(log.parent)
@@ -182,7 +182,7 @@ def test_a_mark_keeps_no_more_than_the_log_needs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", DAMAGED_FILES)
 def test_a_damaged_file(path: Path, name: str) -> None:
-    """A writer that reads it names it; a reader has the rows of the others and names it too."""
+    """A writer's error names it; a reader has the rows of the others and lists it."""
     file = path / "verdicts" / "h5" / "part-0.parquet"
     DAMAGED_FILES[name](file)
     with pytest.raises(LakeDamaged, match=r"h5/part-0.parquet: found .*restore"):
@@ -196,11 +196,11 @@ def test_a_damaged_file(path: Path, name: str) -> None:
 
 
 def test_not_readable_by_permissions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operating system's refusal is told with the path, for the whole lake and for one file."""
+    """Errors of the operating system are reported with the path, for the whole lake and for one file."""
     denied = path / "verdicts" / "h5" / "part-0.parquet"
     really = Path.open
 
-    def refuse(file: Path, *arguments: object, **named: object) -> object:  # root may read anything
+    def refuse(file: Path, *arguments: object, **named: object) -> object:  # root may read everything
         if file == denied:
             raise PermissionError(13, "Permission denied", str(file))
         return really(file, *arguments, **named)  # type: ignore[call-overload]
@@ -220,7 +220,7 @@ def test_not_readable_by_permissions(path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_path_that_is_a_file(tmp_path: Path) -> None:
-    """It is no lake, and none is made below it."""
+    """It is no lake, and none is created below it."""
     file = tmp_path / "file"
     file.write_text("hello")
     with pytest.raises(LakeMissing):
@@ -230,16 +230,16 @@ def test_a_path_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_newer_version_is_no_damage(path: Path) -> None:
-    """What a newer mqtrail wrote is refused whole, by readers too."""
+    """A lake of a newer mqtrail is refused completely, also by readers."""
     _edit(path / "verdicts" / "_delta_log", '"mqtrail.schema":"1"', '"mqtrail.schema":"2"')
-    shutil.rmtree(path / MARKS)  # a newer one would have marked what it wrote
+    shutil.rmtree(path / MARKS)  # a newer one would have marks for its commits
     for is_whole in (True, False):
         with pytest.raises(SchemaVersionError, match="Upgrade mqtrail"):
             Lake.open(path, is_whole=is_whole)
 
 
 def test_a_table_that_a_crash_left_unmade(tmp_path: Path) -> None:
-    """Before anything is committed, tables that lack are made: a crash while a lake is made is no damage."""
+    """Missing tables are created if nothing was committed: a crash during creation is no damage."""
     Lake.create(tmp_path / "lake")
     shutil.rmtree(tmp_path / "lake" / "verdicts")
     with pytest.raises(LakeMissing):
@@ -248,7 +248,7 @@ def test_a_table_that_a_crash_left_unmade(tmp_path: Path) -> None:
 
 
 def test_one_writer_at_a_time(path: Path) -> None:
-    """Whoever writes second is refused, with the first one's process and host, and whatever it is that writes."""
+    """The second writer is refused, whatever it writes, with the first one's process and host."""
     first, second = Lake.open(path), Lake.open(path)
     file = write(second["gaps"], "late", [{"cluster": "d"}])
     with first.writing(), first.writing():
@@ -270,7 +270,7 @@ def test_one_writer_at_a_time(path: Path) -> None:
 
 
 def test_a_lock_ends_with_its_process(path: Path) -> None:
-    """A killed writer leaves its name in the file, and nothing that holds up the next one."""
+    """A killed writer leaves its name in the file, but the lock is free."""
     script = (
         "import os, sys; from mqtrail.lake import Lake\n"
         "with Lake.open(sys.argv[1]).writing(): print('held', flush=True); sys.stdin.read()"
@@ -290,7 +290,7 @@ def test_a_lock_ends_with_its_process(path: Path) -> None:
 
 
 def test_a_holder_that_does_not_say_who_it_is(path: Path) -> None:
-    """A lock whose file tells nothing is still a lock."""
+    """A lock without a readable holder is still a lock."""
     with (path / LOCK_FILE).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(LakeBusy, match="found another process writing"), Lake.open(path).writing():

@@ -1,4 +1,4 @@
-"""Which thresholds a lake's verdicts were judged with: noted when they change, found by the instant of judgement."""
+"""The thresholds of a lake's verdicts: stored when they change, found by the instant of judgement."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,14 +16,14 @@ def settings_of(lake: Lake, as_of_ms: int) -> Mapping[str, int] | None:
 
 
 def test_each_instant_has_the_settings_in_force(tmp_path: Path) -> None:
-    """Nothing is known before the first note; a reader that opens the lake later finds the same."""
+    """Nothing is known before the first entry; a reader that opens the lake later finds the same."""
     lake = Lake.create(tmp_path)
     verdicts = lake["verdicts"]
     assert settings_of(lake, 10) is None
     note_settings(verdicts, SLOW, 100)
     version = verdicts.version
     note_settings(verdicts, SLOW, 200)
-    assert verdicts.version == version  # nothing changed, nothing is written
+    assert verdicts.version == version  # no change, no write
     note_settings(verdicts, SLOWER, 300)
     for reader in (lake, Lake.open(tmp_path)):
         assert settings_of(reader, 99) is None
@@ -32,17 +32,17 @@ def test_each_instant_has_the_settings_in_force(tmp_path: Path) -> None:
 
 
 def test_a_judgement_done_again_with_other_settings(tmp_path: Path) -> None:
-    """It died before its verdicts were there: what they are made with now counts."""
+    """It crashed before its verdicts were committed: the thresholds of the next one apply."""
     lake = Lake.create(tmp_path)
     note_settings(lake["verdicts"], SLOW, 100)
     note_settings(lake["verdicts"], SLOWER, 100)
     assert settings_of(lake, 100) == SLOWER.values()
-    note_settings(lake["verdicts"], SLOWER, 50)  # a clock that was set back: nothing later can have been judged
+    note_settings(lake["verdicts"], SLOWER, 50)  # the clock was set back: later instants cannot have been judged
     assert settings_of(lake, 50) == SLOWER.values()
 
 
 def test_notes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are forgotten; what they were in force for is not known then."""
+    """The oldest entries are dropped; the thresholds of their rows are then unknown."""
     monkeypatch.setattr("mqtrail.lake.judged.CHANGES_MAX", 2)
     lake = Lake.create(tmp_path)
     for at_ms, settings in ((100, SLOW), (200, SLOWER), (300, SLOW)):
@@ -52,7 +52,7 @@ def test_notes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_notes_outlive_commits(tmp_path: Path) -> None:
-    """Commits of files keep what is noted, and a note keeps the batches that are done."""
+    """Commits of files keep the property, and storing it keeps the committed batches."""
     lake = Lake.create(tmp_path)
     verdicts = lake["verdicts"]
     verdicts.commit([], app="gold", batch=1)

@@ -1,4 +1,4 @@
-"""Look-ups open few files and say which; one message judged anew gets what the whole judgement gives."""
+"""Look-ups open few files and list them; judging one message again gives the result of the whole judgement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 def fill(lake: Lake, rows: dict[str, list[dict[str, Any]]], as_of_ms: int) -> None:
-    """Commit rows and all that is derived from them, as the pipeline does."""
+    """Commit rows and all rows derived from them, as the pipeline does."""
     connection = judge_rows(rows, as_of_ms)
     for name in ("trace_events", "message_meta", "group_offsets", "clients", "subscriptions", "queue_ranges", "gaps"):
         lake[name].commit([write(lake[name], "b0", rows.get(name, []))], app="test", batch=0)
@@ -43,7 +43,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 def test_an_id_is_found_in_the_files_named(lake: Lake) -> None:
-    """One file of the id's hour is opened, of all there are."""
+    """One file of the id's hour is opened."""
     answer = LookUp(lake).trajectories(unique_id(1))
     assert {row["cluster"] for row in answer.rows} >= {"send ok", "waiting"}
     assert len(answer.opened) == 1
@@ -51,7 +51,7 @@ def test_an_id_is_found_in_the_files_named(lake: Lake) -> None:
 
 
 def test_an_absent_id_opens_nothing(lake: Lake) -> None:
-    """Hours and statistics in the log exclude it."""
+    """Hours and statistics in the log exclude all files."""
     assert LookUp(lake).verdicts("7F" * 16).opened == ()
     other_hour = unique_id(1)[:20] + "00000000" + "0001"
     assert LookUp(lake).trajectories(other_hour).opened == ()
@@ -79,7 +79,7 @@ COMPARED = ("cluster", "msg_id", "group_name", "state", "codes", "reasons")
 
 
 def test_judged_from_the_lake_alone(lake: Lake) -> None:
-    """A second judgement of one message over the lake's silver says what gold says, batches included."""
+    """Judging a message again over the lake's silver gives the verdict in gold, also for batches."""
     connection = connect()
     judge_messages(lake, [unique_id(2)], AS_OF_MS, {}, connection)
     columns = ", ".join(COMPARED)
@@ -92,7 +92,7 @@ def test_judged_from_the_lake_alone(lake: Lake) -> None:
 
 
 def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
-    """What the broker holds beyond the lake is judged together with it, by the same texts."""
+    """The broker's newer rows are judged together with the lake's, by the same SQL."""
     by_name = {history.name: history for history in HISTORIES}
     before = evidence((by_name["in flight"],))
     lake = Lake.create(tmp_path)
@@ -115,5 +115,5 @@ def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
 
 
 def test_the_state_that_is_asked_for_is_a_relation_of_trail() -> None:
-    """Every name judge reads is bronze evidence, or attempts."""
+    """Every relation that judge reads is bronze evidence, or attempts."""
     assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {"attempts"}

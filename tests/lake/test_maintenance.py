@@ -1,4 +1,4 @@
-"""Compaction changes files, not rows; retention drops what is old; a sweep removes what nobody names."""
+"""Compaction changes files, not rows; retention removes old rows; a sweep deletes files that the log does not name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def attempt(msg_id: str, **values: Any) -> dict[str, Any]:
 
 
 def rows(lake: Lake, name: str) -> list[tuple[Any, ...]]:
-    """All rows, in the order they are stored."""
+    """Return all rows, in stored order."""
     return LookUp(lake).connection.sql(relation_of(lake[name])).fetchall()
 
 
@@ -70,7 +70,7 @@ def test_small_bronze_files_are_joined(lake: Lake) -> None:
 
 
 def test_a_compacted_table_still_knows_its_batches(lake: Lake) -> None:
-    """Rewriting files does not forget what was committed."""
+    """Rewriting files keeps the committed batches."""
     table = lake["verdicts"]
     table.commit([write(table, "a", [verdict("m", 5)])], app="app", batch=3)
     compact(lake, 6, now_ms=NOW_MS)
@@ -78,7 +78,8 @@ def test_a_compacted_table_still_knows_its_batches(lake: Lake) -> None:
 
 
 def test_retention_and_sweep(lake: Lake) -> None:
-    """Old files leave the table at once and the disk after the grace; a reader's snapshot stays whole until then."""
+    """Old files leave the table at once and the disk after the grace period; a reader's snapshot stays readable until
+    then."""
     verdicts, gaps = lake["verdicts"], lake["gaps"]
     verdicts.commit([write(verdicts, f"h{h}", [verdict("m", h)]) for h in (5, 900)], app="app", batch=0)
     gaps.commit([write(gaps, "g", [{"cluster": "c", "detected_ms": 5 * HOUR_MS}])], app="app", batch=0)

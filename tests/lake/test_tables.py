@@ -1,4 +1,4 @@
-"""Commits: exactly once, whole partitions replaced at once, nothing of another version or shape."""
+"""Commits: exactly once, whole partitions replaced atomically, nothing of another version or schema."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read(lake: Lake, name: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """An empty lake, in a path with a space in it."""
+    """An empty lake, in a path with a blank."""
     return Lake.create(tmp_path / "a lake")
 
 
@@ -50,14 +50,14 @@ def verdict(msg_id: str, hour: int, state: str = "WAITING") -> dict[str, Any]:
 
 
 def test_an_empty_lake_reads_as_empty_tables(lake: Lake) -> None:
-    """Every table is there and has its columns before the first row."""
+    """Every table exists with its columns before the first row."""
     for table in TABLES.values():
         assert read(lake, table.name) == []
         assert lake[table.name].files() == []
 
 
 def test_a_batch_is_committed_once(lake: Lake) -> None:
-    """A replay of a committed batch, or of an earlier one, is skipped and says so."""
+    """A replay of a committed batch, or of an earlier one, is skipped and reported."""
     table = lake["gaps"]
     assert not table.is_committed("app", 0)
     assert table.commit([write(table, "a", [{"cluster": "c"}])], app="app", batch=0)
@@ -77,7 +77,7 @@ def test_another_checkpoint_counts_anew(lake: Lake) -> None:
 
 
 def test_files_that_were_never_committed_are_not_read(lake: Lake) -> None:
-    """A crash between writing and committing leaves files that nobody sees; the replay commits its own."""
+    """A crash between writing and committing leaves unused files; the replay commits its own."""
     table = lake["gaps"]
     write(table, "crashed", [{"cluster": "lost"}])
     assert read(lake, "gaps") == []
@@ -86,7 +86,7 @@ def test_files_that_were_never_committed_are_not_read(lake: Lake) -> None:
 
 
 def test_a_crash_after_the_commit_skips_the_replay_in_a_new_process(lake: Lake) -> None:
-    """What is committed is known to whoever opens the lake next."""
+    """The next one to open the lake sees the commits."""
     table = lake["gaps"]
     table.commit([write(table, "a", [{"cluster": "c"}])], app="app", batch=7)
     reopened = Lake.open(lake.path)["gaps"]
@@ -95,14 +95,14 @@ def test_a_crash_after_the_commit_skips_the_replay_in_a_new_process(lake: Lake) 
 
 
 def test_two_writers_of_one_batch(lake: Lake) -> None:
-    """A commit reads the log anew: a second object with an old snapshot does not commit the batch again."""
+    """A commit reads the log first: an object with an old snapshot does not commit the batch again."""
     other = Lake.open(lake.path)["gaps"]
     assert lake["gaps"].commit([write(other, "a", [{"cluster": "c"}])], app="app", batch=0)
     assert not other.commit([write(other, "b", [{"cluster": "c"}])], app="app", batch=0)
 
 
 def test_replacing_hours(lake: Lake) -> None:
-    """New files of an hour take the place of its old ones in one commit; other hours stay."""
+    """New files of an hour replace its old ones in one commit; other hours stay."""
     table = lake["verdicts"]
     files = [write(table, f"first-{h}", [verdict(f"m{h}", h)]) for h in (5, 6)]
     table.commit(files, app="app", batch=0)
@@ -115,7 +115,7 @@ def test_replacing_hours(lake: Lake) -> None:
 
 
 def test_statistics_tell_what_a_file_may_hold(lake: Lake) -> None:
-    """Ids and times of a file are in the log, so that look-ups and retention open nothing."""
+    """Ids and times of a file are in the log, so look-ups and retention open no file for them."""
     table = lake["verdicts"]
     table.commit([write(table, "a", [verdict("m2", 5), verdict("m7", 5)])], app="app", batch=0)
     (file,) = Lake.open(lake.path)["verdicts"].files([5])
@@ -139,7 +139,7 @@ def test_foreign_files_are_refused(lake: Lake) -> None:
 
 
 def test_other_schema_versions_are_refused(lake: Lake) -> None:
-    """Older and newer tables each say what was found, what was expected and what to do."""
+    """For older and newer tables the error has found, expected and remedy."""
     for found, remedy in ((SCHEMA_VERSION + 1, "Upgrade mqtrail"), (0, "No migration")):
         folder = lake.path / "lag"
         shutil.rmtree(folder)
@@ -156,7 +156,7 @@ def test_other_schema_versions_are_refused(lake: Lake) -> None:
 
 
 def test_no_lake_and_no_object_store(tmp_path: Path) -> None:
-    """A missing lake names the command that makes one; a URL is refused with what it would need."""
+    """The error for a missing lake names the command that creates one; a URL is refused with the reason."""
     with pytest.raises(LakeMissing, match="pipeline once"):
         Lake.open(tmp_path)
     with pytest.raises(LakeUnsupported, match="atomic renames"):

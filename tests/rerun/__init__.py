@@ -1,1 +1,1 @@
-"""A pytest run whose failures get one more chance: `python -m tests.rerun`. What is flaky is named, not hidden."""
+"""A pytest run that repeats failed tests once: `python -m tests.rerun`. Flaky tests are reported, not hidden."""

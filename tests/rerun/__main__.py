@@ -18,11 +18,11 @@ from pathlib import Path
 
 from .record import Record
 
-FLAKY_MAX = 3  # flaky tests that a whole run of the CI tolerates
+FLAKY_MAX = 3  # flaky tests allowed in a whole CI run
 
 
 def run_pytest(arguments: Sequence[str], only: str | None = None) -> tuple[Record | None, int]:
-    """Run pytest in a process of its own; return its record, None if there is none, and its exit status."""
+    """Run pytest in a separate process; return its record, None if there is none, and its exit status."""
     with tempfile.TemporaryDirectory(prefix="mqtrail-rerun-") as folder:
         path = Path(folder) / "record.json"
         select = [] if only is None else ["--only", only]
@@ -31,7 +31,7 @@ def run_pytest(arguments: Sequence[str], only: str | None = None) -> tuple[Recor
 
 
 def fault_of(record: Record | None, status: int) -> str | None:
-    """Return what makes a run fail whatever its failed tests do when run again; None if nothing does."""
+    """Return the reason why a run fails whatever the repeated tests do; None if there is none."""
     if record is None:
         return f"pytest ended with status {status} before its session was over"
     if record.broken:
@@ -48,7 +48,7 @@ def fault_of(record: Record | None, status: int) -> str | None:
 
 
 def run(arguments: Sequence[str], ledger: Path | None) -> int:
-    """Run pytest with these arguments, then its failures alone; return the exit status."""
+    """Run pytest with these arguments, then each failed test alone; return the exit status."""
     record, status = run_pytest(arguments)
     if fault := fault_of(record, status):
         return _tell(f"FAILED: {fault}")
@@ -72,7 +72,9 @@ def run(arguments: Sequence[str], ledger: Path | None) -> int:
 
 def _passes_alone(test: str, arguments: Sequence[str]) -> bool:
     _tell(f"once more, alone: {test}")
-    measures = any(argument.startswith("--cov") for argument in arguments)  # one test alone covers too little
+    measures = any(
+        argument.startswith("--cov") for argument in arguments
+    )  # a single test does not reach the coverage floor
     record, status = run_pytest([*arguments, "-n", "0", *(["--no-cov"] if measures else [])], only=test)
     return record is not None and fault_of(record, status) is None and record.passed == [test]
 

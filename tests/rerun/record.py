@@ -1,6 +1,6 @@
-"""`python -m tests.rerun.record FILE [--only TEST] ARGUMENTS...`: one pytest run that writes down how it went.
+"""`python -m tests.rerun.record FILE [--only TEST] ARGUMENTS...`: one pytest run that writes a record.
 
-FILE receives a Record as JSON when the session ends in good order. No file means that the process died.
+FILE receives a Record as JSON if the session ends normally. Without a file the process has died.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-CRASHED = "???"  # the phase that pytest-xdist gives to a test whose worker died
+CRASHED = "???"  # the phase that pytest-xdist reports for a test whose worker died
 
 
 @dataclass
 class Record:
-    """How one pytest run went."""
+    """The result of one pytest run."""
 
     exit_status: int = 0
     collected: int = 0  # tests, after deselection
     counted_failures: int = 0  # pytest's own count of failed reports, plugins included
-    failed_reports: int = 0  # the count here; fewer means that something that is not a test failed
+    failed_reports: int = 0  # the count here; a smaller one means that something other than a test failed
     seen: list[str] = field(default_factory=list)  # tests with a report of any phase
     passed: list[str] = field(default_factory=list)  # tests whose call phase passed, and no other phase failed
     failures: dict[str, str] = field(default_factory=dict)  # test -> output of its failed phases
@@ -31,7 +31,7 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Record | None:
-        """Return the record, or None: the run did not end in good order."""
+        """Return the record; None: the run did not end normally."""
         return cls(**json.loads(path.read_text())) if path.is_file() else None
 
     def write(self, path: Path) -> None:
@@ -39,14 +39,14 @@ class Record:
 
 
 class Recorder:
-    """A pytest plugin of the controlling process: pytest-xdist sends it the reports of its workers."""
+    """A pytest plugin of the controlling process, which gets the reports of pytest-xdist's workers."""
 
     def __init__(self, path: Path, only: str | None) -> None:
         self._path, self._only = path, only
         self._record = Record()
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
-        """Import no other file for a single test: all of them take half a minute."""
+        """Do not import other files for a single test: importing all takes half a minute."""
         if self._only is None or collection_path.is_dir():
             return None
         return True if collection_path != config.rootpath / self._only.partition("::")[0] else None

@@ -1,4 +1,4 @@
-"""`.ci/run` tells how long each part took, also when one fails."""
+"""`.ci/run` reports the time of each part, also after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures that get one more chance: what counts as flaky, and what never does."""
+"""Repeated failures: which tests count as flaky, and which never do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .__main__ import FLAKY_MAX, fault_of
 from .record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
-# Fails in the first process that runs it: the file says that there was one.
+# Fails in the first process: the file shows that there was one.
 FLAKY = """
 from pathlib import Path
 def test_{name}():
@@ -28,7 +28,7 @@ FAILING = "def test_bad(): assert 1 == 2\n"
 
 
 def rerun(suite: Path, files: dict[str, str], *arguments: str) -> tuple[int, str]:
-    """Run a scratch suite of these files; return the exit status and everything printed."""
+    """Run a temporary suite of these files; return the exit status and the output."""
     suite.mkdir(exist_ok=True)
     (suite / "pytest.ini").write_text("[pytest]\n")
     for name, text in files.items():
@@ -48,13 +48,13 @@ def rerun(suite: Path, files: dict[str, str], *arguments: str) -> tuple[int, str
 
 
 def flaky_tests(suite: Path) -> list[str]:
-    """Return what the ledger names."""
+    """Return the tests in the file of flaky tests."""
     ledger = suite.with_suffix(".flaky")
     return ledger.read_text().splitlines() if ledger.exists() else []
 
 
 def test_flaky_test_is_named_with_its_first_failure(tmp_path: Path) -> None:
-    """A test that passes alone leaves the run green, and its first failure readable."""
+    """A test that passes alone does not fail the run; the output of its first failure is printed."""
     suite = tmp_path / "suite"
     status, output = rerun(suite, {"a": FLAKY.format(name="once"), "b": PASSING}, "-n", "1")
     assert status == 0, output
@@ -67,7 +67,7 @@ def test_flaky_test_is_named_with_its_first_failure(tmp_path: Path) -> None:
 
 
 def test_second_failure_fails_the_run(tmp_path: Path) -> None:
-    """A test that fails alone too fails the run; one that is flaky beside it is named all the same."""
+    """A test that also fails alone fails the run; a flaky one beside it is still reported."""
     suite = tmp_path / "suite"
     status, output = rerun(suite, {"a": FLAKY.format(name="once"), "b": FAILING})
     assert status == 1, output
@@ -76,7 +76,7 @@ def test_second_failure_fails_the_run(tmp_path: Path) -> None:
 
 
 def test_limit_holds_for_all_runs_of_a_ledger(tmp_path: Path) -> None:
-    """With FLAKY_MAX flaky tests before it, one more failure ends the run without a second chance."""
+    """After FLAKY_MAX flaky tests, a further failure ends the run without a repetition."""
     suite = tmp_path / "suite"
     suite.with_suffix(".flaky").write_text("".join(f"test_before.py::test_{n}\n" for n in range(FLAKY_MAX)))
     status, output = rerun(suite, {"a": FLAKY.format(name="once")})
@@ -86,7 +86,7 @@ def test_limit_holds_for_all_runs_of_a_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_crash_is_a_failure(tmp_path: Path, workers: str) -> None:
-    """A process that dies is never flaky, though its test would pass the second time and the status is 0."""
+    """A dead process is never flaky, even if its test would pass the second time and the status is 0."""
     crash = FLAKY.format(name="once").replace('raise RuntimeError("flaky by design")', "import os; os._exit(0)")
     status, output = rerun(tmp_path / "suite", {"a": crash, "b": PASSING}, "-n", workers)
     assert status == 1, output
@@ -95,7 +95,7 @@ def test_crash_is_a_failure(tmp_path: Path, workers: str) -> None:
 
 
 def test_failed_collection_is_a_failure(tmp_path: Path) -> None:
-    """A file that cannot be imported the first time is a failure, with tests that pass or without."""
+    """A file whose first import fails is a failure, with or without passing tests."""
     broken = FLAKY.format(name="once") + "test_once()\n"
     status, output = rerun(tmp_path / "suite", {"a": broken, "b": PASSING}, "--continue-on-collection-errors")
     assert status == 1, output
@@ -116,13 +116,13 @@ FAILED_ONE = Record(1, 2, 1, 1, ["a", "b"], ["a"], {"b": "output"})
         (replace(FAILED_ONE, exit_status=2), 2, "status 2, expected 0"),  # interrupted
         (replace(FAILED_ONE, exit_status=0), 1, "status 1, expected 0"),  # failed after the session
         (replace(FAILED_ONE, seen=["b"]), 1, "stopped before 1 of 2 tests"),  # --maxfail
-        (replace(FAILED_ONE, counted_failures=2), 1, "for another reason"),  # a plugin failed the run beside
-        (Record(1, 1, 1, 0, ["a"], ["a"]), 1, "for another reason"),  # a plugin alone
+        (replace(FAILED_ONE, counted_failures=2), 1, "for another reason"),  # a plugin failed the run as well
+        (Record(1, 1, 1, 0, ["a"], ["a"]), 1, "for another reason"),  # only a plugin
         (replace(FAILED_ONE, broken=["b: worker crashed"]), 1, "b: worker crashed"),
     ],
 )
 def test_what_is_never_flaky(record: Record | None, status: int, fault: str | None) -> None:
-    """Each way for a run to go wrong beside its tests, as pytest's record tells it."""
+    """Each failure outside the tests, as in pytest's record."""
     found = fault_of(record, status)
     assert (found is None) == (fault is None)
     assert fault is None or fault in str(found)

@@ -1,4 +1,4 @@
-"""The embedded broker in its three dresses."""
+"""The embedded broker: plain, asynchronous, and as a fixture."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ def cluster(address: str) -> bytes:
 
 
 def test_in_a_thread(tmp_path: Path) -> None:
-    """A plain test gets a broker, may stop and start it, and nothing is left after it."""
+    """A plain test can stop and start the broker, and nothing is left after it."""
     with embedded(tmp_path / "data", brokers=2) as broker:
         assert list(broker.broker_names) == ["broker-a", "broker-b"]
         assert b"broker-b" in cluster(broker.namesrv_address)
@@ -38,7 +38,7 @@ def test_in_a_thread(tmp_path: Path) -> None:
 
 
 async def test_in_the_callers_loop() -> None:
-    """An asynchronous test runs it beside itself."""
+    """An asynchronous test runs it in its own loop."""
     async with embedded_async() as broker:
         pool = ConnectionPool()
         reply = await pool.request(broker.broker_addresses[0], RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG), 5000)
@@ -47,12 +47,12 @@ async def test_in_the_callers_loop() -> None:
 
 
 def test_as_a_fixture(mqtrail_broker: Embedded) -> None:
-    """The plugin hands out a fresh one a test."""
+    """The fixture creates a new broker for each test."""
     assert b"broker-a" in cluster(mqtrail_broker.namesrv_address)
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    """The error of the start reaches the test."""
+    """An error at start reaches the test."""
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(Exception, match="is a file"), embedded(tmp_path / "data"):
         pass

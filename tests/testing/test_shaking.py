@@ -1,4 +1,4 @@
-"""What --shake does to an event loop: nothing is lost, and hardly anything comes when it could."""
+"""Effects of --shake on an event loop: no event is lost, and most come late."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ COUNT = 12
 
 
 def arrivals() -> tuple[list[int], int]:
-    """Write to COUNT sockets at once; return the order in which they are heard, and the looks that a waiter took."""
+    """Write to COUNT sockets at once; return the order of reception, and the number of checks by a waiter."""
 
     async def main() -> tuple[list[int], int]:
         loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ def arrivals() -> tuple[list[int], int]:
 
 
 def test_a_shaken_loop_loses_nothing_and_changes_the_order() -> None:
-    """Every byte is heard, in another order with another seed, and a waiter looks in each round, not each 10 ms."""
+    """All bytes arrive, in another order for another seed; a waiter checks in each round, not every 10 ms."""
     orders = []
     for seed in "abc":
         with pytest.MonkeyPatch.context() as patch:
