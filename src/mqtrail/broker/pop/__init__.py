@@ -1,7 +1,7 @@
-"""POP consumption: the broker hands messages out one by one and keeps who has which, clients only ack.
+"""POP consumption: the broker delivers single messages and tracks them; clients only acknowledge.
 
-`Pop` is the whole of it for the broker: its request handlers, its clock, what it saves. Formats, order of events and
-what a crash leaves: docs/design/pop.md.
+`Pop` is its interface to the broker: request handlers, clock and saves. Formats, order of events and the effects of a
+crash: docs/design/pop.md.
 """
 
 from .front import Pop, ServeHeldPop

@@ -1,8 +1,8 @@
-"""Acknowledging popped messages, one (200051) or several (200151), and hiding them for longer or shorter (200053).
+"""Acknowledgements of popped messages (200051, 200151), and changes of their invisible time (200053).
 
-An ack is a record of the revive log; nothing is looked up. To change when a message comes again is to write a check
-point of its own for it and to ack the old one, both in one append. Of messages popped in order the acks move the
-group's offset at once, and a record in the revive log makes that outlive a kill.
+An acknowledgement is a record of the revive log; nothing is looked up. A change of the invisible time writes a new
+check point for the message and acknowledges the old one, in one append. Acknowledgements of messages popped in order
+move the offset of the group at once; a record in the revive log makes this survive a crash.
 
 Source: AckMessageProcessor, ChangeInvisibleTimeProcessor, apache/rocketmq 5.3.3 broker/processor/.
 """
@@ -38,7 +38,7 @@ from .state import PopState
 
 
 class PopAcks:
-    """Takes acks in. on_open: told the (topic, group, queue id) of a queue that is open again for pops in order."""
+    """Serves acknowledgements. on_open: called with (topic, group, queue id) when a queue opens for pops in order."""
 
     def __init__(self, state: BrokerState, pop: PopState, on_open: Callable[[WaitKey], None]) -> None:
         self._config = state.config
@@ -51,7 +51,7 @@ class PopAcks:
         self._end_offset = 0  # of the last record
 
     def ack(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """200051. TopicNotExist, MessageIllegal, NoMessage; SystemError_: the handle makes no sense."""
+        """200051. TopicNotExist, MessageIllegal, NoMessage; SystemError_: an invalid handle."""
         header = AckHeader.from_ext(request.ext)
         self._checks.popped(header.topic, header.queue_id, header.offset, end=1)
         handle = PopHandle.decode(header.extra_info)
@@ -82,7 +82,7 @@ class PopAcks:
         return answer(peer, request, after_offset=after_offset)
 
     def batch(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """200151. NoMessage: it names none. Offsets that a queue has not are left out, as in Java."""
+        """200151. NoMessage: no valid offset. Offsets outside a queue are ignored, as in Java."""
         body = BatchAckBody.decode(request.body or b"{}")
         if not body.acks:
             raise NoMessage("found a batch of no acks, expected at least one")
@@ -121,7 +121,8 @@ class PopAcks:
         broker_name: str | None,
         now_ms: int,
     ) -> Put | None:
-        """Move the group on; return what makes it last, None where nothing moved. MessageIllegal: it was not popped."""
+        """Move the offset of the group; return the record that makes it durable, None: unchanged. MessageIllegal: not
+        popped."""
         topic, group, queue_id = key
         before = self._offsets.get(group, topic, queue_id)
         if before is not None and queue_offset < before:
@@ -131,14 +132,14 @@ class PopAcks:
         except KeyError:
             raise MessageIllegal(
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{queue_offset}: the last pop "
-                "in order did not hand it out"
+                "in order did not deliver it"
             ) from None
         if next_offset is None:
             return None
         if not self._orders.is_closed(key, None, invisible_ms, now_ms):
             self._on_open(key)
         if self._offsets.is_reset(group, topic, queue_id):
-            return None  # the group begins elsewhere
+            return None  # the offset of the group was reset
         self._offsets.move(group, topic, queue_id, next_offset)
         ack = PopAck(queue_offset, queue_offset, group, topic, queue_id, pop_time_ms, broker_name)
         return self._log.position(ack, next_offset, now_ms)
@@ -150,7 +151,7 @@ class PopAcks:
         handle = PopHandle.decode(header.extra_info)
         if handle.is_orderly:
             return self._hide_in_order(peer, request, header, handle, now_ms)
-        pop_time_ms = max(now_ms, handle.pop_time_ms + 1)  # another name than the old check point's, which is acked
+        pop_time_ms = max(now_ms, handle.pop_time_ms + 1)  # must differ from the old check point, which is acknowledged
         point = PopCheckPoint(
             start_offset=header.offset,
             pop_time_ms=pop_time_ms,
@@ -206,7 +207,7 @@ class PopAcks:
         return queue_id
 
     def _write(self, records: list[Put], now_ms: int) -> int:
-        """Append; return what the answer waits for. One in order that comes twice waits as the first does."""
+        """Append; return the offset that the answer waits for. A repeated request in order waits like the first one."""
         if records:
             self._end_offset = self._log.write(records, now_ms)
         return self._end_offset if self._config.sync_flush else 0

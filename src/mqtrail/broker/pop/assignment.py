@@ -1,11 +1,10 @@
-"""Who consumes which queue, and how: the broker shares a topic's queues out (400), as its mode says (401, 402).
+"""Assignment of queues to clients (400), by PULL or POP (401, 402).
 
-A topic and group is consumed by PULL or POP; without a setting of its own by default_request_mode, retry topics always
-by PULL. Pulled queues are shared out by the client's strategy, as the client would do it alone. Popped ones are, with a
-share of 0, the whole topic for every client; with a share of n each client also pops the queues of the n clients behind
-it.
+A group consumes a topic by PULL or POP: by its request mode, else by default_request_mode; retry topics always by PULL.
+For PULL, queues are assigned by the strategy of the client. For POP with share 0, every client gets all queues; with
+share n, each client also pops the queues of the next n clients.
 
-A question about a topic whose route is not known yet waits until it is (routes.py), or for ROUTE_WAIT_MS.
+A request about a topic with an unknown route waits for the route (route_book.py), at most ROUTE_WAIT_MS.
 
 Source: QueryAssignmentProcessor, MessageRequestModeManager, apache/rocketmq 5.3.3 broker/.
 """
@@ -49,13 +48,13 @@ POP: Final = "POP"
 BROADCASTING: Final = "BROADCASTING"
 ALL_QUEUES: Final = -1
 ROUTE_WAIT_MS: Final = 3_000
-WAITING_MAX: Final = 10_000  # questions that wait for a route at once
+WAITING_MAX: Final = 10_000  # requests that wait for a route
 
 Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 
 
 def averagely(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-    """Return a run of neighbouring queues; the first clients get one more where it does not come out even."""
+    """Return consecutive queues; the first clients get one more if the number is not divisible."""
     place = client_ids.index(client_id)
     size, more = divmod(len(queues), len(client_ids))
     start = place * size + min(place, more)
@@ -67,7 +66,10 @@ def by_circle(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequen
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
-STRATEGIES: Final[dict[str, Strategy]] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}  # 5.3.3's broker has no more
+STRATEGIES: Final[dict[str, Strategy]] = {
+    "AVG": averagely,
+    "AVG_BY_CIRCLE": by_circle,
+}  # all strategies of 5.3.3's broker
 
 
 def _table(modes: Mapping[tuple[str, str], RequestMode]) -> RequestModeTable:
@@ -78,7 +80,7 @@ def _table(modes: Mapping[tuple[str, str], RequestMode]) -> RequestModeTable:
 
 
 class Assignments:
-    """Modes, saved with every change, and what follows from them."""
+    """Request modes, saved with every change, and assignments."""
 
     def __init__(self, state: BrokerState) -> None:
         self._config = state.config
@@ -96,7 +98,7 @@ class Assignments:
         }
 
     def mode(self, topic: str, group: str) -> RequestMode:
-        """Return how a group consumes a topic."""
+        """Return the request mode of a group for a topic."""
         known = self._modes.get((topic, group))
         if known is not None:
             return known
@@ -134,11 +136,11 @@ class Assignments:
             self._modes[topic, group] = mode
 
     def forget_topic(self, topic: str) -> None:
-        """Forget the modes of a topic that is deleted."""
+        """Remove the modes of a deleted topic."""
         self._forget({key: mode for key, mode in self._modes.items() if key[0] == topic})
 
     def forget_group(self, group: str) -> None:
-        """Forget the modes of a group that is deleted."""
+        """Remove the modes of a deleted group."""
         self._forget({key: mode for key, mode in self._modes.items() if key[1] == group})
 
     def _forget(self, modes: dict[tuple[str, str], RequestMode]) -> None:
@@ -153,31 +155,31 @@ class Assignments:
         return lambda: dumps_fastjson(_table(modes).members())
 
     def all_modes(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """402: the whole table, as a slave asks for it."""
+        """402: the whole table, for slaves."""
         return answer(peer, request, {}, body=_table(self._modes).encode(strict=False))
 
     def query(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """400: the client's queues. The body is empty where the broker cannot tell: the client keeps what it has."""
+        """400: the queues of the client. An empty body means unknown: the client keeps its queues."""
         body = QueryAssignmentBody.decode(request.body)
         others = self.routes.others(body.topic, now_ms)
         if others is None:
             if len(self._waiting) >= WAITING_MAX:
-                raise SystemBusy(f"found {WAITING_MAX} questions waiting for routes, expected fewer: ask again later")
+                raise SystemBusy(f"found {WAITING_MAX} requests waiting for routes, expected fewer: try again later")
             self._waiting.append((now_ms + ROUTE_WAIT_MS, body.topic, peer, request))
             return []
         return self._answer(peer, request, body, others)
 
     def learn_route(self, topic: str, route: TopicRouteData | None, now_ms: int) -> list[Send]:
-        """Take in a route; answer who waited for it. None: no name server knows it."""
+        """Store a route; answer the requests that waited for it. None: no name server has it."""
         self.routes.learn(topic, route)
         return self._answer_waiting(lambda deadline_ms, waited_for: waited_for == topic, now_ms)
 
     def next_due_ms(self) -> int | None:
-        """Return when the oldest question has waited long enough."""
+        """Return when the oldest request times out."""
         return self._waiting[0][0] if self._waiting else None
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Answer what has waited long enough, with this broker's queues alone."""
+        """Answer requests that timed out, with the queues of this broker only."""
         return self._answer_waiting(lambda deadline_ms, topic: deadline_ms <= now_ms, now_ms)
 
     def _answer_waiting(self, is_over: Callable[[int, str], bool], now_ms: int) -> list[Send]:
@@ -192,7 +194,7 @@ class Assignments:
         return sends
 
     def disconnect(self, peer: PeerId) -> None:
-        """Forget a closed connection's questions."""
+        """Remove the requests of a closed connection."""
         self._waiting = deque(question for question in self._waiting if question[2].id != peer)
 
     def _answer(
@@ -208,7 +210,7 @@ class Assignments:
     def _share(
         self, body: QueryAssignmentBody, mode: RequestMode, others: Sequence[MessageQueue]
     ) -> list[MessageQueue] | None:
-        """Return the queues for the client, none where it has none. None: unknown topic, group or strategy."""
+        """Return the queues of the client, possibly none. None: unknown topic, group or strategy."""
         queues = sorted([*self._own_queues(body.topic), *others])
         if not queues:
             return None
@@ -238,7 +240,7 @@ def _share_pops(
     if client_id not in client_ids:
         return []
     place = client_ids.index(client_id)
-    if len(client_ids) > len(queues):  # fewer queues than clients: each still has one
+    if len(client_ids) > len(queues):  # fewer queues than clients: queues are shared
         return [queues[place % len(queues)]]
     shared: list[MessageQueue] = []
     for step in range(share + 1):

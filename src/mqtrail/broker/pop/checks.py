@@ -1,4 +1,4 @@
-"""What a request on a queue has to pass before POP looks at it, in 5.3.3's order and with its codes.
+"""Checks of POP requests, in the order and with the codes of 5.3.3.
 
 Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, AckMessageProcessor,
 ChangeInvisibleTimeProcessor, apache/rocketmq 5.3.3 broker/processor/.
@@ -16,11 +16,11 @@ from mqtrail.wire import (
 
 from ..state import BrokerState
 
-POP_COUNT_MAX = 32  # messages of one pop: a check point has a bit for each
+POP_COUNT_MAX = 32  # messages of one pop, since a check point has one bit for each
 
 
 class PopChecks:
-    """The checks, and the topic they end with."""
+    """Checks requests, and returns their topic."""
 
     def __init__(self, state: BrokerState) -> None:
         self._config = state.config
@@ -29,12 +29,12 @@ class PopChecks:
         self._groups = state.groups
 
     def broker_reads(self) -> None:
-        """NoPermission: this broker hands nothing out."""
+        """NoPermission: this broker is not readable."""
         if not self._config.permission & Perm.READ:
             raise NoPermission(f"the broker[{self._config.address.ip}] pop message is forbidden (brokerPermission)")
 
     def reading(self, topic: str, queue_id: int, group: str, now_ms: int) -> TopicConfig:
-        """Return the topic that a group may read queue_id of, -1 for all its queues.
+        """Return the topic if the group may read queue_id; -1: all queues.
 
         TopicNotExist, NoPermission, InvalidParameter, SubscriptionGroupNotExist.
         """
@@ -52,9 +52,9 @@ class PopChecks:
         return config
 
     def popped(self, topic: str, queue_id: int, queue_offset: int, *, end: int) -> None:
-        """Check that a message may have been popped. end: how far behind the queue's last its offset may be, 0 or 1.
+        """Check that a message may have been popped. end: how far beyond the last offset it may be, 0 or 1.
 
-        TopicNotExist, MessageIllegal (no such queue), NoMessage (an offset that the queue has not).
+        TopicNotExist, MessageIllegal (no such queue), NoMessage (an offset outside the queue).
         """
         config = self._known(topic)
         if not 0 <= queue_id < config.read_queue_nums:
@@ -65,11 +65,11 @@ class PopChecks:
         if not first <= queue_offset <= last:
             raise NoMessage(
                 f"offset is illegal, key:{topic}@{queue_id}, commit:{queue_offset}, store:{first}~{last}: the message "
-                "is gone, or was never there"
+                "was deleted, or never existed"
             )
 
     def is_inside(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Tell whether a queue has, or just had, the offset."""
+        """Return whether the queue has, or just had, the offset."""
         return self._store.min_offset(topic, queue_id) <= queue_offset <= self._store.max_offset(topic, queue_id)
 
     def _known(self, topic: str) -> TopicConfig:

@@ -1,4 +1,4 @@
-"""POP as the broker sees it: its concerns, one clock, what is saved and what a start finds.
+"""POP as a whole: its concerns, clock, saves and start.
 
 Source: BrokerController, apache/rocketmq 5.3.3 broker/.
 """
@@ -26,7 +26,7 @@ ServeHeldPop = Callable[[HeldPop, Handler, int], list[Send]]
 
 
 class Pop:
-    """Everything about POP. serve: answers a held request with what a handler says, errors as answers too."""
+    """POP as a whole. serve: answers a held request by a handler, with errors as answers."""
 
     def __init__(self, state: BrokerState, timers: Timing, serve: ServeHeldPop) -> None:
         self._store = state.store
@@ -62,7 +62,7 @@ class Pop:
     # Held requests.
 
     def settle(self, now_ms: int) -> list[Send]:
-        """Serve who waited for what has arrived, been left over or been opened since the last call."""
+        """Serve held requests for messages that arrived, were left over or became available since the last call."""
         if not self._writer.watched and not self._opened and not self.messages.left_over:
             return []
         sends: list[Send] = []
@@ -84,14 +84,14 @@ class Pop:
     ) -> list[Send]:
         sends: list[Send] = []
         for waited_for, group in self._writer.watched.waiting(topic):
-            queue = queue_id if group is None else None  # what is in the group's retry topic is for each of its pops
+            queue = queue_id if group is None else None  # messages of the retry topic may go to any pop of the group
             for held, handler in ((self._pops, self.messages.handle), (self._held_notices, self.notices.notify)):
                 for pop in held.take_arrived(waited_for, queue, arrived, group or only_group):
                     sends += self._serve(pop, handler, now_ms)
         return sends
 
     def disconnected(self, peer: PeerId) -> None:
-        """Forget what a closed connection waited for."""
+        """Remove the held requests of a closed connection."""
         self._pops.disconnect(peer)
         self._held_notices.disconnect(peer)
         self.assignments.disconnect(peer)
@@ -114,7 +114,7 @@ class Pop:
         return min(times, default=None)
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Wake who waits for a queue that is open again, end what waited long enough."""
+        """Serve requests for queues that opened, and end those that timed out."""
         self._opened += self.orders.take_open(now_ms)
         sends = [] if self.assignments.next_due_ms() is None else self.assignments.tick(now_ms)
         for held, handler in ((self._pops, self.messages.handle), (self._held_notices, self.notices.notify)):
@@ -125,12 +125,12 @@ class Pop:
     # What is kept.
 
     def save(self, now_ms: int) -> None:
-        """Write the orders; note how far the logs reach, just before the offsets are written."""
+        """Save the orders and the ends of the logs, just before the offsets are saved."""
         self.orders.save(self._topics, self._groups, now_ms)
         self.positions.note()
 
     def _save_first(self, now_ms: int) -> None:
-        """Have it saved how far the logs reach, before any pop is answered: a start could not read them otherwise."""
+        """Save the ends of the logs before the first pop is answered, since a start needs them."""
         if self.positions.start():
             self.save(now_ms)
             self._offsets.save(

@@ -1,4 +1,4 @@
-"""Looking at what there is to pop without popping: notification (200054), polling info (200055), peek (200052).
+"""Requests without popping: notification (200054), polling info (200055), peek (200052).
 
 Source: NotificationProcessor, PollingInfoProcessor, PeekMessageProcessor, apache/rocketmq 5.3.3 broker/processor/.
 """
@@ -29,7 +29,7 @@ from .state import PopState
 
 
 class PopNotices:
-    """Tells what waits. pops: the held pops, held: the held notifications."""
+    """Serves these requests. pops: held pops; held: held notifications."""
 
     def __init__(self, state: BrokerState, pop: PopState) -> None:
         self._config = state.config
@@ -42,7 +42,7 @@ class PopNotices:
         self._held = pop.notices
 
     def notify(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """200054: whether there is something to pop; held while there is not."""
+        """200054: whether a pop would find messages; held until it would."""
         with_born_time(request, now_ms)
         header = NotificationHeader.from_ext(request.ext)
         self._checks.broker_reads()
@@ -60,7 +60,7 @@ class PopNotices:
         return answer(peer, request, NotificationResponseHeader(has_message, full).to_ext())
 
     def _queues(self, topic: str, group: str, queue_id: int) -> list[tuple[str, int]]:
-        """Return the queues that a pop would look at."""
+        """Return the queues that a pop would read."""
         config = self._topics.get(topic)
         count = 0 if config is None else config.read_queue_nums
         queues = [(topic, queue_id)] if queue_id >= 0 else [(topic, number) for number in range(count)]
@@ -80,7 +80,7 @@ class PopNotices:
         return self._store.max_offset(topic, queue_id) > self._positions.find(group, topic, queue_id)
 
     def polling_info(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """200055: how many pops of the group wait at the queue."""
+        """200055: number of held pops of the group for the queue."""
         header = PollingInfoHeader.from_ext(request.ext)
         self._checks.broker_reads()
         self._checks.reading(header.topic, header.queue_id, header.consumer_group, now_ms)
@@ -88,7 +88,7 @@ class PopNotices:
         return answer(peer, request, PollingInfoResponseHeader(count).to_ext())
 
     def peek(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """200052: what a pop would bring, under the topics that it is stored under. PULL_NOT_FOUND: nothing."""
+        """200052: the messages that a pop would return, under their stored topics. PULL_NOT_FOUND: none."""
         header = PeekHeader.from_ext(request.ext)
         self._checks.broker_reads()
         self._checks.reading(header.topic, header.queue_id, header.consumer_group, now_ms)

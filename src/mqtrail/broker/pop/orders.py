@@ -1,8 +1,8 @@
-"""Pops in order: a queue whose messages a group has not acknowledged yet is closed to the group.
+"""Pops in order: a queue is closed to a group while popped messages are not acknowledged.
 
-What a group popped last from a queue is kept until all of it is acknowledged or its time is up; then the queue opens
-again, from the first message that was not. The client that popped may repeat its pop (attempt_id) and gets the same.
-Saved with the consumer offsets as consumerOrderInfo.json; entries that nobody touched for a day are forgotten.
+The last popped messages of a queue are kept until all are acknowledged or their invisible time is over. Then the queue
+opens, from the first message that is not acknowledged. The client may repeat its pop (attempt_id) and gets the same
+messages. Saved with the consumer offsets in consumerOrderInfo.json; entries unused for a day are removed.
 
 Source: ConsumerOrderInfoManager, ConsumerOrderInfoLockManager, apache/rocketmq 5.3.3 broker/offset/.
 """
@@ -26,7 +26,7 @@ PoppedQueue = tuple[str, str, int]  # topic, group, queue id
 
 @dataclass(slots=True)
 class Order:
-    """One QueueOrderInfo, changing. queue_offsets: of the popped messages; acked: those acknowledged."""
+    """State of a QueueOrderInfo. queue_offsets: of the popped messages; acked: the acknowledged ones."""
 
     attempt_id: str | None
     pop_time_ms: int
@@ -38,7 +38,7 @@ class Order:
     counts: dict[int, int] = field(default_factory=dict)
 
     def free_ms(self) -> int:
-        """Return when the queue opens by itself; 0 when all is acknowledged."""
+        """Return when the queue opens without acknowledgements; 0: all are acknowledged."""
         invisible_until_ms = self.pop_time_ms + self.invisible_ms
         return max(
             (
@@ -50,14 +50,14 @@ class Order:
         )
 
     def next_offset(self) -> int:
-        """Return the first queue offset that is not acknowledged, the one behind all where none is."""
+        """Return the first queue offset that is not acknowledged; else the offset after the last."""
         for queue_offset in self.queue_offsets:
             if queue_offset not in self.acked:
                 return queue_offset
         return self.queue_offsets[-1] + 1
 
     def info(self) -> QueueOrderInfo:
-        """Return it as it is saved."""
+        """Return the entry to save."""
         first, *others = self.queue_offsets
         bits = sum(1 << place for place, offset in enumerate(self.queue_offsets) if offset in self.acked)
         return QueueOrderInfo(
@@ -91,7 +91,7 @@ def _order(info: QueueOrderInfo) -> Order | None:
 
 
 class OrderTable:
-    """What each group popped last, in order, from each queue."""
+    """The last pop in order of each group and queue."""
 
     def __init__(self, files: ConfigFileStore) -> None:
         self._files = files
@@ -108,9 +108,9 @@ class OrderTable:
                     self._watch((topic, group, queue_id), order)
 
     def catch_up(self, committed: Callable[[str, str, int], int | None]) -> None:
-        """Take what stands before a group's committed offset for acknowledged: after a kill offsets know more.
+        """Treat messages below the committed offset of a group as acknowledged: after a crash, offsets are newer.
 
-        committed: of a group, topic and queue. To be called before any request.
+        committed: of a group, topic and queue. Call it before any request.
         """
         for queue, order in self._orders.items():
             topic, group, queue_id = queue
@@ -121,7 +121,7 @@ class OrderTable:
                 self._dirty = True
 
     def is_closed(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int, now_ms: int) -> bool:
-        """Tell whether the group may not pop the queue now. attempt_id: of the pop; the one that closed it may."""
+        """Return whether the queue is closed to the group. attempt_id: of the pop; a repeated pop is allowed."""
         order = self._orders.get(queue)
         if order is None or (order.attempt_id is not None and order.attempt_id == attempt_id):
             return False
@@ -137,7 +137,7 @@ class OrderTable:
         queue_offsets: Sequence[int],
         now_ms: int,
     ) -> tuple[dict[int, int], int]:
-        """Close the queue; return how often messages were popped before, and the least of that over all of them."""
+        """Close the queue; return how often each message was popped before, and the minimum."""
         order = Order(attempt_id, now_ms, invisible_ms, list(queue_offsets), now_ms)
         before = self._orders.get(queue)
         if before is not None:
@@ -153,10 +153,10 @@ class OrderTable:
         return order.counts, least
 
     def ack(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int) -> int | None:
-        """Note an ack; return the group's offset from now on. None: of an earlier pop, nothing changes.
+        """Store an acknowledgement; return the new offset of the group. None: of an earlier pop, nothing changes.
 
-        Nor does it where a kill took what was popped: others of that pop may be open, and where power went too another
-        message may stand there now. Apache's broker moves behind the message all the same. KeyError: it was not popped.
+        Nothing changes either if a crash lost the pop: other messages of it may be open, and after a power failure
+        another message may have this offset. Apache's broker moves past the message. KeyError: it was not popped.
         """
         order = self._orders.get(queue)
         if order is None or order.pop_time_ms != pop_time_ms:
@@ -169,7 +169,7 @@ class OrderTable:
         return order.next_offset()
 
     def hide(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int, visible_ms: int) -> None:
-        """Let a message come again at visible_ms, sooner or later than it would. Nothing for one of an earlier pop."""
+        """Change the time at which a message is visible again. Ignored for an earlier pop."""
         order = self._orders.get(queue)
         if order is not None and order.pop_time_ms == pop_time_ms:
             order.visible_ms[queue_offset] = visible_ms
@@ -177,21 +177,21 @@ class OrderTable:
             self._dirty = True
 
     def clear(self, queue: PoppedQueue) -> None:
-        """Open the queue: the group begins elsewhere."""
+        """Open the queue: the offset of the group was reset."""
         self._dirty |= self._orders.pop(queue, None) is not None
 
     def _watch(self, queue: PoppedQueue, order: Order) -> None:
         heapq.heappush(self._opens, (order.free_ms(), queue))
-        if len(self._opens) > 4 * len(self._orders) + 64:  # most entries are of times that have changed since
+        if len(self._opens) > 4 * len(self._orders) + 64:  # most entries are outdated
             self._opens = [(known.free_ms(), key) for key, known in self._orders.items() if known.free_ms()]
             heapq.heapify(self._opens)
 
     def next_open_ms(self) -> int | None:
-        """Return when a queue may open by itself next."""
+        """Return when the next queue may open without acknowledgements."""
         return self._opens[0][0] if self._opens else None
 
     def take_open(self, now_ms: int) -> list[PoppedQueue]:
-        """Return the queues that have opened since the last call; those acknowledged whole among them."""
+        """Return the queues that opened since the last call, including fully acknowledged ones."""
         opened = []
         while self._opens and self._opens[0][0] <= now_ms:
             _, queue = heapq.heappop(self._opens)
@@ -201,7 +201,7 @@ class OrderTable:
         return opened
 
     def save(self, topics: TopicTable, groups: GroupTable, now_ms: int) -> None:
-        """Write the table if it changed, without what is over: deleted topics, queues and groups, a day's silence."""
+        """Write the table if it changed, without entries of deleted topics, queues and groups, or unused for a day."""
         if not self._dirty:
             return
         self._dirty = False

@@ -1,11 +1,11 @@
-"""Popping: 200050. The broker chooses messages for the client, from one queue or all, and from the retry topic.
+"""Pops (200050): the broker chooses messages for the client from one queue or all, and from the retry topic.
 
-A pop that finds nothing waits until its time is up (held_pops.py); then it is tried once more and answered 210
-POLLING_TIMEOUT, or 209 POLLING_FULL when too many wait. Under SYNC_FLUSH the answer waits for the flush of what it
-hands out and of its check points.
+A pop that finds no message is held until its time is over (held_pops.py). It is then served again and answered with 210
+POLLING_TIMEOUT; 209 POLLING_FULL means that too many pops are held. Under SYNC_FLUSH the answer waits for the flush of
+its messages and check points.
 
-Source: PopMessageProcessor.processRequest, apache/rocketmq 5.3.3 broker/processor/. Which requests begin with the retry
-topic and at which queue is drawn there, and goes in turn here.
+Source: PopMessageProcessor.processRequest, apache/rocketmq 5.3.3 broker/processor/. Java chooses at
+random which pops start with the retry topic and at which queue; here they take turns.
 """
 
 from collections.abc import Callable
@@ -38,14 +38,14 @@ from .held_pops import ANY_QUEUE, HeldPop, WaitKey
 from .state import PopState
 from .taking import Taking
 
-LATE_MS: Final = 500  # a pop that comes so long after its own time is answered at once
+LATE_MS: Final = 500  # a pop that arrives this long after its own deadline is answered at once
 BORN_TIME: Final = "bornTime"
 _HUNDRED: Final = 100
-_STEP: Final = 37  # shares no divisor with 100: a hundred requests see each number once
+_STEP: Final = 37  # coprime to 100: a hundred requests get each number once
 
 
 def with_born_time(request: RemotingCommand, now_ms: int) -> None:
-    """Let a request that does not say when it was made be made now."""
+    """Set the creation time of a request without one to now."""
     if request.ext.get(BORN_TIME, "0") == "0":
         request.ext[BORN_TIME] = str(now_ms)
 
@@ -54,7 +54,7 @@ class PopMessages:
     """Serves pops."""
 
     def __init__(self, state: BrokerState, pop: PopState, save_first: Callable[[int], None]) -> None:
-        """save_first: has the offsets saved before the first pop that a broker ever serves is answered."""
+        """save_first: saves the offsets before the first pop of a broker is answered."""
         self._state = state
         self._pop = pop
         self._config = state.config
@@ -73,10 +73,10 @@ class PopMessages:
         self._save_first = save_first
         self._turn = 0
         self.left_over: list[WaitKey] = []
-        """Where answered pops have left messages: the next one may be woken."""
+        """Queues in which answered pops left messages: the next held pop may be served."""
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """Answer a pop, or hold it. Refusal: it may not be served."""
+        """Answer a pop, or hold it. Refusal: the pop is not allowed."""
         with_born_time(request, now_ms)
         header = PopHeader.from_ext(request.ext)
         topic = self._check(header, now_ms)
@@ -123,7 +123,7 @@ class PopMessages:
         return self._checks.reading(header.topic, header.queue_id, header.consumer_group, now_ms)
 
     def _take(self, header: PopHeader, topic: TopicConfig, wanted: MessageFilter | None, now_ms: int) -> Taking:
-        """Look through the queues in 5.3.3's order: now and then the retry topic first, else where room is left."""
+        """Read the queues in the order of 5.3.3: sometimes the retry topic first, else last."""
         taking = Taking(self._state, self._pop, header, wanted, self._revive_queue_id(header), now_ms)
         chance = self._turn * _STEP % _HUNDRED
         retry_first = chance < self._config.pop_from_retry_percent
@@ -138,7 +138,7 @@ class PopMessages:
         return taking
 
     def _take_retries(self, taking: Taking, header: PopHeader, chance: int) -> None:
-        """One retry topic a pop: the answer's texts cannot tell the two apart (1 and 2 mean one queue to a client)."""
+        """One retry topic per pop: the answer cannot tell the two apart (1 and 2 mean one queue to a client)."""
         v2 = self._config.retry_topic_v2
         if v2 and self._config.pop_from_retry_v1 and chance % 2 == 0:
             v2 = False
@@ -208,7 +208,7 @@ def _wait_key(header: PopHeader) -> WaitKey:
 
 
 def _filter(header: PopHeader) -> MessageFilter | None:
-    """Return what the pop's own subscription lets through. SubscriptionParseFailed."""
+    """Return the filter of the pop's own subscription. SubscriptionParseFailed."""
     if not header.exp:
         return None
     try:

@@ -1,10 +1,11 @@
-"""Where a group's next pop begins in each queue, also after a kill.
+"""The offset of a group's next pop in each queue, also after a crash.
 
-A pop moves the group's committed offset behind what it took; the check point keeps who owes an ack. The offsets are
-saved every few seconds only, and a broker that was killed would hand out again what was popped, and even acknowledged,
-since then. So each save also notes how far the timer topic and the revive log reached, and the next start reads what
-was written behind that: each of our check points and acks in order says where its group went on (NEXT_OFFSET). A check
-point of Apache's broker does not; where one is found, another broker has run in between, and the saved offset stands.
+A pop moves the committed offset of the group past its messages; a check point records the missing acknowledgements.
+Offsets are saved every few seconds only, so after a crash the broker would deliver messages again that were popped, or
+even acknowledged, since the last save. Therefore each save also stores the ends of the timer topic and of the revive
+log. The next start reads the records after them: our check points and acknowledgements in order contain the next offset
+of their group (NEXT_OFFSET). Check points of Apache's broker do not; if one is found, another broker ran in between,
+and the saved offset is used.
 
 Source of the first offset: PopMessageProcessor.getInitOffset, apache/rocketmq 5.3.3 broker/.
 """
@@ -30,8 +31,8 @@ from ..tables import is_young
 from .orders import OrderTable
 from .revive_log import ACK_TAG, CHECK_POINT_TAG, NEXT_OFFSET, NO_OFFSET
 
-POSITION_GROUP: Final = "CID_RMQ_SYS_POP"  # its "offsets" are how far the two logs were taken into account
-LATE_MS: Final = 60_000  # a check point stored so long after its pop was put again: its group has long gone on
+POSITION_GROUP: Final = "CID_RMQ_SYS_POP"  # its "offsets" are the ends of the two logs at the last save
+LATE_MS: Final = 60_000  # a check point stored this long after its pop is a repeated one
 _READ_COUNT: Final = 256
 _READ_SIZE: Final = 1 << 20
 _TAGS: Final = PROPERTY_TAGS.encode()
@@ -56,12 +57,12 @@ class Positions:
         self._is_saved = self._is_noted()
 
     def find(self, group: str, topic: str, queue_id: int) -> int:
-        """Return where the group's next pop begins, without changing anything; the queue's start for a new group."""
+        """Return the offset of the group's next pop, without a change; the start of the queue for a new group."""
         offset = self._offsets.get(group, topic, queue_id)
         return self._store.min_offset(topic, queue_id) if offset is None else offset
 
     def begin(self, group: str, topic: str, queue_id: int, init_mode: int) -> int:
-        """Return where a pop begins that is under way: after a reset there, a new group where init_mode says."""
+        """Return the start offset of the current pop, after a pending reset; for a new group by init_mode."""
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
             self._orders.clear((topic, group, queue_id))
@@ -83,7 +84,7 @@ class Positions:
     # After a kill.
 
     def start(self) -> bool:
-        """Note how far the logs reach before the first pop ever; return whether this is it: save the offsets now.
+        """Store the ends of the logs before the first pop of a broker; return whether offsets must be saved now.
 
         Call `started` when they are saved.
         """
@@ -94,15 +95,15 @@ class Positions:
         return True
 
     def started(self) -> None:
-        """Learn that what `start` noted is saved, or that answers wait for it."""
+        """Report that the save after `start` succeeded, or that answers wait for it."""
         self._is_saved = True
 
     def start_failed(self) -> None:
-        """Learn that it could not be saved: the next pop starts again."""
+        """Report that the save failed: the next pop tries again."""
         self._is_saved = False
 
     def note(self) -> None:
-        """Note how far the logs reach: call before the offsets are saved."""
+        """Store the ends of the logs. Call it before the offsets are saved."""
         if self._is_noted():
             for topic, queue_id in self._logs:
                 end = self._store.max_offset(topic, queue_id)
@@ -113,7 +114,7 @@ class Positions:
         return self._offsets.get(POSITION_GROUP, *self._logs[0]) is not None
 
     def recover(self) -> int:
-        """Bring offsets to where the logs say that groups went on since the last save; return how many it changed."""
+        """Update offsets from the records since the last save; return the number of changed offsets."""
         if not self._is_noted():
             return 0
         found: dict[_Key, tuple[int, int | None]] = {}
@@ -122,22 +123,24 @@ class Positions:
         changed = 0
         for (group, topic, queue_id), (_, next_offset) in found.items():
             if next_offset is None or next_offset > self._store.max_offset(topic, queue_id):
-                continue  # another broker's doing; a topic that was deleted
+                continue  # of another broker, or of a deleted topic
             if next_offset != self._offsets.get(group, topic, queue_id):
                 self._offsets.move(group, topic, queue_id, next_offset)
                 changed += 1
         return changed
 
     def _gather(self, log: str, log_queue_id: int, start: int, found: dict[_Key, tuple[int, int | None]]) -> None:
-        """Add to found: (group, topic, queue id) -> (when, where it went on; None: another broker popped)."""
+        """Add to found: (group, topic, queue id) -> (time, next offset; None: popped by another broker)."""
         for body, properties, store_ms in self._records(log, log_queue_id, start):
-            waits = log == TIMER_TOPIC  # a check point that has been through it stands in the revive log as well
+            waits = log == TIMER_TOPIC  # check points that left it are in the revive log as well
             if find_property(properties, _TAGS) != (_CHECK_POINT if waits else _ACK):
                 continue
             if waits and find_property(properties, _REAL_TOPIC) != self._revive:
                 continue
             try:
-                point = PopCheckPoint.decode(body)  # an ack has the same names for group, topic, queue and pop time
+                point = PopCheckPoint.decode(
+                    body
+                )  # an acknowledgement has the same fields for group, topic, queue and pop time
             except BodyError:
                 continue
             text = find_property(properties, _NEXT_OFFSET)
@@ -148,7 +151,7 @@ class Positions:
                 found[key] = (store_ms, int(text) if text is not None and text.isdigit() else None)
 
     def _records(self, topic: str, queue_id: int, start: int) -> Iterator[tuple[bytes, bytes, int]]:
-        """Yield body, properties and store time of a queue's records."""
+        """Yield body, properties and store time of the records of a queue."""
         position = max(start, self._store.min_offset(topic, queue_id))
         while position < self._store.max_offset(topic, queue_id):
             found = self._store.read(topic, queue_id, position, _READ_COUNT, _READ_SIZE)

@@ -1,15 +1,15 @@
-"""Reviving: popped messages that nobody acknowledged in time go to the group's retry topic.
+"""Revive: popped messages that are not acknowledged in time are copied to the retry topic of the group.
 
-Each queue of the revive log is read in order. A check point is kept until the log has been read to two seconds past its
-time, so that every ack of it has been seen; then its messages without an ack are copied to the retry topic, and the
-queue's committed offset (of CID_RMQ_SYS_REVIVE_GROUP; the last one done, not the next) moves to it. The offsets are
-saved as soon as the copies are durable: what ends the broker in between repeats them, and loses none.
+Each queue of the revive log is read in order. A check point is kept until the log is read up to two seconds past its
+time, when all its acknowledgements have been read. Its messages without one are then copied to the retry topic, and the
+committed offset of the queue (of CID_RMQ_SYS_REVIVE_GROUP; the last finished record, not the next one) moves to it.
+Offsets are saved when the copies are durable: a crash in between repeats copies and loses none.
 
-A message whose copy is refused for itself gets a check point of its own and another time, later and later; when the
-store takes nothing at all, everything waits.
+A message whose copy is refused gets a check point of its own, with a growing delay. If the store refuses everything,
+all wait.
 
-Source: PopReviveService, apache/rocketmq 5.3.3 broker/processor/. There one thread a queue looks every reviveInterval;
-here a queue is looked at when its oldest check point is due.
+Source: PopReviveService, apache/rocketmq 5.3.3 broker/processor/. There a thread per queue runs every reviveInterval;
+here a queue is read when its oldest check point is due.
 """
 
 from collections import Counter
@@ -39,15 +39,15 @@ from .revive_queue import SETTLED_MS, PendingPoint, ReviveQueue
 from .timing import Timing
 
 RETRY_QUEUES: Final = 1
-COPIES_MAX: Final = 512  # messages revived by one call, of each queue
-FLUSH_WAIT_MS: Final = 100  # between two looks whether copies are durable
-FULL_RETRY_MS: Final = 1_000  # after the store took nothing
-REPEAT_MS: Final = 600_000  # after a start: what the timer store brings once more has come by then
+COPIES_MAX: Final = 512  # messages of each queue revived by one call
+FLUSH_WAIT_MS: Final = 100  # interval of the check whether copies are durable
+FULL_RETRY_MS: Final = 1_000  # delay after the store refused everything
+REPEAT_MS: Final = 600_000  # time after a start in which the timer store may repeat records
 PUT_AGAIN_S: Final = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
 class Revive:
-    """Reads the revive log. on_copied: called when messages were revived and when that is durable; save the offsets."""
+    """Reads the revive log. on_copied: saves the offsets; called after copies and when they are durable."""
 
     def __init__(self, state: BrokerState, log: ReviveLog, timers: Timing, on_copied: Callable[[int], None]) -> None:
         self._config = state.config
@@ -61,8 +61,8 @@ class Revive:
         self._on_copied = on_copied
         self._copied = False
         self._trouble: StoreError | None = None
-        self._save_after = 0  # the log's end when messages were copied last
-        self._save_ms: int | None = None  # when to look whether that is durable
+        self._save_after = 0  # end of the log after the last copies
+        self._save_ms: int | None = None  # when to check whether they are durable
         self._born_host = state.config.address.packed()
         self._repeats_until_ms: int | None = state.boot_ms + REPEAT_MS
         self.queues = [self._queue(queue_id, state.boot_ms) for queue_id in range(log.queue_nums)]
@@ -73,7 +73,7 @@ class Revive:
         topic = self._log.topic
         first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
         done = self._offsets.get(REVIVE_GROUP, topic, queue_id)
-        if done is not None and done >= end:  # the log has lost its end: what comes there is new
+        if done is not None and done >= end:  # the end of the log was lost: new records take its place
             self._offsets.commit(REVIVE_GROUP, topic, queue_id, end - 1)
             done = end - 1
         next_offset = max(0 if done is None else done + 1, first)
@@ -83,13 +83,13 @@ class Revive:
         return queue
 
     def arrived(self, queue_id: int, now_ms: int) -> None:
-        """Note that a queue of the log has grown."""
+        """Report that a queue of the log has grown."""
         if 0 <= queue_id < len(self.queues) and self.queues[queue_id].look_ms is None:
             self.queues[queue_id].look_ms = now_ms + self._config.revive_interval_ms
 
     @property
     def is_saving(self) -> bool:
-        """Whether messages were revived, and a kill would make the next start do it again."""
+        """Whether copies were made that a start after a crash would repeat."""
         return self._save_ms is not None
 
     def next_due_ms(self) -> int | None:
@@ -98,11 +98,11 @@ class Revive:
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def behind_count(self) -> int:
-        """Return how many records of the log have not been dealt with."""
+        """Return the number of unfinished records of the log."""
         return sum(queue.unread_count + queue.pending_count for queue in self.queues)
 
     def tick(self, now_ms: int) -> None:
-        """Read what is new, revive what is due. StoreError: a message is damaged; what could be done was done."""
+        """Read new records and revive due messages. StoreError: a message is damaged; all others were served."""
         if self._repeats_until_ms is not None and now_ms > self._repeats_until_ms:
             self._repeats_until_ms = None
             for queue in self.queues:
@@ -124,18 +124,18 @@ class Revive:
             raise trouble
 
     def _save(self, now_ms: int) -> None:
-        """Have the offsets saved: noted now, and written when the copies are durable."""
+        """Store the offsets to save; they are written when the copies are durable."""
         is_durable = self._store.flushed_offset >= self._save_after
         self._save_ms = None if is_durable else now_ms + FLUSH_WAIT_MS
         self._on_copied(now_ms)
 
     def _look(self, queue: ReviveQueue, now_ms: int) -> None:
-        """Deal with one queue. Refusal, OSError: the store fails."""
+        """Serve one queue. Refusal, OSError: the store fails."""
         read_all = queue.read(now_ms)
         is_done = self._revive_settled(queue, now_ms)
         oldest = queue.oldest()
         if oldest is None and read_all and queue.next_offset > 0:
-            self._commit(queue, queue.next_offset - 1)  # acks without a check point hold nothing up
+            self._commit(queue, queue.next_offset - 1)  # acknowledgements without a check point are finished
         if not (read_all and is_done):
             queue.look_ms = now_ms
         elif oldest is not None:
@@ -144,7 +144,7 @@ class Revive:
             queue.look_ms = None
 
     def _revive_settled(self, queue: ReviveQueue, now_ms: int) -> bool:
-        """Copy what is settled, in the log's order; return whether nothing settled is left."""
+        """Copy messages of settled check points, in the order of the log; return whether none is left."""
         count = 0
         while (pending := queue.settled()) is not None:
             if count >= COPIES_MAX:
@@ -161,18 +161,19 @@ class Revive:
             self._offsets.move(REVIVE_GROUP, self._log.topic, queue.queue_id, revive_offset)
 
     def _is_wanted(self, point: PopCheckPoint) -> bool:
-        """Tell whether topic and group are still there."""
+        """Return whether topic and group exist."""
         topic = pop_topic_of(point.topic, point.group)
         return topic in self._topics and self._groups.get(point.group) is not None
 
     def _copy(self, pending: PendingPoint, queue_id: int, now_ms: int) -> int:
-        """Put the messages without an ack into the retry topic; return how many. Refusal: the store takes nothing."""
+        """Copy messages without an acknowledgement to the retry topic; return their number. Refusal: the store refuses
+        all."""
         point = pending.point
         copies: list[tuple[int, PendingRecord]] = []
         for queue_offset in pending.open_offsets():
             try:
                 copy = self._copy_of(point, queue_offset)
-            except StoreError as error:  # damaged: it is tried again, the others need not wait for it
+            except StoreError as error:  # damaged: it is tried again later, without delaying the others
                 self._trouble = error
                 self._put_again(point, queue_offset, queue_id, now_ms)
                 continue
@@ -184,7 +185,7 @@ class Revive:
         try:
             self._writer.write([copy for _, copy in copies], now_ms, StoredKind.RETRY)
             self.copied_counts[point.group, point.topic] += len(copies)
-        except MessageIllegal:  # one of them: the others must not wait for it for ever
+        except MessageIllegal:  # a single invalid message must not block the others
             for queue_offset, copy in copies:
                 try:
                     self._writer.write([copy], now_ms, StoredKind.RETRY)
@@ -195,7 +196,7 @@ class Revive:
         return len(copies)
 
     def _copy_of(self, point: PopCheckPoint, queue_offset: int) -> PendingRecord | None:
-        """Return a message as it goes to the retry topic; None: it is gone."""
+        """Return the copy of a message for the retry topic; None: the message was deleted."""
         found = self._store.read(point.topic, point.queue_id, queue_offset, 1, 1)
         if not found.records:
             return None
@@ -208,7 +209,7 @@ class Revive:
             topic = pop_retry_topic(topic, point.group, v2=self._config.retry_topic_v2)
         properties = bytes(record[head.properties_start : head.properties_end])
         if head.reconsume_times == 0 or find_property(properties, PROPERTY_FIRST_POP_TIME.encode()) is None:
-            with suppress(MQError):  # no room for it, and rather without it than not at all
+            with suppress(MQError):  # if there is no room, the copy is written without it
                 properties = with_properties(properties, {PROPERTY_FIRST_POP_TIME: str(point.pop_time_ms)})
         return PendingRecord(
             topic=topic,
@@ -230,7 +231,7 @@ class Revive:
                 self._offsets.commit(group, topic, 0, 0)
 
     def _put_again(self, point: PopCheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:
-        """Give one message a check point of its own, due later each time. Refusal: the store takes nothing."""
+        """Write a check point for one message, with a growing delay. Refusal: the store refuses all."""
         times = int(point.re_puts) if point.re_puts and point.re_puts.isdigit() else 0
         delay_ms = PUT_AGAIN_S[min(times, len(PUT_AGAIN_S) - 1)] * 1_000
         again = PopCheckPoint(

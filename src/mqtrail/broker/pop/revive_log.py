@@ -1,10 +1,11 @@
-"""The revive log: check points of popped messages, and acks of them, on their way to rmq_sys_REVIVE_LOG_<cluster>.
+"""The revive log: check points of popped messages and their acknowledgements, in rmq_sys_REVIVE_LOG_<cluster>.
 
-A check point is due a second before its messages are to come again, an ack when they are: so whoever reads a queue of
-the log in order finds a check point first and then its acks. Until they are due both wait in the timer topic.
+A check point is due one second before its messages become visible again, an acknowledgement when they do. A reader of a
+queue of the log therefore finds a check point before its acknowledgements. Until they are due, both are in the timer
+topic.
 
-A check point also carries, as a property, where the group goes on in the queue (NEXT_OFFSET): offsets are saved now and
-then only, and after a kill they are brought up to date from this (positions.py). Apache's broker does not look at it.
+A check point also has the next offset of the group as a property (NEXT_OFFSET). Offsets are saved at intervals, and
+after a crash they are updated from it (positions.py). Apache's broker ignores it.
 
 Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, PopAckConstants, apache/rocketmq 5.3.3.
 """
@@ -32,24 +33,24 @@ REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
-ACK_INTERVAL_MS: Final = 1_000  # a check point is due so long before its acks
+ACK_INTERVAL_MS: Final = 1_000  # time between a check point and its acknowledgements
 NEXT_OFFSET: Final = "POP_NEXT_OFFSET"
-NO_OFFSET: Final = b"-1"  # NEXT_OFFSET of a check point that moves nothing
-CHECK_POINT: Final = "CK"  # what PopReviveMessageType calls them
+NO_OFFSET: Final = b"-1"  # NEXT_OFFSET of a check point that moves no offset
+CHECK_POINT: Final = "CK"  # name in PopReviveMessageType
 ACK: Final = "ACK"
 
 What = tuple[str, str, str]  # group, topic, CHECK_POINT or ACK
 
 
 class Put(NamedTuple):
-    """A record on its way into the log. what: its group and topic, and CHECK_POINT or ACK."""
+    """A record for the log. what: group, topic, and CHECK_POINT or ACK."""
 
     record: PendingRecord
     what: What
 
 
 class ReviveLog:
-    """Writes check points and acks. put_counts: those that were stored, since the start."""
+    """Writes check points and acknowledgements. put_counts: number of stored ones since the start."""
 
     def __init__(self, state: BrokerState, timers: Timing) -> None:
         self.topic = revive_topic(state.config.cluster_name)
@@ -63,7 +64,7 @@ class ReviveLog:
     def check_point(
         self, point: PopCheckPoint, revive_queue_id: int, now_ms: int, next_offset: int | None = None
     ) -> Put:
-        """Return the record of a check point. next_offset: where the group goes on in the popped queue."""
+        """Return the record of a check point. next_offset: of the group in the popped queue."""
         key = (
             f"{point.topic}@{point.queue_id}@{point.start_offset}@{point.group}@{point.pop_time_ms}"
             f"@{point.broker_name}@{CHECK_POINT_TAG}"
@@ -74,24 +75,25 @@ class ReviveLog:
         return Put(self._timers.divert(record, max(due_ms, now_ms + 1)), (point.group, point.topic, CHECK_POINT))
 
     def ack(self, ack: PopAck, invisible_ms: int, revive_queue_id: int, now_ms: int) -> Put:
-        """Return the record of an ack, of one message or, with offsets, of several."""
+        """Return the record of an acknowledgement, of one message or (with offsets) of several."""
         what = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}"
         tag = ACK_TAG if ack.offsets is None else BATCH_ACK_TAG
         due_ms = ack.pop_time_ms + invisible_ms
         record = self._record(ack.encode(), tag, f"{what}@{ACK_TAG}", revive_queue_id, due_ms, now_ms, {})
         if due_ms > now_ms or self._timers.is_behind(now_ms):
             record = self._timers.divert(record, max(due_ms, now_ms + 1))
-        # else late: straight into the log, unless check points before it are late too
+        # else late: written to the log directly, unless earlier check points are late too
         return Put(record, (ack.group, ack.topic, ACK))
 
     def position(self, ack: PopAck, next_offset: int, now_ms: int) -> Put:
-        """Return the record of an ack in order. It has no check point; it is there for its NEXT_OFFSET alone."""
+        """Return the record of an acknowledgement in order, which has no check point and serves its NEXT_OFFSET
+        only."""
         key = f"{ack.topic}@{ack.queue_id}@{ack.offset}@{ack.group}@{ack.pop_time_ms}@{ack.broker_name}@{ACK_TAG}"
         more = {NEXT_OFFSET: str(next_offset)}
         return Put(self._record(ack.encode(), ACK_TAG, key, 0, None, now_ms, more), (ack.group, ack.topic, ACK))
 
     def write(self, puts: Sequence[Put], now_ms: int) -> int:
-        """Append records, all or none; return the end of the last one. Refusal: the store takes none now."""
+        """Append all records or none; return the end of the last one. Refusal: the store refuses them."""
         end_offset = self._writer.write([put.record for put in puts], now_ms)[-1].end_offset
         for put in puts:
             self.put_counts[put.what] += 1

@@ -1,8 +1,8 @@
-"""One queue of the revive log as it is read: check points, what was acknowledged of them, how far the log tells.
+"""Reader of one queue of the revive log: check points and their acknowledgements.
 
-The log is read in order. A check point stands before its acks; it is settled when the log has been read to two seconds
-past its time. After a kill the timer store may bring check points once more that were dealt with before it: they are
-known by what stands in the log before the committed offset.
+The log is read in order. A check point precedes its acknowledgements; it is settled when the log is read up to two
+seconds past its time. After a crash the timer store may repeat finished check points: they are recognized by the
+records before the committed offset.
 
 Source: PopReviveService.consumeReviveMessage, apache/rocketmq 5.3.3 broker/processor/.
 """
@@ -27,11 +27,11 @@ from mqtrail.wire import (
 from .revive_log import ACK, ACK_INTERVAL_MS, ACK_TAG, BATCH_ACK_TAG, CHECK_POINT, CHECK_POINT_TAG, What
 from .timing import Timing
 
-SETTLED_MS: Final = ACK_INTERVAL_MS + 1_000  # past a check point's time: all its acks have been seen
+SETTLED_MS: Final = ACK_INTERVAL_MS + 1_000  # time after a check point at which all its acknowledgements were read
 SCAN_COUNT: Final = 256  # records read at once
 SCAN_SIZE: Final = 1 << 20
 STROKE_COUNT: Final = 2_000  # records read by one call
-POINTS_MAX: Final = 50_000  # check points kept in memory; behind that the oldest goes without later acks
+POINTS_MAX: Final = 50_000  # check points in memory; above it the oldest is settled early
 
 _TAGS: Final = PROPERTY_TAGS.encode()
 _DELIVER_MS: Final = PROPERTY_TIMER_DELIVER_MS.encode()
@@ -42,19 +42,19 @@ _PointKey = tuple[str, str, int, int, int, str]
 
 @dataclass(slots=True)
 class PendingPoint:
-    """A check point that waits for its acks. revive_offset: its place in the log."""
+    """A check point that waits for acknowledgements. revive_offset: its offset in the log."""
 
     point: PopCheckPoint
     revive_offset: int
     acked: set[int] = field(default_factory=set)
 
     def open_offsets(self) -> list[int]:
-        """Return the queue offsets of its messages without an ack."""
+        """Return the queue offsets of its messages that are not acknowledged."""
         return [queue_offset for queue_offset in self.point.queue_offsets() if queue_offset not in self.acked]
 
 
 class ReviveQueue:
-    """Reads one queue of the log from next_offset on. look_ms: when to look at it, None while it has nothing new."""
+    """Reads a queue of the log from next_offset. look_ms: when to read it; None: nothing new."""
 
     def __init__(
         self, store: MessageStore, topic: str, queue_id: int, next_offset: int, timers: Timing, broker_name: str
@@ -66,13 +66,13 @@ class ReviveQueue:
         self._topic = topic
         self._timers = timers
         self._broker_name = broker_name
-        self._pending: OrderedDict[_PointKey, PendingPoint] = OrderedDict()  # its first one is found at once
-        self._end_ms = 0  # the log has been read up to what was due then
+        self._pending: OrderedDict[_PointKey, PendingPoint] = OrderedDict()  # the first one is found in constant time
+        self._end_ms = 0  # due time up to which the log was read
         self._done: set[tuple[_PointKey, str | None]] = set()
         self._remembers = True
         self._remember_done()
         self.got_counts: Counter[What] = Counter()
-        """Check points and acks that were read, since the start."""
+        """Number of check points and acknowledgements read since the start."""
 
     @property
     def unread_count(self) -> int:
@@ -83,17 +83,17 @@ class ReviveQueue:
         return len(self._pending)
 
     def first_open(self) -> tuple[int, int]:
-        """Return the queue offset of the first record that is not dealt with, and how many there are from it on."""
+        """Return the queue offset of the first unfinished record, and the number of records from it on."""
         oldest = self.oldest()
         first = self.next_offset if oldest is None else min(oldest.revive_offset, self.next_offset)
         return first, max(0, self._store.max_offset(self._topic, self.queue_id) - first)
 
     def oldest(self) -> PendingPoint | None:
-        """Return the check point that was read first, None while there is none."""
+        """Return the oldest check point; None: there is none."""
         return next(iter(self._pending.values()), None)
 
     def settled(self) -> PendingPoint | None:
-        """Return the oldest check point if all its acks have been read, or too many wait behind it."""
+        """Return the oldest check point if it is settled, or if too many wait behind it."""
         oldest = self.oldest()
         if oldest is None:
             return None
@@ -101,14 +101,14 @@ class ReviveQueue:
         return oldest if is_settled or len(self._pending) >= POINTS_MAX else None
 
     def drop(self, pending: PendingPoint) -> None:
-        """Forget a check point that was dealt with, but that it was: it may stand in the log once more."""
+        """Remove a finished check point, but remember that it is finished: the log may repeat it."""
         key = _key(pending.point)
         del self._pending[key]
         if self._remembers and len(self._done) < POINTS_MAX:
             self._done.add((key, pending.point.re_puts))
 
     def read(self, now_ms: int) -> bool:
-        """Read on; return whether the end was reached. Stops early where the oldest check point can be dealt with."""
+        """Read on; return whether the end was reached. It stops when the oldest check point is settled."""
         left = STROKE_COUNT
         while left > 0 and self.settled() is None:
             found = self._store.read(self._topic, self.queue_id, self.next_offset, SCAN_COUNT, SCAN_SIZE)
@@ -127,7 +127,7 @@ class ReviveQueue:
         return read_all
 
     def _note(self, head: RecordHead, record: Buffer) -> None:
-        """Take one record of the log in. What cannot be read is left out, as in Java."""
+        """Process a record of the log. Invalid records are ignored, as in Java."""
         properties = bytes(record[head.properties_start : head.properties_end])
         tag = find_property(properties, _TAGS)
         body = bytes(record[head.body_start : head.body_end])
@@ -144,7 +144,7 @@ class ReviveQueue:
             return
         due_text = find_property(properties, _DELIVER_MS)
         if due_text is not None and due_text.isdigit():
-            self._end_ms = int(due_text)  # less than before where the timer store brings records again
+            self._end_ms = int(due_text)  # lower than before if the timer store repeats records
 
     def _note_check_point(self, point: PopCheckPoint, revive_offset: int) -> None:
         key = _key(point)
@@ -159,10 +159,10 @@ class ReviveQueue:
         if pending is not None:
             pending.acked.update((ack.offset,) if ack.offsets is None else ack.offsets)
 
-    # What an earlier life has dealt with.
+    # Check points finished before a crash.
 
     def _remember_done(self) -> None:
-        """Note the check points before next_offset that the timer store may bring once more."""
+        """Remember the check points before next_offset, which the timer store may repeat."""
         first = self._store.min_offset(self._topic, self.queue_id)
         position = max(first, self._store.offset_by_time(self._topic, self.queue_id, self._timers.kept_ms))
         while position < self.next_offset and len(self._done) < POINTS_MAX:
@@ -177,18 +177,18 @@ class ReviveQueue:
             position = found.next_queue_offset
 
     def forget_done(self) -> None:
-        """Forget them: what the timer store had to bring once more has come."""
+        """Forget them: the timer store has no more records to repeat."""
         self._done.clear()
         self._remembers = False
 
 
 def _key(point: PopCheckPoint) -> _PointKey:
-    """Return what its acks name a check point by."""
+    """Return the key by which acknowledgements refer to a check point."""
     return (point.topic, point.group, point.queue_id, point.start_offset, point.pop_time_ms, point.broker_name or "")
 
 
 def _check_point(head: RecordHead, record: Buffer) -> PopCheckPoint | None:
-    """Return the check point in a record of the log, None: it is another record."""
+    """Return the check point in a record of the log; None: another kind of record."""
     properties = bytes(record[head.properties_start : head.properties_end])
     if find_property(properties, _TAGS) != _CHECK_POINT:
         return None

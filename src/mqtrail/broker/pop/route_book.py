@@ -1,8 +1,8 @@
-"""Where else a topic has queues: what name servers say, asked for by the shell.
+"""Queues of topics on other brokers, from routes of name servers that the shell requests.
 
-The broker shares out the queues of all brokers of a topic. Its own it knows; for the others it names the topics whose
-routes it wants (`wanted`), and the shell hands in what it was told (`learn`). A topic is asked for again every
-REFRESH_MS while clients ask for it. Without name servers (`follows` off) the broker is alone.
+The broker assigns the queues of all brokers of a topic. It names the topics whose routes it needs (`wanted`), and the
+shell passes the routes to `learn`. A route is requested again every REFRESH_MS while clients use it. Without name
+servers (`follows` off) the broker assigns its own queues only.
 
 Source: TopicRouteInfoManager, apache/rocketmq 5.3.3 broker/topic/.
 """
@@ -13,8 +13,8 @@ from typing import Final
 from mqtrail.wire import MessageQueue, Perm, TopicRouteData
 
 REFRESH_MS: Final = 30_000  # RocketMQ: loadBalancePollNameServerInterval
-UNUSED_MS: Final = 600_000  # a topic that nobody asked about for so long is forgotten
-TOPICS_MAX: Final = 10_000  # kept at once; the others are shared out as if this broker were alone
+UNUSED_MS: Final = 600_000  # a topic without requests for this time is removed
+TOPICS_MAX: Final = 10_000  # maximum number of topics; for others only this broker's queues are assigned
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class _Route:
 
 
 class RouteBook:
-    """Queues of other brokers by topic. follows: set by a shell that has name servers to ask. has_new: ask now."""
+    """Queues of other brokers by topic. follows: the shell has name servers. has_new: request routes now."""
 
     def __init__(self, broker_name: str) -> None:
         self.follows = False
@@ -35,7 +35,7 @@ class RouteBook:
         self._routes: dict[str, _Route] = {}
 
     def others(self, topic: str, now_ms: int) -> tuple[MessageQueue, ...] | None:
-        """Return the topic's queues on other brokers. None: not known yet, but asked for."""
+        """Return the queues of the topic on other brokers. None: not known yet, but requested."""
         if not self.follows:
             return ()
         route = self._routes.get(topic)
@@ -48,7 +48,7 @@ class RouteBook:
         return route.queues if route.learned else None
 
     def wanted(self, now_ms: int) -> list[str]:
-        """Return the topics to ask for now; each is named once, and again after REFRESH_MS."""
+        """Return the topics to request now: each once, and again after REFRESH_MS."""
         for topic in [topic for topic, route in self._routes.items() if now_ms - route.used_ms > UNUSED_MS]:
             del self._routes[topic]
         self.has_new = False
@@ -60,7 +60,7 @@ class RouteBook:
         return topics
 
     def learn(self, topic: str, route: TopicRouteData | None) -> None:
-        """Take in what a name server said. None: it does not know the topic, or none answered; what is known stays."""
+        """Store a route. None: the topic is unknown, or no name server answered; an earlier route is kept."""
         known = self._routes.get(topic)
         if known is None:
             return

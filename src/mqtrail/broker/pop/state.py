@@ -1,4 +1,4 @@
-"""What POP's concerns share beside the broker's state."""
+"""State shared by the concerns of POP, besides that of the broker."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .revive_log import ReviveLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopState:
-    """log: where check points and acks are written. pops, notices: requests that wait for messages."""
+    """log: writer of check points and acknowledgements. pops, notices: held requests."""
 
     orders: OrderTable
     positions: Positions

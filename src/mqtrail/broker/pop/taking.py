@@ -1,8 +1,7 @@
-"""Taking messages out of queues for one pop: what is gathered, and what it owes the revive log and the offsets.
+"""Collects the messages of one pop, with its check points and offsets.
 
-Nothing is changed while queues are read but first offsets of new groups and offsets that point nowhere. `check_points`
-is then written in one append, and `settle` moves the offsets: an append that is refused leaves the messages where they
-are.
+Reading queues changes only the first offsets of new groups, and invalid offsets. The `check_points` are then written in
+one append, and `settle` moves the offsets. If the append is refused, the messages stay where they are.
 
 Source: PopMessageProcessor.popMsgFromQueue, ExtraInfoUtil, apache/rocketmq 5.3.3 broker/ and remoting/.
 """
@@ -30,9 +29,9 @@ from ..filter import MessageFilter
 from ..state import BrokerState
 from .state import PopState
 
-# The group's offset is not one of the queue's: it goes on where the store says.
+# The offset of the group is not in the queue: continue where the store says.
 _LOST: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
-# Nothing for the group up to where the read came.
+# No message for the group in the entries that were read.
 _PASSED: Final = (
     GetStatus.NO_MATCHED_MESSAGE,
     GetStatus.OFFSET_FOUND_NULL,
@@ -42,7 +41,7 @@ _PASSED: Final = (
 
 
 class TakenQueue(NamedTuple):
-    """Messages of one queue. next_offset: where the group goes on."""
+    """Messages of one queue. next_offset: of the group, after them."""
 
     topic: str
     queue_id: int
@@ -80,21 +79,21 @@ class Taking:
         self.queues: list[TakenQueue] = []
         self.rest_count = 0
         self.passed = False
-        """Whether an offset moved although nothing was found: there may be more behind."""
+        """Whether an offset moved although no message was found: there may be more."""
 
     @property
     def is_full(self) -> bool:
         return len(self.records) >= self._header.max_msg_nums or self._size_left <= 0
 
     def take(self, topic: str, queue_id: int) -> None:
-        """Take what the pop may still have out of a queue of the topic or its retry topic."""
+        """Read messages for the pop from a queue of the topic or its retry topic, within its limits."""
         header = self._header
         group = header.consumer_group
         start = self._positions.begin(group, topic, queue_id, header.init_mode)
         if header.order and self._orders.is_closed(
             (topic, group, queue_id), header.attempt_id, header.invisible_time, self._now_ms
         ):
-            return  # what waits behind does not count either: nobody is to be woken for it
+            return  # messages behind it do not wake other pops either
         end = self._store.max_offset(topic, queue_id)
         if start == end:
             return
@@ -139,7 +138,7 @@ class Taking:
             self.records += [self._renamed(record, topic, queue_id, start) for record in found.records]
 
     def _renamed(self, record: Buffer, topic: str, queue_id: int, start: int) -> Buffer:
-        """Return a retried message as one of the real topic, with the handle that its own queue needs."""
+        """Return a retried message under its original topic, with the handle for its own queue."""
         head = decode_head(record)
         properties = bytes(record[head.properties_start : head.properties_end])
         if find_property(properties, PROPERTY_POP_CK.encode()) is None:
@@ -174,12 +173,12 @@ class Taking:
                 crc=head.body_crc,
             )
         except RecordError:
-            return record  # no room for the handle: the client makes it of the answer's header
+            return record  # no room for the handle: the client builds it from the header of the answer
 
-    # What the pop owes.
+    # Check points and offsets.
 
     def check_points(self) -> list[tuple[PopCheckPoint, int]]:
-        """Return the check point of each queue, with where the group goes on there."""
+        """Return the check point of each queue, with the next offset of the group."""
         return [
             (
                 PopCheckPoint(
@@ -199,7 +198,8 @@ class Taking:
         ]
 
     def settle(self) -> None:
-        """Move the group's offsets; of a pop in order to its first message, and close its queues until it is acked."""
+        """Move the offsets of the group; for a pop in order to its first message, and close its queues until
+        acknowledged."""
         header = self._header
         group = header.consumer_group
         for queue in self.queues:
@@ -220,7 +220,7 @@ class Taking:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset behind the newest message."""
+        """Physical offset after the newest message."""
         return self._end_offset
 
     def start_offset_info(self) -> str:

@@ -1,4 +1,4 @@
-"""What POP asks of the timer store: keep a record until its time."""
+"""The part of the timer store that POP uses."""
 
 from typing import Protocol
 
@@ -6,14 +6,14 @@ from mqtrail.store import PendingRecord
 
 
 class Timing(Protocol):
-    """The timer store (broker.timers). It hands records on in order of their due times."""
+    """The timer store (broker.timing). It delivers records in the order of their due times."""
 
     def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
-        """Return the record as it waits in the timer topic until due_ms. Refusal: it may not wait so long."""
+        """Return the record as stored in the timer topic until due_ms. Refusal: the delay is too long."""
 
     @property
     def kept_ms(self) -> int:
-        """What was due before it has been handed on for good; what was due later may come again after a kill."""
+        """Records due before it are delivered for good; later ones may come again after a crash."""
 
     def is_behind(self, now_ms: int) -> bool:
-        """Tell whether a record is here that is due: the store refused it, or there are many."""
+        """Return whether a due record is not delivered yet: the store refused it, or there are many."""
