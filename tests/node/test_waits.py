@@ -209,3 +209,32 @@ async def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path) -> None:
         hangs.set()
         await pool.close()
         await node.stop()
+
+
+async def test_async_flush_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """Every reply names the flush that covers it; under ASYNC_FLUSH the node writes it at once."""
+    from mqtrail.net import ConnectionPool
+
+    config = BrokerConfig(sync_flush_timeout_ms=50)  # a reply that waits for the disk has code 10 then
+    node = Node(NodeConfig(namesrv_port=0, broker_port=0, data=tmp_path / "data", broker=config))
+    await node.start()
+    pool, hangs = ConnectionPool(), threading.Event()
+    try:
+        store = node.brokers["broker-a"].store
+        assert store is not None
+        begin = store.begin_flush
+
+        def slowly() -> Callable[[], int]:
+            job = begin()
+            return lambda: (hangs.wait(60) and job()) or 0
+
+        store.begin_flush = slowly  # type: ignore[method-assign]
+        for body in (b"by handle: the topic is created", b"by the lane"):
+            reply = await pool.request(node.broker_addresses[0], send_command("orders", body), 30_000)
+            assert reply.code == 0
+            assert store.flushed_offset < store.end_offset
+        store.begin_flush = begin  # type: ignore[method-assign]
+    finally:
+        hangs.set()
+        await pool.close()
+        await node.stop()

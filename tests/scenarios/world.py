@@ -313,7 +313,7 @@ class World:
     def _lines(self, sends: list[Send]) -> list[str]:
         lines = []
         for send in sends:
-            if send.after_offset > self._store.flushed_offset:
+            if self._config.sync_flush and send.after_offset > self._store.flushed_offset:
                 self._waiting.append(send)
                 lines.append(f"once flushed to {send.after_offset}: {self._line(send)}")
             else:

@@ -442,7 +442,7 @@ class Life:
                 self._write_bytes(link, encode_command(send.command), send.after_offset)
 
     def _write_bytes(self, link: Link, data: bytes, after_offset: int) -> None:
-        if after_offset:
+        if after_offset and self.core.config.sync_flush:
             self._after(after_offset, lambda: link.to_client(data))
         else:
             link.to_client(data)

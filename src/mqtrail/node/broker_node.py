@@ -187,7 +187,7 @@ class BrokerNode:
         self._shell = BrokerShell(
             self.core,
             clock=self._clock,
-            hold=self._flusher.after,
+            hold=self._flusher.after if self.core.config.sync_flush else None,
             hold_for_tables=self._tables.after,
             on_change=self._changed,
             on_stored=self._upkeep.appended,

@@ -60,8 +60,9 @@ class HoldForTables(Protocol):
 class Shell:
     """Serves one core to the connections of one server: a `net.Application`.
 
-    hold: `Flusher.after`, for Sends that wait for the log. hold_for_tables: `TableWriter.after`, for Sends that wait
-    for tables. on_change: called after each call that may have changed the core, to save tables and register topics.
+    hold: `Flusher.after`, for Sends that wait for the log; None: `after_offset` is ignored (ASYNC_FLUSH).
+    hold_for_tables: `TableWriter.after`, for Sends that wait for tables. on_change: called after each call that may
+    have changed the core, to save tables and register topics.
     """
 
     def __init__(

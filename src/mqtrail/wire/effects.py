@@ -36,7 +36,10 @@ class Peer:
 @dataclass(frozen=True, slots=True)
 class Send:
     """Write command to peer, no sooner than the log is flushed to after_offset (a physical offset; 0: at once), and the
-    changes of tables up to number after_tables are durable (0: it follows from none)."""
+    changes of tables up to number after_tables are durable (0: it follows from none).
+
+    The core always sets after_offset; under ASYNC_FLUSH the shell ignores it.
+    """
 
     peer: PeerId
     command: RemotingCommand

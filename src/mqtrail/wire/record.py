@@ -57,6 +57,7 @@ __all__ = [
     "open_records",
     "properties_text",
     "read_records",
+    "record_end",
     "topic_length",
 ]
 
@@ -98,6 +99,7 @@ RECORD_SIZE_MIN: Final = RECORD_V4.size + 1 + 2  # no body, topic or properties
 QUEUE_ID_AT: Final = 12
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
+_PHYSICAL_OFFSET: Final = struct.Struct(">q")
 SYS_FLAG_AT: Final = 36
 STORE_TIMESTAMP_AT_V4: Final = 56  # 12 more where the born host is IPv6
 
@@ -233,6 +235,12 @@ def _host_bits(born_host: bytes, store_host: bytes) -> int:
         elif len(host) != 8:
             raise RecordError(f"found a host of {len(host)} bytes, expected 8 (IPv4) or 20 (IPv6)")
     return bits
+
+
+def record_end(record: Buffer) -> int:
+    """Return the physical offset behind a whole record, which a flush must reach to make it durable."""
+    physical_offset: int = _PHYSICAL_OFFSET.unpack_from(record, PHYSICAL_OFFSET_AT)[0]
+    return physical_offset + len(record)
 
 
 def decode_head(buffer: Buffer, position: int = 0) -> RecordHead:

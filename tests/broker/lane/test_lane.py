@@ -457,9 +457,10 @@ def test_ordinary_pulls_and_batches_take_the_lane() -> None:
     twins.check()
 
 
-def test_sync_flush_replies_wait_for_the_last_record() -> None:
-    """The piece's replies name a flush that covers each of them; WAIT=false does not wait."""
-    twins = Twins(sync_flush=True)
+@pytest.mark.parametrize("sync_flush", [True, False])
+def test_replies_name_the_flush_that_covers_the_last_record(sync_flush: bool) -> None:
+    """So do those of both ways; WAIT=false names none. Under ASYNC_FLUSH the node ignores it."""
+    twins = Twins(sync_flush=sync_flush)
     twins.feed(sends(3))
     assert {after for _, _, after in twins.written[0]} == {twins.fast.store.end_offset}
     twins.feed(sends(2).replace(b"WAIT\\u0001true\\u0002", b"WAIT\\u0001false"))

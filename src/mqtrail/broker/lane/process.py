@@ -102,7 +102,6 @@ class Lane:
         self._signatures = Signatures(broker.access) if broker.access.on else None
         self._json_headers = JSON_HEADERS if self._signatures is None else SIGNED_HEADERS
         self._reads_binary = self._signatures is None and not config.reply_in_kind
-        self._sync = config.sync_flush
         self._times: dict[str | bytes | int, int] = {}
         self._topics = broker.topics
         # State of the last peer and of the current call.
@@ -309,7 +308,7 @@ class Lane:
                 self._general(peer, buffer, start, end, now_ms)
             return
         self._stored = True
-        out, pack_head, one, sync = self._out, FRAME_HEAD.pack, self._one, self._sync
+        out, pack_head, one, after_offset = self._out, FRAME_HEAD.pack, self._one, self._after_offset
         add = out.append
         writer, trace, half_messages = broker.writer, broker.trace, self._half_messages
         are_held = len(broker.held) > 0 or len(writer.watched) > 0
@@ -348,8 +347,8 @@ class Lane:
                 header_size = len(header)
                 add(pack_head(4 + header_size, header_size))
                 add(header)
-            if sync and waits and end_offset > self._after_offset:
-                self._after_offset = end_offset
+            if waits:
+                after_offset = end_offset  # above all before it: the log only grows
             if are_held and (route.key in broker.held or route.topic in writer.watched):
                 arrived = [(record[4], record[3]) for record in records[first:index]]
                 writer.arrived(route.topic, route.queue_id, tickets[index - 1].queue_offset + 1, arrived)
@@ -357,6 +356,7 @@ class Lane:
                 kind = StoredKind.BATCH if count > 0 else _STORED_KINDS[count]
                 for place in range(first, index):
                     trace.stored(cast(PendingRecord, records[place]), tickets[place], kind, now_ms)
+        self._after_offset = after_offset
         if are_held or (trace is not None and trace.is_due(now_ms)):
             self._sends += broker.settle(now_ms)
 

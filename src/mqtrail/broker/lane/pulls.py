@@ -17,6 +17,7 @@ from mqtrail.wire import (
     PullHeader,
     PullSysFlag,
     SubscriptionData,
+    record_end,
 )
 
 from ..broker import Broker
@@ -27,7 +28,6 @@ from .layouts import Layout
 from .replies import pull_template
 
 SUBSCRIPTIONS_MAX: Final = 4_096
-_PHYSICAL_OFFSET: Final = slice(28, 36)
 
 
 class LanePulls:
@@ -109,10 +109,7 @@ class LanePulls:
             stats.pull_hits += 1
         if broker.trace is not None:
             broker.trace.delivered(peer, _header_of(ext), found, now_ms)
-        if not config.sync_flush:
-            return size, 0
-        last = found.records[-1]
-        return size, int.from_bytes(last[_PHYSICAL_OFFSET], "big") + len(last)
+        return size, record_end(found.records[-1])
 
     def _learn(self, topic: str, expression: str, kind: str | None) -> bool:
         """Cache the filter of a subscription; False: the subscription cannot be parsed."""

@@ -33,8 +33,8 @@ from mqtrail.wire import (
     TopicConfig,
     TopicNotExist,
     answer,
-    decode_head,
     find_property,
+    record_end,
 )
 
 from ..filter import MessageFilter, SqlExpression, SqlFilter, compile_filter, is_tag_type, require_filter
@@ -230,9 +230,7 @@ class PullMessages:
         body = b"".join(found.records)
         after_offset = 0
         if found.records:
-            if self._config.sync_flush:
-                last = decode_head(found.records[-1])
-                after_offset = last.physical_offset + last.size
+            after_offset = record_end(found.records[-1])
             self._offsets.note_pull(header.consumer_group, header.topic, header.queue_id, found.next_queue_offset)
             if self._stats is not None:
                 counter = self._stats.get_counter(header.topic, header.queue_id, header.consumer_group)

@@ -450,7 +450,7 @@ class SendMessages:
             msg_region=self._config.region_id,
             trace_on=self._config.trace_on,
         )
-        after_offset = places[-1].end_offset if self._config.sync_flush and stored.waits else 0
+        after_offset = places[-1].end_offset if stored.waits else 0
         return answer(peer, request, header.to_ext(), after_offset=after_offset)
 
 

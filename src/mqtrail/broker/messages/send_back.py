@@ -161,4 +161,4 @@ class SendBack:
                 cause=cause,
                 now_ms=now_ms,
             )
-        return place.end_offset if self._config.sync_flush else 0
+        return place.end_offset

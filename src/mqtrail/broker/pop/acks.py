@@ -210,7 +210,7 @@ class PopAcks:
         """Append; return the offset that the answer waits for. A repeated request in order waits like the first one."""
         if records:
             self._end_offset = self._log.write(records, now_ms)
-        return self._end_offset if self._config.sync_flush else 0
+        return self._end_offset
 
     def _count(self, topic: str, group: str, count: int) -> None:
         if self._stats is not None:

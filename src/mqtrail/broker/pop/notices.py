@@ -113,5 +113,4 @@ class PopNotices:
         ext = PopResponseHeader(0, 0, 0, rest).to_ext()
         if not records:
             return answer(peer, request, ext, code=ResponseCode.PULL_NOT_FOUND, remark=GetStatus.NO_MESSAGE_IN_QUEUE)
-        after_offset = end_offset if self._config.sync_flush else 0
-        return answer(peer, request, ext, remark=GetStatus.FOUND, body=b"".join(records), after_offset=after_offset)
+        return answer(peer, request, ext, remark=GetStatus.FOUND, body=b"".join(records), after_offset=end_offset)

@@ -104,9 +104,7 @@ class PopMessages:
             self.left_over.append(_wait_key(header))
         ext = self._ext(header, taking, now_ms)
         body = b"".join(taking.records)
-        return answer(
-            peer, request, ext, remark="FOUND", body=body, after_offset=after_offset if self._config.sync_flush else 0
-        )
+        return answer(peer, request, ext, remark="FOUND", body=body, after_offset=after_offset)
 
     def _check(self, header: PopHeader, now_ms: int) -> TopicConfig:
         if now_ms - header.born_time - header.poll_time > LATE_MS:

@@ -122,7 +122,7 @@ class TimerRequests:
             (place,) = self._writer.write([self._timers.divert_sent(record, now_ms)], now_ms, StoredKind.RECALL)
         except MQError as error:
             raise SystemError_(f"recall failed, execute error: {error}") from error
-        return place.end_offset if self._config.sync_flush else 0
+        return place.end_offset
 
     def checkpoint(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """60: where the timers stand, as a slave takes it over."""

@@ -93,7 +93,7 @@ class Transactions:
         if head.queue_offset != header.tran_state_table_offset:
             raise SystemError_("The transaction state table offset wrong")
         if self._ended.has(head.queue_id, head.queue_offset):
-            return answer(peer, request, after_offset=self._store.end_offset if self._config.sync_flush else 0)
+            return answer(peer, request, after_offset=self._store.end_offset)
         if self._ends_count >= ENDS_MAX:
             raise SystemBusy(f"found {ENDS_MAX} ends of transactions that cannot be noted, expected fewer: try later")
         after_offset = 0
@@ -104,7 +104,7 @@ class Transactions:
                     "Find prepared transaction message failed: it does not name its real topic and queue"
                 )
             (place,) = self._writer.write([committed_record(record, head, *destination)], now_ms, StoredKind.COMMIT)
-            after_offset = place.end_offset if self._config.sync_flush else 0
+            after_offset = place.end_offset
             self.note_commit(head.queue_id, head.queue_offset, destination[0], head.born_timestamp_ms, now_ms)
         else:
             self.note_rollback(
@@ -139,7 +139,7 @@ class Transactions:
             (place,) = self._writer.write([pending], now_ms, StoredKind.HALF)
         except MQError as error:
             raise SystemError_(f"{failed} {error.remark if isinstance(error, Refusal) else error}") from error
-        return answer(peer, request, after_offset=place.end_offset if self._config.sync_flush else 0)
+        return answer(peer, request, after_offset=place.end_offset)
 
     # For the fast lane, which commits half messages that it has appended itself.
 
