@@ -220,7 +220,7 @@ class ClientRequests:
         return self._notify_where_wanted(left)
 
     def set_back(self, by_ms: int) -> None:
-        """Wait no longer for the clock's having been set back."""
+        """Continue without waiting, after the clock was set back."""
         if self._next_scan_ms is not None:
             self._next_scan_ms -= by_ms
 

@@ -81,7 +81,7 @@ class SlowGroups:
         self._next_ms = state.boot_ms + PROTECT_EVERY_MS
 
     def set_back(self, by_ms: int) -> None:
-        """Wait no longer for the clock's having been set back."""
+        """Continue without waiting, after the clock was set back."""
         if self._next_ms is not None:
             self._next_ms -= by_ms
 

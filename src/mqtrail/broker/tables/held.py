@@ -186,7 +186,7 @@ class HeldPulls:
         return taken
 
     def set_back(self, by_ms: int) -> None:
-        """Wait no longer for the clock's having been set back."""
+        """Continue without waiting, after the clock was set back."""
         self._deadlines = [(deadline_ms - by_ms, number, pull) for deadline_ms, number, pull in self._deadlines]
 
     def next_deadline_ms(self) -> int | None:

@@ -119,7 +119,7 @@ class Statistics:
     # For the timer.
 
     def set_back(self, by_ms: int) -> None:
-        """Wait no longer for the clock's having been set back."""
+        """Continue without waiting, after the clock was set back."""
         self._next_sample_ms -= by_ms
 
     def next_tick_ms(self) -> int:

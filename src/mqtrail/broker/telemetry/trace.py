@@ -267,7 +267,7 @@ class BrokerTrace:
     # Writing.
 
     def set_back(self, by_ms: int) -> None:
-        """Wait no longer for the clock's having been set back."""
+        """Continue without waiting, after the clock was set back."""
         if self._due_ms is not None:
             self._due_ms -= by_ms
 

@@ -1,4 +1,4 @@
-"""Transactions: half messages, their ends, and checks with the producers of those without an end.
+"""Transactions: half messages, their ends, and checks with producers about half messages without an end.
 
 Topics and records are those of Apache RocketMQ 5: docs/design/transactions.md.
 """

@@ -1,20 +1,20 @@
-"""The check loop: half messages without an end are asked about, at most transaction_check_max times.
+"""The check loop: asks producers about half messages without an end, at most transaction_check_max times.
 
-Every transaction_check_ms a round goes through each half queue from where the last one stopped. It reads all op records
-first, so it knows what is done with; then it walks:
+Every transaction_check_ms a round continues through each half queue. It first reads all op records, which list finished
+half messages. Then it handles the half messages in order:
 
-    done with                             next
-    asked about too often, or too old     moved to TRANS_CHECK_MAX_TIME_TOPIC, next
+    finished                              next
+    checked too often, or too old         moved to TRANS_CHECK_MAX_TIME_TOPIC, next
     stored during this round              the round ends
-    has an immunity that lasts            appended again behind the others, next
+    within its immunity time              appended again at the end, next
     younger than transaction_timeout_ms   the round ends
-    else                                  appended again with one more TRANSACTION_CHECK_TIMES; its producer is asked
+    else                                  appended again, TRANSACTION_CHECK_TIMES + 1; its producer is asked
 
-So the round's end is the first half message that is still young, and nothing before it is looked at again. How far it
-came is committed as the offsets of CID_RMQ_SYS_TRANS, once all that was appended until then is durable: the copies, the
-op records and the messages they speak for.
+So a round ends at the first half message that is too young, and messages before it are not read again. Its progress is
+committed as the offsets of CID_RMQ_SYS_TRANS when everything appended until then is durable: copies, op records and
+committed messages.
 
-A round works in strokes; `next_due_ms` asks for the next one.
+A round works in slices; `next_due_ms` tells when the next one is due.
 Source: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener, apache/rocketmq broker/.
 """
 
@@ -48,33 +48,33 @@ from .records import half_again, half_offsets_of, moved_record, question_body, r
 
 READ_COUNT: Final = 32  # op records read at once
 READ_SIZE: Final = 1 << 20
-OPS_MAX: Final = 512  # op records that one stroke reads
-ENDS_READ_MAX: Final = 10_000  # half messages that op records of one stroke speak of, and those of its last read
-HALVES_MAX: Final = 1_000  # half messages that one stroke goes through
-RETRY_MS: Final = 1_000  # after the store refused a copy
-ENDED_MAX: Final = 100_000  # half messages of which it is remembered that they ended, or where their copies are
+OPS_MAX: Final = 512  # op records read by one slice
+ENDS_READ_MAX: Final = 10_000  # half messages listed by the op records of one slice
+HALVES_MAX: Final = 1_000  # half messages handled by one slice
+RETRY_MS: Final = 1_000  # delay after the store refused a copy
+ENDED_MAX: Final = 100_000  # remembered half messages that ended, or have copies
 COMMITS_MAX: Final = 16  # rounds whose offsets wait for a flush
-_CLOCK_SKEW_MS: Final = -1  # a message from the future is asked about at once
+_CLOCK_SKEW_MS: Final = -1  # a message from the future is checked at once
 
 
 class EndedHalves:
-    """Half messages that ended in this life, and which copy was made of which: the newest ENDED_MAX of each.
+    """Half messages that ended since the start, and their copies: the newest ENDED_MAX of each.
 
-    It spares second commits; op records are what counts.
+    This prevents second commits; op records are authoritative.
     """
 
     def __init__(self) -> None:
-        # Ordered ones: to find the first key of a plain dict is a walk past all that were deleted before it.
+        # OrderedDict: finding the first key of a plain dict walks past all deleted ones.
         self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._copies: OrderedDict[tuple[int, int], int] = OrderedDict()
         self.forgotten = -1
-        """The highest queue offset of an end that is no longer remembered."""
+        """The highest queue offset of a forgotten end."""
 
     def has(self, queue_id: int, queue_offset: int) -> bool:
         return (queue_id, queue_offset) in self._ended
 
     def add(self, queue_id: int, queue_offset: int) -> list[int]:
-        """Note an end; return the queue offsets that are done with by it: the half message's, and of its copies."""
+        """Store an end; return the queue offsets that it finishes: of the half message and its copies."""
         offsets = [queue_offset]
         while (copy := self._copies.get((queue_id, offsets[-1]))) is not None:
             offsets.append(copy)
@@ -95,13 +95,13 @@ class _Round:
     """One round through one half queue. half, op: the next offset of each queue to read."""
 
     def __init__(self, queue_id: int, half: int, op: int, half_end: int) -> None:
-        """half_end: where the half queue ended when the round began."""
+        """half_end: end of the half queue at the start of the round."""
         self.queue_id = queue_id
         self.half_end = half_end
         self.half_first = self.half = half
         self.op_first = self.op = op
-        self.op_of: dict[int, int] = {}  # half message that is done with -> op record that says so
-        self.left: dict[int, int] = {}  # op record -> half messages of it that the walk has not met
+        self.op_of: dict[int, int] = {}  # finished half message -> its op record
+        self.left: dict[int, int] = {}  # op record -> number of its half messages not yet reached
         self.has_ended = False
         self.has_met_all = False
 
@@ -112,7 +112,7 @@ class _Round:
                 self.left[op_offset] = self.left.get(op_offset, 0) + 1
 
     def take_done(self, half_offset: int) -> bool:
-        """Tell whether a half message is done with; if so its op record has one less to wait for."""
+        """Return whether a half message is finished, and count it for its op record."""
         op_offset = self.op_of.pop(half_offset, None)
         if op_offset is None:
             return False
@@ -122,7 +122,7 @@ class _Round:
         return True
 
     def op_end(self) -> int:
-        """Return the first op record that is still needed: it speaks of half messages that the walk has not met."""
+        """Return the first op record that is still needed: it lists half messages not yet reached."""
         return self.op if self.has_met_all else min(self.left, default=self.op)
 
 
@@ -138,7 +138,7 @@ class TransactionCheck:
         self._offsets = state.offsets
         self._writer = state.writer
         self._ended = ended
-        self._half: dict[int, int] = {}  # queue id -> where the next round begins
+        self._half: dict[int, int] = {}  # queue id -> start of the next round
         self._op: dict[int, int] = {}
         self._commits: deque[tuple[int, int, int, int]] = deque()  # CommitLog's end, queue id, half offset, op offset
         self._rounds: list[_Round] = []
@@ -150,21 +150,21 @@ class TransactionCheck:
 
     @property
     def round_ms(self) -> int:
-        """When the next round begins, if something is open then."""
+        """Time of the next round, if a half message is open then."""
         return self._next_ms
 
     def next_due_ms(self) -> int | None:
-        """Return when `tick` is to be called next, None while nothing is open."""
+        """Return when `tick` is due; None: nothing is open."""
         if self._rounds:
             return self._retry_ms
         return self._next_ms if any(map(self._is_open, self._store.queue_ids(HALF_TOPIC))) else None
 
     def set_back(self, by_ms: int) -> None:
-        """Wait no longer for the clock's having been set back."""
+        """Continue without waiting, after the clock was set back."""
         self._next_ms -= by_ms
 
     def is_due(self, now_ms: int) -> bool:
-        """Tell whether `tick` has something to do. All that ended must be in op records then."""
+        """Return whether `tick` has work. All ends must be in op records by then."""
         if self._rounds:
             return not now_ms < self._retry_ms <= now_ms + RETRY_MS
         return now_ms >= self._next_ms and self.next_due_ms() is not None
@@ -176,7 +176,7 @@ class TransactionCheck:
         )
 
     def _positions(self, queue_id: int) -> tuple[int, int]:
-        """Return where a queue's next round begins, in its half and its op queue."""
+        """Return the start of a queue's next round in its half queue and its op queue."""
         if queue_id not in self._half:
             for known, topic in ((self._half, HALF_TOPIC), (self._op, OP_HALF_TOPIC)):
                 first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
@@ -185,11 +185,11 @@ class TransactionCheck:
         return self._half[queue_id], self._op[queue_id]
 
     def walked(self, queue_id: int) -> int:
-        """Return the queue offset before which every half message was dealt with: ended, copied or given up."""
+        """Return the queue offset before which every half message is finished, copied or given up."""
         return next((walk.half for walk in self._rounds if walk.queue_id == queue_id), self._positions(queue_id)[0])
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Do one stroke; return questions for producers. A store that refuses is tried again in a second."""
+        """Run one slice; return checks for producers. If the store refuses, try again in a second."""
         self._retry_ms = 0
         if not self._rounds:
             self._next_ms = now_ms + self._config.transaction_check_ms
@@ -207,17 +207,17 @@ class TransactionCheck:
             self._rounds.pop(0)
             self._half[current.queue_id], self._op[current.queue_id] = current.half, current.op_end()
             self._commits.append((self._store.end_offset, current.queue_id, current.half, current.op_end()))
-            if len(self._commits) > COMMITS_MAX:  # the newer ones say more
+            if len(self._commits) > COMMITS_MAX:  # the newer ones include it
                 self._commits.popleft()
         return sends
 
     def save(self, *, final: bool = False) -> None:
-        """Commit the offsets of rounds whose traces are durable. final: make them so."""
+        """Commit the offsets of rounds whose records are durable. final: flush them."""
         if final and self._commits:
             try:
                 self._store.flush()
             except (MQError, OSError):
-                return  # the next start goes through the last rounds again
+                return  # the next start repeats the last rounds
         while self._commits and self._commits[0][0] <= self._store.flushed_offset:
             _, queue_id, half, op = self._commits.popleft()
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, queue_id, half)
@@ -226,7 +226,7 @@ class TransactionCheck:
     # A round.
 
     def _read_ops(self, current: _Round) -> bool:
-        """Read what op records say, some of it; return whether that was all."""
+        """Read some op records; return whether all were read."""
         end = self._store.max_offset(OP_HALF_TOPIC, current.queue_id)
         left, ends_left = OPS_MAX, ENDS_READ_MAX
         while current.op < end and left > 0 and ends_left > 0:
@@ -239,7 +239,7 @@ class TransactionCheck:
                 ends_left -= len(done)
                 current.note_op(head.queue_offset, [offset for offset in done if offset >= current.half_first])
                 for offset in done:
-                    if offset < current.half_first:  # a copy of it may come
+                    if offset < current.half_first:  # its copy may follow
                         self._ended.add(current.queue_id, offset)
             left -= max(1, len(found.records))
             if found.next_queue_offset <= current.op:
@@ -271,7 +271,7 @@ class TransactionCheck:
             current.half = head.queue_offset + 1
 
     def _pass(self, current: _Round, record: Buffer, head: RecordHead, sends: list[Send], now_ms: int) -> bool:
-        """Do what is to be done with a half message that has no end; False: the round ends before it."""
+        """Handle a half message without an end; False: the round ends before it."""
         text = bytes(record[head.properties_start : head.properties_end])
         times = _number(find_property(text, PROPERTY_TRANSACTION_CHECK_TIMES.encode()))
         age_ms = now_ms - head.born_timestamp_ms
@@ -310,17 +310,17 @@ class TransactionCheck:
     def _append_again(
         self, record: Buffer, head: RecordHead, changes: dict[str, str], now_ms: int
     ) -> tuple[Appended, bytes]:
-        """Append a copy behind the others; return its place and what a question about it carries."""
+        """Append a copy at the end; return its place and the record for a check."""
         copy = half_again(record, head, changes)
         (place,) = self._writer.write([copy], now_ms)
         self._ended.note_copy(head.queue_id, head.queue_offset, place.queue_offset)
         return place, question_body(record, head, copy, place.physical_offset, place.queue_offset)
 
     def _ask(self, text: bytes, place: Appended, body: bytes) -> list[Send]:
-        """Return the question (39) for one of the group's producers, each in turn; none where none is connected.
+        """Return the check (39) for one of the group's producers, in turn; empty if none is connected.
 
-        It carries the half message, and any client may name any producer group. So only clients are asked that may
-        publish to its topic.
+        A check contains the half message, and any client may claim any producer group. So only clients with permission
+        to publish to its topic are asked.
         """
         group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
         destination = real_queue(text)

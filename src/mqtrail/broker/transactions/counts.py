@@ -1,7 +1,7 @@
-"""Transactions in numbers: those that ended, counted as they end, and those that are open, looked for when asked.
+"""Counts of transactions: ended ones, counted when they end, and open ones, counted on request.
 
-Open are the half messages that the check loop has not walked past and whose end this life has not seen. What an earlier
-life left may have ended then, which op records alone tell: until a round has walked past all of it nothing is known.
+Open half messages are those that the check loop has not passed and that have not ended since the start. Half messages
+from before the start may have ended; only op records tell. Until a round has passed them, the number is unknown.
 
 Source: EndTransactionProcessor, TransactionMetrics, apache/rocketmq 5.3.3 broker/. There half messages are counted as
 they come and go, and the counts kept in a file.
@@ -18,8 +18,8 @@ from .check import EndedHalves, TransactionCheck
 from .records import real_queue
 
 LATENCY_BOUNDS_S: Final = (5.0, 60.0, 600.0, 3_600.0, 43_200.0, 86_400.0)
-SPAN_MAX: Final = 200_000  # half messages from the first open one to the last; beyond, nobody looks
-READ_MAX: Final = 2_000  # open half messages whose topic is looked up by one question: some 30 ms
+SPAN_MAX: Final = 200_000  # half messages from the first open one to the last; above it the number is unknown
+READ_MAX: Final = 2_000  # open half messages whose topic one request looks up, about 30 ms
 
 
 class EndCounts:
@@ -39,20 +39,20 @@ class EndCounts:
 
 
 class OpenHalves:
-    """Half messages without an end, by the topic they are meant for."""
+    """Half messages without an end, by their target topic."""
 
     def __init__(self, store: MessageStore, check: TransactionCheck, ended: EndedHalves) -> None:
         self._store = store
         self._check = check
         self._ended = ended
         self._left = {queue_id: store.max_offset(HALF_TOPIC, queue_id) for queue_id in store.queue_ids(HALF_TOPIC)}
-        self._topics: dict[tuple[int, int], str] = {}  # of the half messages that were open when last asked
+        self._topics: dict[tuple[int, int], str] = {}  # of the half messages that were open at the last request
         self._seen: set[str] = set()
 
     def by_topic(self) -> dict[str, int] | None:
-        """Return how many are open, with a 0 for each topic that had one when asked before; None: not known.
+        """Return the number of open ones by topic, with 0 for topics of the last request; None: unknown.
 
-        Not known is also more than can be looked at: asked again, the next READ_MAX are looked up.
+        It is also unknown if there are too many to look up: each request looks up the next READ_MAX.
         """
         topics: dict[tuple[int, int], str] = {}
         left = READ_MAX
@@ -77,7 +77,7 @@ class OpenHalves:
         return dict.fromkeys(sorted(self._seen), 0) | Counter(topics.values())
 
     def _topic_of(self, queue_id: int, queue_offset: int) -> str | None:
-        """Return the topic that a half message is meant for; None: it names none, or is gone."""
+        """Return the target topic of a half message; None: it names none, or was deleted."""
         try:
             found = self._store.read(HALF_TOPIC, queue_id, queue_offset, 1, 1)
         except MQError:

@@ -1,9 +1,9 @@
-"""Transactions as records: half messages, what becomes of them, and op records.
+"""Records of transactions: half messages, commits and op records.
 
-A half message is an ordinary record of RMQ_SYS_TRANS_HALF_TOPIC, queue 0, with the queue it is meant for in its
-properties and no transaction bit. Its commit is another record, in that queue, with bit 8 and the half message's place.
-An op record (RMQ_SYS_TRANS_OP_HALF_TOPIC, the same queue id, tag "d") lists queue offsets of half messages that are
-done with: "4," or "4,7,5,". 4.9 writes one a record and no comma; both are read.
+A half message is an ordinary record of RMQ_SYS_TRANS_HALF_TOPIC, queue 0, without a transaction bit and with its target
+queue in its properties. Its commit is another record in the target queue, with bit 8 and the offset of the half
+message. An op record (RMQ_SYS_TRANS_OP_HALF_TOPIC, same queue id, tag "d") lists the queue offsets of finished half
+messages: "4," or "4,7,5,". 4.9 writes one offset per record without a comma; both formats are read.
 
 Source: TransactionalMessageBridge, TransactionalMessageServiceImpl, EndTransactionProcessor, apache/rocketmq broker/.
 """
@@ -38,7 +38,7 @@ _OFFSET_DIGITS_MAX: Final = 18
 
 
 def half_record(record: PendingRecord) -> PendingRecord:
-    """Return a sent message as it waits for its transaction. MessageIllegal: its properties have no room for that."""
+    """Return the half message of a sent message. MessageIllegal: its properties have no room for the additions."""
     properties = decode_properties(bytes(record.properties))
     unique_key = properties.get("UNIQ_KEY")
     if unique_key is not None:
@@ -52,7 +52,7 @@ def half_record(record: PendingRecord) -> PendingRecord:
 
 
 def real_queue(text: bytes) -> tuple[str, int] | None:
-    """Return the topic and queue that a half message is meant for; None: it names none, or one of the half topics."""
+    """Return the target topic and queue of a half message; None: it names none, or a half topic."""
     topic, queue_id = find_property(text, b"REAL_TOPIC"), find_property(text, b"REAL_QID")
     if topic is None or queue_id is None or not queue_id.isdigit():
         return None
@@ -61,7 +61,7 @@ def real_queue(text: bytes) -> tuple[str, int] | None:
 
 
 def committed_record(record: Buffer, head: RecordHead, topic: str, queue_id: int) -> PendingRecord:
-    """Return what the commit of a half message stores: its properties as they are, as Java's broker leaves them."""
+    """Return the record of a commit: with the properties of the half message unchanged, as in Java."""
     return _copy(record, head)._replace(
         topic=topic,
         queue_id=queue_id,
@@ -71,7 +71,7 @@ def committed_record(record: Buffer, head: RecordHead, topic: str, queue_id: int
 
 
 def half_again(record: Buffer, head: RecordHead, changes: Mapping[str, str]) -> PendingRecord:
-    """Return a half message as it is appended to the half topic once more, with some properties set."""
+    """Return a copy of a half message for the half topic, with some properties set."""
     text = bytes(record[head.properties_start : head.properties_end])
     changed = encode_properties({**decode_properties(text), **changes}).encode()
     copy = _copy(record, head)
@@ -79,14 +79,14 @@ def half_again(record: Buffer, head: RecordHead, changes: Mapping[str, str]) -> 
 
 
 def moved_record(record: Buffer, head: RecordHead, topic: str) -> PendingRecord:
-    """Return a half message unchanged, as it goes to queue 0 of another topic."""
+    """Return an unchanged copy of a half message for queue 0 of another topic."""
     return _copy(record, head)._replace(topic=topic, queue_id=0)
 
 
 def question_body(record: Buffer, head: RecordHead, pending: PendingRecord, physical_offset: int, offset: int) -> bytes:
-    """Return the record that a check (39) carries: the half message under its real topic and queue.
+    """Return the record in a check (39): the half message under its target topic and queue.
 
-    pending, physical_offset, offset: its copy in the half topic, that copy's place and queue offset.
+    pending, physical_offset, offset: its copy in the half topic, with physical offset and queue offset.
     """
     topic, queue_id = real_queue(bytes(pending.properties)) or (head.topic, head.queue_id)
     return encode_record(
@@ -126,7 +126,7 @@ def _copy(record: Buffer, head: RecordHead) -> PendingRecord:
 def op_records(
     queue_id: int, half_offsets: Iterable[int], size_max: int, now_ms: int, born_host: bytes
 ) -> list[PendingRecord]:
-    """Return op records for half messages that are done with, each of about size_max bytes at most."""
+    """Return op records of finished half messages, each of about size_max bytes at most."""
     records = []
     body = bytearray()
     for offset in half_offsets:
@@ -144,7 +144,7 @@ def _op_record(queue_id: int, body: bytes, now_ms: int, born_host: bytes) -> Pen
 
 
 def half_offsets_of(body: bytes, text: bytes) -> list[int]:
-    """Return the queue offsets that an op record lists; what is no number in it is passed over, as by Java's."""
+    """Return the queue offsets in an op record; anything else is ignored, as in Java."""
     if find_property(text, b"TAGS") != OP_TAG.encode():
         return []
     parts = body.split(b",")

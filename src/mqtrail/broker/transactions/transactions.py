@@ -1,13 +1,12 @@
-"""Transactions: their end by the producer (37), what is noted of it, and half messages that are taken up again (323).
+"""Transactions: ends by producers (37), op records, and resuming half messages that were given up (323).
 
     send TRAN_MSG=true -> half topic     37 commit   -> real queue, then op record
                                          37 rollback -> op record
-                                         none of it  -> the check loop asks (check.py)
+                                         no end      -> the check loop asks (check.py)
 
-The commit's record is in the log before anything says that the half message is done with; a crash between leaves a half
-message that is asked about again, and may be committed twice, never not at all. Ends gather for transaction_op_delay_ms
-to share an op record; a second end of the same half message within this life is answered and does nothing, also when
-the first was of a copy of it that the check loop had made.
+The record of a commit is in the log before the op record. After a crash in between, the half message is checked again,
+so it may be committed twice, but is never lost. Ends are collected for transaction_op_delay_ms to share an op record. A
+second end of the same half message, or of its copy by the check loop, is answered and ignored until the next start.
 
 Source: EndTransactionProcessor, TransactionalMessageServiceImpl, AdminBrokerProcessor.resumeCheckHalfMessage,
 apache/rocketmq broker/.
@@ -42,8 +41,8 @@ from .check import EndedHalves, TransactionCheck
 from .counts import EndCounts, OpenHalves
 from .records import committed_record, half_again, op_records, real_queue
 
-ENDS_MAX: Final = 100_000  # ends that wait for their op record: more only when the store takes nothing
-RETRY_MS: Final = 1_000  # after the store refused an op record
+ENDS_MAX: Final = 100_000  # ends that wait for an op record; reached only if the store refuses all appends
+RETRY_MS: Final = 1_000  # delay after the store refused an op record
 _OUTCOMES: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
@@ -55,10 +54,10 @@ class Transactions:
         self._store = state.store
         self._writer = state.writer
         self._born_host = state.config.address.packed()
-        self._ends: dict[int, list[int]] = {}  # queue id -> queue offsets of half messages that are done with
+        self._ends: dict[int, list[int]] = {}  # queue id -> queue offsets of finished half messages
         self._ends_count = self._ends_size = 0
         self._ends_due_ms: int | None = None
-        self._is_refused = False  # the store takes no op records: all waits for it
+        self._is_refused = False  # the store refused an op record: all ends wait
         self._ended = EndedHalves()
         self._check = TransactionCheck(state, self._ended)
         self.counts = EndCounts()
@@ -67,9 +66,9 @@ class Transactions:
     # Requests.
 
     def end(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """37: commit or roll back a half message. Without an answer where the producer does not know either.
+        """37: commit or roll back a half message. No answer if the producer does not know the outcome.
 
-        SystemError_: there is no such half message, or it is another's. IllegalOperation: too late, the check asks.
+        SystemError_: no such half message, or of another group. IllegalOperation: too late, a check will follow.
         """
         header = EndTransactionHeader.from_ext(request.ext)
         if header.commit_or_rollback not in _OUTCOMES:
@@ -95,7 +94,9 @@ class Transactions:
         if self._ended.has(head.queue_id, head.queue_offset):
             return answer(peer, request, after_offset=self._store.end_offset)
         if self._ends_count >= ENDS_MAX:
-            raise SystemBusy(f"found {ENDS_MAX} ends of transactions that cannot be noted, expected fewer: try later")
+            raise SystemBusy(
+                f"found {ENDS_MAX} ends of transactions that wait for the store, expected fewer: try later"
+            )
         after_offset = 0
         destination = real_queue(text)
         if header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT:
@@ -113,7 +114,7 @@ class Transactions:
         return answer(peer, request, after_offset=after_offset)
 
     def _check_age(self, text: bytes, born_ms: int, now_ms: int) -> None:
-        """Refuse an end that comes when the half message's own immunity is over: its producer will be asked."""
+        """Refuse an end after the immunity time of the half message: its producer will be asked."""
         immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
         if immunity is None:
             return
@@ -126,7 +127,7 @@ class Transactions:
             )
 
     def resume(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """323: put a half message back that was given up, as if it had never been asked about. SystemError_: none."""
+        """323: put back a half message that was given up, with no checks counted. SystemError_: there is none."""
         header = ResumeCheckHalfMessageHeader.from_ext(request.ext)
         failed = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
         try:
@@ -141,19 +142,19 @@ class Transactions:
             raise SystemError_(f"{failed} {error.remark if isinstance(error, Refusal) else error}") from error
         return answer(peer, request, after_offset=place.end_offset)
 
-    # For the fast lane, which commits half messages that it has appended itself.
+    # For the fast lane, which commits half messages that it appended.
 
     def takes_end(self, queue_id: int, queue_offset: int, waiting: int) -> bool:
-        """Tell whether an end can be noted that has not come before. waiting: ends that will be noted before it."""
+        """Return whether an end can be accepted and is the first. waiting: number of ends to be accepted before it."""
         return self._ends_count + waiting < ENDS_MAX and not self._ended.has(queue_id, queue_offset)
 
     def note_commit(self, queue_id: int, queue_offset: int, topic: str, born_ms: int, now_ms: int) -> None:
-        """Note that a half message, and every copy of it, is done with: its commit is in the log of its topic."""
+        """Finish a half message and its copies: its commit is in the log."""
         self.counts.committed(topic, now_ms - born_ms)
         self._note_end(queue_id, queue_offset, now_ms)
 
     def note_rollback(self, queue_id: int, queue_offset: int, topic: str | None, now_ms: int) -> None:
-        """Note the same of one that was rolled back. topic None: it names none."""
+        """Finish a half message that was rolled back. topic None: it names none."""
         if topic is not None:
             self.counts.rollbacks[topic] += 1
         self._note_end(queue_id, queue_offset, now_ms)
@@ -163,9 +164,9 @@ class Transactions:
             self._note(queue_id, offset, now_ms)
 
     def times_ms(self) -> tuple[int | None, int]:
-        """Return what `next_due_ms` depends on, cheaply: a half message or an end moves it only where this changed.
+        """Return the inputs of `next_due_ms`, cheaply: half messages and ends change it only if these change.
 
-        When op records are due; when the next round of checks begins, if a half message is there then.
+        When op records are due; when the next round of checks starts, if there is a half message.
         """
         return self._ends_due_ms, self._check.round_ms
 
@@ -181,7 +182,7 @@ class Transactions:
             self._ends_due_ms = now_ms
 
     def _write_ends(self, now_ms: int) -> None:
-        """Write op records for all that ended. What the store refuses is tried again in a second."""
+        """Write op records for all ends. If the store refuses, try again in a second."""
         for queue_id, offsets in list(self._ends.items()):
             records = op_records(queue_id, offsets, self._config.transaction_op_size_max, now_ms, self._born_host)
             try:
@@ -196,27 +197,27 @@ class Transactions:
     # The clock.
 
     def set_back(self, by_ms: int) -> None:
-        """Wait no longer for the clock's having been set back."""
+        """Continue without waiting, after the clock was set back."""
         if self._ends_due_ms is not None:
             self._ends_due_ms -= by_ms
         self._check.set_back(by_ms)
 
     def next_due_ms(self) -> int | None:
-        """Return when `tick` is to be called next, None while no transaction is open."""
+        """Return when `tick` is due; None: no transaction is open."""
         times_ms = (self._ends_due_ms, None if self._is_refused else self._check.next_due_ms())
         return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
     def tick(self, now_ms: int) -> list[Send]:
-        """Write the op records that are due, and go on with the check; return its questions (39)."""
+        """Write op records that are due, and continue the check; return its requests (39)."""
         is_due = self._check.is_due(now_ms)
         if self._ends_due_ms is not None and (now_ms >= self._ends_due_ms or (is_due and not self._is_refused)):
             self._write_ends(now_ms)
-        if is_due and not self._ends:  # it must know all that ended
+        if is_due and not self._ends:  # the check needs all ends in op records
             return self._check.tick(now_ms)
         return []
 
     def save(self, now_ms: int, *, final: bool = False) -> None:
-        """Commit how far the check has come, as far as that is durable. final: write what waits first."""
+        """Commit the durable progress of the check. final: first write what waits."""
         if final:
             self._write_ends(now_ms)
         self._check.save(final=final)
