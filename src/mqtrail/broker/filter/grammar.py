@@ -12,7 +12,7 @@ from typing import Any, Final
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 
 from . import nodes
-from .nodes import ExpressionError, Node
+from .nodes import Expression, ExpressionError
 
 GRAMMAR: Final = r"""
 start: or_expr
@@ -74,7 +74,7 @@ TOKENS_MAX: Final = 1_500  # without the texts of IN lists, which cost little; 3
 _OF_LISTS: Final = ("STRING", "COMMA")
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> Expression:
     """Return the condition of an expression. ExpressionError: a syntax error, or too large."""
     if len(text) > EXPRESSION_LENGTH_MAX:
         raise ExpressionError(
@@ -101,7 +101,7 @@ def parse(text: str) -> Node:
         raise ExpressionError(_what_was_found(text, error.pos_in_stream)) from None
     except UnexpectedInput:
         raise ExpressionError(_what_was_found(text, stopped_at)) from None
-    assert isinstance(result, Node)
+    assert isinstance(result, Expression)
     return result
 
 
@@ -118,7 +118,7 @@ def _keyword(token: Token) -> Token:
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Node]):
+class _Builder(Transformer[Token, Expression]):
     """One method per rule."""
 
     either = staticmethod(nodes.either)
@@ -132,43 +132,43 @@ class _Builder(Transformer[Token, Node]):
     negative = staticmethod(nodes.negative)
     negation = staticmethod(nodes.negation)
 
-    def start(self, node: Node) -> Node:
+    def start(self, node: Expression) -> Expression:
         return nodes.as_condition(node)
 
-    def ordered(self, left: Node, symbol: Token, right: Node) -> Node:
+    def ordered(self, left: Expression, symbol: Token, right: Expression) -> Expression:
         return nodes.ordered(left, str(symbol), right)
 
-    def one_of(self, node: Node, *texts: Token) -> Node:
+    def one_of(self, node: Expression, *texts: Token) -> Expression:
         return nodes.one_of(node, [_unquoted(text) for text in texts], is_negated=False)
 
-    def none_of(self, node: Node, *texts: Token) -> Node:
+    def none_of(self, node: Expression, *texts: Token) -> Expression:
         return nodes.one_of(node, [_unquoted(text) for text in texts], is_negated=True)
 
-    def text_test(self, node: Node, name: Token, search: Token) -> Node:
+    def text_test(self, node: Expression, name: Token, search: Token) -> Expression:
         return nodes.text_test(node, name.type, _unquoted(search), is_negated=False)
 
-    def no_text_test(self, node: Node, name: Token, search: Token) -> Node:
+    def no_text_test(self, node: Expression, name: Token, search: Token) -> Expression:
         return nodes.text_test(node, name.type, _unquoted(search), is_negated=True)
 
-    def text(self, token: Token) -> Node:
+    def text(self, token: Token) -> Expression:
         return nodes.text_constant(_unquoted(token))
 
-    def whole(self, token: Token) -> Node:
+    def whole(self, token: Token) -> Expression:
         return nodes.whole_constant(str(token))
 
-    def float_number(self, token: Token) -> Node:
+    def float_number(self, token: Token) -> Expression:
         return nodes.float_constant(str(token))
 
-    def true(self) -> Node:
+    def true(self) -> Expression:
         return nodes.truth_constant(True)
 
-    def false(self) -> Node:
+    def false(self) -> Expression:
         return nodes.truth_constant(False)
 
-    def null(self) -> Node:
+    def null(self) -> Expression:
         return nodes.truth_constant(None)
 
-    def property_value(self, token: Token) -> Node:
+    def property_value(self, token: Token) -> Expression:
         return nodes.property_value(str(token))
 
 

@@ -43,7 +43,7 @@ class ExpressionError(Exception):
     """The expression is not a valid filter. The text names what was found and what was expected."""
 
 
-class Kind(Enum):
+class ExpressionKind(Enum):
     """The kind of a node, which decides where it may be used."""
 
     CONSTANT = auto()
@@ -55,18 +55,18 @@ class Kind(Enum):
     NUMBER = auto()  # a negated value
 
 
-_CONDITIONS: Final = (Kind.TRUTH, Kind.CONDITION, Kind.EITHER, Kind.BOTH)
-_CONSTANTS: Final = (Kind.CONSTANT, Kind.TRUTH)
+_CONDITIONS: Final = (ExpressionKind.TRUTH, ExpressionKind.CONDITION, ExpressionKind.EITHER, ExpressionKind.BOTH)
+_CONSTANTS: Final = (ExpressionKind.CONSTANT, ExpressionKind.TRUTH)
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class Expression:
     """A part of an expression.
 
     size: number of nodes. value: of a constant. name: of a property. tests: operands of EITHER and BOTH.
     """
 
-    kind: Kind
+    kind: ExpressionKind
     evaluate: Evaluate
     text: str
     depth: int = 1
@@ -80,49 +80,51 @@ class Node:
         return self.kind in _CONSTANTS
 
 
-def _condition(evaluate: Evaluate, text: str, *below: Node) -> Node:
-    return Node(Kind.CONDITION, evaluate, text[:80], _depth(below), _size(below))
+def _condition(evaluate: Evaluate, text: str, *below: Expression) -> Expression:
+    return Expression(ExpressionKind.CONDITION, evaluate, text[:80], _depth(below), _size(below))
 
 
-def _depth(below: tuple[Node, ...]) -> int:
+def _depth(below: tuple[Expression, ...]) -> int:
     depth = 1 + max(node.depth for node in below)
     if depth > DEPTH_MAX:
         raise ExpressionError(f"found an expression nested more than {DEPTH_MAX} deep, expected a flatter one")
     return depth
 
 
-def _size(below: tuple[Node, ...]) -> int:
+def _size(below: tuple[Expression, ...]) -> int:
     return 1 + sum(node.size for node in below)
 
 
 # Leaves.
 
 
-def text_constant(text: str) -> Node:
-    return Node(Kind.CONSTANT, lambda _: text, f"'{text}'", value=text)
+def text_constant(text: str) -> Expression:
+    return Expression(ExpressionKind.CONSTANT, lambda _: text, f"'{text}'", value=text)
 
 
-def whole_constant(image: str) -> Node:
+def whole_constant(image: str) -> Expression:
     """A decimal literal, optionally with the suffix L: Integer if it fits, else Long."""
     digits = image.rstrip("lL")
     if len(digits) > _LONG_DIGITS_MAX or (number := int(digits)) > LONG_MAX:
         raise ExpressionError(f"found the number {image:.40}, expected at most {LONG_MAX}")
     value = number if number <= INTEGER_MAX else Long(number)
-    return Node(Kind.CONSTANT, lambda _: value, image, value=value)
+    return Expression(ExpressionKind.CONSTANT, lambda _: value, image, value=value)
 
 
-def float_constant(image: str) -> Node:
+def float_constant(image: str) -> Expression:
     value = float(image)
     if not DOUBLE_MIN <= value <= DOUBLE_MAX:
         raise ExpressionError(f"found the number {image:.40}, expected {DOUBLE_MIN} to {DOUBLE_MAX}: write 0 for zero")
-    return Node(Kind.CONSTANT, lambda _: value, image, value=value)
+    return Expression(ExpressionKind.CONSTANT, lambda _: value, image, value=value)
 
 
-def truth_constant(value: bool | None) -> Node:
-    return Node(Kind.TRUTH, lambda _: value, "NULL" if value is None else str(value).upper(), value=value)
+def truth_constant(value: bool | None) -> Expression:
+    return Expression(
+        ExpressionKind.TRUTH, lambda _: value, "NULL" if value is None else str(value).upper(), value=value
+    )
 
 
-def property_value(name: str) -> Node:
+def property_value(name: str) -> Expression:
     key = name.encode()
     find = _finder(key)
 
@@ -130,7 +132,7 @@ def property_value(name: str) -> Node:
         found = find(properties)
         return None if found is None else str(found, "utf-8", "replace")
 
-    return Node(Kind.PROPERTY, evaluate, name, name=key)
+    return Expression(ExpressionKind.PROPERTY, evaluate, name, name=key)
 
 
 def _finder(name: bytes) -> Callable[[bytes], bytes | None]:
@@ -154,7 +156,7 @@ def _finder(name: bytes) -> Callable[[bytes], bytes | None]:
 # Signs and logic.
 
 
-def negative(node: Node) -> Node:
+def negative(node: Expression) -> Expression:
     """Minus: null for anything but a number, so also for a property, which is text."""
     evaluate = node.evaluate
 
@@ -164,14 +166,14 @@ def negative(node: Node) -> Node:
             return None
         return Long(-value) if isinstance(value, Long) else -value
 
-    return Node(Kind.NUMBER, negate, f"-{node.text}"[:80], _depth((node,)), _size((node,)))
+    return Expression(ExpressionKind.NUMBER, negate, f"-{node.text}"[:80], _depth((node,)), _size((node,)))
 
 
-def as_condition(node: Node) -> Node:
+def as_condition(node: Expression) -> Expression:
     """Return the node as a condition. A property alone never matches: its value is text, not a boolean."""
     if node.kind in _CONDITIONS:
         return node
-    if node.kind is not Kind.PROPERTY:
+    if node.kind is not ExpressionKind.PROPERTY:
         raise ExpressionError(f"found {node.text}, expected a condition, such as {node.text} = property")
     find = _finder(node.name)
 
@@ -181,7 +183,7 @@ def as_condition(node: Node) -> Node:
     return _condition(cast, node.text, node)
 
 
-def negation(node: Node) -> Node:
+def negation(node: Expression) -> Expression:
     inner = as_condition(node)
     evaluate = inner.evaluate
 
@@ -192,9 +194,9 @@ def negation(node: Node) -> Node:
     return _condition(negate, f"NOT {node.text}", inner)
 
 
-def either(left: Node, right: Node) -> Node:
+def either(left: Expression, right: Expression) -> Expression:
     """OR. A chain is one node, so that it does not add depth."""
-    if left.kind is Kind.EITHER:
+    if left.kind is ExpressionKind.EITHER:
         return _longer(left, right)
     tests = [as_condition(left).evaluate, as_condition(right).evaluate]
 
@@ -210,12 +212,12 @@ def either(left: Node, right: Node) -> Node:
 
     below = (left, right)
     text = f"{left.text} OR {right.text}"[:80]
-    return Node(Kind.EITHER, evaluate, text, _depth(below), _size(below), tests=tests)
+    return Expression(ExpressionKind.EITHER, evaluate, text, _depth(below), _size(below), tests=tests)
 
 
-def both(left: Node, right: Node) -> Node:
+def both(left: Expression, right: Expression) -> Expression:
     """AND. A chain is one node, so that it does not add depth."""
-    if left.kind is Kind.BOTH:
+    if left.kind is ExpressionKind.BOTH:
         return _longer(left, right)
     tests = [as_condition(left).evaluate, as_condition(right).evaluate]
 
@@ -231,10 +233,10 @@ def both(left: Node, right: Node) -> Node:
 
     below = (left, right)
     text = f"{left.text} AND {right.text}"[:80]
-    return Node(Kind.BOTH, evaluate, text, _depth(below), _size(below), tests=tests)
+    return Expression(ExpressionKind.BOTH, evaluate, text, _depth(below), _size(below), tests=tests)
 
 
-def _longer(chain: Node, link: Node) -> Node:
+def _longer(chain: Expression, link: Expression) -> Expression:
     """Append to a chain in place: the parser uses each node once."""
     chain.tests.append(as_condition(link).evaluate)
     chain.depth = max(chain.depth, _depth((link,)))
@@ -252,14 +254,14 @@ _ORDERS: Final[dict[str, Test]] = {
 }
 
 
-def equal(left: Node, right: Node) -> Node:
+def equal(left: Expression, right: Expression) -> Expression:
     for node in (left, right):
         if node.is_constant and node.value is None:
             raise ExpressionError("found = or <> beside NULL, expected IS NULL or IS NOT NULL")
-    if left.kind is Kind.TRUTH and right.kind is Kind.CONSTANT:
+    if left.kind is ExpressionKind.TRUTH and right.kind is ExpressionKind.CONSTANT:
         raise ExpressionError(f"found {left.text} = {right.text}, expected values of one kind")
     text = f"{left.text} = {right.text}"
-    if left.kind is Kind.PROPERTY and right.kind is Kind.CONSTANT:
+    if left.kind is ExpressionKind.PROPERTY and right.kind is ExpressionKind.CONSTANT:
         return _condition(_property_test(left.name, operator.eq, right.value), text, left, right)
     return _condition(_equality(left.evaluate, right.evaluate), text, left, right)
 
@@ -268,30 +270,30 @@ def _equality(left: Evaluate, right: Evaluate) -> Evaluate:
     return lambda properties: equals(left(properties), right(properties))
 
 
-def not_equal(left: Node, right: Node) -> Node:
+def not_equal(left: Expression, right: Expression) -> Expression:
     return negation(equal(left, right))
 
 
-def is_null(node: Node) -> Node:
-    if node.kind is Kind.PROPERTY:
+def is_null(node: Expression) -> Expression:
+    if node.kind is ExpressionKind.PROPERTY:
         find = _finder(node.name)
         return _condition(lambda properties: find(properties) is None, f"{node.text} IS NULL", node)
     evaluate = node.evaluate
     return _condition(lambda properties: evaluate(properties) is None, f"{node.text} IS NULL", node)
 
 
-def is_not_null(node: Node) -> Node:
+def is_not_null(node: Expression) -> Expression:
     return negation(is_null(node))
 
 
-def ordered(left: Node, symbol: str, right: Node) -> Node:
+def ordered(left: Expression, symbol: str, right: Expression) -> Expression:
     """>, >=, <, <=: of numbers and properties only."""
     for node in (left, right):
         is_number = not isinstance(node.value, bool) and isinstance(node.value, int | float)
         if node.kind in _CONDITIONS or (node.is_constant and not is_number):
             raise ExpressionError(f"found {node.text} beside {symbol}, expected a number or a property")
     test, text = _ORDERS[symbol], f"{left.text} {symbol} {right.text}"
-    if left.kind is Kind.PROPERTY and right.kind is Kind.CONSTANT:
+    if left.kind is ExpressionKind.PROPERTY and right.kind is ExpressionKind.CONSTANT:
         return _condition(_property_test(left.name, test, right.value), text, left, right)
     return _condition(_order(left.evaluate, test, right.evaluate), text, left, right)
 
@@ -343,7 +345,7 @@ def _property_test(name: bytes, test: Test, value: Value) -> Evaluate:
     return counts
 
 
-def between(node: Node, low: Node, high: Node) -> Node:
+def between(node: Expression, low: Expression, high: Expression) -> Expression:
     if low.is_constant and high.is_constant:
         if low.value is None or high.value is None:
             raise ExpressionError("found NULL as a bound of BETWEEN, expected numbers or properties")
@@ -358,16 +360,16 @@ def between(node: Node, low: Node, high: Node) -> Node:
     return _range(node, low, high) or both(ordered(node, ">=", low), ordered(node, "<=", high))
 
 
-def not_between(node: Node, low: Node, high: Node) -> Node:
+def not_between(node: Expression, low: Expression, high: Expression) -> Expression:
     inside = _range(node, low, high)
     return negation(inside) if inside else either(ordered(node, "<", low), ordered(node, ">", high))
 
 
-def _range(node: Node, low: Node, high: Node) -> Node | None:
+def _range(node: Expression, low: Expression, high: Expression) -> Expression | None:
     """Return BETWEEN of a property and two Integers as one test that reads the property once; None for other
     operands."""
     least, most = low.value, high.value
-    if node.kind is not Kind.PROPERTY or type(least) is not int or type(most) is not int:
+    if node.kind is not ExpressionKind.PROPERTY or type(least) is not int or type(most) is not int:
         return None
     find = _finder(node.name)
 
@@ -385,8 +387,8 @@ def _range(node: Node, low: Node, high: Node) -> Node | None:
 # Texts.
 
 
-def one_of(node: Node, texts: list[str], *, is_negated: bool) -> Node:
-    if node.kind is not Kind.PROPERTY:
+def one_of(node: Expression, texts: list[str], *, is_negated: bool) -> Expression:
+    if node.kind is not ExpressionKind.PROPERTY:
         raise ExpressionError(f"found {node.text} before IN, expected a property")
     find, allowed = _finder(node.name), frozenset(texts)
 
@@ -404,7 +406,7 @@ _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 }
 
 
-def text_test(node: Node, name: str, search: str, *, is_negated: bool) -> Node:
+def text_test(node: Expression, name: str, search: str, *, is_negated: bool) -> Expression:
     """CONTAINS, STARTSWITH, ENDSWITH and their negations: false for values other than texts, and for an empty
     search."""
     test, inner = _TEXT_TESTS[name], node.evaluate

@@ -46,7 +46,7 @@ _REQUIRED: Final = {
 }
 
 
-class Layout(NamedTuple):
+class HeaderLayout(NamedTuple):
     """One layout of headers of one size.
 
     cut: the Struct's unpack; its values alternate, constants at the even places. constants: what these must be.
@@ -67,9 +67,9 @@ class Layouts:
     __slots__ = ("_by_size",)
 
     def __init__(self) -> None:
-        self._by_size: dict[int, list[Layout]] = {}
+        self._by_size: dict[int, list[HeaderLayout]] = {}
 
-    def read(self, header: bytes) -> tuple[Layout, tuple[Any, ...]] | None:
+    def read(self, header: bytes) -> tuple[HeaderLayout, tuple[Any, ...]] | None:
         """Return the layout of a header and its pieces; None: the lane does not support the header."""
         known = self._by_size.get(len(header))
         if known is not None:
@@ -90,7 +90,7 @@ class Layouts:
         return learnt, learnt.cut.unpack(header)
 
 
-def _learn(header: bytes) -> Layout | None:
+def _learn(header: bytes) -> HeaderLayout | None:
     """Parse a header; None: the lane does not support it."""
     end = len(header)
     if end < _FIELDS_AT:
@@ -143,4 +143,4 @@ def _learn(header: bytes) -> Layout | None:
     if kind is Kind.SEND and fields.get("f") == HALF_FLAG:
         kind = Kind.HALF
     places = tuple(3 + 2 * names.index(name) if name in names else 0 for name in variable)
-    return Layout(kind, cut, pieces[::2], fields, places)
+    return HeaderLayout(kind, cut, pieces[::2], fields, places)

@@ -24,7 +24,7 @@ from ..broker import Broker
 from ..filter import MessageFilter, compile_filter
 from .caches import whole_number
 from .headers import PullExt
-from .layouts import Layout
+from .layouts import HeaderLayout
 from .replies import pull_template
 
 SUBSCRIPTIONS_MAX: Final = 4_096
@@ -154,7 +154,7 @@ def _header_of(ext: Any) -> PullHeader:
     )
 
 
-def pull_ext(layout: Layout, pieces: tuple[object, ...]) -> PullExt:
+def pull_ext(layout: HeaderLayout, pieces: tuple[object, ...]) -> PullExt:
     """Return the fields of a binary pull as those of a JSON pull."""
     fields, places = layout.fields, layout.places
     queue_id, queue_offset, commit_offset, sub_version = (

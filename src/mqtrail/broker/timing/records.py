@@ -85,7 +85,7 @@ def waiting_record(record: PendingRecord, due: int) -> PendingRecord:
     return record._replace(topic=TIMER_TOPIC, queue_id=0, properties=text, tags_code=tag_hash(text))
 
 
-class Wait(NamedTuple):
+class TimerWait(NamedTuple):
     """What the timer log keeps of a waiting record. put_ms, slot_ms: whole seconds. out_ms: where all its turns end."""
 
     put_ms: int
@@ -96,7 +96,7 @@ class Wait(NamedTuple):
     topic_hash: int
 
 
-def wait_of(head: RecordHead, text: bytes, now_ms: int) -> Wait | None:
+def wait_of(head: RecordHead, text: bytes, now_ms: int) -> TimerWait | None:
     """Return how a record of the timer topic waits, told by itself alone; None: it does not say.
 
     So a log that is lost can be built again from the queue, unit by unit. now_ms: a record is not put in later than
@@ -119,7 +119,7 @@ def wait_of(head: RecordHead, text: bytes, now_ms: int) -> Wait | None:
     put_ms = min(
         floor_ms(head.store_timestamp_ms), slot_ms + _DISTANCE_MAX_MS
     )  # in order, as the log's search wants it
-    return Wait(put_ms, slot_ms, int(out), magic, name, java_string_hash(name))
+    return TimerWait(put_ms, slot_ms, int(out), magic, name, java_string_hash(name))
 
 
 def delivered_record(record: Buffer, *, rolls: bool, now_ms: int) -> PendingRecord | None:

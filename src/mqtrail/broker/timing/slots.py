@@ -21,7 +21,7 @@ _MAGIC_BITS: Final = 4
 _NO_UNIT: Final = -1
 
 
-class Batch(NamedTuple):
+class SlotBatch(NamedTuple):
     """What leaves a slot together. taken: how many of its messages, also those that are recalled or gone.
 
     changes: what that does to the counts of topics.
@@ -92,9 +92,9 @@ class SlotReader:
             return None
         return record, head, record[head.properties_start : head.properties_end]
 
-    def oldest(self, now_ms: int) -> Batch:
+    def oldest(self, now_ms: int) -> SlotBatch:
         """Return the oldest messages of the slot as they are to be appended; `forget` them when that is done."""
-        batch = Batch([], 0, [])
+        batch = SlotBatch([], 0, [])
         size = count = 0
         for entry in reversed(self._waiting[-BATCH_COUNT:]):
             count += 1
