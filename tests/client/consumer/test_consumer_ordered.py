@@ -37,6 +37,7 @@ async def test_an_operator_sees_the_lock() -> None:
 
 async def test_a_lock_that_ran_out_stops_the_queue_until_it_is_ours_again() -> None:
     """While the broker does not answer nothing is handed out; then the queue goes on where it stood."""
+    loop = asyncio.get_running_loop()
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", *numbers(0, 3))
@@ -44,7 +45,9 @@ async def test_a_lock_that_ran_out_stops_the_queue_until_it_is_ours_again() -> N
         async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=config) as consumer:
             first = await anext(consumer)
             broker.script = on_code(RequestCode.LOCK_BATCH_MQ, SILENT)
-            await asyncio.sleep(0.08)
+            # Every lock that was granted was asked for before now, and is valid from then.
+            runs_out_at = loop.time() + config.lock_valid_ms / 1000
+            await until(lambda: loop.time() > runs_out_at)
             await first.ack()
             following = asyncio.ensure_future(anext(consumer))
             rounds = len(broker.of(RequestCode.HEART_BEAT)) + 3
