@@ -18,6 +18,7 @@ from mqtrail.wire import (
     Host,
     LockBatchBody,
     LockedQueues,
+    MessageExt,
     MessageQueue,
     QueueData,
     RemotingCommand,
@@ -311,7 +312,7 @@ class FakeBroker(FakeServer):
         """The bodies of a topic on this broker, queue by queue."""
         return [message.body for message in self.messages(topic)]
 
-    def messages(self, topic: str) -> list:  # type: ignore[type-arg]
+    def messages(self, topic: str) -> list[MessageExt]:
         return [
             open_record(record)
             for (name, _), queue in sorted(self.queues.items())

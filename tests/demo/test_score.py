@@ -1,6 +1,7 @@
 """The scorer: expected codes from hand-written notes, and the counts."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ KEY = "order-000001.created"
 AS_OF_MS = 100_000
 
 
-def sent(outcome: SeenOutcome = SeenOutcome.OK, **changes: object) -> Sent:
-    fields: dict[str, object] = {
+def sent(outcome: SeenOutcome = SeenOutcome.OK, **changes: Any) -> Sent:
+    fields: dict[str, Any] = {
         "key": KEY,
         "topic": "orders",
         "tag": "CREATED",
@@ -32,7 +33,7 @@ def sent(outcome: SeenOutcome = SeenOutcome.OK, **changes: object) -> Sent:
         "traced": True,
         "at_ms": 1_000,
     }
-    return Sent(**{**fields, **changes})  # type: ignore[arg-type]
+    return Sent(**{**fields, **changes})
 
 
 def handled(
@@ -44,8 +45,8 @@ def handled(
     return [started, HandlingEnded(number=number, process=process, result=result, took_ms=took_ms)]
 
 
-def scene(**changes: object) -> ClusterFacts:
-    fields: dict[str, object] = {
+def scene(**changes: Any) -> ClusterFacts:
+    fields: dict[str, Any] = {
         "as_of_ms": AS_OF_MS,
         "thresholds": Thresholds(send_slow_ms=1_000, consumed_slow_ms=1_000, hung_ms=15_000, late_ms=3_000),
         "tags": {"orders": {"stock": frozenset({"CREATED"})}},
@@ -55,10 +56,10 @@ def scene(**changes: object) -> ClusterFacts:
         "stored": frozenset({KEY}),
         "visible_ms": {},
     }
-    return ClusterFacts(**{**fields, **changes})  # type: ignore[arg-type]
+    return ClusterFacts(**{**fields, **changes})
 
 
-CASES: list[tuple[str, list[Note], dict[str, object], set[str], set[str]]] = [
+CASES: list[tuple[str, list[Note], dict[str, Any], set[str], set[str]]] = [
     ("consumed", [sent(), *handled(1, HandlerResult.SUCCESS)], {}, {"SEND_OK"}, {"CONSUMED"}),
     ("slow", [sent(acknowledged_ms=1_000), *handled(1, HandlerResult.SUCCESS, took_ms=1_000)], {},
      {"SEND_OK", "SEND_SLOW"}, {"CONSUMED", "CONSUMED_SLOW"}),
@@ -81,7 +82,7 @@ CASES: list[tuple[str, list[Note], dict[str, object], set[str], set[str]]] = [
 
 
 @pytest.mark.parametrize(("notes", "changes", "send", "group"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
-def test_owed(notes: list[Note], changes: dict[str, object], send: set[str], group: set[str]) -> None:
+def test_owed(notes: list[Note], changes: dict[str, Any], send: set[str], group: set[str]) -> None:
     """Each course of a message has exactly its expected codes."""
     codes = expected_codes(notes, scene(**changes))[KEY]
     assert codes.send == send

@@ -137,9 +137,7 @@ class FakeRequest:
 def fastapi_app(mqtrail_broker: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The example's module with a stand-in for FastAPI."""
     stand_in = types.ModuleType("fastapi")
-    stand_in.FastAPI = FakeFastAPI  # type: ignore[attr-defined]
-    stand_in.HTTPException = FakeHTTPException  # type: ignore[attr-defined]
-    stand_in.Request = FakeRequest  # type: ignore[attr-defined]
+    vars(stand_in).update(FastAPI=FakeFastAPI, HTTPException=FakeHTTPException, Request=FakeRequest)
     monkeypatch.setitem(sys.modules, "fastapi", stand_in)
     monkeypatch.setenv("NAMESRV", mqtrail_broker.namesrv_address)
     monkeypatch.setenv("HOME", str(tmp_path))

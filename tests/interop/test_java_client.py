@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from interop.driver import JavaClient, Json
@@ -20,7 +21,10 @@ ZLIB_FLAG = 0x300
 
 
 @pytest.fixture(scope="module")
-def tell(server, tmp_path_factory) -> Callable[[str, str], Story]:  # type: ignore[no-untyped-def]
+def tell(
+    server: Callable[[str], Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, str], Story]:
     """Return the story of a client on a kind of server, lived once a module."""
     stories: dict[tuple[str, str], Story] = {}
 

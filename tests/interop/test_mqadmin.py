@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pytest
 from interop.driver import JavaClient, Json
@@ -41,7 +44,13 @@ class Seen:
 
 
 @pytest.fixture(scope="module", params=["mqtrail", "apache-5.3.3"])
-def seen(request, server, mqadmin, stack, tmp_path_factory) -> Seen:  # type: ignore[no-untyped-def]
+def seen(
+    request: pytest.FixtureRequest,
+    server: Callable[[str], Any],
+    mqadmin: Callable[[Any], MqAdmin],
+    stack: ExitStack,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Seen:
     """One of the two servers after some traffic. The consumer lives on: several commands ask for live ones."""
     running = server(request.param)
     java = stack.enter_context(JavaClient("5.3.3", tmp_path_factory.mktemp("java"), running.namesrv_address))

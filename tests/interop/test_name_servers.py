@@ -132,7 +132,7 @@ def test_apaches_broker_signs_towards_our_name_server(tmp_path: Path) -> None:
         for name, words in (("unsigned", "needs a signature"), ("wrong", "check signature failed")):
             # The answer is in the broker's log, so that its absence from the cluster is a refusal.
             log = tmp_path / name / "broker.log"
-            wait_until(lambda log=log, words=words: words in read_log(log), f"a refusal of {name}", 90)  # type: ignore[misc]
+            wait_until(partial(has_words, log, words), f"a refusal of {name}", 90)
         assert b'"broker-a"' in cluster()[1]
         assert b'"unsigned"' not in cluster()[1]
         assert b'"wrong"' not in cluster()[1]
@@ -142,6 +142,14 @@ def test_apaches_broker_signs_towards_our_name_server(tmp_path: Path) -> None:
             (tools / "tools.yml").write_text(f"accessKey: {who}\nsecretKey: {secret}\n")
             with MqAdmin("5.3.3", tools.parent, server.namesrv_address) as mqadmin:
                 assert said in mqadmin.run("updateKvConfig", "-s", "N", "-k", "k", "-v", "v")
+
+
+def has_route(namesrv_address: str) -> bool:
+    return bool(request(namesrv_address, ROUTE, {"topic": TOPIC})[0]["code"] == 0)
+
+
+def has_words(log: Path, words: str) -> bool:
+    return words in read_log(log)
 
 
 def read_log(path: Path) -> str:
@@ -157,7 +165,7 @@ def test_one_broker_under_both_makes(tmp_path: Path) -> None:
     ):
         make_topic(broker)
         for address in (theirs.address, other.namesrv_address):
-            wait_until(lambda at=address: request(at, ROUTE, {"topic": TOPIC})[0]["code"] == 0, "the route", 120)  # type: ignore[misc]
+            wait_until(partial(has_route, address), "the route", 120)
             _, body = request(address, NAMESRV_CONFIG)
             assert f"listenPort={address.rpartition(':')[2]}\n".encode() in body
         with JavaClient("4.9.8", tmp_path / "java", f"{theirs.address};{other.namesrv_address}") as java:

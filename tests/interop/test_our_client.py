@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from interop.driver import JavaClient
@@ -63,7 +65,11 @@ class Life:
 
 
 @pytest.fixture(scope="module", params=["apache-5.3.3", "apache-4.9.7"])
-def life(request, server, tmp_path_factory) -> Life:  # type: ignore[no-untyped-def]
+def life(
+    request: pytest.FixtureRequest,
+    server: Callable[[str], Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Life:
     """Our client's life on one of Apache's servers, lived once."""
     life = Life(server(request.param).namesrv_address)
     asyncio.run(_live(life, TraceConfig(spool_dir=tmp_path_factory.mktemp("spool"))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from interop.driver import JavaClient, Json
@@ -45,7 +46,12 @@ class Stage:
 
 
 @pytest.fixture(scope="module", params=["mqtrail", "apache-5.3.3"])
-def stage(request, server, mqadmin, tmp_path_factory) -> Stage:  # type: ignore[no-untyped-def]
+def stage(
+    request: pytest.FixtureRequest,
+    server: Callable[[str], Any],
+    mqadmin: Callable[[Any], MqAdmin],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Stage:
     running = server(request.param)
     return Stage(running.namesrv_address, running.broker_address, mqadmin(running), tmp_path_factory.mktemp("clients"))
 

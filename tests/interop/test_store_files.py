@@ -5,7 +5,7 @@ Segments and queue files are small, so that every directory here has rolled seve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,7 @@ def our_config() -> CommitLogConfig:
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheNameServer]:
     """A name server of 5.3.3 for all brokers of this module."""
     server = ApacheNameServer("5.3.3", tmp_path_factory.mktemp("namesrv")).start()
     yield server

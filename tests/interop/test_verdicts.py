@@ -10,6 +10,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +53,12 @@ def mqtrail(*arguments: str, exits: int = 0) -> str:
 
 
 @pytest.fixture(scope="module", params=[("apache-5.3.3", "5.3.3"), ("mqtrail", "4.9.8")], ids=lambda param: param[0])
-def judged(request, server, stack, tmp_path_factory) -> Judged:  # type: ignore[no-untyped-def]
+def judged(
+    request: pytest.FixtureRequest,
+    server: Callable[[str], Any],
+    stack: ExitStack,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Judged:
     """Inject the faults, ingest twice (so that groups are known before the faults), export."""
     kind, version = request.param
     running = server(kind)

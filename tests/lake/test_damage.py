@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,10 +201,10 @@ def test_not_readable_by_permissions(path: Path, monkeypatch: pytest.MonkeyPatch
     denied = path / "verdicts" / "h5" / "part-0.parquet"
     really = Path.open
 
-    def refuse(file: Path, *arguments: object, **named: object) -> object:  # root may read everything
+    def refuse(file: Path, *arguments: Any, **named: Any) -> Any:  # root may read everything
         if file == denied:
             raise PermissionError(13, "Permission denied", str(file))
-        return really(file, *arguments, **named)  # type: ignore[call-overload]
+        return really(file, *arguments, **named)
 
     monkeypatch.setattr(Path, "open", refuse)
     lake = Lake.open(path, is_whole=False)

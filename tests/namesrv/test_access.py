@@ -1,5 +1,7 @@
 """Access control of the name server: each request code needs the level of its row."""
 
+from typing import Any
+
 import pytest
 
 from mqtrail.namesrv import AccountKey, Level, NameServer, NameServerConfig
@@ -33,8 +35,8 @@ ALL_CODES = sorted({*range(1_100), *map(int, RequestCode), *range(2_990, 3_020)}
 REFUSED = {ResponseCode.NO_PERMISSION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
 
 
-def name_server(**settings: object) -> NameServer:
-    config = NameServerConfig(acl=True, **settings)  # type: ignore[arg-type]
+def name_server(**settings: Any) -> NameServer:
+    config = NameServerConfig(acl=True, **settings)
     return NameServer(config, now_ms=NOW_MS, accounts=lambda name: ACCOUNTS.get(name, []))
 
 

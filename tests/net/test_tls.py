@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -41,21 +42,19 @@ class Papers:
         self.cert, self.key = self.issue("server", "127.0.0.1")
         self.client_cert, self.client_key = self.issue("client", "client@example.org")
 
-    def issue(
-        self, name: str, identity: str, authority: trustme.CA | None = None, **fields: object
-    ) -> tuple[Path, Path]:
-        made = (authority or self.authority).issue_cert(identity, **fields)  # type: ignore[arg-type]
+    def issue(self, name: str, identity: str, authority: trustme.CA | None = None, **fields: Any) -> tuple[Path, Path]:
+        made = (authority or self.authority).issue_cert(identity, **fields)
         cert, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         cert.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         key.write_bytes(made.private_key_pem.bytes())
         return cert, key
 
-    def server(self, **fields: object) -> ServerConfig:
-        tls = TlsServerConfig(**{"cert_path": self.cert, "key_path": self.key, **fields})  # type: ignore[arg-type]
+    def server(self, **fields: Any) -> ServerConfig:
+        tls = TlsServerConfig(**{"cert_path": self.cert, "key_path": self.key, **fields})
         return ServerConfig(tls=tls)
 
-    def client(self, **fields: object) -> ssl.SSLContext:
-        config = TlsClientConfig(**{"enable": True, "trust_path": self.ca, **fields})  # type: ignore[arg-type]
+    def client(self, **fields: Any) -> ssl.SSLContext:
+        config = TlsClientConfig(**{"enable": True, "trust_path": self.ca, **fields})
         context = config.context()
         assert context is not None
         return context

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -46,7 +47,7 @@ async def test_one_flush_releases_all_it_covers() -> None:
     flusher = Flusher(store, lambda error: pytest.fail(str(error)))
     for offset in range(1, 11):
         store.end_offset = offset
-        flusher.after(offset, lambda offset=offset: released.append(offset))  # type: ignore[misc]
+        flusher.after(offset, partial(released.append, offset))
     assert released == []
     store.permits.release()
     await until(lambda: released == [1])

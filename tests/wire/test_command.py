@@ -46,20 +46,20 @@ def read(header: bytes | str, body: bytes = b"") -> RemotingCommand:
     return decode_command(Frame(0, header.encode() if isinstance(header, str) else header, body))
 
 
-JAVA = {"language": "JAVA", "version": 479}
+JAVA: dict[str, Any] = {"language": "JAVA", "version": 479}
 VECTORS = [
     (
-        RemotingCommand(105, {"topic": "TopicTest"}, opaque=7, **JAVA),  # type: ignore[arg-type]
+        RemotingCommand(105, {"topic": "TopicTest"}, opaque=7, **JAVA),
         b'\x00\x00\x00\x87\x00\x00\x00\x83{"code":105,"extFields":{"topic":"TopicTest"},"flag":0,"language":"JAVA",'
         b'"opaque":7,"serializeTypeCurrentRPC":"JSON","version":479}',
     ),
     (
-        RemotingCommand(17, remark="No topic", flag=FLAG_RESPONSE, opaque=7, **JAVA),  # type: ignore[arg-type]
+        RemotingCommand(17, remark="No topic", flag=FLAG_RESPONSE, opaque=7, **JAVA),
         b'\x00\x00\x00x\x00\x00\x00t{"code":17,"flag":1,"language":"JAVA","opaque":7,"remark":"No topic",'
         b'"serializeTypeCurrentRPC":"JSON","version":479}',
     ),
     (
-        RemotingCommand(34, flag=FLAG_ONEWAY, opaque=8, **JAVA),  # type: ignore[arg-type]
+        RemotingCommand(34, flag=FLAG_ONEWAY, opaque=8, **JAVA),
         b'\x00\x00\x00d\x00\x00\x00`{"code":34,"flag":2,"language":"JAVA","opaque":8,'
         b'"serializeTypeCurrentRPC":"JSON","version":479}',
     ),
@@ -70,7 +70,7 @@ VECTORS = [
             b"hi",
             opaque=7,
             serialize=SerializeType.ROCKETMQ,
-            **JAVA,  # type: ignore[arg-type]
+            **JAVA,
         ),
         bytes.fromhex(
             "0000002f 01000029 0069 00 01df 00000007 00000000 00000000 00000014 0005 746f706963 00000009"

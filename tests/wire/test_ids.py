@@ -20,8 +20,8 @@ from mqtrail.wire import (
 from mqtrail.wire.ids import decode_unique_id
 
 
-def local_ms(*parts: int) -> int:
-    return int(datetime(*parts).timestamp() * 1000)  # type: ignore[arg-type]
+def local_ms(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> int:
+    return int(datetime(year, month, day, hour, minute, second).timestamp() * 1000)
 
 
 class Clock:

@@ -317,7 +317,7 @@ def test_what_cannot_be_written() -> None:
             store_timestamp_ms=0,
             store_host=b"",
         )
-    arguments = {
+    arguments: dict[str, Any] = {
         "queue_id": 0,
         "queue_offset": 0,
         "physical_offset": 0,
@@ -327,9 +327,9 @@ def test_what_cannot_be_written() -> None:
         "store_host": STORE.packed(),
     }
     with pytest.raises(RecordError, match="properties of 32768 bytes"):
-        encode_record("T", b"", bytes(32768), **arguments)  # type: ignore[arg-type]
+        encode_record("T", b"", bytes(32768), **arguments)
     with pytest.raises(RecordError, match="out of its field's range"):
-        encode_record("T", b"", **{**arguments, "queue_id": 2**31})  # type: ignore[arg-type]
+        encode_record("T", b"", **{**arguments, "queue_id": 2**31})
 
 
 def test_messages_are_values() -> None:

@@ -183,4 +183,6 @@ def test_forgotten_after_a_day(bench: Bench) -> None:
     send(bench, "x", queue_id=0)
     pop(bench, order=True, queue_id=0)
     bench.broker.save(bench.now_ms)
-    assert list(bench.files.load("consumerOrderInfo.json")["table"]["orders@g"]) == [0]  # type: ignore[index]
+    saved = bench.files.load("consumerOrderInfo.json")
+    assert saved is not None
+    assert list(saved["table"]["orders@g"]) == [0]

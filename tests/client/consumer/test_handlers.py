@@ -351,9 +351,9 @@ async def test_a_namespace_is_invisible_to_the_application() -> None:
     ("setting", "value"),
     [("concurrency", 0), ("batch_count_max", 2_000), ("pull_batch_count", 0), ("pop_invisible_ms", 1), ("span_max", 0)],
 )
-def test_settings_that_cannot_work_are_refused(setting: str, value: int) -> None:
+def test_settings_that_cannot_work_are_refused(setting: str, value: Any) -> None:
     """As Java's consumer does at its start; the text names the setting, what was found and what was expected."""
     with pytest.raises(InvalidParameter, match=rf"{setting} {value}, expected \d+ to \d+"):
-        ConsumerConfig(**{setting: value})  # type: ignore[arg-type]
+        ConsumerConfig(**{setting: value})
     with pytest.raises(InvalidParameter, match="instance_name"):
         LitePullConfig(instance_name="")

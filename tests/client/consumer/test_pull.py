@@ -11,6 +11,7 @@ from mqtrail.client.consumer import PullResult, PullStatus, read_pull_reply
 from mqtrail.client.consumer.pull import OVERTAKE_MAX
 from mqtrail.client.core.asked import EXTRA_RECORDS_MAX
 from mqtrail.client.pop.calls import read_pop_reply
+from mqtrail.net import ServerConnection
 from mqtrail.wire import HeaderError, MessageQueue, RemotingCommand, RequestCode, ResponseCode
 
 from ...loops import run
@@ -108,7 +109,7 @@ def lie(broker: FakeBroker, only_after: int = 0) -> None:
     """Have pulls answered with the records and a place far beyond them."""
     plain = broker.pull
 
-    def pull(connection, command):  # type: ignore[no-untyped-def]
+    def pull(connection: ServerConnection, command: RemotingCommand) -> RemotingCommand | None:
         found = plain(connection, command)
         if found is not None and int(command.ext["queueOffset"]) >= only_after:
             found.ext["nextBeginOffset"] = str(FAR)

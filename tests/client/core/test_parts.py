@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
+from random import Random
 from typing import Any
 
 import pytest
@@ -75,13 +76,13 @@ def message(offset: int, body: bytes = b"12345") -> MessageExt:
 
 
 @given(st.lists(st.integers(0, 30), unique=True, max_size=20).map(sorted), st.randoms(use_true_random=False))
-def test_the_commit_offset_is_the_lowest_unsettled(offsets: list[int], random: object) -> None:
+def test_the_commit_offset_is_the_lowest_unsettled(offsets: list[int], random: Random) -> None:
     """In whatever order messages are settled, exactly those below the commit offset are done."""
     held = ProcessQueue(queues(1)[0])
     held.put((message(offset) for offset in offsets), 31)
     assert held.size == 5 * len(offsets)
     left = list(offsets)
-    random.shuffle(left)  # type: ignore[attr-defined]
+    random.shuffle(left)
     while left:
         offset = left.pop()
         assert held.remove(offset) == (min(left) if left else 31)

@@ -100,7 +100,9 @@ async def test_a_batch_fails_whole_and_a_caller_may_give_up() -> None:
         with pytest.raises(InvalidMessage):
             await producer.send(replace(one, body=b""))
         await good
-        await until(lambda: not producer._accumulator._leaving)  # type: ignore[union-attr]
+        accumulator = producer._accumulator
+        assert accumulator is not None
+        await until(lambda: not accumulator._leaving)
 
 
 def test_shares_of_a_result() -> None:

@@ -11,7 +11,7 @@ from mqtrail.client.core.faults import FaultTable, QueueChooser
 from mqtrail.client.producer.detector import Detector
 from mqtrail.wire import Message, MessageQueue, RemotingCommand, RequestCode, ResponseCode
 
-from ..fake_cluster import HANG_UP, SILENT, FakeBroker, fake_cluster, on_code, refuse
+from ..fake_cluster import HANG_UP, SILENT, FakeBroker, Script, fake_cluster, on_code, refuse
 from ..helpers import until
 from ..sync.test_sync import cluster_in_a_thread
 
@@ -62,12 +62,14 @@ async def test_an_attempt_may_have_less_than_all_the_time() -> None:
         (None, False, True, True),  # stored
     ],
 )
-async def test_what_the_fault_table_notes(script: object, detect: bool, available: bool, reachable: bool) -> None:
+async def test_what_the_fault_table_notes(
+    script: Script | RemotingCommand | None, detect: bool, available: bool, reachable: bool
+) -> None:
     """To the letter of the Java client's updateFaultItem."""
     config = ProducerConfig(latency_fault=True, latency_detect=detect, retry_count=0, detect_ms=60_000)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         if script is not None:
-            cluster.brokers[0].script = on_code(SEND, script)  # type: ignore[arg-type]
+            cluster.brokers[0].script = on_code(SEND, script)
         try:
             await producer.send(Message("orders", b"x"))
         except SendFailed:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -91,8 +92,8 @@ def test_a_handler_runs_in_threads_until_close() -> None:
         bodies: list[bytes] = []
         done = threading.Event()
 
-        def handler(m: object) -> RetryLater | None:
-            bodies.append(m.body)  # type: ignore[attr-defined]
+        def handler(m: Any) -> RetryLater | None:
+            bodies.append(m.body)
             if len(bodies) == 10:
                 done.set()
             return None
