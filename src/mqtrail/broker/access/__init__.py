@@ -1,9 +1,9 @@
-"""Who may do what: ACL files of 4.9, users and policies of 5.x. Pure: texts come in, texts to be written go out.
+"""Access control: ACL files of 4.9, users and policies of 5.x. Pure: it takes and returns texts of files.
 
-`Access` is the front that Broker asks about every request. The permission table is that of request codes
-(`broker.requests`); needs has the words of its rows, scene looks up what a request touches. plain has the rules of
-plain_acl.yml, plain_requests the codes 50 to 54 that change them; policies and auth are 5.x's users, policies and
-check, auth_requests the codes 3001 to 3010. keys gives a name server the keys that requests may be signed with.
+`Access` checks every request for the broker. The permission table is part of the table of request codes
+(`broker.requests`): needs has the terms of its rows, scene looks up what a request touches. plain has the rules of
+plain_acl.yml, plain_requests the codes 50 to 54 that change them; policies and auth have users, policies and checks of
+5.x, auth_requests the codes 3001 to 3010. keys gives a name server the keys that may sign requests.
 """
 
 from .access import Access

@@ -1,7 +1,7 @@
-"""The front of access control: may this peer ask that?
+"""The front of access control: checks requests.
 
 ACL files (aclEnable) and users with policies (authenticationEnabled, authorizationEnabled) may both be on; then both
-have to agree. `version` is one higher after every change, so that what was learned from it can be forgotten.
+must allow a request. `version` increases with every change, to invalidate caches.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from .scene import Need, Scene
 
 
 class Access:
-    """Checks requests. acl_files: where ACL files are written to."""
+    """Checks requests. acl_files: writes ACL files."""
 
     def __init__(
         self, config: BrokerConfig, files: ConfigFileStore, scene: Scene, acl_files: AclFiles | None = None
@@ -33,18 +33,18 @@ class Access:
 
     @property
     def on(self) -> bool:
-        """Whether anything is checked at all."""
+        """Whether requests are checked."""
         return self._config.acl or self.auth.on
 
     @property
     def reads_acl_files(self) -> bool:
-        """Whether the shell is to hand in ACL files."""
+        """Whether the shell must pass ACL files."""
         return self._config.acl or self._config.migrate_acl
 
     def load_acl(self, texts: Mapping[str, str]) -> tuple[str, ...]:
-        """Take ACL files (name -> YAML) as they are now; return what in them was ignored.
+        """Load ACL files (name -> YAML); return the ignored parts.
 
-        InvalidParameter: one of them is wrong, the rules from before stay.
+        InvalidParameter: a file is invalid; the previous rules stay in force.
         """
         ignored = self.plain.load(texts)
         if self._config.migrate_acl:
@@ -52,17 +52,17 @@ class Access:
         return ignored
 
     def own_credentials(self) -> Credentials | None:
-        """Return what the broker itself signs with, where it asks others."""
+        """Return the credentials of the broker itself for its own requests."""
         return inner_credentials(self._config)
 
     def keys_of(self, access_key: str) -> list[Key]:
-        """Return the keys of a user or an account, by what is switched on."""
+        """Return the keys of a user or an account, of the enabled kinds."""
         users = self.auth.users if self.auth.on else {}
         rules = self.plain.rules if self._config.acl else PlainRules()
         return list(keys_of(access_key, users, rules))
 
     def warnings(self) -> list[str]:
-        """Return what an operator should know of these settings."""
+        """Return warnings about the settings for the operator."""
         found = []
         if self._config.authorization and not self._config.authentication:
             found.append(
@@ -81,9 +81,9 @@ class Access:
         return found
 
     def check(self, peer: Peer, command: RemotingCommand, *, signed: bool = True) -> Refusal | None:
-        """Return why a request is refused; None: it may be served.
+        """Return why a request is refused; None: it is allowed.
 
-        signed False: its signature was right when it came, and it has waited since then.
+        signed False: do not verify the signature, which was valid when the request arrived.
         """
         try:
             if self._config.acl:
@@ -96,13 +96,13 @@ class Access:
         return None
 
     def account_of(self, command: RemotingCommand) -> str:
-        """Return the access key of a request that `check` let pass; empty: it has none, or nobody checked it."""
+        """Return the access key of an allowed request; empty: it has none, or it was not checked."""
         if not self.on or not (self._config.acl or self.auth.is_known(command.code)):
             return ""
         return command.ext.get(EXT_ACCESS_KEY, "")
 
     def may_publish(self, peer: Peer, account: str, topic: str) -> bool:
-        """Tell whether an account may be shown what is to be published to a topic, before it is."""
+        """Return whether an account may read a half message of a topic: it needs permission to publish."""
         if not self.on or self._config.acl_like_apache:
             return True
         need, ip = Need(topic_resource(topic), ("Pub",)), peer.address.ip
@@ -111,17 +111,17 @@ class Access:
         return not self.auth.on or self.auth.allows(ip, account, need)
 
     def secret_key(self, peer: Peer, command: RemotingCommand) -> bytes | None:
-        """Return the key that a request like this one has to be signed with to be served; None: `check` tells.
+        """Return the key that must sign a request like this one; None: `check` decides.
 
-        For who checks signatures of many like requests: all but the signature is checked here, and holds for the same
-        code, address, access key, topic and group until `version` changes.
+        For callers that verify many similar signatures. All but the signature is checked here; the result is valid for
+        the same code, address, access key, topic and group until `version` changes.
         """
         ip = peer.address.ip
         try:
             if self._config.acl == self._config.authentication:
-                return None  # both, or authorization alone: the general road
+                return None  # both kinds, or authorization only: `handle` decides
             if command.ext.get("topic", "").startswith(RETRY_PREFIX):
-                return None  # whose it is depends on the groups that there are
+                return None  # its owner depends on the existing groups
             name = command.ext.get(EXT_ACCESS_KEY, "")
             if self._config.acl:
                 account = self.plain.rules.accounts.get(name)

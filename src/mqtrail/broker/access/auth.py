@@ -1,10 +1,10 @@
 """Authentication and authorization of 5.x: the table of users and policies, and the check of a request.
 
     authentication   a known, enabled user whose password signed the request
-    authorization    every resource that the request needs is allowed to the user; a Super user may do everything
+    authorization    the user is allowed to use every resource that the request needs; a Super user may do everything
 
-Both are switched on each for itself; codes on a white list are not looked at. Refusals are code 16. Tables are saved
-with every change, before it is answered: users.json and acls.json of the config folder (RocksDB in Apache's broker).
+Each can be enabled separately; codes on a white list are not checked. Refusals have code 16. Tables are saved with
+every change, before its answer: users.json and acls.json in the config folder (RocksDB in Apache's broker).
 
 Source: DefaultAuthenticationHandler, UserAuthorizationHandler, AclAuthorizationHandler,
 AuthenticationMetadataManagerImpl, AuthMigrator, apache/rocketmq auth/ of 5.3.3.
@@ -44,19 +44,19 @@ ACLS_FILE: Final = "acls.json"
 
 
 class UserTable(Body, frozen=True):
-    """What users.json holds."""
+    """Content of users.json."""
 
     user_table: dict[str, UserInfo] = msgspec.field(default_factory=dict)
 
 
 class AclTable(Body, frozen=True):
-    """What acls.json holds."""
+    """Content of acls.json."""
 
     acl_table: dict[str, AclInfo] = msgspec.field(default_factory=dict)
 
 
 class Auth:
-    """Users, policies, and what they allow. on_change: called after every change."""
+    """Users and policies. on_change: called after every change."""
 
     def __init__(self, config: BrokerConfig, files: ConfigFileStore, on_change: Callable[[], None]) -> None:
         self._config = config
@@ -77,10 +77,10 @@ class Auth:
     def on(self) -> bool:
         return self._config.authentication or self._config.authorization
 
-    # The check.
+    # Checks.
 
     def check(self, ip: str, command: RemotingCommand, scene: Scene, *, signed: bool = True) -> None:
-        """Return where a request may be served. signed False: its signature was right before. NoPermission."""
+        """Return if a request is allowed. signed False: do not verify the signature again. NoPermission."""
         if self._config.authentication and command.code not in self._unchecked:
             user = self.enabled_user(command.ext.get(EXT_ACCESS_KEY, ""))
             if signed and not is_signed_with(command, user.password.encode()):
@@ -91,11 +91,11 @@ class Auth:
         self.authorize(ip, command, scene)
 
     def is_known(self, code: int) -> bool:
-        """Tell whether the name in requests of a code is proven by a signature, or taken as it is by the settings."""
+        """Return whether requests of a code must be signed, so that their user name is proven."""
         return not self._config.authentication or code not in self._unchecked
 
     def authorize(self, ip: str, command: RemotingCommand, scene: Scene) -> None:
-        """Return where the user that a request names may do what it wants; its signature is not looked at here."""
+        """Return if the user of a request has the permissions it needs; the signature is not verified. NoPermission."""
         if not self._config.authorization or command.code in self._unauthorized:
             return
         name = command.ext.get(EXT_ACCESS_KEY, "")
@@ -115,7 +115,7 @@ class Auth:
             )
 
     def allows(self, ip: str, name: str, need: Need) -> bool:
-        """Tell whether a user at an address may do something, its signature aside."""
+        """Return whether a user at an address has a permission, without a check of a signature."""
         if not self._config.authorization:
             return True
         user = self.users.get(name)
@@ -126,12 +126,12 @@ class Auth:
         return bool(self.acls.get(USER_SUBJECT + name, Acl()).decide(need.resource, need.actions, ip))
 
     def enabled_user(self, name: str) -> User:
-        """Return a user that may sign. NoPermission."""
+        """Return an enabled user. NoPermission."""
         if not name:
             raise NoPermission("username cannot be null. Found a request without AccessKey, expected a signed one")
         user = self.users.get(name)
         if user is None:
-            raise NoPermission(f"User:{name} is not found. Make it with mqadmin createUser")
+            raise NoPermission(f"User:{name} is not found. Create it with mqadmin createUser")
         if user.user_status == UserStatus.DISABLE:
             raise NoPermission(f"User:{name} is disabled. Enable it with mqadmin updateUser")
         return user
@@ -142,7 +142,7 @@ class Auth:
         self._change_user(user.username, user)
 
     def delete_user(self, name: str) -> None:
-        """Forget a user and what is allowed to it."""
+        """Delete a user and its policies."""
         if name in self.users:
             self._change_user(name, None)
         self.delete_acl(USER_SUBJECT + name)
@@ -184,7 +184,7 @@ class Auth:
     # The first users.
 
     def _seed(self) -> None:
-        """Make the users that the settings name, where they are not there yet."""
+        """Create the users named in the settings if they do not exist."""
         for text, name_key, password_key in (
             (self._config.init_user, "username", "password"),
             (self._config.inner_credentials, "accessKey", "secretKey"),
@@ -194,12 +194,12 @@ class Auth:
             told = read_json_object(text, f'{{"{name_key}":"…","{password_key}":"…"}}')
             name, password = str(told.get(name_key) or ""), str(told.get(password_key) or "")
             if not name or not password:
-                raise InvalidParameter(f"found a first user without {name_key} or {password_key}, expected both")
+                raise InvalidParameter(f"found an initial user without {name_key} or {password_key}, expected both")
             if name not in self.users:
                 self.put_user(User(name, password, UserType.SUPER))
 
     def migrate(self, rules: PlainRules) -> None:
-        """Make a user with policies of each account of the ACL files that is no user yet."""
+        """Create a user with policies for each account of the ACL files that is not a user yet."""
         for access_key, account in rules.accounts.items():
             if access_key in self.users:
                 continue
@@ -220,35 +220,35 @@ class Auth:
 
 
 def read_user(name: str, info: UserInfo) -> User:
-    """Return a user of a body or a file. NoPermission: it has no password."""
+    """Return the user in a body or file. NoPermission: it has no password."""
     if not info.password:
         raise NoPermission("password can not be blank")
     return User(name, info.password, user_type_of(info) or UserType.NORMAL, user_status_of(info) or UserStatus.ENABLE)
 
 
 def user_type_of(info: UserInfo) -> UserType | None:
-    """Return the type that a body tells, in any case of its letters; None: none, or an unknown one."""
+    """Return the user type in a body, case-insensitive; None: absent or unknown."""
     return {kind.value.lower(): kind for kind in UserType}.get((info.user_type or "").lower())
 
 
 def user_status_of(info: UserInfo) -> UserStatus | None:
-    """As user_type_of."""
+    """Like user_type_of, for the status."""
     return {status.value: status for status in UserStatus}.get((info.user_status or "").lower())
 
 
 def read_json_object(text: str, expected: str) -> Mapping[str, Any]:
-    """Return a setting that is a JSON object; its text, which holds a password, is in no error. InvalidParameter."""
+    """Parse a setting that is a JSON object. InvalidParameter does not contain the text, which has a password."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, BodyError):
         value = None
     if not isinstance(value, dict):
-        raise InvalidParameter(f"found a first user that is no JSON object, expected {expected}")
+        raise InvalidParameter(f"found an initial user that is not a JSON object, expected {expected}")
     return value
 
 
 def inner_credentials(config: BrokerConfig) -> Credentials | None:
-    """Return what a broker signs with towards name servers; None without. InvalidParameter shows no secret."""
+    """Return the credentials of a broker for name servers; None: none. InvalidParameter contains no secret."""
     if not config.inner_credentials.strip():
         return None
     told = read_json_object(config.inner_credentials, '{"accessKey":"…","secretKey":"…"}')
@@ -276,7 +276,8 @@ def _listed(entry: Mapping[str, Any], key: str) -> list[tuple[str, str]]:
 
 
 def _entry(resource: Resource, permission: str) -> Entry:
-    """Return a permission of an ACL file as an entry: what is not PUB or SUB denies everything, as in migrations."""
+    """Return the policy entry of a permission of an ACL file; anything but PUB or SUB denies, as in Apache's
+    migration."""
     bits = PERMISSIONS.get(permission, 0)
     actions = tuple(name for name, bit in (("Pub", 4), ("Sub", 8)) if bits & bit)
     return Entry(resource, actions or ("All",), (), bool(actions), ())

@@ -27,7 +27,7 @@ from .policies import USER_SUBJECT, Acl, Resource, User, UserType
 
 
 class AuthRequests:
-    """Makes, changes, shows and deletes users and policies."""
+    """Serves requests about users and policies."""
 
     def __init__(self, auth: Auth) -> None:
         self._auth = auth
@@ -46,14 +46,14 @@ class AuthRequests:
         return answer(peer, request)
 
     def update_user(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """3002: what the body does not tell stays."""
+        """3002: fields absent from the body stay unchanged."""
         name, info = self._user_of(request)
         kind = user_type_of(info)
         if kind == UserType.SUPER and not self._is_super(request):
             raise SystemError_("The super user can only be update by super user")
         old = self._auth.users.get(name)
         if old is None:
-            raise NoPermission(f"The user is not exist: found {name}, make it with createUser")
+            raise NoPermission(f"The user is not exist: found {name}, create it with createUser")
         if old.user_type == UserType.SUPER and not self._is_super(request):
             raise NoPermission("The super user can only be update by super user")
         password = info.password if info.password and info.password.strip() else old.password
@@ -73,7 +73,7 @@ class AuthRequests:
         return answer(peer, request)
 
     def get_user(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """3004, without the password: no body where there is none of that name."""
+        """3004, without the password; no body if the user does not exist."""
         name = UserHeader.from_ext(request.ext).username
         if not name.strip():
             raise InvalidParameter("The username is blank")
@@ -89,7 +89,7 @@ class AuthRequests:
     # Policies.
 
     def put_acl(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """3006 and 3007: entries are added; those for the same resource are replaced."""
+        """3006 and 3007: add entries; replace those for the same resource."""
         info = AclInfo.decode(request.body) if request.body else AclInfo()
         if not info.policies:
             raise SystemError_("The body of acl is null: expected policies")
@@ -102,7 +102,7 @@ class AuthRequests:
         return answer(peer, request)
 
     def delete_acl(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """3008: all of a subject, or the entry for one resource."""
+        """3008: delete all entries of a subject, or the entry for one resource."""
         header = SubjectHeader.from_ext(request.ext)
         subject = self._known(header.subject)
         acl = self._auth.acls.get(subject)
@@ -120,13 +120,13 @@ class AuthRequests:
         return answer(peer, request)
 
     def get_acl(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """3009: no body where nothing is said of the subject."""
+        """3009: no body if the subject has no policies."""
         subject = self._known(SubjectHeader.from_ext(request.ext).subject)
         acl = self._auth.acls.get(subject)
         return answer(peer, request, body=b"" if acl is None else acl.info(subject).encode())
 
     def list_acls(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """3010. As in Apache, a resource filter that is part of the subject's name leaves its entries as they are."""
+        """3010. As in Apache, a resource filter that is part of the subject's name does not filter its entries."""
         header = AclFilterHeader.from_ext(request.ext)
         found = []
         for subject, acl in sorted(self._auth.acls.items()):
@@ -147,7 +147,7 @@ class AuthRequests:
         return name, UserInfo.decode(request.body or b"{}")
 
     def _is_super(self, request: RemotingCommand) -> bool:
-        """Tell whether a super user asks; where nobody signs, everybody may."""
+        """Return whether a Super user asks; without authentication, everyone counts as one."""
         name = request.ext.get(EXT_ACCESS_KEY, "")
         if not name:
             return True

@@ -1,7 +1,7 @@
-"""The keys that requests may be signed with: what a name server needs to know of users and accounts.
+"""Keys that may sign requests, for a name server.
 
-A name server beside its brokers takes their users and accounts for its own. Brokers of the same process are asked
-(`Access.keys_of`); those of other processes save users.json and read the same ACL files (`read_keys`).
+A name server of a node uses the users and accounts of the node's brokers: of brokers in the same process through
+`Access.keys_of`, of brokers in other processes from users.json and the ACL files (`read_keys`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,14 +17,14 @@ from .policies import User, UserStatus, UserType
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The secret key of an account or a user. admin: a Super user, or an account with admin: true."""
+    """The secret key of an account or user. admin: a Super user, or an account with admin: true."""
 
     secret_key: bytes = field(repr=False)
     admin: bool
 
 
 def keys_of(access_key: str, users: Mapping[str, User], rules: PlainRules) -> Iterator[Key]:
-    """Yield the keys of an access key; none of a disabled user."""
+    """Yield the keys of an access key; none for a disabled user."""
     user = users.get(access_key)
     if user is not None and user.user_status is not UserStatus.DISABLE:
         yield Key(user.password.encode(), user.user_type is UserType.SUPER)
@@ -34,7 +34,7 @@ def keys_of(access_key: str, users: Mapping[str, User], rules: PlainRules) -> It
 
 
 def read_users(document: Mapping[str, Any] | None) -> dict[str, User]:
-    """Return the users of a broker's users.json. InvalidParameter."""
+    """Return the users in users.json of a broker. InvalidParameter."""
     try:
         table = UserTable.read(document) if document else UserTable()
         return {name: read_user(name, info) for name, info in table.user_table.items()}

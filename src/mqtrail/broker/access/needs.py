@@ -1,15 +1,16 @@
-"""What requests need, for users and policies (5.x) and for ACL files (4.9) alike: the words of the permission table.
+"""Permissions that requests need, for users and policies (5.x) and for ACL files (4.9): the terms of the permission
+table.
 
-The table is that of request codes (`broker.requests`). A row says what a request needs by what it names, and what more
-by what it touches: the record at the offset it names, the half message it ends. A code without a row is refused, except
-to Super users and admins (tests/broker/access/test_matrix.py).
+The table is part of the table of request codes (`broker.requests`). A row states the permissions for what a request
+names, and for what it touches: the record at an offset, the half message that it ends. A code without a row is refused,
+except to Super users and admins (tests/broker/access/test_matrix.py).
 
     actions on a resource     5.x: as they are       4.9: Pub is PUB, Sub and Get are SUB, others need admin: true
     several actions           one of them            the weakest of them
     a cluster                 Get or Update          admin: true
 
-Apache's brokers ask for less in many places: 5.3.3 of a known user, 4.9.8 of a valid signature. `opened` names the
-dialects in which a row is not asked for at all when aclLikeApache is set; `touches` is not asked for then either.
+Apache's brokers require less in many cases: 5.3.3 a known user, 4.9.8 a valid signature. With aclLikeApache, a row is
+not checked in the dialects in `opened`, and `touches` is not checked.
 
 Source: DefaultAuthorizationContextBuilder and the @RocketMQAction of header classes, apache/rocketmq 5.3.3;
 PlainAccessValidator.parse, Permission, apache/rocketmq acl/ of 4.9.8.
@@ -53,9 +54,9 @@ from .scene import Asks, Dialect, Need, Permission, Scene
 
 
 def needs_of(command: RemotingCommand, scene: Scene, dialect: Dialect) -> Iterator[Need]:
-    """Yield all that a request needs, what it names before what it touches. NoPermission: no row, or it does not say.
+    """Yield the permissions of a request: first for what it names, then for what it touches. NoPermission: no row.
 
-    A record is looked up only by who goes on to ask for what it needs, so that a refused request reads nothing.
+    A record is read only if the caller continues, so that a refused request reads nothing.
     """
     asked = scene.permissions.get(command.code)
     if asked is None:
@@ -75,7 +76,7 @@ def needs_of(command: RemotingCommand, scene: Scene, dialect: Dialect) -> Iterat
         raise NoPermission(f"parse authorization context error: {error}") from error
 
 
-# What a request names.
+# Names in a request.
 
 
 def nothing(command: RemotingCommand, scene: Scene) -> Iterable[Need]:
@@ -83,7 +84,7 @@ def nothing(command: RemotingCommand, scene: Scene) -> Iterable[Need]:
 
 
 def topic(*actions: str, optional: bool = False) -> Asks:
-    """Ask for the topic that a field names; of an optional field only where it is there."""
+    """Require the topic in a field; an optional field only if present."""
 
     def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
         name = command.ext.get("topic", "")
@@ -94,7 +95,7 @@ def topic(*actions: str, optional: bool = False) -> Asks:
 
 
 def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> Asks:
-    """Ask for the group that a field names; of an optional field only where it is there."""
+    """Require the group in a field; an optional field only if present."""
 
     def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
         name = command.ext.get(field, "")
@@ -105,7 +106,7 @@ def group(*actions: str, field: str = "consumerGroup", optional: bool = False) -
 
 
 def listed(*actions: str, field: str, separator: str, kind: str) -> Asks:
-    """Ask for each name of a field that lists them."""
+    """Require each name in a list field."""
 
     def needs(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
         for name in filter(None, command.ext.get(field, "").split(separator)):
@@ -115,20 +116,21 @@ def listed(*actions: str, field: str, separator: str, kind: str) -> Asks:
 
 
 def cluster(*actions: str) -> Asks:
-    """Ask for the cluster of this broker."""
+    """Require the cluster of this broker."""
     return lambda command, scene: (Need(Resource("Cluster", scene.cluster), actions),)
 
 
 def each(*asks: Asks) -> Asks:
-    """Ask for all of it."""
+    """Require all of them."""
     return lambda command, scene: (need for ask in asks for need in ask(command, scene))
 
 
 def _consumed(topic: str, group: str, actions: tuple[str, ...], scene: Scene) -> Iterator[Need]:
-    """Yield what a group needs that consumes a topic, or one of its own retry topics; another's belongs to the other.
+    """Yield the permissions of a group to consume a topic or one of its retry topics; other retry topics need their
+    group.
 
-    %RETRY%group_topic and %RETRY%group+topic hold what the group popped of a topic. The first may also be the retry
-    topic of a group named group_topic; where there is such a group, it is.
+    %RETRY%group_topic and %RETRY%group+topic contain retries of messages that the group popped from a topic. The first
+    is the retry topic of a group named group_topic, if that group exists.
     """
     yield Need(Resource("Group", group), actions)
     if not topic.startswith(RETRY_PREFIX):
@@ -144,14 +146,14 @@ def _consumed(topic: str, group: str, actions: tuple[str, ...], scene: Scene) ->
 
 
 def consumes(*actions: str) -> Asks:
-    """Ask for the topic and the consumer group that fields name."""
+    """Require the topic and the consumer group in fields."""
     return lambda command, scene: _consumed(
         command.ext.get("topic", ""), command.ext.get("consumerGroup", ""), actions, scene
     )
 
 
 def pops(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    """A pop reads %RETRY%group_topic as well, which is the retry topic of a group of that name where there is one."""
+    """A pop also reads %RETRY%group_topic, which may be the retry topic of a group with that name."""
     topic, group = command.ext.get("topic", ""), command.ext.get("consumerGroup", "")
     yield from _consumed(topic, group, ("Sub",), scene)
     if scene.has_group(f"{group}_{topic}") and not scene.like_apache:
@@ -159,7 +161,7 @@ def pops(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
 
 
 def sends(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    """A topic's sends need Pub on it; a retry topic's Sub on the group whose it is, whatever group the sender names."""
+    """Sends need Pub on the topic; to a retry topic Sub on its group, whatever group the request names."""
     topic = sent_topic(command.ext)
     if topic.startswith(RETRY_PREFIX):
         yield Need(topic_resource(topic), ("Sub",))
@@ -170,14 +172,14 @@ def sends(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
 
 
 def transaction(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    """The topic that a field names. A client that was asked (39) names the half topic: it repeats what it was told."""
+    """The topic in a field. The answer to a check (39) names the half topic."""
     name = command.ext.get("topic", "")
     if name and name != HALF_TOPIC:
         yield Need(topic_resource(name), ("Pub",))
 
 
 def heartbeat(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    """Consumers need Sub; producers nothing here: whom a half message is shown to is asked when it is."""
+    """Consumers need Sub; producers need nothing here, since checks of half messages verify permissions."""
     if len(command.body) > HEARTBEAT_SIZE_MAX:
         raise BodyError(f"found a heartbeat of {len(command.body)} bytes, expected at most {HEARTBEAT_SIZE_MAX}")
     for consumer in HeartbeatData.decode(command.body).consumer_data_set:
@@ -218,11 +220,11 @@ def made_groups(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
         yield Need(Resource("Group", config.group_name), ("Create", "Update"))
 
 
-# What a request touches: known after a look at what it points at.
+# Records that a request touches.
 
 
 def recalled(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    """A message that recalls another one, of the topic that TIMER_DEL_UNIQKEY names (topic+id), needs Pub there."""
+    """A message that recalls another one needs Pub on the topic in TIMER_DEL_UNIQKEY (topic+id)."""
     key = find_property(sent_properties(command.ext).encode("utf-8", "replace"), b"TIMER_DEL_UNIQKEY")
     if key is not None:
         yield Need(topic_resource(key.decode("utf-8", "replace").partition("+")[0]), ("Pub",))
@@ -244,7 +246,7 @@ def sent_back(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
 
 
 def consumed_directly(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    """The stored message that the id names; without an id the record in the body, which the consumer is given."""
+    """The stored message of the id; without an id the record in the body."""
     header = ConsumeMessageDirectlyHeader.from_ext(command.ext)
     if not header.msg_id:
         yield from _consumed(decode_head(command.body).topic, header.consumer_group, ("Sub",), scene)
@@ -256,7 +258,7 @@ def consumed_directly(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
 
 
 def ended(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
-    """The end of a half message needs Pub on the topic that the half message is meant for."""
+    """The end of a half message needs Pub on its target topic."""
     place = scene.place(EndTransactionHeader.from_ext(command.ext).commit_log_offset)
     if place is not None:
         yield Need(topic_resource(place.meant_for), ("Pub",))
@@ -274,7 +276,7 @@ BOTH, NEVER = USERS | FILES, frozenset[Dialect]()
 
 
 def permission(needs: Asks, touches: Asks = nothing, opened: frozenset[Dialect] = FILES) -> Permission:
-    """Return what a code needs. Most codes are known to 5.3.3's authorization, and not to 4.9.8's."""
+    """Return the needs of a code. 5.3.3 has rules for most codes, 4.9.8 has not."""
     return Permission(needs, touches, opened)
 
 

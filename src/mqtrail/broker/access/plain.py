@@ -1,19 +1,20 @@
-"""The rules of ACL files (plain_acl.yml, conf/acl/*.yml): accounts, what they may do, from where.
+"""The rules of ACL files (plain_acl.yml, conf/acl/*.yml): accounts with permissions and addresses.
 
-    globalWhiteRemoteAddresses: [10.10.103.*]     these may do everything, unsigned
+    globalWhiteRemoteAddresses: [10.10.103.*]     addresses allowed everything, unsigned
     accounts:
     - accessKey: RocketMQ                         more than 6 characters, as the secret key
       secretKey: "12345678"
-      whiteRemoteAddress: 192.168.1.*             from there this account needs no signature
+      whiteRemoteAddress: 192.168.1.*             addresses where this account needs no signature
       admin: false
-      defaultTopicPerm: DENY                      DENY, PUB, SUB, PUB|SUB; DENY where it is missing
+      defaultTopicPerm: DENY                      DENY, PUB, SUB, PUB|SUB; default DENY
       defaultGroupPerm: SUB
       topicPerms: [orders=PUB|SUB, stock=DENY]
       groupPerms: [billing=SUB]
 
-A request needs permissions on resources (needs.py): topics by name, groups by their %RETRY% topic. One DENY among what
-an account owns refuses; else what is needed and what is owned must have a bit in common. What an account does not list
-has its default; an admin that lists nothing passes. Trace messages need a valid signature alone.
+A request needs permissions on resources (needs.py): topics by name, groups by their %RETRY% topic. A DENY of the
+account for a needed resource refuses the request; otherwise needed and granted permissions must share a bit. Resources
+that an account does not list have its default; an admin without a list is allowed. Trace messages need a valid
+signature only.
 
 Source: PlainPermissionManager, PlainAccessValidator, Permission, apache/rocketmq acl/ of 4.9.8.
 """
@@ -64,19 +65,19 @@ ACCOUNT_KEYS: Final = frozenset(
         "groupPerms",
     }
 )
-_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")  # what a message of the YAML reader quotes of the file
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")  # quotations from the file in messages of the YAML reader
 FILE_KEYS: Final = frozenset({"globalWhiteRemoteAddresses", "accounts", "dataVersion"})
 
 
 class AclRefusal(SystemError_):
-    """An account may not do that. Code 1, as 4.9's request hook answers its exceptions."""
+    """An account lacks a permission. Code 1, as from the request hook of 4.9."""
 
     retryable = False
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One access key and what it may do. permissions: resource -> bits; None: it lists none."""
+    """An access key and its permissions. permissions: resource -> bits; None: no list."""
 
     access_key: str
     secret_key: bytes = field(repr=False)
@@ -89,7 +90,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class PlainRules:
-    """What all ACL files of a broker say. file_of: access key -> the file it stands in. problems: what was ignored."""
+    """The rules of all ACL files of a broker. file_of: access key -> its file. problems: ignored parts."""
 
     documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     white: tuple[AddressMatcher, ...] = ()
@@ -98,16 +99,16 @@ class PlainRules:
     problems: tuple[str, ...] = ()
 
     def entry_of(self, access_key: str) -> Mapping[str, Any]:
-        """Return an account as its file has it."""
+        """Return an account as written in its file."""
         entries = self.documents[self.file_of[access_key]]["accounts"]
         return next(entry for entry in entries if str(entry["accessKey"]) == access_key)
 
     def is_white(self, ip: str) -> bool:
-        """Tell whether an address may do everything."""
+        """Return whether an address is on the global white list."""
         return any(matches(ip) for matches in self.white)
 
     def check(self, ip: str, command: RemotingCommand, scene: Scene, *, signed: bool = True) -> None:
-        """Return where a request may be served. signed False: its signature was right before. AclRefusal."""
+        """Return if a request is allowed. signed False: do not verify the signature again. AclRefusal."""
         if self.is_white(ip):
             return
         access_key = command.ext.get(EXT_ACCESS_KEY)
@@ -129,7 +130,7 @@ class PlainRules:
         check_permissions(account, command, scene)
 
     def allows(self, ip: str, access_key: str, need: Need) -> bool:
-        """Tell whether an account at an address may do something, its signature aside."""
+        """Return whether an account at an address has a permission, without a check of a signature."""
         account = self.accounts.get(access_key)
         if self.is_white(ip) or (account is not None and account.is_white(ip)):
             return True
@@ -137,7 +138,7 @@ class PlainRules:
 
 
 def check_permissions(account: Account, command: RemotingCommand, scene: Scene) -> None:
-    """Return where an account may do what a request, whose signature is right, wants. AclRefusal."""
+    """Return if an account has the permissions of a request with a valid signature. AclRefusal."""
     if account.admin and account.permissions is None:
         return
     try:
@@ -146,12 +147,12 @@ def check_permissions(account: Account, command: RemotingCommand, scene: Scene) 
                 raise AclRefusal(why)
     except NoPermission as refusal:
         if command.code not in scene.permissions and account.admin:
-            return  # the broker does not serve it, and says so
+            return  # the broker refuses it later as not supported
         raise AclRefusal(refusal.remark) from refusal
 
 
 def _missing(account: Account, need: Need, code: int) -> str | None:
-    """Return why an account may not do something; None: it may."""
+    """Return why an account lacks a permission; None: it has it."""
     kind, name, _ = need.resource
     bits = _bits(need)
     if (name, bits) == (TRACE_TOPIC, PUB):
@@ -178,7 +179,7 @@ def _missing(account: Account, need: Need, code: int) -> str | None:
 
 
 def _bits(need: Need) -> int:
-    """Return what an action of 5.x is in an ACL file; 0: it takes an admin."""
+    """Return the permission in ACL files for an action of 5.x; 0: admin only."""
     if need.resource.kind == "Cluster":
         return 0
     if "Sub" in need.actions or "Get" in need.actions:
@@ -190,13 +191,13 @@ def _bits(need: Need) -> int:
 
 
 def read_rules(texts: Mapping[str, str]) -> PlainRules:
-    """Return the rules of file name -> YAML text, in that order. InvalidParameter names the file and what is wrong."""
+    """Return the rules of file name -> YAML text, in that order. InvalidParameter names the file and the error."""
     documents = {name: read_document(name, text) for name, text in texts.items()}
     return rules_of(documents)
 
 
 def read_document(name: str, text: str) -> dict[str, Any]:
-    """Return one file's document; {} of an empty one. InvalidParameter."""
+    """Return the document of a file; {} if it is empty. InvalidParameter."""
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -209,7 +210,7 @@ def read_document(name: str, text: str) -> dict[str, Any]:
 
 
 def _yaml_problem(error: Exception) -> str:
-    """Return what is wrong and where, without the line itself: there may be a secret key in it."""
+    """Return the error and its position, without the line itself, which may contain a secret key."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return type(error).__name__
     mark = error.problem_mark
@@ -235,7 +236,7 @@ def rules_of(documents: Mapping[str, Mapping[str, Any]]) -> PlainRules:
                 ]
                 if account.access_key in accounts:
                     problems.append(
-                        f"{name}: accessKey {account.access_key} stands in {file_of[account.access_key]} already; this "
+                        f"{name}: accessKey {account.access_key} is already in {file_of[account.access_key]}; this "
                         "one is ignored"
                     )
                     continue
@@ -272,7 +273,7 @@ def read_account(entry: Any) -> Account:
 
 
 def permission_text(bits: int) -> str:
-    """Return bits as they stand in a file."""
+    """Return bits in the format of a file."""
     if bits & DENY:
         return "DENY"
     return "|".join(name for name, bit in (("PUB", PUB), ("SUB", SUB)) if bits & bit) or "none"

@@ -1,7 +1,8 @@
-"""Administration of ACL files: 50 makes or changes an account, 51 deletes one, 52 and 54 show, 53 sets white addresses.
+"""Administration of ACL files: 50 creates or changes an account, 51 deletes one, 52 and 54 show, 53 sets white
+addresses.
 
-A change is checked as a whole, written to its file by the AclFiles that was handed in, and counts from then on; the
-file's dataVersion is one higher. Comments in the file are lost, as with Apache's.
+A change is checked as a whole, written to its file through AclFiles, and then in force; the dataVersion of the file
+increases. Comments in the file are lost, as in Apache's broker.
 
 Source: AdminBrokerProcessor, PlainPermissionManager, apache/rocketmq broker/ and acl/ of 4.9.8 (54: of 4.9.2).
 """
@@ -37,17 +38,17 @@ WHITE_FAILED: Final = 211  # UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
 
 
 class AclFiles(Protocol):
-    """Where ACL files are kept: the node's."""
+    """Writes ACL files; the node implements it."""
 
-    default: str  # the name of plain_acl.yml, which new accounts go to
+    default: str  # name of plain_acl.yml, the file of new accounts
 
     def write(self, name: str, text: str) -> None:
-        """Replace a file durably; its directory is there. OSError."""
+        """Replace a file durably; its folder exists. OSError."""
         ...
 
 
 class PlainAcl:
-    """The rules of the ACL files as they are now."""
+    """The current rules of the ACL files."""
 
     def __init__(self, config: BrokerConfig, files: AclFiles | None, on_change: Callable[[], None]) -> None:
         self._config = config
@@ -56,7 +57,7 @@ class PlainAcl:
         self.rules = PlainRules()
 
     def load(self, texts: Mapping[str, str]) -> tuple[str, ...]:
-        """Take the files as they are now; return what in them was ignored. InvalidParameter: the old rules stay."""
+        """Load the files; return the ignored parts. InvalidParameter: the old rules stay in force."""
         self.rules = read_rules(texts)
         self._on_change()
         return self.rules.problems
@@ -113,7 +114,7 @@ class PlainAcl:
         return answer(peer, request)
 
     def versions(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """52: how often each file was changed by requests."""
+        """52: number of changes of each file by requests."""
         versions = {name: _version(document).members() for name, document in self.rules.documents.items()}
         default = {} if self._files is None else versions.get(self._files.default, DataVersion(0).members())
         config = self._config
@@ -130,7 +131,7 @@ class PlainAcl:
         )
 
     def show(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """54: all accounts, secrets left out: 4.9.2 sends them in the clear."""
+        """54: all accounts without secrets, which 4.9.2 sends in clear text."""
         accounts = []
         white: list[str] = []
         for name, document in self.rules.documents.items():
@@ -181,7 +182,7 @@ class PlainAcl:
         return copy.deepcopy(dict(self.rules.documents.get(name, {})))
 
     def _write(self, name: str, document: dict[str, Any], now_ms: int) -> None:
-        """Check, write, use: in this order, so that a change that would not be read again is never written."""
+        """Check, write and apply a change, in this order, so that an invalid file is never written."""
         version = next_version(_version(document), now_ms)
         document["dataVersion"] = [{"counter": version.counter, "timestamp": version.timestamp}]
         rules = rules_of({**self.rules.documents, name: document})
@@ -200,7 +201,7 @@ def _version(document: Mapping[str, Any]) -> DataVersion:
 
 
 def _permissions(text: str | None) -> list[str] | None:
-    """Return name=permission texts of a header; None: it says nothing of them. InvalidParameter."""
+    """Return the name=permission texts of a header; None: absent. InvalidParameter."""
     if text is None:
         return None
     found = []

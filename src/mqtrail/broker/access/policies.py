@@ -1,9 +1,9 @@
-"""Users and policies of 5.x as values: who is who, and what a policy says of a request.
+"""Values of users and policies of 5.x, and the decision of a policy about a request.
 
-A resource is *, Topic:*, Topic:name, Topic:prefix*; Group, Cluster and Namespace alike. A policy entry says whether who
-comes from its source addresses may do its actions to its resource. The entry that counts is, among the custom ones
-that match, or else among the default ones: the one that names the resource, before the longest prefix, before all of a
-kind, before *; of equals the one that denies.
+A resource is *, Topic:*, Topic:name or Topic:prefix*; likewise Group, Cluster and Namespace. A policy entry allows or
+denies actions on a resource from source addresses. The most specific matching entry decides, custom entries before
+default ones: an exact name, then the longest prefix, then all of a kind, then *. Among equal entries, the one that
+denies decides.
 
 Source: Resource, PolicyEntry, Acl, AclAuthorizationHandler, apache/rocketmq auth/ (docs/reference/compatibility.md says
 where 5.3.3 compares otherwise).
@@ -51,7 +51,7 @@ class UserStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user. The password is the secret key of its signatures."""
+    """A user. The password is the secret key of its signatures."""
 
     username: str
     password: str = field(repr=False)
@@ -59,16 +59,16 @@ class User:
     user_status: UserStatus = UserStatus.ENABLE
 
     def info(self) -> UserInfo:
-        """Return what the file keeps."""
+        """Return the entry for the file."""
         return UserInfo(self.username, self.password, self.user_type.value, self.user_status.value)
 
     def shown(self) -> UserInfo:
-        """Return what requests show: an empty password, because a copy of the user with it is refused."""
+        """Return the user for answers, with an empty password; a copy of the user with it is refused."""
         return UserInfo(self.username, "", self.user_type.value, self.user_status.value)
 
 
 class Resource(NamedTuple):
-    """kind: Topic, Group, Cluster, Namespace or *. name: None for all of the kind. is_prefix: name is a beginning."""
+    """kind: Topic, Group, Cluster, Namespace or *. name: None: all of the kind. is_prefix: name is a prefix."""
 
     kind: str
     name: str | None = None
@@ -76,7 +76,7 @@ class Resource(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the resource of a text. NoPermission: it is none (Apache's answer)."""
+        """Parse a resource. NoPermission: invalid (Apache's answer)."""
         if text == ANY_KIND:
             return cls(ANY_KIND)
         kind, _, name = text.partition(":")
@@ -97,7 +97,7 @@ class Resource(NamedTuple):
         return f"{self.kind}:{self.name or ''}{'*' if self.name is None or self.is_prefix else ''}"
 
     def holds(self, other: "Resource") -> bool:
-        """Tell whether this one means other, which is a single one."""
+        """Return whether this resource includes other, a single resource."""
         if self.kind == ANY_KIND:
             return True
         if self.kind != other.kind:
@@ -108,7 +108,7 @@ class Resource(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Orders resources: the most special first."""
+        """Sort key of resources: the most specific first."""
         if self.kind == ANY_KIND:
             return 3, 0
         if self.name is None:
@@ -117,14 +117,14 @@ class Resource(NamedTuple):
 
 
 def topic_resource(name: str) -> Resource:
-    """Return the resource of a topic; a retry topic is its group."""
+    """Return the resource of a topic; of a retry topic its group."""
     if name.startswith(RETRY_PREFIX):
         return Resource("Group", name.removeprefix(RETRY_PREFIX))
     return Resource("Topic", name)
 
 
 def group_resource(name: str) -> Resource:
-    """Return the resource of a group, also where its retry or dead-letter topic names it."""
+    """Return the resource of a group, from its name or its retry or dead-letter topic."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         name = name.removeprefix(prefix)
     return Resource("Group", name)
@@ -132,7 +132,7 @@ def group_resource(name: str) -> Resource:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one policy entry says. actions: names as in ACTIONS. sources: empty for everywhere."""
+    """A policy entry. actions: names as in ACTIONS. sources: empty: any address."""
 
     resource: Resource
     actions: tuple[str, ...]
@@ -142,7 +142,7 @@ class Entry:
 
     @classmethod
     def read(cls, info: PolicyEntryInfo) -> Self:
-        """Return the entry. NoPermission says what is wrong, as Apache's check of it does."""
+        """Return the entry. NoPermission names the error, as in Apache's check."""
         if not info.resource:
             raise NoPermission("The resource is null: expected *, Topic:name, Topic:prefix* or Group:… or Cluster:…")
         resource = Resource.read(info.resource)
@@ -162,12 +162,12 @@ class Entry:
         return cls(resource, actions, sources, decision == "allow", matchers)
 
     def info(self) -> PolicyEntryInfo:
-        """Return what requests show and the file keeps."""
+        """Return the entry for answers and the file."""
         decision = "Allow" if self.allows else "Deny"
         return PolicyEntryInfo(str(self.resource), self.actions, self.sources or None, decision)
 
     def matches(self, resource: Resource, actions: Iterable[str], ip: str) -> bool:
-        """Tell whether it speaks of a request."""
+        """Return whether it applies to a request."""
         if not self.resource.holds(resource):
             return False
         if "All" not in self.actions and not any(action in self.actions for action in actions):
@@ -177,14 +177,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """All policies of one subject: custom entries, and default ones for what no custom one matches."""
+    """All policies of a subject: custom entries, and default ones if no custom entry matches."""
 
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
 
     @classmethod
     def read(cls, policies: Iterable[PolicyInfo]) -> Self:
-        """Return the policies of a body. NoPermission: an entry is not allowed, or there is none."""
+        """Return the policies in a body. NoPermission: an invalid entry, or none."""
         found: dict[bool, list[Entry]] = {False: [], True: []}
         for policy in policies:
             if not policy.entries:
@@ -196,17 +196,17 @@ class Acl:
         return cls(_merged((), found[False]), _merged((), found[True]))
 
     def merged(self, newer: "Acl") -> "Acl":
-        """Return both: an entry of newer replaces the one for the same resource."""
+        """Return both merged: an entry of newer replaces the one for the same resource."""
         return Acl(_merged(self.custom, newer.custom), _merged(self.default, newer.default))
 
     def without(self, resource: Resource, *, is_default: bool) -> "Acl":
-        """Return it without the entry for a resource."""
+        """Return a copy without the entry for a resource."""
         if is_default:
             return Acl(self.custom, tuple(entry for entry in self.default if entry.resource != resource))
         return Acl(tuple(entry for entry in self.custom if entry.resource != resource), self.default)
 
     def info(self, subject: str, resource_filter: str | None = None) -> AclInfo:
-        """Return what requests show and the file keeps. resource_filter: a part of the resource's text."""
+        """Return the policies for answers and the file. resource_filter: part of the text of the resource."""
         policies = []
         for name, entries in (("Custom", self.custom), ("Default", self.default)):
             shown = tuple(
@@ -217,7 +217,7 @@ class Acl:
         return AclInfo(subject, tuple(policies))
 
     def decide(self, resource: Resource, actions: tuple[str, ...], ip: str) -> bool | None:
-        """Tell whether a request is allowed; None: no entry speaks of it."""
+        """Return whether a request is allowed; None: no entry applies."""
         for entries in (self.custom, self.default):
             matching = [entry for entry in entries if entry.matches(resource, actions, ip)]
             if matching:
@@ -226,7 +226,8 @@ class Acl:
 
 
 def _merged(old: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return old and new; of one resource the newer, at the older's place. Within new, a denial is kept."""
+    """Merge old and new entries: a new one replaces the old one of its resource. Within new, a denial takes
+    precedence."""
     found = {entry.resource: entry for entry in old}
     seen: set[Resource] = set()
     for entry in new:

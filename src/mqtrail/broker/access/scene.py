@@ -1,6 +1,6 @@
-"""What permission checks look up: what a request code needs, where a stored record belongs, which groups exist.
+"""Look-ups of permission checks: the needs of a request code, the topic of a stored record, the existing groups.
 
-A request may name a place of the CommitLog instead of a topic. What stands at that place decides then.
+A request may name a CommitLog offset instead of a topic. The record at that offset decides then.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,9 +28,9 @@ _REAL_TOPIC: Final = PROPERTY_REAL_TOPIC.encode()
 
 
 class Place(NamedTuple):
-    """A stored record. topic: where it stands. meant_for: the topic that it waits for; topic, if it does not wait.
+    """A stored record. topic: as stored. meant_for: target topic of a waiting record, else topic.
 
-    real_topic: what its REAL_TOPIC property says, which a client may have written in a record that does not wait.
+    real_topic: its REAL_TOPIC property, which a client may set in any record.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class Dialect(StrEnum):
 
 
 class Need(NamedTuple):
-    """One of actions on resource has to be allowed."""
+    """A permission: one of the actions on the resource."""
 
     resource: Resource
     actions: tuple[str, ...]
@@ -72,11 +72,11 @@ class Scene:
         self.like_apache = like_apache
         self.has_group = has_group
         self.own_topics = frozenset({TIMER_TOPIC, revive_topic(cluster)})
-        """Topics that only the broker writes to, and that Apache's lets everybody send to."""
+        """Topics that only the broker writes to; Apache's broker accepts sends from everyone."""
         self._store = store
 
     def place(self, physical_offset: int) -> Place | None:
-        """Return what stands at an offset of the CommitLog; None: no record begins there."""
+        """Return the record at an offset of the CommitLog; None: no record starts there."""
         try:
             record = self._store.read_at(physical_offset)
         except QueryNotFound:
@@ -92,7 +92,7 @@ Asks = Callable[[RemotingCommand, Scene], Iterable[Need]]
 
 
 class Permission(NamedTuple):
-    """What one request code needs. opened: the dialects in which aclLikeApache lets every known user send it."""
+    """The needs of a request code. opened: dialects in which aclLikeApache allows it to every known user."""
 
     needs: Asks
     touches: Asks
