@@ -21,7 +21,7 @@ def secret_fields() -> list[tuple[type, str]]:
             if not inspect.isclass(cls):
                 continue
             if dataclasses.is_dataclass(cls):
-                names = [field.name for field in dataclasses.fields(cls)]
+                names = [field.name for field in dataclasses.fields(cls) if field.type is not bool]  # a flag is none
             elif issubclass(cls, msgspec.Struct):
                 names = list(cls.__struct_fields__)
             else:
