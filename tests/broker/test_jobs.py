@@ -1,8 +1,15 @@
 """Requests that take long are worked on in slices: others are served meanwhile, and the answer is the same."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from mqtrail.broker import jobs
+from mqtrail.broker.clients import offsets as client_offsets
 from mqtrail.broker.messages.send import BATCH_COUNT_MAX, BATCH_SLICE
+from mqtrail.broker.operator import groups, offsets, stats, surveys
+from mqtrail.broker.timing import delays
 from mqtrail.store import StoreFull
 from mqtrail.wire import (
     JOBS_MAX,
@@ -138,3 +145,93 @@ def test_queues_are_cleaned_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t8"})
     reply, ticks = finish(bench)
     assert (reply.code, ticks) == (ResponseCode.SUCCESS, 4)
+
+
+QUEUES = 5 * jobs.QUEUES_A_SLICE
+TOPIC = {"topic": "wide"}
+GROUP = {"group": "g", **TOPIC}
+RESET = {"timestamp": "-1", "isForce": "true", **GROUP}
+
+
+@pytest.mark.parametrize(
+    ("code", "ext"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, TOPIC),
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"}),
+        (RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, GROUP),
+        (RequestCode.QUERY_CORRECTION_OFFSET, {"compareGroup": "g", "filterGroups": "", **TOPIC}),
+        (RequestCode.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "h", "offline": "true", **TOPIC}),
+        (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET),
+        (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {"clients": "asked", **RESET}),
+        (RequestCode.GET_ALL_CONSUMER_OFFSET, {}),
+    ],
+)
+def test_topics_with_many_queues_are_gone_through_in_slices(
+    monkeypatch: pytest.MonkeyPatch, code: RequestCode, ext: dict[str, str]
+) -> None:
+    """A slice looks at some queues, however few the topics are; the answer is the one that is made in one go."""
+
+    def wide() -> Bench:
+        bench = Bench(server_side_reset="clients" not in ext)
+        bench.broker.topics.create_own("wide", QUEUES, 6, bench.now_ms)
+        for group in "gh":
+            bench.broker.groups.update(SubscriptionGroupConfig(group), bench.now_ms)
+        for queue_id in range(QUEUES):
+            bench.broker.offsets.commit("g", "wide", queue_id, queue_id % 3)
+        for queue_id in range(0, QUEUES, 50):
+            bench.send("wide", queue_id=queue_id)
+        if "clients" in ext:
+            bench.heartbeat(group="g", topics={"wide": "*"}, peer=OTHER)
+        return bench
+
+    with monkeypatch.context() as context:
+        for module in (jobs, stats, offsets, groups, surveys):
+            context.setattr(module, "QUEUES_A_SLICE", 1 << 30)
+        for module in (offsets, client_offsets):
+            context.setattr(module, "ENTRIES_A_SLICE", 1 << 30)
+        at_once = wide()
+        whole = at_once.ask(code, ext)
+    bench = wide()
+    looked: list[int] = []
+    for name in ("max_offset", "store_time"):
+        monkeypatch.setattr(bench.store, name, counted(looked, getattr(bench.store, name)))
+    assert bench.tell(code, ext) == []
+    reply, slices = None, 0
+    while reply is None:
+        assert len(looked) <= 4 * jobs.QUEUES_A_SLICE
+        assert bench.broker.next_tick_ms() == 0
+        looked.clear()
+        slices += 1
+        reply = next((send.command for send in bench.broker.tick(bench.now_ms) if send.peer == PEER.id), None)
+    assert slices >= (1 if code == RequestCode.GET_ALL_CONSUMER_OFFSET else 4), "its entries are by topic and group"
+    assert (reply.code, reply.body) == (whole.code, whole.body)
+    assert bench.broker.offsets.queues("h", "wide") == at_once.broker.offsets.queues("h", "wide")
+    assert bench.broker.offsets.queues("g", "wide") == at_once.broker.offsets.queues("g", "wide")
+
+
+def counted(calls: list[int], act: Callable[..., Any]) -> Callable[..., Any]:
+    def counting(*arguments: Any) -> Any:
+        calls.append(1)
+        return act(*arguments)
+
+    return counting
+
+
+def test_many_delayed_messages_are_delivered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tick delivers some of those that are due, of several levels in turn; order stays."""
+    monkeypatch.setattr(delays, "BATCHES_A_TURN", 2)
+    monkeypatch.setattr(delays, "BATCH_COUNT", 5)
+    bench = Bench()
+    for number in range(30):
+        bench.send(body=b"%d" % number, DELAY="1" if number % 2 else "2")
+    bench.now_ms += 5_000
+    delivered = [0]
+    while bench.broker.next_tick_ms() <= bench.now_ms:
+        bench.broker.tick(bench.now_ms)
+        delivered.append(bench.store.max_offset("orders", 0))
+        assert delivered[-1] - delivered[-2] <= 10
+    found = [int(message.body) for message in bench.messages("orders")]
+    assert len(found) == 30
+    for level in range(2):
+        assert [number for number in found if number % 2 == level] == list(range(level, 30, 2))

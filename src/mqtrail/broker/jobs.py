@@ -1,6 +1,29 @@
-"""How much of a table a request looks at in one slice (wire/jobs)."""
+"""How much of a table a request looks at in one slice (wire/jobs): some milliseconds of work."""
 
 from typing import Final
 
 ENTRIES_A_SLICE: Final = 500  # of a table, written as JSON
-TOPICS_A_SLICE: Final = 50  # looked at queue by queue
+TOPICS_A_SLICE: Final = 50  # looked at, however few queues they have
+QUEUES_A_SLICE: Final = 200  # looked at, or written as JSON
+
+
+class Pace:
+    """Counts what a job does: after QUEUES_A_SLICE queues, or TOPICS_A_SLICE topics, it lets others be served."""
+
+    def __init__(self) -> None:
+        self._done = 0.0
+
+    def queue_done(self) -> bool:
+        """Count a queue; return whether it is time to yield."""
+        return self._add(1 / QUEUES_A_SLICE)
+
+    def topic_done(self) -> bool:
+        """Count a topic; return whether it is time to yield."""
+        return self._add(1 / TOPICS_A_SLICE)
+
+    def _add(self, part: float) -> bool:
+        self._done += part
+        if self._done < 1:
+            return False
+        self._done = 0.0
+        return True

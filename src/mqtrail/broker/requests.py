@@ -11,7 +11,7 @@ Source: BrokerController.registerProcessor and initialRequestPipeline, apache/ro
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from mqtrail.wire import Handler, Peer, RemotingCommand, RequestCode, Send
+from mqtrail.wire import Handler, Peer, RemotingCommand, RequestCode, Work
 
 from .access import Permission
 from .access.needs import (
@@ -72,11 +72,11 @@ class Request(NamedTuple):
 def _reset(c: Concerns) -> Handler:
     """222 sets offsets in the broker, or asks live consumers to: a setting that may change says which."""
 
-    def reset(peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def reset(peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         serve = c.groups.reset if c.config.server_side_reset else c.surveys.reset
         return serve(peer, request, now_ms)
 
-    return reset
+    return c.job(reset)
 
 
 REQUESTS: Final[Mapping[int, Request]] = {
@@ -134,9 +134,9 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.GET_ALL_DELAY_OFFSET: Request(lambda c: c.offsets.all_delay_offsets, READ_CLUSTER_5),
     Code.INVOKE_BROKER_TO_RESET_OFFSET: Request(_reset, CHANGE_TOPIC_AND_GROUP),
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Request(lambda c: c.surveys.positions, READ_TOPIC_AND_GROUP),
-    Code.QUERY_CONSUME_TIME_SPAN: Request(lambda c: c.group_offsets.time_span, READ_TOPIC_AND_GROUP),
+    Code.QUERY_CONSUME_TIME_SPAN: Request(lambda c: c.job(c.group_offsets.time_span), READ_TOPIC_AND_GROUP),
     Code.QUERY_CORRECTION_OFFSET: Request(
-        lambda c: c.group_offsets.corrections,
+        lambda c: c.job(c.group_offsets.corrections),
         permission(
             each(
                 topic("Get"),
@@ -146,7 +146,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
         ),
     ),
     Code.CLONE_GROUP_OFFSET: Request(
-        lambda c: c.group_offsets.clone,
+        lambda c: c.job(c.group_offsets.clone),
         permission(
             each(
                 topic("Update", optional=True),
@@ -197,7 +197,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.QUERY_TOPICS_BY_CONSUMER: Request(lambda c: c.groups.topics_of_group, permission(group("Get", field="group"))),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: Request(lambda c: c.groups.subscription, READ_TOPIC_AND_GROUP),
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: Request(lambda c: c.group_offsets.forbid, CHANGE_TOPIC_AND_GROUP),
-    Code.GET_TOPIC_STATS_INFO: Request(lambda c: c.stats.topic, READ_TOPIC),
+    Code.GET_TOPIC_STATS_INFO: Request(lambda c: c.job(c.stats.topic), READ_TOPIC),
     Code.GET_CONSUME_STATS: Request(
         lambda c: c.job(c.stats.group),
         permission(

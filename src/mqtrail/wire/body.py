@@ -62,21 +62,31 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def encode_in_slices(
-    body: Body, member: str, entries: Iterable[tuple[str, object]], count: int, *, strict: bool = True
+    body: Body, member: str, entries: Iterable[tuple[object, object]], count: int, *, strict: bool = True
 ) -> Generator[None, None, bytes]:
     """Return body's JSON with entries as its empty object `member`, yielding after each count of them.
 
-    entries: sorted names and values, Body or plain, as Body.encode would write them.
+    entries: sorted names and values, Body or plain, as Body.encode would write them. A name may be an int or a
+    MessageQueue, a value with entries of its own counts as so many.
     """
     write = dumps if strict else dumps_fastjson
     empty = b'"%b":{}' % member.encode()
     before, found, after = body.encode(strict=strict).partition(empty)
     assert found, f"{member} is no empty object of {type(body).__name__}"
     parts = []
-    for number, (name, value) in enumerate(entries, 1):
-        parts.append(dumps(name) + b":" + write(value.members() if isinstance(value, Body) else value))
-        if number % count == 0:
+    some: dict[Any, object] = {}
+    weight = 0
+    for name, value in entries:
+        some[queue_key(name) if isinstance(name, MessageQueue) else name] = (
+            value.members() if isinstance(value, Body) else value
+        )
+        weight += max(1, len(value)) if isinstance(value, Mapping) else 1
+        if weight >= count:
+            parts.append(write(some)[1:-1])
+            some, weight = {}, 0
             yield
+    if some:
+        parts.append(write(some)[1:-1])
     return b"".join((before, empty[:-1], b",".join(parts), b"}", after))
 
 

@@ -5,12 +5,12 @@ Maps by queue have object names in Java's JSON (see json_body); here they are ma
 Source: the classes of remoting/protocol/admin and remoting/protocol/body, apache/rocketmq.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
-from .body import Body, Long, convert, queue_table, read_queue_table
+from .body import Body, Long, convert, encode_list_in_slices, queue_table, read_queue_table
 from .heartbeat import SubscriptionData
 from .json_body import NODES_MAX
 from .values import MessageQueue
@@ -138,14 +138,13 @@ class QueueOffsets(Body, frozen=True):
     def members(self) -> dict[str, Any]:
         return {"offsetTable": queue_table(self.offset_table)}
 
-    def encode_list(self) -> bytes:
-        """Return the body as C++ clients expect it: a list of queues, each with its offset."""
-        return _QueueOffsetList(
-            tuple(
-                _QueueOffset(queue.topic, queue.broker_name, queue.queue_id, offset)
-                for queue, offset in self.offset_table.items()
-            )
-        ).encode()
+    def encode_list(self, count: int) -> Generator[None, None, bytes]:
+        """Return the body as C++ clients expect it, a list, yielding after each count of queues."""
+        items = (
+            _QueueOffset(queue.topic, queue.broker_name, queue.queue_id, offset)
+            for queue, offset in self.offset_table.items()
+        )
+        return (yield from encode_list_in_slices(_QueueOffsetList(), "offsetTable", items, count))
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:

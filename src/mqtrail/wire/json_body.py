@@ -100,6 +100,9 @@ def _strict_key(key: object) -> str:
     raise TypeError(f"found a member name of type {type(key).__name__}, expected str, int or ObjectKey")
 
 
+_INT: Final = frozenset((int,))
+
+
 def dumps_fastjson(value: object) -> bytes:
     """Return value as fastjson writes it: integer and ObjectKey names bare, otherwise as dumps."""
     parts: list[bytes] = []
@@ -109,6 +112,9 @@ def dumps_fastjson(value: object) -> bytes:
 
 def _write(value: object, parts: list[bytes]) -> None:
     if isinstance(value, Mapping):
+        if _is_plain_numbers(value):  # offsets by queue id, of which there may be many
+            parts.append(b"{%b}" % b",".join([b"%d:%d" % item for item in sorted(value.items())]))
+            return
         parts.append(b"{")
         for number, key in enumerate(_sorted_keys(value)):
             if number:
@@ -129,6 +135,10 @@ def _write(value: object, parts: list[bytes]) -> None:
         parts.append(b"]")
     else:
         parts.append(_fast_encode(value))
+
+
+def _is_plain_numbers(value: Mapping[Any, Any]) -> bool:
+    return set(map(type, value)) == _INT and set(map(type, value.values())) == _INT
 
 
 def _sorted_keys(value: Mapping[Any, Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqtrail.broker.pop import held_pops, pops
 from mqtrail.wire import RequestCode, ResponseCode, Send, SendMessageHeader, encode_properties
 
 from ..helpers import OTHER, PEER, Bench
@@ -116,3 +117,61 @@ def test_notification(bench: Bench) -> None:
     assert bench.tell(RequestCode.NOTIFICATION, dict(ext)) == []
     [reply] = bench.advance(10_000)
     assert reply.command.ext["hasMsg"] == "false"
+
+
+def many_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch, queues: int = 10) -> None:
+    """Let a pop look at four queues of a topic that has more."""
+    monkeypatch.setattr(pops, "QUEUES_A_POP", 4)
+    bench.broker.topics.create_own("orders", queues, 6, bench.now_ms)
+    bench.heartbeat(topics={"orders": "*"})
+
+
+def test_a_pop_of_many_queues_looks_at_some(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that may not wait leaves the others to the next; each queue has its turn."""
+    many_queues(bench, monkeypatch)
+    for queue_id in (0, 5, 9):
+        send(bench, str(queue_id), queue_id=queue_id)
+    assert [bodies(pop(bench)) for _ in range(3)] == [["0"], ["5"], ["9"]]
+    assert [bodies(pop(bench)) for _ in range(3)] == [[], [], []]
+
+
+def test_a_pop_that_waits_looks_at_all_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few with each tick; then it waits, and goes round again when something arrives."""
+    many_queues(bench, monkeypatch)
+    looked: list[int] = []
+    max_offset = bench.store.max_offset
+
+    def counting(topic: str, queue_id: int) -> int:
+        if topic == "orders":
+            looked.append(queue_id)
+        return max_offset(topic, queue_id)
+
+    monkeypatch.setattr(bench.store, "max_offset", counting)
+    assert hold_pop(bench) == []
+    while bench.broker.next_tick_ms() <= bench.now_ms:
+        looked.clear()
+        assert bench.broker.tick(bench.now_ms) == []
+        assert len(looked) <= 8, "each queue is asked for its end once or twice"
+    for queue_id in (9, 1):
+        sends = _tell_send(bench, "late", queue_id=queue_id)
+        while bench.broker.next_tick_ms() <= bench.now_ms:
+            sends += bench.broker.tick(bench.now_ms)
+        (reply,) = [one for one in sends if "msgOffsetInfo" in one.command.ext]
+        assert bodies(popped_of(reply.command)) == ["late"]
+        assert hold_pop(bench) == []
+    (over,) = [one for one in bench.advance(10_000) if one.command.is_response]
+    assert over.command.code == ResponseCode.POLLING_TIMEOUT
+
+
+def test_pops_that_end_together_are_answered_in_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many at once as look at so many queues."""
+    monkeypatch.setattr(held_pops, "QUEUES_A_SLICE", 20)
+    send(bench, "a")
+    pop(bench)
+    for _ in range(9):
+        assert hold_pop(bench) == []
+    bench.now_ms += 10_000
+    answered = []
+    while bench.broker.next_tick_ms() <= bench.now_ms:
+        answered.append(len([one for one in bench.broker.tick(bench.now_ms) if one.command.is_response]))
+    assert answered == [5, 4], "there are four queues"

@@ -35,7 +35,7 @@ from mqtrail.wire import (
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import ENTRIES_A_SLICE
+from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter
 
@@ -119,7 +119,7 @@ class GroupRequests:
         found = None if online is None else online.subscriptions.get(topic)
         return answer(peer, request, body=GroupSubscription(header.group, topic, found).encode())
 
-    def reset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def reset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """222: set the offsets of a group in a topic to a time, the end, or a given offset, also while it is offline.
 
         Commits are ignored until the consumer has pulled the queue again and received the new offset (21). Source:
@@ -139,14 +139,22 @@ class GroupRequests:
                     f"found queueId {header.queue_id} of {header.topic}, expected 0 to {queue_nums - 1}"
                 )
             queue_ids = range(header.queue_id, header.queue_id + 1)
-        table = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
+        pace = Pace()
+        table = {}
+        for queue_id in queue_ids:
+            table[queue_id] = self._target(header, queue_id)
+            if pace.queue_done():
+                yield
         for queue_id, offset in table.items():
+            if pace.queue_done():
+                yield
             self._offsets.reset(header.group, header.topic, queue_id, offset)
             self._writer.arrived(header.topic, queue_id, _PAST_ALL, None)  # its held pulls are answered
-        body = QueueOffsets(
-            {MessageQueue(header.topic, self._broker_name, queue_id): offset for queue_id, offset in table.items()}
+        entries = (
+            (MessageQueue(header.topic, self._broker_name, queue_id), offset) for queue_id, offset in table.items()
         )
-        return answer(peer, request, body=body.encode(strict=False))
+        body = yield from encode_in_slices(QueueOffsets(), "offsetTable", entries, QUEUES_A_SLICE, strict=False)
+        return answer(peer, request, body=body)
 
     def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
         store = self._store

@@ -20,10 +20,14 @@ from mqtrail.wire import (
     RemotingCommand,
     Send,
     TopicNotExist,
+    Work,
     answer,
+    encode_in_slices,
+    encode_list_in_slices,
     queue_members,
 )
 
+from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
 from ..state import BrokerState
 
 LONG_MAX: Final = (1 << 63) - 1
@@ -40,15 +44,16 @@ class OffsetAdmin:
         self._offsets = state.offsets
         self._store = state.store
 
-    def time_span(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def time_span(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """303: store times of the first, last and last consumed message of each queue. TopicNotExist."""
         header = GroupTopicHeader.from_ext(request.ext)
         topic = header.topic or ""
         config = self._topics.get(topic)
         if config is None:
             raise TopicNotExist(f"topic[{topic}] not exist")
-        spans = tuple(self._span(header.group, topic, queue_id, now_ms) for queue_id in range(config.write_queue_nums))
-        return answer(peer, request, body=ConsumeTimeSpans(spans).encode())
+        spans = (self._span(header.group, topic, queue_id, now_ms) for queue_id in range(config.write_queue_nums))
+        body = yield from encode_list_in_slices(ConsumeTimeSpans(), "consumeTimeSpanSet", spans, QUEUES_A_SLICE)
+        return answer(peer, request, body=body)
 
     def _span(self, group: str, topic: str, queue_id: int, now_ms: int) -> ConsumeTimeSpan:
         store = self._store
@@ -70,7 +75,7 @@ class OffsetAdmin:
             consume_time_stamp_str=_time_text(consumed_ms),
         )
 
-    def corrections(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def corrections(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """308: the lowest offset of all groups for each queue, to correct a group that is ahead of all others.
 
         If it is above the offset of the compared group, there is nothing to correct: the answer is Java's largest Long.
@@ -78,18 +83,24 @@ class OffsetAdmin:
         header = CorrectionOffsetHeader.from_ext(request.ext)
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
         smallest: dict[int, int] = {}
-        for group in self._offsets.groups_of(header.topic):
+        pace = Pace()
+        for group in list(self._offsets.groups_of(header.topic)):
             if group in left_out:
                 continue
-            for queue_id, offset in self._offsets.queues(group, header.topic).items():
+            for queue_id, offset in self._offsets.queues(group, header.topic).copy().items():
+                if pace.queue_done():
+                    yield
                 if offset >= self._store.min_offset(header.topic, queue_id):
                     smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
         for queue_id, offset in self._offsets.queues(header.compare_group, header.topic).items():
             if smallest.get(queue_id, 0) > offset:
                 smallest[queue_id] = LONG_MAX
-        return answer(peer, request, body=CorrectionOffsets(smallest).encode(strict=False))
+        entries = sorted(smallest.items())
+        bare = CorrectionOffsets()
+        body = yield from encode_in_slices(bare, "correctionOffsets", entries, ENTRIES_A_SLICE, strict=False)
+        return answer(peer, request, body=body)
 
-    def clone(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def clone(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """314: copy the offsets of a group to another group, for one topic or for all its topics.
 
         Topics that a live source group does not subscribe to are skipped, unless the request says offline.
@@ -97,12 +108,17 @@ class OffsetAdmin:
         header = CloneGroupOffsetHeader.from_ext(request.ext)
         topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
         online = self._clients.consumer_group(header.src_group)
+        pace = Pace()
         for topic in topics:
+            if pace.topic_done():
+                yield
             if topic not in self._topics:
                 continue
             if not header.offline and online is not None and online.subscriptions and topic not in online.subscriptions:
                 continue
-            for queue_id, offset in self._offsets.queues(header.src_group, topic).items():
+            for queue_id, offset in self._offsets.queues(header.src_group, topic).copy().items():
+                if pace.queue_done():
+                    yield
                 self._offsets.commit(header.dest_group, topic, queue_id, offset)
         return answer(peer, request)
 

@@ -3,6 +3,8 @@
 Source: AdminBrokerProcessor, apache/rocketmq broker/processor/; BrokerController, StoreStatsService for 28.
 """
 
+from collections.abc import Generator
+
 from mqtrail.wire import (
     FRAME_SIZE_MAX,
     MQ_VERSION,
@@ -36,11 +38,12 @@ from mqtrail.wire import (
     Work,
     answer,
     decode_head,
-    dumps_fastjson,
+    dumps,
+    encode_in_slices,
     version_text,
 )
 
-from ..jobs import TOPICS_A_SLICE
+from ..jobs import QUEUES_A_SLICE, Pace
 from ..state import BrokerState
 from ..tables import Client
 from ..telemetry import Window
@@ -63,21 +66,26 @@ class StatsRequests:
 
     # Topics and groups.
 
-    def topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def topic(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """202: range and last write of each queue. TopicNotExist."""
         name = TopicHeader.from_ext(request.ext).topic
         config = self._topics.get(name)
         if config is None:
             raise TopicNotExist(f"topic[{name}] not exist")
-        table = {}
+        table: dict[MessageQueue, TopicOffset] = {}
+        pace = Pace()
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            if pace.queue_done():
+                yield
             end = self._store.max_offset(name, queue_id)
             written_ms = self._store.store_time(name, queue_id, end - 1) if end > 0 else 0
             table[self._queue(name, queue_id)] = TopicOffset(
                 self._store.min_offset(name, queue_id), end, max(0, written_ms)
             )
         tps = 0.0 if self._stats is None else self._stats.put_tps(name)
-        return answer(peer, request, body=TopicStatsTable(table, tps).encode(strict=False))
+        bare = TopicStatsTable({}, tps)
+        body = yield from encode_in_slices(bare, "offsetTable", table.items(), QUEUES_A_SLICE, strict=False)
+        return answer(peer, request, body=body)
 
     def group(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """208: offsets of a group in one topic, in several, or in all topics that it committed to."""
@@ -89,23 +97,28 @@ class StatsRequests:
         online = self._clients.consumer_group(header.consumer_group)
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
-        for number, topic in enumerate(topics, 1):
-            if number % TOPICS_A_SLICE == 0:
+        pace = Pace()
+        for topic in topics:
+            if pace.topic_done():
                 yield
             if online is not None and online.subscriptions and topic not in online.subscriptions:
                 continue  # offsets of an earlier subscription
-            stats = self._consume_stats(topic, header.consumer_group)
+            stats = yield from self._consume_stats(topic, header.consumer_group, pace)
             if stats is not None:
                 table |= stats.offset_table
                 tps += stats.consume_tps
-        return answer(peer, request, body=ConsumeStats(table, tps).encode(strict=False))
+        bare = ConsumeStats({}, tps)
+        body = yield from encode_in_slices(bare, "offsetTable", table.items(), QUEUES_A_SLICE, strict=False)
+        return answer(peer, request, body=body)
 
-    def _consume_stats(self, topic: str, group: str) -> ConsumeStats | None:
+    def _consume_stats(self, topic: str, group: str, pace: Pace) -> Generator[None, None, ConsumeStats | None]:
         config = self._topics.get(topic)
         if config is None:
             return None
-        table = {}
+        table: dict[MessageQueue, OffsetWrapper] = {}
         for queue_id in range(config.read_queue_nums):
+            if pace.queue_done():
+                yield
             consumed = self._offsets.get(group, topic, queue_id) or 0
             pulled = self._offsets.pulled(group, topic, queue_id)
             consumed_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
@@ -121,28 +134,30 @@ class StatsRequests:
         """317: offsets of all groups in all topics that they committed to."""
         ordered_only = BrokerConsumeStatsHeader.from_ext(request.ext).is_order
         groups: list[bytes] = []
-        size = behind = in_flight = number = 0
+        size = behind = in_flight = 0
+        pace = Pace()
         topics = self._offsets.topics_by_group()
         for name in sorted(self._groups.all()):
-            found: list[ConsumeStats] = []
+            found: list[bytes] = []
             for topic in topics.get(name, ()):
-                number += 1
-                if number % TOPICS_A_SLICE == 0:
+                if pace.topic_done():
                     yield
                 config = self._topics.get(topic)
-                stats = self._consume_stats(topic, name)
+                stats = yield from self._consume_stats(topic, name, pace)
                 if config is None or stats is None or (ordered_only and not config.order):
                     continue
-                found.append(stats)
+                bare_stats = ConsumeStats({}, stats.consume_tps)
+                offsets = stats.offset_table.items()
+                body = yield from encode_in_slices(bare_stats, "offsetTable", offsets, QUEUES_A_SLICE, strict=False)
+                found.append(body)
+                size += len(body)
+                _check_size(size)
                 for offset in stats.offset_table.values():
                     behind += offset.broker_offset - offset.consumer_offset
                     in_flight += (offset.pull_offset or offset.consumer_offset) - offset.consumer_offset
-            groups.append(dumps_fastjson({name: [stats.members() for stats in found]}))
-            size += len(groups[-1])
-            if size > FRAME_SIZE_MAX:
-                raise SystemError_(
-                    f"found statistics of more than {FRAME_SIZE_MAX} bytes, expected fewer: ask for one group (208)"
-                )
+            groups.append(b"{%b:[%b]}" % (dumps(name), b",".join(found)))
+            size += len(name)
+            _check_size(size)
         bare = BrokerConsumeStats({}, str(self._config.address), behind, in_flight).encode(strict=False)
         before, mark, after = bare.partition(b'"consumeStatsList":[')
         return answer(peer, request, body=b"".join((before, mark, b",".join(groups), after)))
@@ -299,6 +314,13 @@ def _runtime_text(span_ms: int) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _check_size(size: int) -> None:
+    if size > FRAME_SIZE_MAX:
+        raise SystemError_(
+            f"found statistics of more than {FRAME_SIZE_MAX} bytes, expected fewer: ask for one group (208)"
+        )
 
 
 def _connection(client: Client) -> ClientConnection:

@@ -26,11 +26,14 @@ from mqtrail.wire import (
     Send,
     SystemError_,
     TopicNotExist,
+    Work,
     answer,
+    encode_in_slices,
     version_text,
 )
 
 from ..clients import ForwardedRequests
+from ..jobs import QUEUES_A_SLICE, Pace
 from ..state import BrokerState
 from ..tables import Client
 
@@ -91,25 +94,28 @@ class ClientSurveys:
             sends += self._forwards.ask(peer, request, client.peer.id, command, finish, now_ms)
         return sends
 
-    def reset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def reset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """222: send the new offsets to each live consumer (220, one-way). ConsumerNotOnline: there is none."""
         header = ResetOffsetHeader.from_ext(request.ext)
         topic = self._topics.get(header.topic)
         if topic is None:
             raise TopicNotExist(f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
-        table = {
-            MessageQueue(header.topic, self._broker_name, queue_id): self._target(header, queue_id)
-            for queue_id in range(topic.write_queue_nums)
-        }
+        pace = Pace()
+        table: dict[MessageQueue, int] = {}
+        for queue_id in range(topic.write_queue_nums):
+            table[MessageQueue(header.topic, self._broker_name, queue_id)] = self._target(header, queue_id)
+            if pace.queue_done():
+                yield
         group = self._clients.consumer_group(header.group)
         if group is None:
             raise ConsumerNotOnline(
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
                 f"Timestamp: {header.timestamp}"
             )
-        body = QueueOffsets(table)
-        in_java = body.encode(strict=False)
-        told = body.encode_list() if request.language == "CPP" else in_java
+        in_java = yield from encode_in_slices(
+            QueueOffsets(), "offsetTable", table.items(), QUEUES_A_SLICE, strict=False
+        )
+        told = (yield from QueueOffsets(table).encode_list(QUEUES_A_SLICE)) if request.language == "CPP" else in_java
         order = ResetOffsetHeader(header.topic, header.group, header.timestamp).to_ext()
         sends = []
         for client in group.members.values():

@@ -15,7 +15,7 @@ from .checks import PopChecks
 from .held_pops import HeldPop, HeldPops, WaitKey
 from .notices import PopNotices
 from .orders import OrderTable
-from .pops import PopMessages
+from .pops import QUEUES_SEEN, PopMessages
 from .positions import Positions
 from .revive import Revive
 from .revive_log import ReviveLog
@@ -87,6 +87,7 @@ class Pop:
             queue = queue_id if group is None else None  # messages of the retry topic may go to any pop of the group
             for held, handler in ((self._pops, self.messages.handle), (self._held_notices, self.notices.notify)):
                 for pop in held.take_arrived(waited_for, queue, arrived, group or only_group):
+                    pop.request.ext.pop(QUEUES_SEEN, None)  # it may be in a queue that was looked at before
                     sends += self._serve(pop, handler, now_ms)
         return sends
 

@@ -18,18 +18,20 @@ from ..filter import MessageFilter
 from ..tables import DUE_A_SLICE, Arrived, HeldRoom, Watched
 
 ANY_QUEUE = -1
+QUEUES_A_SLICE = 4_096  # that the requests which one call of take_due returns look at
 WaitKey = tuple[str, str, int]  # topic, group, queue id
 
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """One waiting request. filter None: any message wakes it."""
+    """One waiting request. filter None: any message wakes it. queues: how many it looks at."""
 
     peer: Peer
     request: RemotingCommand
     key: WaitKey
     filter: MessageFilter | None
     deadline_ms: int
+    queues: int = 1
     live: bool = True
 
 
@@ -113,11 +115,15 @@ class HeldPops:
         Some of them, where there are many.
         """
         taken: list[HeldPop] = []
-        while len(taken) < DUE_A_SLICE and self._due and (self._due[0][0] <= now_ms or not self._due[0][2].live):
+        queues = 0
+        while self._due and (self._due[0][0] <= now_ms or not self._due[0][2].live):
+            if len(taken) >= DUE_A_SLICE or queues >= QUEUES_A_SLICE:
+                break
             pop = heapq.heappop(self._due)[2]
             if pop.live:
                 self._drop(pop)
                 taken.append(pop)
+                queues += pop.queues
         return taken
 
     def next_due_ms(self) -> int | None:

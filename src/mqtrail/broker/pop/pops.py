@@ -40,6 +40,11 @@ from .taking import Taking
 
 LATE_MS: Final = 500  # a pop that arrives this long after its own deadline is answered at once
 BORN_TIME: Final = "bornTime"
+QUEUES_A_POP: Final = 2_048
+"""Queues that one pop of all queues of a topic looks at. Where the topic has more, a pop that may wait goes on in the
+next ticks, and one that may not leaves the others to the next pop."""
+NEXT_QUEUES_MAX: Final = 1_000  # topics with more queues than that, and their groups
+QUEUES_SEEN: Final = "queuesSeen"  # put into a held request: how many it has looked at without finding a message
 _HUNDRED: Final = 100
 _STEP: Final = 37  # coprime to 100: a hundred requests get each number once
 
@@ -72,12 +77,15 @@ class PopMessages:
         self._trace = state.trace
         self._save_first = save_first
         self._turn = 0
+        self._next_queue: dict[tuple[str, str], int] = {}  # (topic, group) -> where the next pop of many queues begins
         self.left_over: list[WaitKey] = []
         """Queues in which answered pops left messages: the next held pop may be served."""
 
     def handle(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """Answer a pop, or hold it. Refusal: the pop is not allowed."""
         with_born_time(request, now_ms)
+        if not request.ext.get(QUEUES_SEEN, "0").isdecimal():
+            del request.ext[QUEUES_SEEN]
         header = PopHeader.from_ext(request.ext)
         topic = self._check(header, now_ms)
         group = self._groups.require(header.consumer_group, now_ms)
@@ -145,8 +153,19 @@ class PopMessages:
             self._take_topic(taking, topic, chance)
 
     def _take_topic(self, taking: Taking, topic: TopicConfig, chance: int) -> None:
-        for step in range(topic.read_queue_nums):
-            taking.take(topic.topic, (chance + step) % topic.read_queue_nums)
+        count = topic.read_queue_nums
+        if count <= QUEUES_A_POP:
+            for step in range(count):
+                taking.take(topic.topic, (chance + step) % count)
+            return
+        key = (topic.topic, taking.group)
+        first = self._next_queue.pop(key, 0)
+        for step in range(QUEUES_A_POP):
+            taking.take(topic.topic, (first + step) % count)
+        self._next_queue[key] = (first + QUEUES_A_POP) % count
+        if len(self._next_queue) > NEXT_QUEUES_MAX:
+            del self._next_queue[next(iter(self._next_queue))]
+        taking.unseen_count = count - QUEUES_A_POP
 
     def _revive_queue_id(self, header: PopHeader) -> int:
         return ORDERLY_REVIVE_QUEUE if header.order else self._turn % self._log.queue_nums
@@ -164,15 +183,27 @@ class PopMessages:
     ) -> list[Send]:
         deadline_ms = min(header.born_time + header.poll_time, now_ms + self._config.hold_ms_max)
         code = ResponseCode.POLLING_TIMEOUT
+        goes_on = self._goes_on(request, taking)
         if header.poll_time > 0 and deadline_ms > now_ms:
-            pop = HeldPop(peer, request, _wait_key(header), wanted, deadline_ms)
+            pop = HeldPop(peer, request, _wait_key(header), wanted, deadline_ms, queues=taking.seen_count)
             if self._held.hold(pop):
-                if taking.passed and taking.rest_count > 0:
+                if goes_on or (taking.passed and taking.rest_count > 0):
                     self._held.look_again(pop, now_ms)
                 return []
             code = ResponseCode.POLLING_FULL
         ext = self._ext(header, taking, now_ms)
         return answer(peer, request, ext, code=code, remark="NO_MESSAGE_IN_QUEUE")
+
+    def _goes_on(self, request: RemotingCommand, taking: Taking) -> bool:
+        """Tell whether a pop that found nothing has queues of a large topic left to look at."""
+        if not taking.unseen_count:
+            return False
+        seen = int(request.ext.get(QUEUES_SEEN, "0")) + QUEUES_A_POP
+        if seen < taking.unseen_count + QUEUES_A_POP:
+            request.ext[QUEUES_SEEN] = str(seen)
+            return True
+        request.ext.pop(QUEUES_SEEN, None)
+        return False
 
     def _ext(self, header: PopHeader, taking: Taking, now_ms: int) -> dict[str, str]:
         return PopResponseHeader(

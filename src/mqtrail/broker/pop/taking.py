@@ -78,6 +78,9 @@ class Taking:
         self.records: list[Buffer] = []
         self.queues: list[TakenQueue] = []
         self.rest_count = 0
+        self.seen_count = 0  # queues that were looked at
+        self.unseen_count = 0  # of a topic with too many to look at all
+        self.group = header.consumer_group
         self.passed = False
         """Whether an offset moved although no message was found: there may be more."""
 
@@ -88,7 +91,8 @@ class Taking:
     def take(self, topic: str, queue_id: int) -> None:
         """Read messages for the pop from a queue of the topic or its retry topic, within its limits."""
         header = self._header
-        group = header.consumer_group
+        group = self.group
+        self.seen_count += 1
         start = self._positions.begin(group, topic, queue_id, header.init_mode)
         if header.order and self._orders.is_closed(
             (topic, group, queue_id), header.attempt_id, header.invisible_time, self._now_ms

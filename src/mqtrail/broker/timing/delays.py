@@ -35,6 +35,7 @@ from ..state import BrokerState
 
 BATCH_COUNT = 32  # records delivered with one append
 BATCH_SIZE = 1 << 20
+BATCHES_A_TURN = 16  # of all levels; what else is due is delivered by the next ticks
 RETRY_MS = 1_000  # after the store refused a delivery
 UNSAVED_MAX = 16  # offsets that wait for the log to be durable so far
 
@@ -100,28 +101,33 @@ class DelayedMessages:
         self._now_ms = now_ms
         if not now_ms < self._retry_ms <= now_ms + RETRY_MS:
             self._look()
+        batches = BATCHES_A_TURN
         for level, due_ms in list(self._due_ms.items()):
             latest_ms = now_ms + max(self.delays_ms[level - 1], RETRY_MS)
             if due_ms > latest_ms:  # the clock was set back: what is here waits once more, but no longer
                 self._due_ms[level] = latest_ms
                 self._set_back[level] = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
-            elif due_ms <= now_ms:
-                self._deliver_level(level, now_ms)
+            elif due_ms <= now_ms and batches > 0:
+                batches -= self._deliver_level(level, now_ms, batches)
         if self._unknown:
             self._retry_ms = now_ms + RETRY_MS
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
 
-    def _deliver_level(self, level: int, now_ms: int) -> None:
+    def _deliver_level(self, level: int, now_ms: int, batches_max: int) -> int:
+        """Deliver some of what is due at a level; return in how many batches. What is left is due at once."""
         try:
-            while self._deliver_some(level, now_ms):
-                pass
+            for batches in range(1, batches_max + 1):
+                if not self._deliver_some(level, now_ms):
+                    self._set_back.pop(level, None)
+                    return batches
         except (MQError, OSError) as error:
             self._due_ms[level] = now_ms + RETRY_MS
             self._note(error)
         else:
-            self._set_back.pop(level, None)
+            self._unknown.discard(level)
+        return batches_max
 
     def _note(self, error: Exception) -> None:
         if isinstance(error, StoreError):
@@ -181,7 +187,7 @@ class DelayedMessages:
             return False
         self._unknown.add(level)
         if found.records:
-            self._due_ms[level] = now_ms  # look at once, within this call
+            self._due_ms[level] = now_ms  # look at once
             return True
         return False
 

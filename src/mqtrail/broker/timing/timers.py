@@ -35,7 +35,7 @@ from .slots import SlotReader
 
 READ_COUNT: Final = 64  # messages of the timer topic read at once
 READ_SIZE: Final = 1 << 20
-TAKE_IN_MAX: Final = 2_000  # messages put into the log by one stroke
+TAKE_IN_MAX: Final = 500  # messages put into the log by one stroke
 DELIVER_MAX: Final = 256  # messages delivered by one stroke
 RETRY_MS: Final = 1_000  # after the store refused a delivery
 FLUSH_WAIT_MS: Final = 1_000  # by then what was appended is usually durable
