@@ -1,6 +1,6 @@
-"""Small labelled histories: evidence rows of one message or few, and the codes they are owed.
+"""Small labelled histories: rows of evidence of one message or a few, and the codes that they must get.
 
-All are judged at AS_OF_MS in one run, on any engine; `story` says what a history is made of.
+One run judges all of them as of AS_OF_MS. `story` has the methods that add rows.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_PENDING",)),
     History("the offset was moved back").pub().stored().scanned().group(CLIENT, offset=7).offset(8, 100)
     .expect(CG="WAITING"),
-    History("offset told by our client alone").pub().stored().scanned().group(CLIENT, offset=None)
+    History("offset recorded by our client alone").pub().stored().scanned().group(CLIENT, offset=None)
     .trace("OffsetCommit", 100, group_name=GROUP, topic=TOPIC, store_broker_name=BROKER, store_queue_id=0,
            consumer_offset=8)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED",)),
@@ -137,7 +137,7 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("GROUP_NOT_TRACED", "TRACE_DROPPED")),
     stored_and_sent("passed, trace messages lost").numbered(-1, 1).numbered(5, 4)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_MESSAGES_LOST",)),
-    stored_and_sent("passed, a loss told").loss(0, 1)
+    stored_and_sent("passed, a loss reported").loss(0, 1)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRACE_DROPPED_SPOOL_FULL",)),
     stored_and_sent("passed, a range of the trace gone").gap(-1, 3)
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("RANGE_NOT_READ_RMQ_SYS_TRACE_TOPIC",)),
@@ -165,7 +165,7 @@ HISTORIES = (
     .expect(CG="IN_FLIGHT"),
     History("hung").pub().stored().scanned().group(CLIENT, offset=7).before(AS_OF - 46, trace_client_id=CLIENT)
     .expect(CG="HUNG"),
-    History("hung, an Apache client told by its address").pub().stored().scanned().group("10.0.0.2@1#9", offset=7)
+    History("hung, an Apache client known by its address").pub().stored().scanned().group("10.0.0.2@1#9", offset=7)
     .before(100).expect(CG="HUNG"),
     History("its client is gone").pub().stored().scanned().group("10.0.0.2@99#2", offset=7)
     .before(100, trace_client_id="10.0.0.2@77#1")
@@ -186,7 +186,7 @@ HISTORIES = (
     .expect(CG="CONSUMED").expect(msg=2, CG="CONSUMED,CONSUMED_SLOW"),
     stored_and_sent("consumed in a slow listener batch").before().after(4.02, cost=1.0)
     .expect(CG="CONSUMED,CONSUMED_SLOW", group_reasons=("COST_IS_AVERAGE",)),
-    stored_and_sent("consumed, our client tells each message's time").before().after(4.02, cost=1.0)
+    stored_and_sent("consumed, our client records each message's time").before().after(4.02, cost=1.0)
     .result(0.3, "SUCCESS", cost=0.3).expect(CG="CONSUMED"),
     stored_and_sent("consumed, no beginning").after()
     .expect(knowledge="INCOMPLETE", CG="CONSUMED", group_reasons=("BEGIN_NOT_TRACED",)),
@@ -234,16 +234,16 @@ HISTORIES = (
     History("timed out and done twice").pub().stored().scanned().group(CLIENT).before().retry_copy(60, 1)
     .handled(61, times=1, request="R2").after(120, code=1, cost=120)
     .expect(CG="CONSUMED,CONSUMED_SLOW,DUPLICATE_PROCESSING"),
-    History("our client says failed").pub().stored().scanned().group(CLIENT).before().after(success=False, code=2)
+    History("our client records a failure").pub().stored().scanned().group(CLIENT).before().after(success=False, code=2)
     .result(0.03, "EXCEPTION").retry_copy(0.1, 1, waits=True, due=AS_OF + 10).expect(CG="RETRYING"),
     History("the second attempt is in flight").pub().stored().scanned().group(CLIENT).handled(success=False)
     .retry_copy(AS_OF - 6, 1).before(AS_OF - 5, "R2", 1).offset(1, topic="%RETRY%CG").expect(CG="IN_FLIGHT"),
-    History("a waiting retry copy, also told by the broker").pub().stored().scanned().group(CLIENT)
+    History("a waiting retry copy, also recorded by the broker").pub().stored().scanned().group(CLIENT)
     .handled(success=False).retry_copy(0.1, 1, waits=True, due=AS_OF + 10)
     .trace("Stored", 0.1, msg_id=unique_id(1), topic="SCHEDULE_TOPIC_XXXX", store_broker_name=BROKER, store_queue_id=0,
            store_queue_offset=1, physical_offset=1200, stored_kind="DELAY", born_host=PRODUCER, store_ms=at(0.1))
     .expect(CG="RETRYING"),
-    History("sent back and stored, told by the broker alone").pub()
+    History("sent back and stored, recorded by the broker alone").pub()
     .trace("Stored", 0.004, msg_id=unique_id(1), topic=TOPIC, store_broker_name=BROKER, store_queue_id=0,
            store_queue_offset=7, physical_offset=1000, stored_kind="NORMAL", born_host=PRODUCER, store_ms=at(0.004))
     .group(CLIENT).handled(success=False)
@@ -251,7 +251,7 @@ HISTORIES = (
            due_ms=at(AS_OF + 10))
     .expect(CG="RETRYING"),
     # --- dead letters
-    History("dead, the broker tells why").pub().stored().scanned().group(CLIENT).handled(success=False)
+    History("dead, the broker records the cause").pub().stored().scanned().group(CLIENT).handled(success=False)
     .dead_copy(0.1, 1).trace("DeadLettered", 0.1, msg_id=unique_id(1), group_name=GROUP, topic=TOPIC, reconsume_times=1,
                              cause="BY_HANDLER").expect(CG="DEAD_LETTERED"),
     History("dead, attempts exhausted").pub().stored().scanned().group(CLIENT).handled(success=False).retry_copy(10, 1)
@@ -310,7 +310,7 @@ HISTORIES = (
     .expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("BATCH_NOT_JOINED",))
     .expect(msg=2, knowledge="INCOMPLETE", CG="UNKNOWN")
     .expect("", msg=99, knowledge="INCOMPLETE", CG="CONSUMED"),
-    # --- transactions are not judged yet, and say so
+    # --- transactions are not judged yet, and are UNKNOWN
     History("half message").pub(msg_type=1).stored(kind="HALF", topic="RMQ_SYS_TRANS_HALF_TOPIC", real_topic=TOPIC)
     .scanned()
     .group(CLIENT).expect(knowledge="INCOMPLETE", CG="UNKNOWN", group_reasons=("TRANSACTION_NOT_JUDGED",)),

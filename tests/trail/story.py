@@ -1,6 +1,6 @@
-"""Telling a small history: each method adds one evidence row, with the values of a plain success unless told otherwise.
+"""Builder of a small history: each method adds one row of evidence, by default with the values of a plain success.
 
-Times are seconds after BASE_MS. A history is a cluster of its own, so that many are judged in one run.
+Times are seconds after BASE_MS. Each history is a separate cluster, so that one run can judge many.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def offset_id(number: int) -> str:
 
 @dataclass(frozen=True)
 class Expected:
-    """What one message is owed: codes comma-joined in their order; reasons are names that must be there."""
+    """The expected codes of one message, comma-joined in their order, and names of reasons that must be there."""
 
     send: str
     message: str
@@ -76,7 +76,7 @@ class History:
     # --- trace records
 
     def trace(self, record_type: str, time: float, **values: Any) -> Self:
-        """One record, alone in its trace message, stored 0.2 s after its time unless told."""
+        """One record, alone in its trace message, by default stored 0.2 s after its time."""
         stored = values.pop("stored", time + 0.2)
         row = {
             "cluster": self.name,
@@ -107,7 +107,7 @@ class History:
     def tried(
         self, time: float, attempt: int, outcome: str, final: bool = False, cost: float = 0.01, **values: Any
     ) -> Self:
-        """One attempt of a send, as our client tells it."""
+        """One attempt of a send, as our client records it."""
         row = {"msg_id": unique_id(1), "group_name": "PG", "topic": TOPIC, "cost_ms": round(cost * 1000)}
         row |= {"send_id": "S1", "attempt": attempt, "attempt_max": 3, "outcome": outcome, "is_final": final}
         row |= {"client_id": "10.0.0.1@5#1", "store_host": "10.0.0.9:10911"}
@@ -161,7 +161,7 @@ class History:
         msg: int = 1,
         offset: int = 7,
     ) -> Self:
-        """What became of one message, as our client tells it."""
+        """The result of one message, as our client records it."""
         row: dict[str, Any] = {"msg_id": unique_id(msg), "group_name": GROUP, "topic": TOPIC, "request_id": request}
         row |= {"retry_times": times, "result": result, "cost_ms": round(cost * 1000), "client_id": CLIENT}
         row |= {"store_broker_name": BROKER, "store_queue_id": 0, "store_queue_offset": offset}

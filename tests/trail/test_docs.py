@@ -1,4 +1,4 @@
-"""The design pages say what the code does: every code, reason, setting, table and column has its entry."""
+"""The design pages match the code: every code, reason, setting, table and column has its entry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAKE = (DESIGN / "lake.md").read_text()
 
 
 def test_every_code_is_explained() -> None:
-    """A code that a user can meet stands on the page of verdicts."""
+    """Every code is on the page of verdicts."""
     assert [name for name in trail.CODES if not re.search(rf"\b{name}\b", VERDICTS)] == []
 
 
@@ -30,9 +30,9 @@ def test_every_reason_is_explained() -> None:
     """Each name that the texts can give as a reason is in the table of reasons."""
     speaking = ("losses", "messages", "group_states", "group_verdicts", "trajectories")
     texts = " ".join(stage.sql for stage in trail.judge(0) if stage.name in speaking)
-    told = set(re.findall(r"'(?:UNKNOWN:|WAITING:)?([A-Z]+(?:_[A-Z0-9]+)+)'", texts))
+    found = set(re.findall(r"'(?:UNKNOWN:|WAITING:)?([A-Z]+(?:_[A-Z0-9]+)+)'", texts))
     known = {*trail.CODES, "ATTEMPTS_EXHAUSTED", "BY_HANDLER", "ORDERED_GIVE_UP"} | INNER_TOPICS | SYSTEM_GROUPS
-    reasons = {name for name in told - known if not name.endswith("_")}
+    reasons = {name for name in found - known if not name.endswith("_")}
     assert len(reasons) > 20
     assert [name for name in sorted(reasons) if not re.search(rf"\b{name}\b", VERDICTS)] == []
 

@@ -39,7 +39,7 @@ def judged() -> Judged:
 
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 def test_history(history: History, judged: Judged) -> None:
-    """Each history is owed exactly the codes it is labelled with, no message more and no group more."""
+    """Each history gets exactly its expected codes, for exactly its messages and groups."""
     assert {i for c, i in judged.trajectories if c == history.name} == set(history.expected)
     for msg_id, expected in history.expected.items():
         trajectory = judged.trajectories[history.name, msg_id]

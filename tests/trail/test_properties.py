@@ -1,4 +1,4 @@
-"""What must hold of any judgement, whatever the history: merging, time, sums, and codes that all have a history."""
+"""What holds for every judgement: merging, time, sums; and every code has a history."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def states(rows: dict[str, list[Row]], as_of_ms: int) -> dict[tuple[str, str, st
 
 
 def test_states_move_along_allowed_transitions() -> None:
-    """As records arrive and time goes on, open states may become anything, ended ones only what the table allows."""
+    """As records arrive and time passes, open states may become any state, final ones only what the table allows."""
     rows = evidence()
     before: dict[tuple[str, str, str], str] = {}
     for seconds in (1, 30, 70, 130, 600, 4200):
@@ -110,10 +110,10 @@ def test_the_latency_split_adds_up(judged: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_dead_letters_name_their_cause(judged: duckdb.DuckDBPyConnection) -> None:
-    """Told by the broker, by the mark of an ordered give-up, or inferred from the longest chain of the group."""
+    """Recorded by the broker, marked as an ordered give-up, or inferred from the longest chain of the group."""
     found = dict(judged.sql("SELECT cluster, dead_cause FROM verdicts WHERE state = 'DEAD_LETTERED'").fetchall())
     assert found == {
-        "dead, the broker tells why": "BY_HANDLER",
+        "dead, the broker records the cause": "BY_HANDLER",
         "dead, attempts exhausted": "ATTEMPTS_EXHAUSTED",
         "dead, ordered give-up": "ORDERED_GIVE_UP",
     }
@@ -148,7 +148,7 @@ def test_settings_move_the_thresholds() -> None:
 
 
 def test_a_slow_group_is_hung_later() -> None:
-    """Three times the 99th percentile counts where a hundred hand-overs tell it and it is longer than the default."""
+    """HUNG waits for three times the 99th percentile if a hundred hand-overs ended and this is above the default."""
     slow = next(h for h in HISTORIES if h.name == "hung")
     template = next(row for row in slow.rows["trace_events"] if row["record_type"] == "SubBefore")
     for count, state in ((99, "HUNG"), (100, "IN_FLIGHT")):

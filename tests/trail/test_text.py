@@ -60,7 +60,7 @@ def test_hours_of_ids() -> None:
     ],
 )
 def test_ids_of_other_shapes(msg_id: str, hour: int) -> None:
-    """Ids of gRPC clients hold seconds since 2021; what tells no time stands in the partition of the unknown."""
+    """Ids of gRPC clients have seconds since 2021. Ids without a time are in the partition of unknown hours."""
     connection = connect()
     connection.execute("CREATE TABLE ids AS SELECT ? AS msg_id, cast(1700000000000 AS bigint) AS event_ms", [msg_id])
     assert connection.sql(trail.publish_hour_select("ids", "msg_id", "event_ms", "msg_id")).fetchall() == [
@@ -94,7 +94,7 @@ def test_kinds_of_copies(row: dict[str, object], kind: str) -> None:
 
 
 def test_an_applications_own_names() -> None:
-    """Groups and topics of the system, of tools and of traces are nobody's business."""
+    """Groups and topics of the system, of tools and of traces are not an application's."""
     connection = connect()
     names = ["orders", "RMQ_SYS_TRACE_TOPIC", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "TBW102", "RMQ_SYSTEMS", ""]
     connection.execute("CREATE TABLE names (topic string)")
@@ -142,5 +142,5 @@ def test_what_is_an_application_s_own() -> None:
         (SYSTEM_GROUPS | {"TOOLS_X", "%RETRY%g", "CID_RMQ_SYS_x"}, is_business_group, business_group),
     ):
         for name in (*names, "", "orders"):
-            [(told,)] = duck.execute(f"SELECT {sql('name')} FROM (SELECT ? AS name)", [name]).fetchall()
-            assert told is at_hand(name) is (name == "orders"), name
+            [(found,)] = duck.execute(f"SELECT {sql('name')} FROM (SELECT ? AS name)", [name]).fetchall()
+            assert found is at_hand(name) is (name == "orders"), name

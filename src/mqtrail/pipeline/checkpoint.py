@@ -41,7 +41,7 @@ class Checkpoint:
         if _batches(self.spark / "commits"):
             raise JobFailed(
                 f"{file}: found {text[:80]!r}, expected the name of this checkpoint: restore it from a copy, or remove "
-                f"{self._folder} to read anew what the cluster still has"
+                f"{self._folder} to read again what the cluster still has"
             )
         self._folder.mkdir(parents=True, exist_ok=True)
         written = file.with_suffix(".tmp")

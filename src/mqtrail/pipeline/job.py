@@ -198,7 +198,7 @@ class PipelineJob:
             return [name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()]
 
     def _keep(self, found: ClusterSample, reached: QueueOffsets) -> None:
-        """Write a sample's rows, after the read, so that they say how far the pipeline has read each queue."""
+        """Write a sample's rows, after the read, so that they contain how far the pipeline has read each queue."""
         for name, rows in found.with_read_offsets(reached).items():
             table = self.lake[name]
             file = table.path / f"batch=sample-{found.sampled_ms}" / "part-0.parquet"

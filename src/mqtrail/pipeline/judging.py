@@ -48,7 +48,7 @@ class Judge:
         self._shares = Shares(tasks, lake.path / WORK, task_memory)
 
     def run(self, as_of_ms: int, *, only_until: bool = False) -> int:
-        """Judge the hours that are due as of as_of_ms; return how many trajectories they have.
+        """Judge the hours that are due, as of as_of_ms; return the number of their trajectories.
 
         only_until: leave out what happened later. An instant that was judged before is not judged again.
         """
@@ -108,7 +108,7 @@ class Judge:
 
 
 def has_batches(file: Path) -> bool:
-    """Whether a file of attempts has a row with a batch_id, by its statistics; true when they do not tell."""
+    """Whether a file of attempts has a row with a batch_id, from its statistics; true if these are missing."""
     metadata = pq.read_metadata(file)
     place = metadata.schema.names.index("batch_id")
     statistics = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
@@ -116,7 +116,7 @@ def has_batches(file: Path) -> bool:
 
 
 def _open_hours(table: LakeTable, hours: set[int]) -> set[int]:
-    """Those of hours in which the table has anything open."""
+    """The hours in which the table has open states."""
     return {
         file.hour
         for file in table.files(hours)

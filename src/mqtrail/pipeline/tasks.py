@@ -1,7 +1,7 @@
 """One task of a judgement: in it DuckDB runs stages of `trail` over Parquet files, and leaves Parquet files.
 
 Spark starts as many tasks as are asked for, retries them, and decides which attempt of a task counts. A task writes to
-a folder of its own attempt and returns the names of its files, so files of other attempts are never read.
+a folder named after its attempt and returns the names of its files, so files of other attempts are never read.
 
 A task has one core and `memory_limit` of memory; what needs more goes to files in its scratch folder. It needs the
 installed package and the lake's folder. Functions and values are sent to it; it leaves no state in its process.
@@ -54,7 +54,7 @@ class TaskWork:
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Relations that every task reads, by their files. A table of the lake without files is empty."""
     own_files: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    """Relations of which each task reads files of its own, in the order of the tasks."""
+    """Relations of which each task reads other files, in the order of the tasks."""
 
 
 class Tasks(Protocol):
@@ -81,7 +81,7 @@ class SparkTasks:
 
 
 def _task(work: TaskWork) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for mapInArrow. The rows that arrive only say how many tasks there are."""
+    """The function for mapInArrow. Its input rows are not used: each partition is a task."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

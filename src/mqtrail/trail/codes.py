@@ -194,7 +194,7 @@ CODES: dict[str, Code] = {
             "UNKNOWN",
             "group",
             "warning",
-            "The evidence is not sufficient; the reason says why.",
+            "The evidence is not sufficient; see the reason.",
             "Check the reason: trace off, records lost, or topic not read.",
             (),
         ),

@@ -2,8 +2,8 @@
 
 A share has all attempts of some of the ids, and no others. Most stages look at one id at a time, so the rows of one
 share are enough for them. An aggregate over all messages is written as two stages: each share makes the rows of the
-first, which is `gathered`; the second aggregates these rows once. Where rows of different ids meet (a batch has an id
-of its own), a stage redistributes its rows: `partition_by`. So a judgement takes a few rounds; in each of them the
+first, which is `gathered`; the second aggregates these rows once. Where rows of different ids are joined (a batch has
+a separate id), a stage redistributes its rows: `partition_by`. So a judgement takes a few rounds; in each of them the
 shares run their stages first, then the stages over everything run once:
 
     round 0   pieces   attempts by id, records of clients
@@ -75,7 +75,7 @@ class _Plan:
             self.number[stage.name] = max((self.number[each.name] for each in made), default=0)
             return
         assert inputs <= set(pieces), f"{stage.name} reads {sorted(inputs - set(pieces))}, which no share has"
-        assert not any(each.gathered for each in made), f"{stage.name} would see the rows of its own share alone"
+        assert not any(each.gathered for each in made), f"{stage.name} would see only the rows of its share"
         ready = (self.number[each.name] + (each.name in self._whole or bool(each.partition_by)) for each in made)
         self.number[stage.name] = max(ready, default=0)
 
