@@ -1,7 +1,7 @@
-"""Messages for later: delay levels and timers.
+"""Delayed messages: delay levels and timers.
 
 delays has the 18 delay levels of SCHEDULE_TOPIC_XXXX, timers any other time: records and slots are their data, counts
-how many wait, requests the codes about them. How it works and what a crash leaves: docs/design/timers.md.
+the number of waiting messages, requests the request codes. Design and effects of a crash: docs/design/timers.md.
 """
 
 from .delays import DelayedMessages

@@ -1,7 +1,7 @@
-"""How many messages wait in the timer, topic by topic: config/timermetrics, request 61.
+"""Number of messages in the timer by topic: config/timermetrics, request 61.
 
-Counted as units come and go, and not counted anew after a crash: figures for people, nothing depends on them.
-What came and what went since the start is counted beside it, for Prometheus alone.
+Counted when units arrive and leave, and not corrected after a crash: nothing depends on these figures. Messages in and
+out since the start are counted for Prometheus.
 
 Source: TimerMetrics, DefaultStoreMetricsManager, apache/rocketmq store/.
 """
@@ -21,7 +21,7 @@ DELAY_BOUNDS_S: Final = (60.0, 600.0, 3_600.0, 43_200.0, 86_400.0, 259_200.0)
 
 
 class TimerCounts:
-    """Topic -> messages that wait for it, and when that last changed."""
+    """Topic -> number of waiting messages, and time of the last change."""
 
     def __init__(self, files: ConfigFileStore, now_ms: int) -> None:
         self._files = files
@@ -34,10 +34,10 @@ class TimerCounts:
         self.taken_in: Counter[str] = Counter()
         self.handed_out: Counter[str] = Counter()
         self.delays_s: dict[str, Histogram] = {}
-        """Topic -> from a message's birth to its time, of those taken in."""
+        """Topic -> time from birth to delivery time of the messages added."""
 
     def took_in(self, topic: str, delay_ms: int) -> None:
-        """Count a message, or a recall, that went into the wheel."""
+        """Count a message, or a recall, that was added to the wheel."""
         self.taken_in[topic] += 1
         delays_s = self.delays_s.get(topic)
         if delays_s is None:
@@ -45,7 +45,7 @@ class TimerCounts:
         delays_s.add(max(0, delay_ms) // 1_000)
 
     def waiting(self) -> dict[str, int]:
-        """Return topic -> messages that wait for it."""
+        """Return topic -> number of waiting messages."""
         return self._counts
 
     def add(self, topic: str, change: int, now_ms: int) -> None:
@@ -54,7 +54,7 @@ class TimerCounts:
         self._is_dirty = True
 
     def table(self) -> TimerMetrics:
-        """Return the counts as one body: what is saved, and what request 61 answers."""
+        """Return the counts as one body: the content of the file, and the answer to request 61."""
         return _table(self._counts, self._counted_ms, self._version)
 
     def save(self, now_ms: int, *, final: bool = False) -> None:

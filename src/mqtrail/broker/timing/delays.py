@@ -1,14 +1,14 @@
-"""Delayed messages: each level is a queue of SCHEDULE_TOPIC_XXXX, and a message leaves it when its time has come.
+"""Delay levels: each level is a queue of SCHEDULE_TOPIC_XXXX, which a message leaves when its delay is over.
 
 A message with a delay level is stored under SCHEDULE_TOPIC_XXXX, queue level - 1, with its real topic and queue in its
-properties. As all messages of a level wait equally long, a level's queue is in order of delivery, so its head alone
-says when the level is to be looked at: `next_due_ms`. Delivered is: appended again to the real queue. The offset of
-each level is saved every offsets_save_ms, as far as what was delivered is durable; what a crash leaves behind is
-delivered twice, never lost. Where the clock was set back, store times stand still, and the queue's entry says when a
-message is due. What was sent while the clock was ahead waits its whole delay once more: late, never early.
+properties. All messages of a level have the same delay, so its queue is in the order of delivery, and its first message
+decides when the level is due: `next_due_ms`. Delivery appends the message to its real queue. The offset of each level
+is saved every offsets_save_ms, up to the last durable delivery; after a crash messages may be delivered twice, never
+lost. If the clock was set back, store times do not move, and the queue entry has the due time. A message sent while the
+clock was ahead waits its whole delay again: late, never early.
 
-Source: ScheduleMessageService, HookUtils.handleScheduleMessage, apache/rocketmq broker/. There a level is looked at
-every 100 ms; here when its head is due.
+Source: ScheduleMessageService, HookUtils.handleScheduleMessage, apache/rocketmq broker/. There each level is checked
+every 100 ms; here when its first message is due.
 """
 
 from collections import deque
@@ -36,15 +36,15 @@ from ..state import BrokerState
 BATCH_COUNT = 32  # records delivered with one append
 BATCH_SIZE = 1 << 20
 BATCHES_A_TURN = 16  # of all levels; what else is due is delivered by the next ticks
-RETRY_MS = 1_000  # after the store refused a delivery
-UNSAVED_MAX = 16  # offsets that wait for the log to be durable so far
+RETRY_MS = 1_000  # delay after the store refused a delivery
+UNSAVED_MAX = 16  # saved states that wait for the flush of the log
 
 _REAL_TOPIC = PROPERTY_REAL_TOPIC.encode()
 _REAL_QID = PROPERTY_REAL_QID.encode()
 
 
 class DelayedMessages:
-    """The delay levels, their offsets and their clocks."""
+    """The delay levels with their offsets and due times."""
 
     def __init__(self, state: BrokerState) -> None:
         store = state.store
@@ -58,17 +58,18 @@ class DelayedMessages:
             first, end = store.min_offset(SCHEDULE_TOPIC, level - 1), store.max_offset(SCHEDULE_TOPIC, level - 1)
             self._offsets[level] = min(max(table.offset_table.get(level, 0), first), end)
         self._due_ms: dict[int, int] = {}
-        self._now_ms = 0  # as last told
-        self._unknown = set(self._offsets)  # levels whose head has not been looked at
-        self._retry_ms = 0  # when those are looked at again that could not be read
+        self._now_ms = 0  # at the last call
+        self._unknown = set(self._offsets)  # levels whose first message was not read yet
+        self._retry_ms = 0  # when unreadable levels are tried again
         self._trouble: StoreError | None = None
-        self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was found to be set back
+        self._set_back: dict[int, int] = {}  # level -> end of its queue when the clock was set back
         self._saved = dict(self._offsets)
-        self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # log's end, offsets as they were then
+        self._unsaved: deque[tuple[int, dict[int, int]]] = deque()  # end of the log, offsets at that time
         state.writer.on_scheduled = self._unknown.add
 
     def divert(self, record: PendingRecord, level: int, now_ms: int) -> PendingRecord:
-        """Return the record as it waits at a level above 0, or at the highest level. MessageIllegal: no room."""
+        """Return the record as stored at its level (the highest if above). MessageIllegal: no room in its
+        properties."""
         self._now_ms = now_ms
         level = min(level, len(self.delays_ms))
         return PendingRecord(
@@ -86,7 +87,7 @@ class DelayedMessages:
         )
 
     def next_due_ms(self) -> int | None:
-        """Return when deliver is to be called next, None while nothing waits."""
+        """Return when `deliver` is due; None: nothing waits."""
         self._look()
         due_ms = min(self._due_ms.values(), default=None)
         if not self._unknown:
@@ -94,9 +95,9 @@ class DelayedMessages:
         return self._retry_ms if due_ms is None else min(self._retry_ms, due_ms)
 
     def deliver(self, now_ms: int) -> None:
-        """Append what is due to the real queues. A store or disk that refuses is tried again in a second.
+        """Append due messages to their real queues. If the store or disk refuses, try again in a second.
 
-        StoreError: a message that waits is damaged, and those behind it wait with it.
+        StoreError: a waiting message is damaged and blocks those behind it.
         """
         self._now_ms = now_ms
         if not now_ms < self._retry_ms <= now_ms + RETRY_MS:
@@ -104,7 +105,7 @@ class DelayedMessages:
         batches = BATCHES_A_TURN
         for level, due_ms in list(self._due_ms.items()):
             latest_ms = now_ms + max(self.delays_ms[level - 1], RETRY_MS)
-            if due_ms > latest_ms:  # the clock was set back: what is here waits once more, but no longer
+            if due_ms > latest_ms:  # the clock was set back: these messages wait their delay once more
                 self._due_ms[level] = latest_ms
                 self._set_back[level] = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             elif due_ms <= now_ms and batches > 0:
@@ -134,7 +135,7 @@ class DelayedMessages:
             self._trouble = error
 
     def _look(self) -> None:
-        """Learn when the heads of levels that were empty are due, as far as they can be read."""
+        """Read the due times of levels that were empty."""
         for level in list(self._unknown):
             try:
                 self._look_at(level)
@@ -148,7 +149,7 @@ class DelayedMessages:
             if found.records:
                 self._due_ms[level] = self._due_of(found.records[0], level)
             elif found.next_queue_offset > self._offsets[level]:
-                self._offsets[level] = found.next_queue_offset  # the store has expired what was there
+                self._offsets[level] = found.next_queue_offset  # the store deleted the earlier entries
             else:
                 break
         self._unknown.discard(level)
@@ -163,13 +164,13 @@ class DelayedMessages:
         return due_ms
 
     def _deliver_some(self, level: int, now_ms: int) -> bool:
-        """Deliver the due records at the level's head; return whether there may be more of them."""
+        """Deliver due records of the level; return whether there may be more."""
         queue_offset = self._offsets[level]
         found = self._store.read(SCHEDULE_TOPIC, level - 1, queue_offset, BATCH_COUNT, BATCH_SIZE)
         due: list[PendingRecord] = []
         next_offset = found.next_queue_offset
         next_due_ms = None
-        waited_end = self._set_back.get(level, 0)  # records before it have waited long enough
+        waited_end = self._set_back.get(level, 0)  # the delay of records before it is over
         for record in found.records:
             due_ms = self._due_of(record, level)
             if due_ms > now_ms and (place := decode_head(record).queue_offset) >= waited_end:
@@ -192,11 +193,11 @@ class DelayedMessages:
         return False
 
     def offsets(self) -> DelayOffsetTable:
-        """Return the levels' offsets as one body: what is saved, and what request 45 answers."""
+        """Return the offsets of the levels as one body: the content of the file, and the answer to request 45."""
         return DelayOffsetTable({level: offset for level, offset in self._offsets.items() if offset > 0})
 
     def positions(self) -> dict[int, tuple[int, int]]:
-        """Return level -> (delivered up to, end of its queue) for levels ever used."""
+        """Return level -> (offset, end of its queue) for levels in use."""
         table = {}
         for level, offset in self._offsets.items():
             end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
@@ -207,7 +208,7 @@ class DelayedMessages:
     def save(self) -> None:
         """Write the offsets as they were when all that was delivered till then is durable, if that is news.
 
-        Saved sooner, they would outlive the copies that were delivered when the power goes.
+        Otherwise they could survive a power failure that loses the delivered copies.
         """
         flushed_offset, found = self._store.flushed_offset, self._saved
         if not self._unsaved or self._unsaved[-1][1] != self._offsets:
@@ -223,7 +224,7 @@ class DelayedMessages:
 
 
 def _real_record(record: Buffer) -> PendingRecord | None:
-    """Return a waiting record as it goes to its real queue; None: it names none, or the half topic (as Java drops)."""
+    """Return the record for the real queue; None: it names none, or the half topic (Java drops it too)."""
     head = decode_head(record)
     properties = bytes(record[head.properties_start : head.properties_end])
     topic, queue_id = find_property(properties, _REAL_TOPIC), find_property(properties, _REAL_QID)

@@ -1,9 +1,9 @@
-"""Timer messages as records: when a sent one is due, how it waits, and as what it is delivered.
+"""Records of timer messages: due time of a sent message, the waiting record, and the delivered record.
 
-TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS: the first of them counts, and a delay level outweighs them all.
-What waits stands in rmq_sys_wheel_timer, queue 0. Its TIMER_OUT_MS is a whole second, and it is handed out when that
-second is over: a message due at 12:00:00.000 waits for 11:59:59, one due at 12:00:00.001 for 12:00:00. So none is
-early, and some are late by less than a second.
+The first of TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS decides; a delay level overrides them. A waiting
+record is in rmq_sys_wheel_timer, queue 0. Its TIMER_OUT_MS is a whole second, and it is delivered when that second is
+over: a message due at 12:00:00.000 has 11:59:59, one due at 12:00:00.001 has 12:00:00. So no message is early, and some
+are late by less than a second.
 
 Source: HookUtils.handleScheduleMessage, TimerMessageStore, apache/rocketmq broker/ and store/timer.
 """
@@ -34,17 +34,19 @@ from mqtrail.wire import (
 
 from ..properties import TIMER_PROPERTIES, tag_hash, with_real_queue
 
-ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; longer waits are made of several
+ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; a longer delay consists of several parts
 _UNITS_MS: Final = {PROPERTY_TIMER_DELAY_SEC: 1_000, PROPERTY_TIMER_DELAY_MS: 1, PROPERTY_TIMER_DELIVER_MS: 1}
 _OUT_MS: Final = PROPERTY_TIMER_OUT_MS.encode()
 _DEL_UNIQKEY: Final = b"TIMER_DEL_UNIQKEY"
-_DISTANCE_MAX_MS: Final = (1 << 31) // 1_000 * 1_000 - 1_000  # between a unit's two times: whole seconds in an int
-_COUNT: Final = re.compile(r"[0-9]{1,9}")  # what the property says is a client's to write
-_NUMBER_DIGITS_MAX: Final = 18  # beyond, no date and no delay
+_DISTANCE_MAX_MS: Final = (
+    1 << 31
+) // 1_000 * 1_000 - 1_000  # maximum distance of the two times of a unit: whole seconds in an int
+_COUNT: Final = re.compile(r"[0-9]{1,9}")  # clients may write anything into the property
+_NUMBER_DIGITS_MAX: Final = 18  # longer numbers are neither dates nor delays
 
 
 def due_ms(text: bytes, now_ms: int) -> int:
-    """Return when a timed message is due. MessageIllegal: what it says is no number."""
+    """Return the due time of a timer message. MessageIllegal: its property is not a number."""
     for name in TIMER_PROPERTIES:
         value = find_property(text, name.encode())
         if value is None:
@@ -60,24 +62,24 @@ def due_ms(text: bytes, now_ms: int) -> int:
 
 
 def recalls(text: bytes) -> bool:
-    """Tell whether the message is there to recall another one."""
+    """Return whether the message recalls another one."""
     return b"TIMER_DEL_UNIQKEY\x01" in text and find_property(text, _DEL_UNIQKEY) is not None
 
 
 def recall_ms(text: bytes) -> int:
-    """Return the delivery time that a waiting record's recall handle names: it falls into the same second."""
+    """Return the delivery time in the recall handle of a waiting record: in the same second."""
     value = find_property(text, _OUT_MS)
     assert value is not None, "a record that waits says until when"
     return int(value) + 1
 
 
 def out_ms(due: int) -> int:
-    """Return TIMER_OUT_MS of a message due at `due`: the second behind which it is handed out."""
+    """Return TIMER_OUT_MS of a message due at `due`: it is delivered after that second."""
     return floor_ms(due - 1)
 
 
 def waiting_record(record: PendingRecord, due: int) -> PendingRecord:
-    """Return the record as it waits for its time. MessageIllegal: its properties have no room for that."""
+    """Return the waiting record. MessageIllegal: no room in its properties."""
     text = bytes(record.properties)
     if text and not text.endswith(b"\x02"):
         text += b"\x02"
@@ -86,7 +88,7 @@ def waiting_record(record: PendingRecord, due: int) -> PendingRecord:
 
 
 class TimerWait(NamedTuple):
-    """What the timer log keeps of a waiting record. put_ms, slot_ms: whole seconds. out_ms: where all its turns end."""
+    """Entry of a waiting record in the timer log. put_ms, slot_ms: whole seconds. out_ms: end of its last part."""
 
     put_ms: int
     slot_ms: int
@@ -97,10 +99,10 @@ class TimerWait(NamedTuple):
 
 
 def wait_of(head: RecordHead, text: bytes, now_ms: int) -> TimerWait | None:
-    """Return how a record of the timer topic waits, told by itself alone; None: it does not say.
+    """Return the entry of a record of the timer topic, derived from the record only; None: it has no time.
 
-    So a log that is lost can be built again from the queue, unit by unit. now_ms: a record is not put in later than
-    that. Its store time may be: store times never run backwards, so they stand still when a clock is set back.
+    So a lost log can be rebuilt from the queue. now_ms: upper bound of the time at which the record was added. Its
+    store time may be later, since store times never go back when the clock is set back.
     """
     out, topic = find_property(text, _OUT_MS), find_property(text, b"REAL_TOPIC")
     if out is None or topic is None or not out.isdigit() or len(out) > _NUMBER_DIGITS_MAX:
@@ -111,22 +113,22 @@ def wait_of(head: RecordHead, text: bytes, now_ms: int) -> TimerWait | None:
     left_ms = slot_ms - start_ms
     if left_ms >= ROLL_WINDOW_MS:
         magic |= UnitMagic.ROLL
-        is_short = left_ms - ROLL_WINDOW_MS < ROLL_WINDOW_MS // 3  # give the last part of the way its time
+        is_short = left_ms - ROLL_WINDOW_MS < ROLL_WINDOW_MS // 3  # leave enough time for the last part
         slot_ms = start_ms + (ROLL_WINDOW_MS // 2 if is_short else ROLL_WINDOW_MS)
     if recalls(text):
         magic |= UnitMagic.DELETE
     name = topic.decode("utf-8", "replace")
     put_ms = min(
         floor_ms(head.store_timestamp_ms), slot_ms + _DISTANCE_MAX_MS
-    )  # in order, as the log's search wants it
+    )  # in the order that the search in the log needs
     return TimerWait(put_ms, slot_ms, int(out), magic, name, java_string_hash(name))
 
 
 def delivered_record(record: Buffer, *, rolls: bool, now_ms: int) -> PendingRecord | None:
-    """Return a waiting record as it goes on: to its real queue or, where it rolls, into the timer topic once more.
+    """Return the next record of a waiting record: for its real queue, or for the timer topic if another part follows.
 
-    None: it names no queue. As Java writes it: the text keeps REAL_TOPIC and REAL_QID, and tells when it was put in and
-    taken out.
+    None: it names no queue. As in Java, the properties keep REAL_TOPIC and REAL_QID, and the times of adding and
+    removal.
     """
     head = decode_head(record)
     text = bytes(record[head.properties_start : head.properties_end])

@@ -1,7 +1,7 @@
-"""What is asked of the timers: recall a message (370), where they stand (60), what waits (61).
+"""Requests about timers: recall a message (370), progress (60), counts (61).
 
-A recall is a message too. It waits for the same second as the one it recalls, and when that second is over it takes it
-away. So a recall is durable as any message is, and late where its second has begun.
+A recall is a message too. It waits for the same second as the message that it recalls, and removes it when that second
+is over. So a recall is as durable as any message, and too late once the second has begun.
 
 Source: RecallMessageProcessor, AdminBrokerProcessor, apache/rocketmq broker/processor/.
 """
@@ -55,7 +55,7 @@ class TimerRequests:
         self._writer = state.writer
 
     def recall(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """370. Refusals too carry MSG_REGION, as 5.3.3's do."""
+        """370. Refusals also carry MSG_REGION, as in 5.3.3."""
         ext = {EXT_MSG_REGION: self._config.region_id}
         try:
             header = RecallMessageHeader.from_ext(request.ext)
@@ -68,7 +68,7 @@ class TimerRequests:
         return answer(peer, request, ext, after_offset=after_offset)
 
     def _check(self, header: RecallMessageHeader, now_ms: int) -> RecallHandle:
-        """Go through 5.3.3's checks in its order; return what the handle says."""
+        """Apply the checks in the order of 5.3.3; return the decoded handle."""
         if not self._config.recall:
             raise NoPermission("recall failed, operation is forbidden: set recallMessageEnable=true")
         if now_ms < self._config.start_accept_ms:
@@ -99,7 +99,7 @@ class TimerRequests:
         return handle
 
     def _write(self, peer: Peer, header: RecallMessageHeader, handle: RecallHandle, now_ms: int) -> int:
-        """Store the recall; return the offset its answer waits for. SystemError_: the store takes nothing."""
+        """Store the recall; return the offset that its answer waits for. SystemError_: the store refuses it."""
         properties = {
             PROPERTY_TAGS: RECALL_TAG,
             PROPERTY_TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.msg_id}",
@@ -125,9 +125,9 @@ class TimerRequests:
         return place.end_offset
 
     def checkpoint(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """60: where the timers stand, as a slave takes it over."""
+        """60: the progress of the timers, for slaves."""
         return answer(peer, request, body=self._timers.checkpoint(now_ms).encode())
 
     def metrics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """61: how many messages of each topic wait."""
+        """61: number of waiting messages by topic."""
         return answer(peer, request, body=self._timers.counts.table().encode())

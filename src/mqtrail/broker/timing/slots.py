@@ -1,7 +1,7 @@
-"""One second of the timer on its way out: its chain in the log, recalls first, then its messages, oldest first.
+"""Delivery of one second of the timer: recalls first, then messages, oldest first.
 
-A chain leads from the newest unit backwards, so all of it is walked before the first message leaves; what is kept of a
-message meanwhile is one number.
+The chain of a slot leads from the newest unit to the oldest, so all of it is read before the first message is
+delivered; one number per message is kept meanwhile.
 
 Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService, apache/rocketmq store/timer.
 """
@@ -14,7 +14,7 @@ from mqtrail.wire import TIMER_TOPIC, QueryNotFound, RecordHead, decode_head, fi
 
 from .records import delivered_record
 
-COLLECT_MAX: Final = 5_000  # units of a slot read by one stroke
+COLLECT_MAX: Final = 5_000  # units of a slot read by one slice
 BATCH_COUNT: Final = 32  # messages delivered with one append
 BATCH_SIZE: Final = 1 << 20
 _MAGIC_BITS: Final = 4
@@ -22,9 +22,9 @@ _NO_UNIT: Final = -1
 
 
 class SlotBatch(NamedTuple):
-    """What leaves a slot together. taken: how many of its messages, also those that are recalled or gone.
+    """Messages that leave a slot together. taken: their number, including recalled and deleted ones.
 
-    changes: what that does to the counts of topics.
+    changes: changes of the counts by topic.
     """
 
     records: list[PendingRecord]
@@ -33,7 +33,7 @@ class SlotBatch(NamedTuple):
 
 
 class SlotReader:
-    """Reads one slot. position: of the next unit to read, below 0 when all are read. last: where the chain began."""
+    """Reads a slot. position: of the next unit; below 0: all are read. last: start of the chain."""
 
     def __init__(self, slot_ms: int, last: int, store: MessageStore) -> None:
         self.slot_ms = slot_ms
@@ -51,11 +51,11 @@ class SlotReader:
         return not self._waiting
 
     def go_on(self, last: int) -> None:
-        """Read what was put in since."""
+        """Read units that were added since."""
         self._stop_position, self.last, self.position = self.last, last, last
 
     def collect(self) -> bool:
-        """Walk the chain backwards, some of it; return whether it is done."""
+        """Read a part of the chain; return whether all is read."""
         for _ in range(COLLECT_MAX):
             if self.position < 0 or self.position == self._stop_position:
                 self.position = _NO_UNIT
@@ -82,7 +82,7 @@ class SlotReader:
             self._recalled.setdefault(key, topic.decode("utf-8", "replace"))
 
     def _read(self, physical_offset: int) -> tuple[bytes, RecordHead, bytes] | None:
-        """Return a waiting record, its head and its properties; None: it expired, or another one stands there."""
+        """Return a waiting record with its head and properties; None: it was deleted, or another record is there."""
         try:
             record = self._store.read_at(physical_offset)
         except QueryNotFound:
@@ -93,7 +93,7 @@ class SlotReader:
         return record, head, record[head.properties_start : head.properties_end]
 
     def oldest(self, now_ms: int) -> SlotBatch:
-        """Return the oldest messages of the slot as they are to be appended; `forget` them when that is done."""
+        """Return the oldest messages of the slot to append; call `forget` afterwards."""
         batch = SlotBatch([], 0, [])
         size = count = 0
         for entry in reversed(self._waiting[-BATCH_COUNT:]):
@@ -125,10 +125,10 @@ class SlotReader:
         return True
 
     def forget(self, count: int) -> None:
-        """Drop the oldest messages."""
+        """Remove the oldest messages."""
         if count:
             del self._waiting[-count:]
 
     def missed(self) -> list[str]:
-        """Return the topics of recalls that met nothing."""
+        """Return the topics of recalls without a message."""
         return [topic for key, topic in self._recalled.items() if key not in self._met]

@@ -1,14 +1,14 @@
-"""Timer messages of 5.x: any time within three days, to the second, over log and wheel of the store.
+"""Timer messages of 5.x: any delivery time within three days, to the second, by log and wheel of the store.
 
-A message that is to wait is stored in rmq_sys_wheel_timer. `_take_in` follows that queue and puts a unit for each of
-its messages into the timer log, in the slot of its second; `deliver` empties the slots whose second is over, oldest
-message first, and appends each to its real queue. Both work in strokes, so that a slot with a million messages keeps
-nobody waiting: `next_due_ms` asks for the next stroke.
+A timer message is stored in rmq_sys_wheel_timer. `_take_in` reads that queue and adds a unit for each message to the
+timer log, in the slot of its second. `deliver` empties slots whose second is over, oldest message first, and appends
+each message to its real queue. Both work in slices, so that a slot with a million messages does not block other
+requests: `next_due_ms` tells when the next slice is due.
 
-What stands between two saves is done again after a crash: messages come twice, none is lost. A save takes for delivered
-only what is durable.
+Work since the last save is repeated after a crash: messages may be delivered twice, never lost. A save counts only
+durable deliveries.
 
-Source: TimerMessageStore, apache/rocketmq store/timer. There four kinds of threads do this.
+Source: TimerMessageStore, apache/rocketmq store/timer. There four kinds of threads do this work.
 """
 
 from typing import Final, NamedTuple
@@ -35,21 +35,21 @@ from .slots import SlotReader
 
 READ_COUNT: Final = 64  # messages of the timer topic read at once
 READ_SIZE: Final = 1 << 20
-TAKE_IN_MAX: Final = 500  # messages put into the log by one stroke
-DELIVER_MAX: Final = 256  # messages delivered by one stroke
-RETRY_MS: Final = 1_000  # after the store refused a delivery
-FLUSH_WAIT_MS: Final = 1_000  # by then what was appended is usually durable
-AHEAD_MAX_MS: Final = 7 * 86_400_000  # between two slots: further apart they might share a place in the wheel
+TAKE_IN_MAX: Final = 500  # messages added to the log by one slice
+DELIVER_MAX: Final = 256  # messages delivered by one slice
+RETRY_MS: Final = 1_000  # delay after the store refused a delivery
+FLUSH_WAIT_MS: Final = 1_000  # after this time appends are usually durable
+AHEAD_MAX_MS: Final = 7 * 86_400_000  # maximum distance of two slots: beyond it they might share a place in the wheel
 NO_LIMIT: Final = (1 << 31) - 1  # of timer_slot_max
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)  # RocketMQ: TimerMetrics.timerDist
-_SPREAD, _SPREAD_OF = 389, 1_000  # without a common divisor
+_SPREAD, _SPREAD_OF = 389, 1_000  # coprime
 
 
 class TimerLag(NamedTuple):
-    """in_count, in_ms: messages not taken in yet, and the age of the oldest; None: not known.
+    """in_count, in_ms: messages not added yet, and the age of the oldest; None: unknown.
 
-    waiting: messages in the wheel. late_ms: how long ago the second passed that is handed out next. ahead: how many
-    wait for the seconds before each of SNAPSHOT_BOUNDS_S and behind the bound before it.
+    waiting: messages in the wheel. late_ms: time since the end of the second that is delivered next. ahead: number of
+    messages due between each two consecutive SNAPSHOT_BOUNDS_S.
     """
 
     in_count: int
@@ -67,38 +67,38 @@ class Timers:
         store = self._store = state.store
         self._writer = state.writer
         self._log, self._wheel = store.timers.log, store.timers.wheel
-        self._now_ms = state.boot_ms  # as last told
+        self._now_ms = state.boot_ms  # at the last call
         first, end = store.min_offset(TIMER_TOPIC, 0), store.max_offset(TIMER_TOPIC, 0)
         known = store.timers.checkpoint
         self._saved = known or TimerCheckpoint(floor_ms(state.boot_ms), self._log.end, first)
         self._read_ms = self._saved.read_ms
         self._queue_offset = min(max(self._saved.queue_offset, store.timers.taken_offset, first), end)
         self._rebuild_read_ms = self._read_ms
-        self._rebuild_end = 0  # messages before it were taken in by an earlier life, whose log is lost
+        self._rebuild_end = 0  # messages before it were added before the log was lost
         if store.timers.must_rebuild:
             self._rebuild_end = self._queue_offset
             oldest_ms = self._read_ms - ROLL_WINDOW_MS - PRECISION_MS
             self._queue_offset = max(first, store.offset_by_time(TIMER_TOPIC, 0, oldest_ms))
-        self._unsaved: tuple[int, TimerCheckpoint] | None = None  # with the end of the CommitLog it waits for
-        self._unsaved_ms: int | None = None  # when to look whether that is durable
+        self._unsaved: tuple[int, TimerCheckpoint] | None = None  # and the end of the CommitLog that it waits for
+        self._unsaved_ms: int | None = None  # when to check whether it is durable
         self._dirty = False
-        self._slots: dict[int, SlotReader] = {}  # begun: one, and those that an earlier one came before
+        self._slots: dict[int, SlotReader] = {}  # started slots: one, and those that an earlier slot interrupted
         self._retry_ms = 0
         self._turn = 0
         self.counts = TimerCounts(state.files, state.boot_ms)
 
     def divert(self, record: PendingRecord, due_ms: int) -> PendingRecord:
-        """Return the record as it waits until due_ms (epoch ms), to be written instead. MessageIllegal: no room.
+        """Return the record as stored until due_ms (epoch ms). MessageIllegal: no room in its properties.
 
-        Past times are served at once.
+        Records with a past time are delivered at once.
         """
         return waiting_record(record, due_ms)
 
     def divert_sent(self, record: PendingRecord, now_ms: int) -> PendingRecord:
-        """Return a sent message that asks for a timer as it is to be written: as it is, if its time has come.
+        """Return the record to store for a sent timer message; unchanged if its time is over.
 
-        SystemError_: timers are off, or too many messages wait for its second. MessageIllegal: its time is no number or
-        too far ahead, or it comes too late to recall another one.
+        SystemError_: timers are off, or too many messages wait for its second. MessageIllegal: its time is not a number
+        or too far ahead, or it is too late to recall the other message.
         """
         self._now_ms = now_ms
         text = bytes(record.properties)
@@ -117,7 +117,7 @@ class Timers:
         return waiting_record(record, due)
 
     def _check_room(self, slot_ms: int) -> None:
-        """Refuse some messages of a second that more than timer_slot_max wait for, and all from twice as many on."""
+        """Refuse some messages of a second above timer_slot_max, and all above twice that number."""
         limit = self._config.timer_slot_max
         if limit >= NO_LIMIT:
             return
@@ -125,7 +125,7 @@ class Timers:
         above = self.waiting_count(slot_ms) - limit
         if above <= 0:
             return
-        self._turn = (self._turn + _SPREAD) % _SPREAD_OF  # evenly spread, without chance
+        self._turn = (self._turn + _SPREAD) % _SPREAD_OF  # evenly spread, without randomness
         if self._turn * limit < above * _SPREAD_OF:
             raise SystemError_(
                 f"timer message is under flow control, max num limit is {2 * limit} or the current value is greater "
@@ -134,17 +134,17 @@ class Timers:
 
     @property
     def kept_ms(self) -> int:
-        """What was due before it (epoch ms) is delivered for good; what was due later may come again after a kill."""
+        """Messages due before it (epoch ms) are delivered for good; later ones may be delivered again after a crash."""
         known = self._store.timers.checkpoint
         return 0 if known is None else known.read_ms
 
     def waiting_count(self, slot_ms: int) -> int:
-        """Return how many messages wait for a second: TIMER_OUT_MS of a waiting record."""
+        """Return the number of messages that wait for a second: TIMER_OUT_MS of a waiting record."""
         slot = self._wheel.slot(slot_ms)
         return 0 if slot is None else slot.waiting
 
     def lag(self, now_ms: int) -> TimerLag:
-        """Return how far the timers are behind, in and out."""
+        """Return the backlog of the timers, in and out."""
         in_ms: int | None = 0
         in_count = self._store.max_offset(TIMER_TOPIC, 0) - self._queue_offset
         if in_count > 0:
@@ -160,7 +160,7 @@ class Timers:
     # The clock.
 
     def next_due_ms(self) -> int | None:
-        """Return when `deliver` is to be called next, None while nothing waits. 0: at once."""
+        """Return when `deliver` is due; None: nothing waits. 0: at once."""
         try:
             has_more = self._take_in()
         except (MQError, OSError):
@@ -174,7 +174,7 @@ class Timers:
         return due if self._unsaved_ms is None else min(due, self._unsaved_ms)
 
     def is_behind(self, now_ms: int) -> bool:
-        """Tell whether a message is here whose second is over: the store refused it, or there are many."""
+        """Return whether a due message is not delivered yet: the store refused it, or there are many."""
         try:
             has_more = self._take_in()
         except (MQError, OSError):
@@ -183,7 +183,7 @@ class Timers:
         return has_more or (slot_ms is not None and slot_ms + PRECISION_MS <= now_ms)
 
     def deliver(self, now_ms: int) -> None:
-        """Append what is due to the real queues, some of it. A store that refuses is tried again in a second."""
+        """Append some due messages to their real queues. If the store refuses, try again in a second."""
         self._now_ms = now_ms
         if self._unsaved_ms is not None and now_ms >= self._unsaved_ms:
             self._save_durable()
@@ -199,7 +199,7 @@ class Timers:
     # In.
 
     def _take_in(self) -> bool:
-        """Put what the timer topic has got since into the log and the wheel; return whether there is more of it now."""
+        """Add new messages of the timer topic to log and wheel; return whether there are more."""
         try:
             return self._take_some()
         finally:
@@ -215,7 +215,7 @@ class Timers:
                 wait = wait_of(head, bytes(record[head.properties_start : head.properties_end]), self._now_ms)
                 if wait is not None and not self._was_delivered(head.queue_offset, wait.slot_ms):
                     if wait.slot_ms - self._read_ms > AHEAD_MAX_MS and self._wheel.next(self._read_ms) is not None:
-                        return False  # what waits has to leave first
+                        return False  # waiting messages must leave first
                     change = -1 if wait.magic & UnitMagic.DELETE else 1
                     slot = self._wheel.slot(wait.slot_ms)
                     position = self._log.append(
@@ -240,7 +240,7 @@ class Timers:
         return self._queue_offset < end
 
     def _was_delivered(self, queue_offset: int, slot_ms: int) -> bool:
-        """Tell whether a message that is gone through again, because the log is lost, has left its slot before."""
+        """Return whether a message that is read again, because the log was lost, has already left its slot."""
         return queue_offset < self._rebuild_end and slot_ms < self._rebuild_read_ms
 
     # Out.
@@ -258,10 +258,10 @@ class Timers:
             left -= self._deliver_batch(reader, now_ms)
 
     def _due_slot(self, now_ms: int) -> SlotReader | None:
-        """Return the earliest slot whose second is over, None: there is none.
+        """Return the earliest slot whose second is over; None: there is none.
 
-        It is looked for each time. A message may have come for an earlier second, on which those of later ones may
-        depend, and the clock may have been set back since a slot was begun.
+        It is searched each time: a message may have arrived for an earlier second, on which later ones may depend, and
+        the clock may have been set back since a slot was started.
         """
         slot_ms = self._wheel.next(self._read_ms)
         if slot_ms is None or slot_ms + PRECISION_MS > now_ms:
@@ -276,7 +276,7 @@ class Timers:
         return reader
 
     def _deliver_batch(self, reader: SlotReader, now_ms: int) -> int:
-        """Append the oldest messages of the slot; return how many left it."""
+        """Append the oldest messages of the slot; return their number."""
         batch = reader.oldest(now_ms)
         if batch.records:
             self._write(batch.records, now_ms)
@@ -289,37 +289,37 @@ class Timers:
     def _write(self, records: list[PendingRecord], now_ms: int) -> None:
         try:
             self._writer.write(records, now_ms)
-        except MessageIllegal:  # one of them: the others must not wait for it for ever
+        except MessageIllegal:  # a single invalid message must not block the others
             if len(records) > 1:
                 for record in records:
                     self._write([record], now_ms)
 
     def _close_slot(self, reader: SlotReader, now_ms: int) -> None:
         slot = self._wheel.slot(reader.slot_ms)
-        if slot is not None and slot.last != reader.last:  # messages came while it was read
+        if slot is not None and slot.last != reader.last:  # messages were added while it was read
             reader.go_on(slot.last)
             return
         for topic in reader.missed():
-            self.counts.add(topic, 1, now_ms)  # it recalled nothing, so nothing left for it
+            self.counts.add(topic, 1, now_ms)  # it recalled no message
         self._wheel.clear_slot(reader.slot_ms)
         self._read_ms += PRECISION_MS
         del self._slots[reader.slot_ms]
         self._dirty = True
 
-    # What is kept.
+    # Saves.
 
     def checkpoint(self, now_ms: int) -> TimerCheckpoint:
-        """Return where the timers stand: what is saved, and what request 60 answers."""
+        """Return the progress of the timers: the content of the file, and the answer to request 60."""
         state_version, _, counter = self._saved.version
         return TimerCheckpoint(self._read_ms, self._log.end, self._queue_offset, (state_version, now_ms, counter + 1))
 
     def save(self, now_ms: int, *, final: bool = False) -> None:
-        """Save what is durable of where the timers stand. final: make it durable, nothing follows."""
+        """Save the durable progress of the timers. final: flush it, since the broker stops."""
         if final and self._log.end > 0:
             try:
                 self._store.flush()
             except (MQError, OSError):
-                return  # the next start does again what the last save does not know of
+                return  # the next start repeats the work since the last save
             self._dirty, self._unsaved = True, None
         if self._dirty and self._unsaved is None:
             self._dirty = False
@@ -330,7 +330,7 @@ class Timers:
         self.counts.save(now_ms, final=final)
 
     def _save_durable(self, *, exact: bool = False) -> None:
-        """Save what was noted if it is durable by now."""
+        """Save the waiting progress if it is durable."""
         self._unsaved_ms = None
         if self._unsaved is None or self._unsaved[0] > self._store.flushed_offset:
             return
