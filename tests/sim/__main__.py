@@ -8,6 +8,7 @@ A seed's life is the same each time, on every machine: nothing in it asks for ti
 """
 
 import argparse
+import logging
 import os
 import sys
 import time
@@ -15,6 +16,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
+
+import structlog
 
 from tests.store.hard_life import HardLife
 
@@ -50,11 +53,16 @@ def _problems(live: Callable[[], list[str]]) -> list[str]:
         return [f"{type(error).__name__}: {error}", *traceback.format_tb(error.__traceback__)[-4:]]
 
 
+def quiet() -> None:
+    """Log errors alone: lives bring about what is warned of, such as clocks that jump."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+
+
 def run(kind: str, life: Callable[[int], list[str]], seeds: Iterator[int], seconds: float | None, jobs: int) -> bool:
     """Live seeds until there are none or the time is up; tell the range and what failed. Return whether none did."""
     first, last, lived, failed = -1, -1, 0, 0
     deadline_s = None if seconds is None else time.monotonic() + seconds
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=quiet) as pool:
         pending: dict[Future[list[str]], int] = {}
         while True:
             while len(pending) < 2 * jobs and (deadline_s is None or time.monotonic() < deadline_s):

@@ -4,7 +4,7 @@ Each is a cluster with one part replaced, and what the checker must say of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mqtrail.broker import Broker
@@ -12,13 +12,14 @@ from mqtrail.broker.pop.orders import PoppedQueue
 from mqtrail.broker.tables.locks import LockTable
 from mqtrail.store import CommitLogStore
 from mqtrail.wire import MessageExt, MessageQueue, RemotingCommand, Send
+from tests.store.hard_disk import Rates
 
 from .broadcast import BroadcastConsumer
 from .cluster import CONCURRENT, Cluster
 from .consumers import Consumer, Member, Work
 from .ordered import OrderedConsumer
 from .pop import OrderedPopConsumer, PopConsumer
-from .servers import SimBroker
+from .servers import Faults, SimBroker
 
 
 class UnsyncedStore(CommitLogStore):
@@ -220,6 +221,10 @@ class Unsaved(Cluster):
 
 class Careless(Cluster):
     BROKER = CarelessMachine
+
+    def faults(self) -> Faults:
+        """No faults of the disk: each end of a process doubles the copies that are allowed of a message."""
+        return replace(super().faults(), disk=Rates())
 
 
 class HastyOffsets(Cluster):

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mqtrail.net import Log
+
+from .__main__ import run
 from .checker import check
 from .cluster import Cluster
 from .planted import PLANTED, Planted
@@ -37,6 +40,17 @@ def test_planted_bugs_are_caught(planted: Planted) -> None:
             return
         said += problems
     pytest.fail(f"{SEEDS_MAX} lives, and nobody saw it; told was {said[:3]}")
+
+
+def noisy_life(seed: int) -> list[str]:
+    Log().warning("clock.jumped", seed=seed)
+    return []
+
+
+def test_warnings_of_lives_are_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    """Lives bring about what is warned of, such as clocks that jump; a run prints its seeds and what failed."""
+    assert run("noisy", noisy_life, iter([7]), None, 1)
+    assert capfd.readouterr() == ("noisy: seeds 7 to 7, 1 lives, 0 failed\n", "")
 
 
 def test_a_seed_replays_exactly() -> None:
