@@ -165,7 +165,7 @@ def _closely(suspects: DataFrame) -> DataFrame:
 
 def _exploded(records: DataFrame, items: str) -> DataFrame:
     """One row per item of a record, with the text of each attribute as s_<attribute>."""
-    rows = records.selectExpr("*", f"{items} AS items")
+    rows = records.selectExpr("*", f"{items} AS items", f"{_batch_places()} AS batch_places")
     rows = rows.selectExpr("*", "size(items) AS item_count", "posexplode(items) AS (item_no, item)")
     texts = (f"{_text_of(name)} AS s_{name}" for name, kind in _ATTRIBUTES.items() if _is_text(kind))
     return rows.selectExpr("*", *texts)
@@ -308,13 +308,19 @@ def _items() -> str:
     )
 
 
+def _batch_places() -> str:
+    """SQL: the offset ids of a batch's Pub, split once a record and not once an item; null elsewhere."""
+    ids, places = (f"get(f, {_place('Pub', name)})" for name in ("msg_id", "offset_msg_id"))
+    return f"CASE WHEN t = {_TYPES['Pub']} AND contains({ids}, ',') THEN split({places}, ',') END"
+
+
 def _event_columns() -> dict[str, str]:
     """SQL of the columns of trace_events but the position, over _records, its items and the texts s_<attribute>."""
     columns = {
         trail.TRACE_COLUMN_OF.get(attribute, attribute): _value(attribute, kind)
         for attribute, kind in _ATTRIBUTES.items()
     }
-    of_batch = "coalesce(get(split(s_offset_msg_id, ','), item_no), '')"
+    of_batch = "coalesce(get(batch_places, item_no), '')"
     return columns | {
         "record_type": "f[0]",
         "trace_client_id": _text("trace_client_id"),
