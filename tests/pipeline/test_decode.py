@@ -24,6 +24,7 @@ from mqtrail.pipeline.decode import (
     suspected_events,
 )
 from mqtrail.wire import (
+    BODY_SIZE_MAX,
     TRACE_LAYOUTS,
     FieldKind,
     MessageQueue,
@@ -59,7 +60,7 @@ def body_text(body: bytes) -> str:
         store_timestamp_ms=0,
         store_host=bytes(8),
     )
-    text = StoredRecord(MessageQueue("T", "b", 0), record, decode_head(record), with_body=True).body_text()
+    text = StoredRecord(MessageQueue("T", "b", 0), record, decode_head(record), BODY_SIZE_MAX).body_text()
     assert text is not None
     return text
 

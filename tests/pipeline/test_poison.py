@@ -16,7 +16,7 @@ from mqtrail.client.core import Composer, now_ms, unique_ids
 from mqtrail.lake import parquet_of
 from mqtrail.pipeline import JobConfig, PipelineJob
 from mqtrail.testing import embedded
-from mqtrail.wire import BODY_SIZE_MAX, TRACE_TOPIC, CompressionType, Message, TopicConfig, compress
+from mqtrail.wire import TRACE_TOPIC, CompressionType, Message, TopicConfig, compress
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -24,12 +24,12 @@ TOPIC = "orders"
 GOOD_ID = "C0A8010904D218B4AAC22F1C0A7B0000"
 PUB = f"Pub\x011\x01R\x01shop\x01{TOPIC}\x01{GOOD_ID}\x01A\x01k\x01h:1\x015\x017\x010\x01OID\x01true\x02".encode()
 ZSTD, UNKNOWN = CompressionType.ZSTD.sys_flag, 0x701
-BOMB = compress(bytes(BODY_SIZE_MAX + 1), CompressionType.ZSTD)
+BOMB = compress(bytes(trail.TRACE_BODY_SIZE_MAX + 1), CompressionType.ZSTD)
 POISON = (
     # body, sysFlag, the reason in the trace topic and the number of the record there (-1: the whole body)
     (b"no zstd", ZSTD, "not of type 2", -1),
     (b"of no type", UNKNOWN, "compression type 7", -1),
-    (BOMB, ZSTD, f"expected at most {BODY_SIZE_MAX}", -1),
+    (BOMB, ZSTD, f"expected at most {trail.TRACE_BODY_SIZE_MAX}", -1),
     (PUB + b"Pub\x01cut", 0, "fields: found 2", 1),
     (b"\xff\xfe\x00\x01\x80", 0, "record type: found", 0),
 )

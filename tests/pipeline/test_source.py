@@ -110,6 +110,11 @@ def test_a_body_that_cannot_be_decompressed(spark: SparkSession, cluster: Any) -
     assert [row.body for row in rows] == [None, b"fine"]
     assert "not of type 3" in rows[0].body_problem
     assert [row.body_size for row in rows] == [None, 4]
+    cluster.append_compressed(A0, bytes(50_000))
+    bounded = options(cluster) | {"bodySizeMax": "49999"}
+    rows = batch(spark, bounded, "body binary, body_problem string").collect()
+    assert rows[2].body is None
+    assert "more than 49999 bytes" in rows[2].body_problem
 
 
 def test_a_batch_between_offsets(spark: SparkSession, cluster: Any) -> None:

@@ -49,6 +49,16 @@ def test_rejects_have_a_reason() -> None:
     assert len(row["record_text"]) == trail.RECORD_TEXT_LENGTH_MAX
 
 
+def test_a_body_that_is_too_large() -> None:
+    """A few KB of zstd expand to millions of rows: such a body is one reject, of the body as a whole."""
+    record = f"Delivered\x01170\x01b\x01G\x01T\x013\x01{'1,' * (trail.TRACE_BODY_SIZE_MAX // 2)}\x01c\x02"
+    for body in (record, record.encode()):
+        [(relation, row)] = trail.trace_rows(PLACE, body)
+        assert relation is trail.TRACE_REJECTS
+        assert (row["record_no"], row["record_text"]) == (trail.BODY_RECORD_NO, "")
+        assert row["reason"].endswith("bytes, expected at most 4194304")
+
+
 EXTREMES = (-(1 << 63), -(1 << 53), -1, 0, TIME_MS_MAX, TIME_MS_MAX + 1, 1 << 62, (1 << 63) - 1)
 
 

@@ -229,8 +229,9 @@ class _TraceSample:
         self.messages += 1
         self.first_ms = stored_ms if self.first_ms is None else min(self.first_ms, stored_ms)
         self.last_ms = stored_ms if self.last_ms is None else max(self.last_ms, stored_ms)
-        if message.undecodable is not None:
-            self.reasons[message.undecodable] += 1
+        problem = message.undecodable or trail.oversize_problem(message.body)
+        if problem is not None:
+            self.reasons[problem] += 1
             return
         pieces = message.body.decode("utf-8", "replace").split("\x02")
         for record_no, record in iter_trace(message.body):

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from mqtrail.wire import (
+    BODY_SIZE_MAX,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
@@ -53,15 +54,16 @@ class StoredRecord:
 
     __slots__ = ("body", "body_problem", "head", "queue", "record")
 
-    def __init__(self, queue: MessageQueue, record: bytes, head: RecordHead, with_body: bool) -> None:
+    def __init__(self, queue: MessageQueue, record: bytes, head: RecordHead, body_size_max: int) -> None:
+        """body_size_max: bytes that the body may expand to; 0: it is not read."""
         self.queue = queue
         self.record = record
         self.head = head
         self.body: bytes | None = None
         self.body_problem: str | None = None
-        if with_body:
+        if body_size_max:
             try:
-                self.body = decompress(record[head.body_start : head.body_end], head.sys_flag)
+                self.body = decompress(record[head.body_start : head.body_end], head.sys_flag, body_size_max)
             except CompressionError as error:
                 self.body_problem = str(error)
 
@@ -187,16 +189,16 @@ def columns_for(schema: StructType) -> list[SourceColumn]:
 class BatchBuilder:
     """Collects records into Arrow batches with exactly the schema's types."""
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: StructType, body_size_max: int = BODY_SIZE_MAX) -> None:
         self._columns = columns_for(schema)
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self._with_body = not _BODY_COLUMNS.isdisjoint(schema.fieldNames())
+        self._body_size_max = 0 if _BODY_COLUMNS.isdisjoint(schema.fieldNames()) else body_size_max
         self._rows: list[StoredRecord] = []
         self._size = 0
 
     def add(self, queue: MessageQueue, record: bytes, head: RecordHead) -> Iterator[pa.RecordBatch]:
         """Add a record of a queue; yield a batch when it is full."""
-        stored = StoredRecord(queue, record, head, self._with_body)
+        stored = StoredRecord(queue, record, head, self._body_size_max)
         self._rows.append(stored)
         self._size += head.size if stored.body is None else len(stored.body)
         if len(self._rows) >= BATCH_ROWS_MAX or self._size >= BATCH_SIZE_MAX:

@@ -45,7 +45,7 @@ TRACE_SCHEMA = (
 )
 HOLDS = "holds"  # column of decoded(): the kind of the row
 EVENTS, SUSPECTS, GAPS = "events", "suspects", "gaps"
-BODY_RECORD_NO = -1  # record_no of the reject of a whole body
+BODY_RECORD_NO = trail.BODY_RECORD_NO
 
 _TYPES = {name: number for number, name in enumerate(TRACE_LAYOUTS)}
 _BATCH_TYPES = ("Pub", "PubAttempt")  # their msgId can list several ids

@@ -163,6 +163,8 @@ class Ingest:
         }
         if self._config.read_rate_max:
             options["readRateMax"] = str(self._config.read_rate_max)
+        if name == TRACE:
+            options["bodySizeMax"] = str(trail.TRACE_BODY_SIZE_MAX)
         options |= security_options(self._config.instance)
         rows = self._spark.readStream.format(self._sources[name].name()).schema(schema).options(**options).load()
         return (

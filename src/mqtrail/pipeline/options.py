@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtrail.client import Credentials, InstanceConfig, TlsClientConfig
-from mqtrail.wire import MQError
+from mqtrail.wire import BODY_SIZE_MAX, MQError
 
 from .offsets import QueueOffsets, offsets_from_json
 
@@ -33,6 +33,7 @@ OPTIONS: Mapping[str, str] = {
     "onUnreachable": "`fail` (default) or `hold`: fail, or wait for, a broker that does not answer in time (streams)",
     "retryTimeoutMs": "ms to retry one request before the read fails (30000)",
     "readRateMax": "maximum number of messages per second, shared evenly by the partitions of a read (no limit)",
+    "bodySizeMax": "maximum bytes of a decompressed body; a larger one is null, with its `body_problem` (33554432)",
     "accessKey": "access key to sign requests with, if the cluster requires signatures (unsigned)",
     "secretKey": "its secret key",
     "securityToken": "security token of temporary keys",
@@ -64,6 +65,7 @@ class SourceOptions:
     hold_unreachable: bool = False
     retry_timeout_ms: int = 30_000
     read_rate_max: int | None = None
+    body_size_max: int = BODY_SIZE_MAX
     credentials: Credentials | None = None
     tls: TlsClientConfig = field(default_factory=TlsClientConfig)
 
@@ -88,6 +90,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         hold_unreachable=_choice(given, "onUnreachable", {"fail": False, "hold": True}, default="fail"),
         retry_timeout_ms=_positive(given, "retryTimeoutMs") or 30_000,
         read_rate_max=_positive(given, "readRateMax"),
+        body_size_max=_positive(given, "bodySizeMax") or BODY_SIZE_MAX,
         credentials=_credentials(given),
         tls=_tls(given),
     )

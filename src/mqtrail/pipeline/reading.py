@@ -38,7 +38,7 @@ def read_ranges(
 
     Raises DataLoss under failOnDataLoss, BrokerUnreachable if a pull fails for retry_timeout_ms.
     """
-    builder = BatchBuilder(schema)
+    builder = BatchBuilder(schema, options.body_size_max)
     with ThreadPoolExecutor(1, thread_name_prefix="mqtrail-pull") as executor:
         for each in ranges:
             for found in _read_range(cluster, each, Retrying(options.retry_timeout_ms), executor):

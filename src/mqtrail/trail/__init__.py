@@ -46,10 +46,18 @@ from .results import (
 from .rounds import Round, rounds
 from .settings import Settings, changed_settings
 from .stages import Stage
-from .trace_rows import RECORD_TEXT_LENGTH_MAX, TracePlace, trace_rows
+from .trace_rows import (
+    BODY_RECORD_NO,
+    RECORD_TEXT_LENGTH_MAX,
+    TRACE_BODY_SIZE_MAX,
+    TracePlace,
+    oversize_problem,
+    trace_rows,
+)
 
 __all__ = [
     "ATTEMPTS",
+    "BODY_RECORD_NO",
     "CLIENTS",
     "CODES",
     "CONTEXT_RECORDS",
@@ -70,6 +78,7 @@ __all__ = [
     "RESULTS",
     "STATES",
     "SUBSCRIPTIONS",
+    "TRACE_BODY_SIZE_MAX",
     "TRACE_COLUMN_OF",
     "TRACE_EVENTS",
     "TRACE_REJECTS",
@@ -94,6 +103,7 @@ __all__ = [
     "judge",
     "lag_stages",
     "merge_sql",
+    "oversize_problem",
     "publish_hour_select",
     "publish_hours",
     "retry_group",

@@ -31,6 +31,9 @@ from .evidence import TRACE_COLUMN_OF, TRACE_EVENTS, TRACE_REJECTS
 Row = dict[str, Any]
 
 RECORD_TEXT_LENGTH_MAX: Final = 2_000  # characters of a rejected record that are kept
+TRACE_BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+"""Bytes of a trace message's body, decompressed: clients write 128 KB at most, and each ␂ or comma may be a row."""
+BODY_RECORD_NO: Final = -1  # record_no of the reject of a whole body
 _CLIENT_ID_AT: Final = 2  # TraceBatch, ver, clientId
 _ATTRIBUTES: Final = {"ver", "offsets"}  # attributes of records without a column of the same meaning
 _is_integer = re.compile(INTEGER_PATTERN).fullmatch
@@ -54,12 +57,16 @@ def trace_rows(place: TracePlace, body: bytes | str) -> Iterator[tuple[Relation,
     """Yield the rows of a trace message's body, each with its relation: TRACE_EVENTS or TRACE_REJECTS. Never raises.
 
     An event has all columns of TRACE_EVENTS. A record about n messages gives n rows. An invalid offset in a Delivered
-    becomes None; the other offsets are kept. A reject has the first error of its record.
+    becomes None; the other offsets are kept. A reject has the first error of its record. A body above
+    TRACE_BODY_SIZE_MAX is one reject.
     """
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     head = {field.name: getattr(place, field.name) for field in fields(place)}
     of_event = _empty(TRACE_EVENTS) | head | {"trace_client_id": _client_id(text)}
     of_reject = {name: head[name] for name in TRACE_REJECTS.names if name in head}
+    if problem := oversize_problem(body):
+        yield TRACE_REJECTS, of_reject | {"record_no": BODY_RECORD_NO, "reason": problem, "record_text": ""}
+        return
     for record_no, record in iter_trace(text):
         if isinstance(record, TraceReject):
             kept = record.text[:RECORD_TEXT_LENGTH_MAX]
@@ -68,6 +75,13 @@ def trace_rows(place: TracePlace, body: bytes | str) -> Iterator[tuple[Relation,
         row = of_event | {"record_no": record_no, "record_type": type(record).__name__} | _columns(record)
         for own in _items(record):
             yield TRACE_EVENTS, row | own
+
+
+def oversize_problem(body: bytes | str) -> str | None:
+    """Return why the body of a trace message is not read, None if it may be."""
+    if len(body) <= TRACE_BODY_SIZE_MAX:
+        return None
+    return f"body: found {len(body)} bytes, expected at most {TRACE_BODY_SIZE_MAX}"
 
 
 def _empty(relation: Relation) -> Row:
