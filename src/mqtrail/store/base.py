@@ -357,7 +357,11 @@ class MessageStore(Protocol):
         """Forget queue entries whose records expired, and files that hold nothing else; yield now and then."""
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the topic's queues. Records stay in the log until they expire."""
+        """Forget the topic's queues, at once and for good. Records stay in the log until they expire.
+
+        A topic with the name begins anew at once. Files are removed by `write_queues_in_slices`, which tries again
+        what fails. It does not sync: the next flush makes the deletion durable, before what is appended after it.
+        """
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
         """Remove what retention and disk limits say may go; return the bytes freed.

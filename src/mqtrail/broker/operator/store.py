@@ -25,8 +25,9 @@ from mqtrail.wire import (
     properties_of,
 )
 
-from ..filter import MessageFilter, compile_filter
-from ..state import BrokerState
+from ..filter import FilterTable, MessageFilter, compile_filter
+from ..jobs import TOPICS_A_SLICE, Work
+from ..tables import ClientTable, TopicTable
 
 ENTRIES_MAX: Final = 10_000  # in one answer to 321
 THRESHOLDS_MAX: Final = 10_000  # groups with a cold read threshold of their own
@@ -53,9 +54,11 @@ class StoreAdmin:
         yield from self._store.clean_queues()
         return answer(peer, request)
 
-    def clean_unused_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def clean_unused_topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """316: delete the queues of topics without a configuration."""
-        for topic in self._store.topics():
+        for number, topic in enumerate(self._store.topics(), 1):
+            if number % TOPICS_A_SLICE == 0:
+                yield
             if topic in self._topics or self._topics.is_system(topic) or topic.startswith(LITE_TOPIC_PREFIX):
                 continue
             if not self._topics.is_saved(topic):

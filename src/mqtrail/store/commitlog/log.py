@@ -41,6 +41,7 @@ class CommitLog:
         self.checked_from = 0  # records below were written by an earlier life or long ago: a reader looks at them
         self.fault: str | None = None  # why nothing more can be promised; until the store is opened again
         self._unsynced: dict[int, File] = {}
+        self._companions: list[File] = []  # files that the next flush makes durable first
         self._durable = DurableMark(disk)
         self._wiping = WipingNote(disk)
         self._take_backs = 0  # begun and ended: odd while one is under way
@@ -108,6 +109,10 @@ class CommitLog:
         file.write_at(position - start, data)
         self._unsynced[start] = file
 
+    def sync_too(self, file: File) -> None:
+        """Have the next flush make this file durable before it promises anything of the log."""
+        self._companions.append(file)
+
     def commit(self, end_offset: int, last_record: int) -> None:
         """What was put up to end_offset is the log's."""
         self.end_offset, self.last_record = end_offset, last_record
@@ -149,9 +154,16 @@ class CommitLog:
             raise StoreBroken(self.fault)
         mark = Mark(self.end_offset, self.last_record, dispatched_offset)
         unsynced, self._unsynced = self._unsynced, {}
+        companions, self._companions = self._companions, []
 
         def sync() -> int:
             take_backs = self._take_backs
+            for companion in companions:
+                try:
+                    companion.sync()
+                except BaseException as error:
+                    self.fault = f"the sync of a file beside commitlog/ failed ({error!r})"
+                    raise
             for start, file in unsynced.items():
                 try:
                     file.sync()

@@ -12,7 +12,7 @@ A folder that Apache's broker has been in since (its checkpoint differs) is take
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -35,6 +35,14 @@ class Noted:
     ends: dict[QueueKey, int] = field(default_factory=dict)
     firsts: dict[QueueKey, int] = field(default_factory=dict)
     log_first: int | None = None
+
+    def without(self, topics: Collection[str]) -> Noted:
+        """Return the same without what is noted of these topics."""
+        return Noted(
+            {key: end for key, end in self.ends.items() if key[0] not in topics},
+            {key: first for key, first in self.firsts.items() if key[0] not in topics},
+            self.log_first,
+        )
 
 
 def write_notes(disk: Disk, queues: Iterable[tuple[str, int, int, int]], checkpoint: bytes, log_first: int) -> None:

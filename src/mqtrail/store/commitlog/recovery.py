@@ -48,11 +48,13 @@ def recover(
     unclean: bool,
     rebuilt: Sequence[str] = (),
     noted: Noted | None = None,
+    deleted: Mapping[str, int] | None = None,
 ) -> Recovery:
     """Find the log's end, complete the queues, and begin writing there. StoreError: see the module.
 
     queues: all there are; put_entry makes those that are not yet. rebuilt: what was found of damaged queues, which are
-    empty now: the whole log is read. noted: what each queue had at the last checkpoint.
+    empty now: the whole log is read. noted: what each queue had at the last checkpoint. deleted: of topics, below which
+    physical offset their records belong to nothing.
     """
     ends_noted = noted.ends if noted is not None else {}
     first_start = log.is_foreign and not unclean and not log.segments.starts
@@ -78,6 +80,7 @@ def recover(
         position=start,
         crc=config.check_crc,
         torn_from=(0 if mark is None else mark.flushed_offset) if unclean else None,
+        deleted=deleted or {},
     )
     damage = _read_all(log, queues, scan, mark, config)
     position, last_record, last_store_ms = scan.position, scan.last_record, scan.last_store_ms

@@ -66,8 +66,13 @@ class LogScan:
         position: int,
         crc: bool,
         torn_from: int | None,
+        deleted: Mapping[str, int],
     ) -> None:
-        """queues: all there are, those too that put_entry makes. ends: queue offset after the last entry of each."""
+        """queues: all there are, those too that put_entry makes. ends: queue offset after the last entry of each.
+
+        deleted: below which physical offset a topic's records get no entry.
+        """
+        self._deleted = {topic: end for topic, end in deleted.items() if end > position}
         self._log = log
         self._queues = queues
         self._put_entry = put_entry
@@ -86,7 +91,7 @@ class LogScan:
     def _know(self, queues: Iterable[ConsumeQueue]) -> None:
         """Let the quick way put entries of these queues."""
         for queue in queues:
-            if queue.topic not in NO_TAGS_TOPICS:
+            if queue.topic not in NO_TAGS_TOPICS and queue.topic not in self._deleted:
                 end = self._ends.get((queue.topic, queue.queue_id), 0)
                 self._known.setdefault(queue.topic_field, {})[queue.queue_id] = (queue, end)
 
@@ -161,7 +166,9 @@ class LogScan:
         log, position = self._log, self.position
         head, view, after = log.scan(position, crc=self._crc, torn_from=self._torn_from)
         if head is not None:
-            if head.sys_flag & MessageSysFlag.TRANSACTION_MASK in IN_QUEUE:
+            if position >= self._deleted.get(head.topic, position):
+                self._deleted.pop(head.topic, None)
+            if head.sys_flag & MessageSysFlag.TRANSACTION_MASK in IN_QUEUE and head.topic not in self._deleted:
                 code = queue_code(head, view[head.properties_start : head.properties_end], self._delays_ms)
                 if head.queue_offset >= self._ends.get((head.topic, head.queue_id), 0):
                     self.rebuilt += 1

@@ -30,6 +30,7 @@ from ..errors import StoreError, StoreFull
 from ..timers import TimerFiles
 from .append import Appender
 from .config import CommitLogConfig
+from .deleted import DeletedTopics
 from .foreign import refuse_bad_name, refuse_foreign
 from .index import Index, IndexDamaged
 from .indexer import Indexer, keys_of
@@ -83,8 +84,10 @@ class CommitLogStore:
         self._log = CommitLog(disk, config.segment_size)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._leaving: dict[str, dict[int, ConsumeQueue]] = {}  # of deleted topics: their files are to be removed
+        self._deleted = DeletedTopics(disk, self._log.sync_too)
         checkpoint = disk.read("checkpoint")
-        noted = read_notes(disk, checkpoint)
+        noted = read_notes(disk, checkpoint).without(self._deleted_since_noted())
         lost = self._load_queues(noted, unclean)
         if unclean and not lost:
             disk.remove(NOTES_FILE)  # some of what it counts is put again below
@@ -102,9 +105,12 @@ class CommitLogStore:
         self._unsynced_files: list[File] = []  # of queues, on their way to the disk
         self._index_ms = _index_clean_ms(checkpoint)  # store time up to which the index is on disk
         self._is_frozen = False  # a derived file could not be synced: nothing is noted of any in this life
-        recovery = recover(self._log, self._queues, self.put_entry, disk, config, unclean, lost, noted)
+        recovery = recover(
+            self._log, self._queues, self.put_entry, disk, config, unclean, lost, noted, self._deleted.ends
+        )
         if recovery.rebuilt:
             self._restore_ends(noted)
+        self._deleted.cut(self._log.end_offset)
         self._store_ms = recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
         lost_first = self._lost_first(noted)
@@ -155,6 +161,9 @@ class CommitLogStore:
                         raise  # Apache's, and with other settings than ours, as it seems
                     self._clear_queue(topic, int(queue_id), f"{error}", lost)
                     continue
+                if self._is_deleted(queue):
+                    self._leave(topic, int(queue_id))
+                    continue
                 if not unclean and queue.next_offset > queue.first_offset and not self._ends_right(queue):
                     self._clear_queue(topic, int(queue_id), "found a last entry that names another record", lost)
         if self._log.segments.starts:
@@ -170,6 +179,39 @@ class CommitLogStore:
                     why = f"found entries from queue offset {first} on, expected {expected_first}"
                     self._clear_queue(topic, number, why, lost)
         return lost
+
+    def _deleted_since_noted(self) -> list[str]:
+        """Return the topics that were deleted after the last checkpoint, or that may have been."""
+        mark = self._log.mark
+        noted_end = 0 if mark is None else mark.dispatched_offset
+        return [topic for topic, end in self._deleted.ends.items() if end >= noted_end]
+
+    def _is_deleted(self, queue: ConsumeQueue) -> bool:
+        """Whether a queue found at the start is of a deleted topic; else it is of a new one with the name.
+
+        Its first entry says so. That of a new topic is durable, or else this start puts it again from the log.
+        """
+        end = self._deleted.ends.get(queue.topic, 0)
+        return queue.next_offset > queue.first_offset and queue.entry(queue.first_offset)[0] < end
+
+    def _leave(self, topic: str, queue_id: int) -> None:
+        """Forget a queue. Its files go later, in slices, or when a new queue takes its place."""
+        queue = self._queues.pop((topic, queue_id))
+        queues = self._topics[topic]
+        del queues[queue_id]
+        if not queues:
+            del self._topics[topic]
+        self._leaving.setdefault(topic, {})[queue_id] = queue
+
+    def _remove_left(self, topic: str, queue_id: int) -> None:
+        """Remove the files of a queue that was forgotten. OSError: they are still to be removed."""
+        queues = self._leaving[topic]
+        queues[queue_id].destroy()
+        del queues[queue_id]
+        if not queues:
+            del self._leaving[topic]
+            if topic not in self._topics:
+                self._disk.remove(f"consumequeue/{topic}")
 
     def _file_first(self, topic: str, queue_id: int) -> int:
         queue = self._queues.get((topic, queue_id))
@@ -208,10 +250,23 @@ class CommitLogStore:
 
     def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         refuse_bad_name(topic)
+        if topic in self._leaving and queue_id in self._leaving[topic]:
+            self._remove_left(topic, queue_id)
+        if not self._deleted.is_settled and self._deleted.is_waiting(topic):
+            self._note_deleted()
         queue = ConsumeQueue(self._disk, "consumequeue", topic, queue_id, self.config.queue_file_size)
         self._queues[topic, queue_id] = queue
         self._topics.setdefault(topic, {})[queue_id] = queue
         return queue
+
+    def _note_deleted(self) -> None:
+        """Write what could not be written when topics were deleted. StoreFull, OSError: it still cannot."""
+        if self._deleted.is_settled:
+            return
+        if self._deleted.is_full:
+            self._log.sync_mark()  # slots are freed by what it says
+        mark = self._log.mark
+        self._deleted.settle(self._log.first_offset, 0 if mark is None else mark.dispatched_offset)
 
     def _queues_list(self) -> list[ConsumeQueue]:
         return list(self._queues.values())
@@ -468,7 +523,17 @@ class CommitLogStore:
             self.begin_checkpoint()()
 
     def write_queues_in_slices(self) -> Iterator[None]:
-        """Write gathered queue entries; yield now and then. StoreFull: the rest stays gathered."""
+        """Remove what deleted topics left, then write gathered queue entries; yield now and then.
+
+        StoreFull, OSError: the rest is done by a later call.
+        """
+        self._note_deleted()
+        for topic, queues in list(self._leaving.items()):
+            for number, queue_id in enumerate(list(queues), 1):
+                if queue_id in self._leaving.get(topic, ()):
+                    self._remove_left(topic, queue_id)
+                if number % QUEUES_WRITTEN_A_SLICE == 0:
+                    yield
         gathered, written = self._gathered, 0
         for number, queue in enumerate(self._queues_list(), 1):
             if (
@@ -503,13 +568,11 @@ class CommitLogStore:
                 yield
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the topic's queues. Records stay in the log until they expire."""
-        self._disk.remove(NOTES_FILE)  # else a crash in between would have them built again
-        for queue_id, queue in self._topics.pop(topic, {}).items():
-            queue.destroy()
-            del self._queues[topic, queue_id]
-        self._disk.remove(f"consumequeue/{topic}")
-        self._settle()  # else the next start would read its last records again, and make its queues anew
+        """Forget the topic's queues. Records stay in the log until they expire; see the contract."""
+        if topic in self._topics:
+            self._deleted.add(topic, self._log.end_offset)
+            for queue_id in list(self._topics[topic]):
+                self._leave(topic, queue_id)
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
         """Remove segments that retention and disk limits say may go, never the last; return the bytes freed.
@@ -561,8 +624,9 @@ class CommitLogStore:
 
     def abandon(self) -> None:
         """Give the files back as they are, as a crash would leave them."""
-        for queue in self._queues_list():
+        for queue in (*self._queues_list(), *(queue for left in self._leaving.values() for queue in left.values())):
             queue.close()
+        self._deleted.close()
         self._index.close()
         self.timers.close()
         self._log.close()
