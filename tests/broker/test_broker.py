@@ -125,6 +125,23 @@ def test_queries() -> None:
     assert nothing.code == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_query_that_was_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With messages in the remark; without any it is an error, not "not found"."""
+    bench = Bench()
+    for _ in range(3):
+        bench.send(KEYS="k")
+        bench.now_ms += 10_000
+    bench.store.dispatch_index(10)
+    monkeypatch.setattr("mqtrail.store.commitlog.lookup.ENTRIES_MAX", 2)
+    newest = bench.ask(RequestCode.QUERY_MESSAGE, QueryMessageHeader("orders", "k", 10, 0, 1 << 62).to_ext())
+    assert len(decode_records(newest.body)) == 2
+    assert "older ones were not looked at" in str(newest.remark)
+    old_ms = bench.now_ms - 25_000
+    old = bench.ask(RequestCode.QUERY_MESSAGE, QueryMessageHeader("orders", "k", 10, 0, old_ms).to_ext())
+    assert old.code == ResponseCode.SYSTEM_ERROR
+    assert "give a narrower time range" in str(old.remark)
+
+
 def test_batch_items_keep_their_own_ids() -> None:
     """Unlike 5.3.3, whose batches show one id for all, so that a trace can join what was sent and what was consumed."""
     bench = Bench()

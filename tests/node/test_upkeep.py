@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from mqtrail.node import upkeep
 from mqtrail.node.flusher import Flusher
 from mqtrail.node.upkeep import Upkeep
 from mqtrail.store import CommitLogConfig, CommitLogStore, PendingRecord, RealDisk
-from mqtrail.wire import Host
+from mqtrail.wire import Host, SystemBusy
 
 QUEUES = 100
 CONFIG = CommitLogConfig(segment_size=256 * 1024, index=False)
@@ -20,15 +22,20 @@ BORN_HOST = Host("127.0.0.1", 1).packed()
 
 
 class CountedStore(CommitLogStore):
-    """Counts slices and finished passes of writing queue files."""
+    """Counts the slices in which its queue files are written."""
 
-    slices = passes = 0
+    slices = 0
 
-    def write_queues_in_slices(self) -> Iterator[None]:
-        for _ in super().write_queues_in_slices():
+    def begin_checkpoint_in_slices(self, *, index: bool = True) -> Generator[None, None, Callable[[], None]]:
+        slices = super().begin_checkpoint_in_slices(index=index)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                job: Callable[[], None] = end.value
+                return job
             self.slices += 1
             yield
-        self.passes += 1
 
 
 def put_one_into_each(store: CommitLogStore) -> None:
@@ -62,6 +69,39 @@ async def test_many_new_queues_are_written_in_strokes(tmp_path: Path, monkeypatc
     assert len(seen - {0}) >= QUEUES // 10, "the loop was free between slices"
     assert len(queue_files(tmp_path)) == QUEUES
     jobs.stop()
+    await flusher.stop()
+    store.close()
+
+
+async def test_damage_of_the_index_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what was found, in the log; and the index is built again without another append."""
+    monkeypatch.setattr(upkeep, "QUEUES_WRITE_S", 0.01)
+    config = replace(CONFIG, index=True, index_slots=100, index_entries=1_000)
+    CommitLogStore(RealDisk(tmp_path), config).close()  # the folder is known to be ours
+    store = CommitLogStore(RealDisk(tmp_path), config)
+    store.append([PendingRecord("T", 0, b"body", b"KEYS\x01k\x02", 0, 1, BORN_HOST)], 1_000)
+    while store.dispatch_index(10):
+        pass
+    store.write_queues(sync=True)
+    [file] = (tmp_path / "index").iterdir()
+    with file.open("r+b") as opened:
+        opened.seek(40 + 4 * 100 + 20)
+        opened.write(b"\xff" * 20)
+    flusher = Flusher(store, lambda error: pytest.fail(str(error)))
+    times = upkeep.UpkeepTimes(flush_ms=3_600_000, expire_ms=3_600_000, index_ms=1, slice_ms=10)
+    jobs = Upkeep(store, flusher, times)
+    with pytest.raises(SystemBusy, match="built again"):
+        store.query("T", "k", 9, 0, 1 << 62)
+    with capture_logs() as logs:
+        jobs.start()
+        async with asyncio.timeout(60):
+            while not logs or store.behind_size:
+                await asyncio.sleep(0.01)
+    jobs.stop()
+    assert [line["event"] for line in logs] == ["store.index_damaged"]
+    assert f"index/{file.name}: found entries" in logs[0]["found"]
+    assert store.index_damage[0] == 1
+    assert len(store.query("T", "k", 9, 0, 1 << 62).records) == 1
     await flusher.stop()
     store.close()
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Generator
 
 import pytest
 
 from mqtrail.store import CommitLogConfig, CommitLogStore, MemoryDisk, MemoryFile, PendingRecord, StoreFull
-from mqtrail.store.commitlog import deleted
+from mqtrail.store.commitlog import checkpoint, deleted
 from mqtrail.store.commitlog.deleted import DELETED_FILE
 from mqtrail.wire import decode_record
 
@@ -199,20 +200,29 @@ def power_cut(store: CommitLogStore, disk: CrashDisk, chance: random.Random) -> 
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_acknowledged_messages_of_new_topics_survive_power_cuts(seed: int) -> None:
-    """Any order of appends, deletions, flushes and checkpoints: a flushed message of the topic as it is now stays, and
-    none of an older topic with the name comes back."""
+def test_acknowledged_messages_of_new_topics_survive_power_cuts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any order of appends, deletions, flushes and slices of checkpoints: a flushed message of the topic as it is now
+    stays, and none of an older topic with the name comes back."""
+    monkeypatch.setattr(checkpoint, "QUEUES_A_SLICE", 1)
     chance = random.Random(seed)
     disk = CrashDisk()
     store = CommitLogStore(disk, CONFIG)
     now: list[bytes] = []
     flushed = number = generation = 0
-    for _ in range(60):
-        match chance.choice(["append"] * 6 + ["delete", "flush", "checkpoint", "write", "cut", "kill"]):
+    slices: Generator[None, None, Callable[[], None]] | None = None  # of a checkpoint
+    for _ in range(80):
+        match chance.choice(["append"] * 6 + ["slice"] * 4 + ["delete", "flush", "checkpoint", "write", "cut", "kill"]):
             case "append":
                 now.append(b"%d:%d" % (generation, number))
-                store.append([record(now[-1])], NOW_MS)
+                store.append([record(b"x", "other"), record(now[-1])], NOW_MS)
                 number += 1
+            case "slice":
+                slices = slices or store.begin_checkpoint_in_slices()
+                try:
+                    next(slices)
+                except StopIteration as end:
+                    end.value()
+                    slices, flushed = None, len(now)
             case "delete":
                 store.delete_topic("T")
                 store.flush()
@@ -227,9 +237,11 @@ def test_acknowledged_messages_of_new_topics_survive_power_cuts(seed: int) -> No
             case "write":
                 store.write_queues()
             case "kill":
+                slices = None
                 store = killed(store, disk)
                 assert bodies(store) == now, f"{seed=}"
             case "cut":
+                slices = None
                 store = power_cut(store, disk, chance)
                 found = bodies(store)
                 assert found == now[: len(found)], f"{seed=}"

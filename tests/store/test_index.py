@@ -1,7 +1,8 @@
 """The index: whichever way it is built it is the same, and it rolls, catches up and waits for room."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from mqtrail.store import (
     MemoryDisk,
     MemoryFile,
     PendingRecord,
+    QueryResult,
     RealDisk,
     StoreFull,
 )
-from mqtrail.store.commitlog import indexer
-from mqtrail.store.commitlog.index import Index
+from mqtrail.store.commitlog import index, indexer, lookup
+from mqtrail.store.commitlog.index import Index, IndexDamaged, IndexFile
 from mqtrail.store.commitlog.indexer import Indexer
 from mqtrail.wire import Host, SystemBusy, decode_record, index_key_hash
 
@@ -48,9 +50,9 @@ def index_bytes(disk: MemoryDisk) -> dict[str, bytes]:
 @given(topic=st.text(min_size=1, max_size=20), key=st.text(min_size=1, max_size=50))
 def test_the_quick_hash_is_the_hash(topic: str, key: str) -> None:
     """Hashing the end of a key onto its cached beginning gives Java's hash, for any text."""
-    index = Index(MemoryDisk(), CONFIG, None)
+    made = Index(MemoryDisk(), CONFIG, None)
     for _ in range(2):
-        assert index.hash_of(topic, key.encode("utf-8", "surrogatepass")) == index_key_hash(topic, key)
+        assert made.hash_of(topic, key.encode("utf-8", "surrogatepass")) == index_key_hash(topic, key)
 
 
 def _take_nothing(
@@ -129,7 +131,7 @@ def test_rolled_back_messages_are_not_indexed() -> None:
 
 def test_a_query_never_answers_from_half_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the index is far behind, a query is refused, and asking again brings it nearer."""
-    monkeypatch.setattr("mqtrail.store.commitlog.store.QUERY_INDEX_MAX", 100)
+    monkeypatch.setattr("mqtrail.store.commitlog.lookup.CATCH_UP_MAX", 100)
     monkeypatch.setattr(Indexer, "hand_over", _take_nothing)
     store = CommitLogStore(MemoryDisk(), CONFIG)
     for number in range(350):
@@ -190,3 +192,126 @@ def test_files_are_named_by_local_time(tmp_path: Path) -> None:
     names = sorted(os.listdir(tmp_path / "index"))
     assert len(names) == 4
     assert all(len(name) == 17 and name.isdigit() for name in names)
+
+
+ONE_CHAIN = CommitLogConfig(
+    segment_size=4 * 1024 * 1024, queue_entries=10_000, index_slots=1, index_entries=10_000, message_size_max=32 * 1024
+)
+
+
+def keyed(key: str, body: bytes = b"x", topic: str = "orders") -> PendingRecord:
+    return PendingRecord(topic, 0, body, f"KEYS\x01{key}\x02".encode(), 0, 1, BORN_HOST)
+
+
+def slices_of(store: CommitLogStore, key: str, begin_ms: int = 0, end_ms: int = 2**62) -> tuple[int, QueryResult]:
+    """Query; return the number of slices and the result."""
+    work = store.query_in_slices("orders", key, 64, begin_ms, end_ms)
+    count = 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: QueryResult = end.value
+            return count, result
+        count += 1
+
+
+@pytest.fixture
+def chained() -> Iterator[CommitLogStore]:
+    """4 000 keys in one chain of one index file, in a folder that is known to be ours."""
+    disk = MemoryDisk()
+    CommitLogStore(disk, ONE_CHAIN).close()
+    store = CommitLogStore(disk, ONE_CHAIN)
+    for number in range(4_000):
+        store.append([keyed(f"key{number}")], NOW_MS + number)
+    while store.dispatch_index(1_000):
+        pass
+    yield store
+    store.close()
+
+
+def test_a_long_chain_is_walked_in_slices(chained: CommitLogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No slice looks at more entries than its bound, and the oldest entry of a chain is found all the same."""
+    looked: list[int] = []
+    walk = IndexFile.walk
+
+    def counted(self: IndexFile, *arguments: int) -> tuple[list[int], int, int]:
+        found = walk(self, *arguments)
+        looked.append(found[-1])
+        return found
+
+    monkeypatch.setattr(IndexFile, "walk", counted)
+    count, result = slices_of(chained, "key0")
+    assert [decode_record(one)[0].keys for one in result.records] == [("key0",)]
+    assert not result.is_cut
+    assert looked == [lookup.ENTRIES_A_SLICE] * 4
+    assert count == 4
+
+
+def test_a_query_that_ends_at_its_bound_says_so(chained: CommitLogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not looked at is not taken for what is not there."""
+    monkeypatch.setattr(lookup, "ENTRIES_MAX", 1_500)
+    _, newest = slices_of(chained, "key3900")
+    assert (len(newest.records), newest.is_cut) == (1, True)
+    _, oldest = slices_of(chained, "key10")
+    assert (len(oldest.records), oldest.is_cut) == (0, True)
+    _, between = slices_of(chained, "key3999", begin_ms=NOW_MS + 3_900)
+    assert (len(between.records), between.is_cut) == (1, False), "the chain is left where it is too old"
+
+
+def test_colliding_records_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Aa and BB have one hash: records of the other key are read, a bounded number of bytes at a time."""
+    store = CommitLogStore(MemoryDisk(), ONE_CHAIN)
+    store.append([keyed("Aa", b"wanted")], NOW_MS)
+    for _ in range(100):
+        store.append([keyed("BB", bytes(30_000))], NOW_MS)
+    count, result = slices_of(store, "Aa")
+    assert [decode_record(one)[0].body for one in result.records] == [b"wanted"]
+    assert count >= 100 * 30_000 // lookup.SLICE_SIZE
+    monkeypatch.setattr(lookup, "RECORDS_MAX", 50)
+    _, result = slices_of(store, "Aa")
+    assert (list(result.records), result.is_cut) == ([], True)
+    store.close()
+
+
+def test_a_query_between_whose_slices_the_index_is_damaged_is_refused(chained: CommitLogStore) -> None:
+    """Else what the lost file knew would be missing from the answer. Asking again gives all of it."""
+    work = chained.query_in_slices("orders", "key0", 64, 0, 2**62)
+    next(work)
+    damaged = chained._index
+    damaged.drop_damaged(damaged.files[-1], IndexDamaged("found a test"))
+    chained._indexer.restart()
+    assert chained.index_damage == (1, "found a test")
+    with pytest.raises(SystemBusy, match="damaged during the query"):
+        next(work)
+    assert len(slices_of(chained, "key0")[1].records) == 1
+
+
+def test_slots_are_written_in_slices_while_entries_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that change between two slices are written by the next checkpoint; a clean stop leaves all of them."""
+    monkeypatch.setattr(index, "PAGES_A_SLICE", 1)
+    config = replace(CONFIG, index_slots=50_000, index_entries=10_000)
+    store = CommitLogStore(RealDisk(tmp_path), config)
+    for number in range(3_000):
+        store.append([record(number)], NOW_MS)
+    while store.dispatch_index(1_000):
+        pass
+    slices = 0
+    work = store.begin_checkpoint_in_slices()
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            end.value()
+            break
+        slices += 1
+        store.append([record(3_000 + slices)], NOW_MS)
+        while store.dispatch_index(1_000):
+            pass
+    assert slices >= 5
+    store.close()
+    store = CommitLogStore(RealDisk(tmp_path), config)
+    assert store.recovery.rebuilt == ()
+    for number in (0, 1, 2_999, *range(3_001, 3_001 + slices)):
+        assert found(store, f"clé{number}") == [number]
+    store.close()

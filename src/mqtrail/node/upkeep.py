@@ -13,7 +13,7 @@ Source: FlushConsumeQueueService, ReputMessageService, CleanCommitLogService, ap
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from mqtrail.net import Log
@@ -66,8 +66,11 @@ class Upkeep:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failing: set[str] = set()
         self._checkpointed = store.end_offset
-        self._writing: Iterator[None] | None = None  # the write of queue files under way
-        self._checkpoint_waits: bool | None = None  # a checkpoint waits for that write; True: with the index
+        self._writing: Generator[None, None, Callable[[], None] | None] | None = (
+            None  # the write of queue files under way
+        )
+        self._checkpoint_waits: bool | None = None  # a checkpoint is due; True: with the index
+        self._index_damages = 0  # that were reported
         jobs: list[tuple[str, float, Callable[[], None]]] = [
             ("flush", times.flush_ms / 1000, self._flush),
             ("write_queues", QUEUES_WRITE_S, self._write_queues),
@@ -161,18 +164,48 @@ class Upkeep:
             self._write_queues()
 
     def _write_queues(self) -> None:
-        """Write queue files for one slice of time. Once all are written, start the waiting checkpoint."""
-        writing = self._writing or self._store.write_queues_in_slices()
+        """Write queue files for one slice of time, for a checkpoint the index too. Once all are written, sync it."""
+        self._report_damage()
+        writing = self._writing or self._pass()
         self._writing = None  # if this slice fails, the next write starts over
         began_s = time.monotonic()
-        for _ in writing:
+        while True:
+            try:
+                next(writing)
+            except StopIteration as end:
+                if end.value is not None:
+                    self._flusher.run(end.value)
+                if self._checkpoint_waits is None:
+                    return
+                writing = self._pass()  # it was asked for while the pass was under way
             if time.monotonic() - began_s > self._slice_s:
-                self._writing = writing
-                self._timers["write_more"] = self._loop.call_later(self._index_pause_s, self._write_more)
-                return
-        if self._checkpoint_waits is not None:
-            index, self._checkpoint_waits = self._checkpoint_waits, None
-            self._flusher.run(self._store.begin_checkpoint(index=index))
+                break
+        self._writing = writing
+        self._timers["write_more"] = self._loop.call_later(self._index_pause_s, self._write_more)
+
+    def _pass(self) -> Generator[None, None, Callable[[], None] | None]:
+        """Begin to write what waits in memory; return what makes a checkpoint of it, None: none is due."""
+        index, self._checkpoint_waits = self._checkpoint_waits, None
+        if index is None:
+            yield from self._store.write_queues_in_slices()
+            return None
+        try:
+            return (yield from self._store.begin_checkpoint_in_slices(index=index))
+        except Exception:
+            self._checkpoint_waits = index or bool(self._checkpoint_waits)  # the next pass tries again
+            raise
+
+    def _report_damage(self) -> None:
+        """Report damage of the index that was found since the last look, and have it built again."""
+        count, found = self._store.index_damage
+        if count > self._index_damages:
+            self._index_damages = count
+            log.error(
+                "store.index_damaged",
+                found=found,
+                remedy="check the disk and the kernel's log; queries are rejected until the index is built again",
+            )
+            self.appended()
 
     def _write_more(self) -> None:
         if self._writing is not None:

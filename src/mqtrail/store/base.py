@@ -22,7 +22,7 @@ Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -88,11 +88,15 @@ class ReadResult(NamedTuple):
 
 
 class QueryResult(NamedTuple):
-    """The answer to a query by key: records in physical order, and how far the index reaches."""
+    """The answer to a query by key: records in physical order, and how far the index reaches.
+
+    is_cut: the store stopped at a bound; older records under the key may be missing.
+    """
 
     records: Sequence[bytes]
     index_timestamp_ms: int
     index_physical_offset: int
+    is_cut: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -298,8 +302,16 @@ class MessageStore(Protocol):
     def read_at(self, physical_offset: int) -> bytes:
         """Return the record that starts there. QueryNotFound when none does."""
 
+    def query_in_slices(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> Generator[None, None, QueryResult]:
+        """Return the newest count_max records under topic and key stored in [begin_ms, end_ms], in the log's order.
+
+        It yields now and then; anything may be called in between. SystemBusy: not everything is indexed yet.
+        """
+
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return the newest count_max records under topic and key stored in [begin_ms, end_ms], in the log's order."""
+        """Do all slices of a query at once."""
 
     def queue(self, topic: str, queue_id: int) -> QueueState:
         """Return the queue's state, making the queue when it is new."""
@@ -334,11 +346,15 @@ class MessageStore(Protocol):
     def write_queues_in_slices(self) -> Iterator[None]:
         """Write queue entries that wait in memory; yield now and then. Appends and deletions may come in between."""
 
-    def begin_checkpoint(self, *, index: bool = True) -> Callable[[], None]:
-        """Write what waits in memory; return what makes all of it durable, so that the next start begins here.
+    def begin_checkpoint_in_slices(self, *, index: bool = True) -> Generator[None, None, Callable[[], None]]:
+        """Write what waits in memory; return what makes it durable, so that the next start begins where this began.
 
-        index: the index too.
+        index: the index too. It yields now and then; appends and deletions may come in between.
         """
+
+    @property
+    def index_damage(self) -> tuple[int, str]:
+        """How often the index was found damaged since the start, and what was found the last time."""
 
     @property
     def behind_size(self) -> int:

@@ -3,6 +3,8 @@
 Source: QueryMessageProcessor, apache/rocketmq broker/processor/.
 """
 
+from typing import Final
+
 from mqtrail.wire import (
     Peer,
     QueryMessageHeader,
@@ -15,7 +17,10 @@ from mqtrail.wire import (
     answer,
 )
 
+from ..jobs import Work
 from ..state import BrokerState
+
+CUT_REMEDY: Final = ", and older ones were not looked at: give a narrower time range, or the unique id"
 
 
 class QueryMessages:
@@ -25,18 +30,26 @@ class QueryMessages:
         self._config = state.config
         self._store = state.store
 
-    def by_key(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """12: the newest records under topic and key, in the log's order. QueryNotFound: none."""
+    def by_key(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
+        """12: the newest records under topic and key, in the log's order. QueryNotFound: none.
+
+        The remark says so where the store did not look at all entries of the index. SystemError_: and found none.
+        """
         header = QueryMessageHeader.from_ext(request.ext)
         count = self._config.query_count_default if header.unique_key else header.max_num
         count = max(0, min(count, self._config.query_count_max))
-        found = self._store.query(header.topic, header.key, count, header.begin_timestamp, header.end_timestamp)
+        found = yield from self._store.query_in_slices(
+            header.topic, header.key, count, header.begin_timestamp, header.end_timestamp
+        )
         ext = QueryMessageResponseHeader(found.index_timestamp_ms, found.index_physical_offset).to_ext()
+        if not found.records and found.is_cut:
+            raise SystemError_(f"found no message among the newest entries of the index{CUT_REMEDY}")
         if not found.records:
             return answer(
                 peer, request, ext, code=QueryNotFound.code, remark="can not find message, maybe time range not correct"
             )
-        return answer(peer, request, ext, body=b"".join(found.records))
+        remark = f"found {len(found.records)} messages among the newest entries of the index{CUT_REMEDY}"
+        return answer(peer, request, ext, remark=remark if found.is_cut else None, body=b"".join(found.records))
 
     def by_offset(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
         """33: the record at a CommitLog offset. SystemError_: no record starts there (the code of 5.3.3)."""

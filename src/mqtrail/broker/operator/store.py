@@ -25,9 +25,8 @@ from mqtrail.wire import (
     properties_of,
 )
 
-from ..filter import FilterTable, MessageFilter, compile_filter
+from ..filter import MessageFilter, compile_filter
 from ..jobs import TOPICS_A_SLICE, Work
-from ..tables import ClientTable, TopicTable
 
 ENTRIES_MAX: Final = 10_000  # in one answer to 321
 THRESHOLDS_MAX: Final = 10_000  # groups with a cold read threshold of their own

@@ -24,7 +24,7 @@ import mmap
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from operator import mul
 from zlib import crc32
@@ -58,6 +58,7 @@ SECONDS_MAX = 2**31 - 1
 FOLDER = "index"
 GONE = "found no such file, expected the one whose checksums are there"
 PAGE_SLOTS = 1024
+PAGES_A_SLICE = 100  # written, 4 KiB each
 IS_LITTLE_ENDIAN = sys.byteorder == "little"
 TOPICS_MAX = 1_000  # topics whose keys' heads are kept
 HEADS_MAX = 10_000  # of a topic: a client's unique ids share all but the time and the counter
@@ -263,12 +264,31 @@ class IndexFile:
 
     def write(self) -> None:
         """Write all that is in memory, the header last: with it the file holds what it says."""
+        for _ in self.write_in_slices():
+            pass
+
+    def write_in_slices(self) -> Iterator[None]:
+        """Write all that is in memory when this ends; yield now and then.
+
+        Pages that change between slices are written by a later call: a header in front of older pages does no harm, as
+        a start after a crash builds this file again.
+        """
         self.write_entries()
-        if self._table is None:
+        table = self._table
+        if table is None:
             return
+        pages = 0
         page = self._pages.find(CHANGED)
         while page >= 0:
-            slots = array("i", self._table[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS].tobytes())
+            if pages == PAGES_A_SLICE:
+                pages = 0
+                yield
+                self.write_entries()
+                table = self._table
+                if table is None:
+                    return  # it became full, and was sealed
+            pages += 1
+            slots = array("i", table[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS].tobytes())
             if IS_LITTLE_ENDIAN:
                 slots.byteswap()
             data = slots.tobytes()
@@ -312,7 +332,8 @@ class IndexFile:
             self._sound_block, self._sound_entries = block, data
         return ENTRY.unpack_from(self._sound_entries, place * ENTRY.size)
 
-    def _newest(self, key_hash: int) -> int:
+    def newest(self, key_hash: int) -> int:
+        """Return the number of the newest entry in the chain of a hash, 0 without one. IndexDamaged."""
         slot = key_hash % self._slots
         page, place = divmod(slot, PAGE_SLOTS)
         if self._table is not None and self._pages[page] != UNKNOWN:
@@ -325,32 +346,37 @@ class IndexFile:
             raise self._damaged(f"{number} as the newest entry of slot {slot}, expected one below {self._next}")
         return number
 
-    def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return physical offsets, the newest first, of entries of this hash stored in [begin_ms, end_ms].
+    def walk(
+        self, key_hash: int, number: int, count_max: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[int], int, int]:
+        """Go along a chain from an entry on, over count_max entries at most.
 
-        Entries know their time to the second: one of the second that begin_ms is in counts. IndexDamaged.
+        Return the physical offsets, the newest first, of entries of this hash stored in [begin_ms, end_ms]; the number
+        of the entry to go on with, 0 at the end; and how many entries were looked at. Entries know their time to the
+        second: one of the second that begin_ms is in counts. IndexDamaged.
         """
         found: list[int] = []
-        number = self._newest(key_hash)
-        while 0 < number < self._next and len(found) < count_max:
+        slots, looked = self._slots, 0
+        while 0 < number < self._next and looked < count_max:
             entry_hash, physical_offset, seconds, previous = self._entry(number)
+            looked += 1
             if self._is_strict and not (
-                entry_hash % self._slots == key_hash % self._slots
+                entry_hash % slots == key_hash % slots
                 and self.begin_offset <= physical_offset <= self.end_offset
                 and seconds >= 0
                 and 0 <= previous < number
             ):
                 raise self._damaged(
-                    f"entry {number} of slot {key_hash % self._slots} with the hash {entry_hash}, the physical offset "
+                    f"entry {number} of slot {key_hash % slots} with the hash {entry_hash}, the physical offset "
                     f"{physical_offset}, {seconds} seconds and the older entry {previous}, expected values of its place"
                 )
             at_ms = self.begin_ms + seconds * 1000
             if entry_hash == key_hash and begin_ms - 999 <= at_ms <= end_ms:
                 found.append(physical_offset)
             if previous >= number or seconds < 0 or at_ms < begin_ms - 999:
-                break
+                return found, 0, looked
             number = previous
-        return found
+        return found, number if 0 < number < self._next else 0, looked
 
     def sync(self) -> None:
         """Make what was written durable."""
@@ -395,7 +421,9 @@ class Index:
         self._config = config
         self._heads: dict[str, HashHeads] = {}
         self.files: list[IndexFile] = []
-        self.dropped: list[str] = []  # damaged files, which are built again, each with what was found
+        self.dropped: list[str] = []  # files found damaged at the start, each with what was found
+        self.drop_count = 0  # files found damaged since
+        self.last_damage = ""  # what was found the last time
         is_whole = True
         present = disk.list(FOLDER)
         missing = self._missing(present, physical_first)
@@ -463,7 +491,8 @@ class Index:
         while self.files and self.files[-1] is not damaged:
             self._forget(self.files.pop())
         self._forget(self.files.pop())
-        self.dropped.append(str(error))
+        self.drop_count += 1
+        self.last_damage = str(error)
 
     def note_sums(self) -> None:
         """Keep the checksums of the file in the making: nothing is written to it any more."""
@@ -535,30 +564,14 @@ class Index:
         if self.files:
             self.files[-1].write_entries()
 
-    def write(self) -> None:
+    def write_in_slices(self) -> Iterator[None]:
         """Bring all that is in memory to the last file; earlier ones were when they became full."""
         if self.files:
-            self.files[-1].write()
-
-    def find(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return physical offsets of records under topic#key, ascending; the newest count_max of them.
-
-        IndexDamaged: a file was, and has gone, so that all it knew is to be indexed again.
-        """
-        key_hash = index_key_hash(topic, key)
-        found: list[int] = []
-        for file in reversed(self.files):
-            if file.is_empty:
-                continue
-            if file.end_ms >= begin_ms and file.begin_ms <= end_ms:
-                try:
-                    found += file.find(key_hash, count_max - len(found), begin_ms, end_ms)
-                except IndexDamaged as error:
-                    self.drop_damaged(file, error)
-                    raise
-            if len(found) >= count_max or file.begin_ms < begin_ms:
-                break
-        return sorted(set(found))
+            last = self.files[-1]
+            for _ in last.write_in_slices():
+                yield
+                if last not in self.files:
+                    return  # it was damaged, and has gone
 
     def drop_past(self, physical_end: int) -> None:
         """Remove files that know records which the log has lost; the records before them are indexed again."""

@@ -12,56 +12,49 @@ Source: DefaultMessageStore, CommitLog, StoreCheckpoint, apache/rocketmq store/.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 from mqtrail.wire import (
     QUEUE_OFFSET_AT,
     QueryNotFound,
-    SystemBusy,
-    decode_head,
 )
 
 from ..base import Appended, PendingRecord, QueryResult, QueueState, ReadResult, Recovery, Retention
-from ..disk import Disk, File
+from ..disk import Disk
 from ..errors import StoreError, StoreFull
 from ..timers import TimerFiles
 from .append import Appender
+from .checkpoint import QUEUES_A_SLICE, QUEUES_WRITTEN_A_SLICE, Checkpoints, index_clean_ms
 from .config import CommitLogConfig
 from .deleted import DeletedTopics
 from .foreign import refuse_bad_name, refuse_foreign
-from .index import Index, IndexDamaged
-from .indexer import Indexer, keys_of
+from .index import Index
+from .indexer import Indexer
 from .log import CommitLog
-from .notes import NOTES_FILE, Noted, expired_to, note_expired, read_notes, write_notes
+from .lookup import Lookup
+from .notes import NOTES_FILE, Noted, expired_to, note_expired, read_notes
 from .queue import ConsumeQueue
 from .reading import Reader
 from .recovery import is_right, recover
 
-CHECKPOINT = struct.Struct(">qqqqq")  # physic, logics, index timestamps (ms), master flushed offset, confirm offset
-CHECKPOINT_SIZE = 4096
-PROPERTIES_LENGTH = struct.Struct(">h")
-QUERY_COUNT_MAX = 64
-QUERY_LOOKED_MAX = 4_096  # entries of one hash
+Result = TypeVar("Result")
 GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are written, of all queues
 QUEUE_BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory by recovery
-QUERY_INDEX_MAX = 20_000  # records that a query indexes before it answers
 EXPIRE_FILES_MAX = 10  # segments removed by one call
-QUEUES_A_SLICE = 1_000  # looked at for entries that expired, or that are to be written
-QUEUES_WRITTEN_A_SLICE = 8  # each may make a file
 UNCHECKED_SIZE = 1 << 30  # bytes before the log's end that are taken to be in memory still: read without a look
 
 
-def _checkpoint(store_ms: int, index_ms: int) -> bytes:
-    data = CHECKPOINT.pack(store_ms, store_ms, index_ms, 0, 0)
-    return data + bytes(CHECKPOINT_SIZE - len(data))
-
-
-def _index_clean_ms(checkpoint: bytes | None) -> int:
-    """Return up to which store time (ms) the index is known to be on disk."""
-    return CHECKPOINT.unpack_from(checkpoint)[2] if checkpoint is not None and len(checkpoint) >= CHECKPOINT.size else 0
+def at_once(work: Generator[None, None, Result]) -> Result:
+    """Do all slices of a piece of work; return its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 class CommitLogStore:
@@ -94,7 +87,7 @@ class CommitLogStore:
         self._index = Index(
             disk,
             config,
-            _index_clean_ms(checkpoint) if unclean else None,
+            index_clean_ms(checkpoint) if unclean else None,
             may_drop=not self._log.is_foreign,
             is_as_left=bool(noted.ends),
             physical_first=self._log.first_offset,
@@ -102,9 +95,6 @@ class CommitLogStore:
         self._reader = Reader(self._log, self._queues, skip_damaged=config.skip_damaged)
         self._full = False
         self._gathered = 0  # queue entries appended since they were written last
-        self._unsynced_files: list[File] = []  # of queues, on their way to the disk
-        self._index_ms = _index_clean_ms(checkpoint)  # store time up to which the index is on disk
-        self._is_frozen = False  # a derived file could not be synced: nothing is noted of any in this life
         recovery = recover(
             self._log, self._queues, self.put_entry, disk, config, unclean, lost, noted, self._deleted.ends
         )
@@ -123,12 +113,12 @@ class CommitLogStore:
         self._appender = Appender(
             self._log, self._queues, self._open_queue, config.store_host.packed(), config.record_size_max
         )
-        mark = self._log.mark
-        self._dispatched = min(mark.dispatched_offset, self._log.end_offset) if mark is not None else 0
+        self._lookup = Lookup(self._index, self._indexer, self._reader, is_indexed=config.index)
+        self._checkpoints = Checkpoints(disk, self._log, self._index, self._queues, index_clean_ms(checkpoint))
         self.timers = TimerFiles(disk, config.timer_log_file_size)
         self.timers.recover(self._log.end_offset, self._queue_offset_at)
         disk.replace("abort", b"")
-        if unclean or lost or self.recovery.damage or self._dispatched < self._log.end_offset:
+        if unclean or lost or self.recovery.damage or self._checkpoints.dispatched < self._log.end_offset:
             try:
                 self._settle()
             except StoreFull:
@@ -330,6 +320,11 @@ class CommitLogStore:
         return self._full
 
     @property
+    def index_damage(self) -> tuple[int, str]:
+        """How often the index was found damaged since the start, and what was found the last time."""
+        return self._index.drop_count, self._index.last_damage
+
+    @property
     def behind_size(self) -> int:
         """Bytes of the log that the index has not seen."""
         return self._indexer.behind_size if self.config.index else 0
@@ -406,51 +401,15 @@ class CommitLogStore:
         """Return the record that starts there. QueryNotFound when none does."""
         return self._reader.read_at(physical_offset)
 
+    def query_in_slices(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> Generator[None, None, QueryResult]:
+        """Return records indexed under topic and key; see the contract. The index is brought up to date first."""
+        return self._lookup.query_in_slices(topic, key, count_max, begin_ms, end_ms)
+
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return records indexed under topic#key; see the contract. The index is brought up to date first.
-
-        The index keeps hashes alone. Records of another topic or key with the same hash are left out; where they took
-        places, up to QUERY_LOOKED_MAX entries are looked at.
-
-        SystemBusy: it is too far behind for that (it is built again after an unclean stop), so that a part is never
-        taken for the whole.
-        """
-        if self.dispatch_index(QUERY_INDEX_MAX) == QUERY_INDEX_MAX and self.behind_size:
-            raise SystemBusy(
-                f"found the index {self.behind_size} bytes behind the log, expected none: it is being built, ask again"
-            )
-        count_max = min(count_max, QUERY_COUNT_MAX)
-        entries = self._places(topic, key, count_max, begin_ms, end_ms)
-        found = self._under(topic, key, entries, count_max)
-        if len(found) < len(entries) == count_max:
-            entries = self._places(topic, key, QUERY_LOOKED_MAX, begin_ms, end_ms)
-            found = self._under(topic, key, entries, count_max)
-        return QueryResult(found, self._index.end_ms, max(0, self._index.end_offset))
-
-    def _places(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Ask the index. SystemBusy: it is damaged, which is not the same as that nothing is there."""
-        try:
-            return self._index.find(topic, key, count_max, begin_ms, end_ms)
-        except IndexDamaged as error:
-            self._indexer.restart()
-            self.recovery = replace(self.recovery, rebuilt=(*self.recovery.rebuilt, str(error)))
-            raise SystemBusy(f"{error}: ask again when it is") from error
-
-    def _under(self, topic: str, key: str, physical_offsets: list[int], count_max: int) -> list[bytes]:
-        """Return the newest count_max of the records at these offsets that are of a topic and have a key."""
-        found: list[bytes] = []
-        wanted = key.encode("utf-8", "replace")
-        for physical_offset in reversed(physical_offsets):
-            if len(found) >= count_max:
-                break
-            try:
-                record = self.read_at(physical_offset)
-            except QueryNotFound:
-                continue  # expired since it was indexed
-            head = decode_head(record)
-            if head.topic == topic and wanted in keys_of(bytes(record[head.properties_start : head.properties_end])):
-                found.append(record)
-        return found[::-1]
+        """Do all slices of a query at once."""
+        return at_once(self.query_in_slices(topic, key, count_max, begin_ms, end_ms))
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time of a queue's record, -1 when it is not there."""
@@ -464,56 +423,23 @@ class CommitLogStore:
 
     def begin_flush(self) -> Callable[[], int]:
         """Return what makes the log durable up to here and gives the flushed offset; another thread may run it."""
-        return self._log.begin_flush(self._dispatched)
+        return self._log.begin_flush(self._checkpoints.dispatched)
 
     def flush(self) -> int:
         """Sync the log, then move the mark; return the flushed offset."""
-        return self._log.begin_flush(self._dispatched)()
+        return self._log.begin_flush(self._checkpoints.dispatched)()
+
+    def begin_checkpoint_in_slices(self, *, index: bool = True) -> Generator[None, None, Callable[[], None]]:
+        """Write what waits in memory; return what makes it durable and moves the checkpoint; see the contract.
+
+        Recovery after the next flush begins at what is the log's end now.
+        """
+        yield from self._remove_deleted()
+        return (yield from self._checkpoints.in_slices(self._store_ms, index=index))
 
     def begin_checkpoint(self, *, index: bool = True) -> Callable[[], None]:
-        """Write gathered queue entries; return what makes log, queues and index durable and moves the checkpoint.
-
-        Another thread may run it, one at a time. Recovery after the next flush begins at what is the log's end now.
-        index: also what of the index is in memory alone; a start after a crash builds that again in any case.
-        """
-        end, store_ms = self._log.end_offset, self._store_ms
-        self.write_queues()
-        if index:
-            self._index.write()
-            self._index_ms = self._index.end_ms
-        index_ms = self._index_ms
-        flush = self.begin_flush()
-        # Those of a checkpoint that failed, or that is not yet through, are synced again.
-        waiting = self._unsynced_files = self._unsynced_files[:]
-        queues = self._queues_list()
-        for queue in queues:
-            waiting += queue.take_unsynced()
-        ends = [(queue.topic, queue.queue_id, queue.next_offset, queue.file_first) for queue in queues]
-        log_first = self._log.first_offset
-        index_files = self._index.files[-1:] if index else []
-
-        def sync() -> None:
-            if flush() < end:
-                return  # beside an append that is taken back; the next one does it
-            try:
-                for file in waiting:
-                    file.sync()
-                for index_file in index_files:
-                    index_file.sync()
-            except OSError:
-                # The kernel may have dropped what was written, and say next time that it is on disk. The next start
-                # must read from the last checkpoint that was whole.
-                self._is_frozen = True
-                raise
-            if self._is_frozen:
-                return
-            checkpoint = _checkpoint(store_ms, index_ms)
-            write_notes(self._disk, ends, checkpoint, log_first)
-            self._disk.replace("checkpoint", checkpoint)
-            self._dispatched = end
-            waiting.clear()
-
-        return sync
+        """Do all slices of it at once."""
+        return at_once(self.begin_checkpoint_in_slices(index=index))
 
     def write_queues(self, *, sync: bool = False) -> None:
         """Write gathered queue entries; sync: make them durable and move the checkpoint."""
@@ -527,13 +453,7 @@ class CommitLogStore:
 
         StoreFull, OSError: the rest is done by a later call.
         """
-        self._note_deleted()
-        for topic, queues in list(self._leaving.items()):
-            for number, queue_id in enumerate(list(queues), 1):
-                if queue_id in self._leaving.get(topic, ()):
-                    self._remove_left(topic, queue_id)
-                if number % QUEUES_WRITTEN_A_SLICE == 0:
-                    yield
+        yield from self._remove_deleted()
         gathered, written = self._gathered, 0
         for number, queue in enumerate(self._queues_list(), 1):
             if (
@@ -546,6 +466,18 @@ class CommitLogStore:
             if number % QUEUES_A_SLICE == 0:
                 yield
         self._gathered = max(0, self._gathered - gathered)
+
+    def _remove_deleted(self) -> Iterator[None]:
+        """Remove the files of deleted topics' queues; yield now and then. StoreFull, OSError: the rest is left."""
+        self._note_deleted()
+        removed = 0
+        for topic, queues in list(self._leaving.items()):
+            for queue_id in list(queues):
+                if queue_id in self._leaving.get(topic, ()):
+                    self._remove_left(topic, queue_id)
+                    removed += 1
+                if removed % QUEUES_WRITTEN_A_SLICE == 0:
+                    yield
 
     def dispatch_index(self, count_max: int) -> int:
         """Index at most count_max records that are not yet; return how many were done."""
@@ -609,7 +541,7 @@ class CommitLogStore:
         try:
             self._finish_index()
             self._settle()
-            if not self._is_frozen:
+            if not self._checkpoints.is_frozen:
                 self._index.note_sums()
                 self._disk.remove("abort")  # stays when anything failed: the next start looks closer
         finally:

@@ -1,0 +1,124 @@
+"""Queries by key: the index names places that may hold the key, and their records say whether they do.
+
+A query works in slices, since an index of many collisions or one hot key may have millions of entries in one chain. It
+looks at the newest entries first, at ENTRIES_MAX and RECORDS_MAX at most, and its result says when it ended there.
+
+Source of what a query finds: DefaultMessageStore.queryMessage, IndexService.queryOffset, apache/rocketmq store/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from mqtrail.wire import QueryNotFound, SystemBusy, decode_head, index_key_hash
+
+from ..base import QueryResult
+from .index import Index, IndexDamaged
+from .indexer import Indexer, keys_of
+from .reading import Reader
+
+COUNT_MAX = 64  # records of one result
+ENTRIES_MAX = 200_000  # of the index, looked at by one query
+ENTRIES_A_SLICE = 1_000  # each may need a block of 4 KB
+RECORDS_MAX = 4_096  # read by one query
+SLICE_SIZE = 1024 * 1024  # bytes of records read in one slice
+CATCH_UP_MAX = 20_000  # records that a query indexes before it looks
+CATCH_UP_A_SLICE = 500
+
+
+class Lookup:
+    """Finds records by key in one store."""
+
+    def __init__(self, index: Index, indexer: Indexer, reader: Reader, *, is_indexed: bool) -> None:
+        """is_indexed: what is appended is indexed; else queries find what was indexed in earlier lives."""
+        self._is_indexed = is_indexed
+        self._index = index
+        self._indexer = indexer
+        self._reader = reader
+
+    def query_in_slices(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> Generator[None, None, QueryResult]:
+        """Return records under topic and key; see the contract.
+
+        SystemBusy: the index is too far behind, or damaged: a part is never taken for the whole.
+        """
+        yield from self._catch_up()
+        count_max = min(count_max, COUNT_MAX)
+        wanted = key.encode("utf-8", "replace")
+        found: dict[int, bytes] = {}
+        seen: set[int] = set()
+        size = 0
+        is_cut = False
+        for physical_offset in self._places(index_key_hash(topic, key), begin_ms, end_ms):
+            if physical_offset is None or size > SLICE_SIZE:
+                size = 0
+                yield
+            if len(found) >= count_max:
+                break
+            if physical_offset is None or physical_offset in seen:
+                continue
+            if physical_offset < 0 or len(seen) >= RECORDS_MAX:
+                is_cut = True
+                break
+            seen.add(physical_offset)
+            try:
+                record = self._reader.read_at(physical_offset)
+            except QueryNotFound:
+                continue  # expired since it was indexed
+            size += len(record)
+            head = decode_head(record)
+            if head.topic == topic and wanted in keys_of(bytes(record[head.properties_start : head.properties_end])):
+                found[physical_offset] = record
+        records = [found[physical_offset] for physical_offset in sorted(found)]
+        return QueryResult(records, self._index.end_ms, max(0, self._index.end_offset), is_cut)
+
+    def _catch_up(self) -> Iterator[None]:
+        """Index what was appended before the query. SystemBusy: it is too much, as after an unclean stop."""
+        done, end = 0, self._indexer.position + self._indexer.behind_size
+        while self._is_indexed and self._indexer.position < end:
+            count = self._indexer.dispatch(min(CATCH_UP_A_SLICE, CATCH_UP_MAX - done))
+            done += count
+            if self._indexer.position >= end:
+                return
+            if done >= CATCH_UP_MAX:
+                raise SystemBusy(
+                    f"found the index {self._indexer.behind_size} bytes behind the log, expected none: it is being "
+                    "built, ask again"
+                )
+            if not count:
+                break
+            yield
+
+    def _places(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+        """Yield the places of records of a hash, the newest first; None now and then; -1: not all were looked at.
+
+        SystemBusy: the index is damaged, which is not the same as that nothing is there.
+        """
+        index, left = self._index, ENTRIES_MAX
+        drops = index.drop_count
+        for file in reversed(index.files[:]):
+            if file.is_empty or file.end_ms < begin_ms or file.begin_ms > end_ms or file not in index.files:
+                continue  # the last: it expired meanwhile
+            try:
+                number = file.newest(key_hash)
+                while number:
+                    count = min(left, ENTRIES_A_SLICE)
+                    physical_offsets, number, looked = file.walk(key_hash, number, count, begin_ms, end_ms)
+                    left -= looked
+                    yield from physical_offsets
+                    if number and left <= 0:
+                        yield -1
+                        return
+                    if number:
+                        yield None
+                    if index.drop_count != drops:
+                        raise SystemBusy("found the index damaged during the query: it is built again, ask again")
+                    if file not in index.files:
+                        break
+            except IndexDamaged as error:
+                index.drop_damaged(file, error)
+                self._indexer.restart()
+                raise SystemBusy(f"{error}: ask again when it is") from error
+            if file.begin_ms < begin_ms:
+                return
