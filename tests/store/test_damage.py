@@ -145,6 +145,37 @@ def test_damaged_queues_are_built_again(name: str, killed: bool) -> None:
     again.abandon()
 
 
+NOTES_DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "cut in its first line": lambda data: data[:5],
+    "a changed digit": lambda data: data[:-12] + b"7" + data[-11:],
+    "other bytes": lambda data: b"\0" * len(data),
+}
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["clean stop", "killed"])
+@pytest.mark.parametrize("name", NOTES_DAMAGE)
+def test_damaged_notes_of_queues_have_all_queues_built_again(name: str, killed: bool) -> None:
+    """Without them nobody would miss a queue's last file, and its offsets would be given out anew."""
+    disk, _ = filled()
+    if killed:
+        store = opened(disk)
+        store.abandon()
+        disk.close()
+    disk.small["mqtrail-queues"] = NOTES_DAMAGE[name](disk.small["mqtrail-queues"])
+    disk.remove(QUEUE + f"{2000:020}")
+    store = opened(disk)
+    assert "mqtrail-queues: found" in str(store.recovery)
+    assert not store.recovery.is_plain
+    assert everything(store) == list(range(COUNT))
+    assert store.max_offset("orders", 0) == COUNT // 2
+    store.close()
+    again = opened(disk)
+    assert again.recovery.rebuilt == ()
+    again.abandon()
+
+
 def test_a_damaged_entry_is_named_by_who_reads_it() -> None:
     """An entry that names another record, or none, never leads to a wrong message; its remedy works."""
     for entry in (bytes(20), (10**15).to_bytes(8, "big") + bytes(3) + b"\x50" + bytes(8)):

@@ -146,6 +146,8 @@ class IndexFile:
         self._sums: IndexSums | None = None
         if may_have_sums:
             self._sums = decode_sums(disk.read(f"{SUMS_FOLDER}/{name}"), page_sizes, ENTRY.size)
+        else:
+            disk.remove(f"{SUMS_FOLDER}/{name}")  # else the file, written on without them, would seem damaged later
         if self._sums is None and self._next <= 1:
             self._sums = IndexSums(page_sizes, ENTRY.size)
         self._sound_block = -1  # number of the block of entries that was found sound last

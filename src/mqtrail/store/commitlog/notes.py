@@ -29,12 +29,13 @@ QueueKey = tuple[str, int]
 class Noted:
     """What was noted. ends: of each queue, the offset after its last entry. firsts: of each, that of its first file.
 
-    log_first: first byte of the log; None: nothing is known of firsts.
+    log_first: first byte of the log; None: nothing is known of firsts. damage: what is wrong with the file, or "".
     """
 
     ends: dict[QueueKey, int] = field(default_factory=dict)
     firsts: dict[QueueKey, int] = field(default_factory=dict)
     log_first: int | None = None
+    damage: str = ""
 
     def without(self, topics: Collection[str]) -> Noted:
         """Return the same without what is noted of these topics."""
@@ -42,6 +43,7 @@ class Noted:
             {key: end for key, end in self.ends.items() if key[0] not in topics},
             {key: first for key, first in self.firsts.items() if key[0] not in topics},
             self.log_first,
+            self.damage,
         )
 
 
@@ -55,10 +57,16 @@ def write_notes(disk: Disk, queues: Iterable[tuple[str, int, int, int]], checkpo
 
 
 def read_notes(disk: Disk, checkpoint: bytes | None) -> Noted:
-    """Return what was noted; nothing where that says nothing of this folder."""
-    head, _, data = (disk.read(NOTES_FILE) or b"").partition(b"\n")
-    version = head.partition(b" ")[0]
-    if version not in (VERSION, VERSION_WITHOUT_FIRSTS) or head != b"%b %d" % (version, crc32(data)):
+    """Return what was noted; nothing where there is no file, where it is of a later version, and where Apache's broker
+    has been in the folder since."""
+    content = disk.read(NOTES_FILE)
+    if content is None:
+        return Noted()
+    head, _, data = content.partition(b"\n")
+    version, _, crc = head.partition(b" ")
+    if not version.isdigit() or crc != b"%d" % crc32(data):
+        return Noted(damage=f"{NOTES_FILE}: found {len(content)} bytes that are not what a checkpoint wrote")
+    if version not in (VERSION, VERSION_WITHOUT_FIRSTS):
         return Noted()
     first, *lines = data.decode().removesuffix("\n").split("\n")
     checkpoint_crc, _, log_first = first.partition(" ")

@@ -89,7 +89,7 @@ class CommitLogStore:
             config,
             index_clean_ms(checkpoint) if unclean else None,
             may_drop=not self._log.is_foreign,
-            is_as_left=bool(noted.ends),
+            is_as_left=bool(noted.ends or noted.damage),
             physical_first=self._log.first_offset,
         )
         self._reader = Reader(self._log, self._queues, skip_damaged=config.skip_damaged)
@@ -139,7 +139,7 @@ class CommitLogStore:
 
     def _load_queues(self, noted: Noted, unclean: bool) -> list[str]:
         """Open every queue; return what was found of those that are damaged, which are empty now."""
-        lost: list[str] = []
+        lost = [f"{noted.damage}: all queues are built again from the CommitLog"] if noted.damage else []
         for topic in self._disk.list("consumequeue"):
             for queue_id in self._disk.list(f"consumequeue/{topic}"):
                 if not queue_id.isdigit():
