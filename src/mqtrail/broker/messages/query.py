@@ -14,10 +14,10 @@ from mqtrail.wire import (
     Send,
     SystemError_,
     ViewMessageHeader,
+    Work,
     answer,
 )
 
-from ..jobs import Work
 from ..state import BrokerState
 
 CUT_REMEDY: Final = ", and older ones were not looked at: give a narrower time range, or the unique id"

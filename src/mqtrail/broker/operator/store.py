@@ -26,7 +26,8 @@ from mqtrail.wire import (
 )
 
 from ..filter import MessageFilter, compile_filter
-from ..jobs import TOPICS_A_SLICE, Work
+from ..jobs import TOPICS_A_SLICE
+from ..state import BrokerState
 
 ENTRIES_MAX: Final = 10_000  # in one answer to 321
 THRESHOLDS_MAX: Final = 10_000  # groups with a cold read threshold of their own
