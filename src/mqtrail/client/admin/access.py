@@ -1,6 +1,6 @@
 """Access control: users and policies of 5.x (3001 to 3010), and the accounts of 4.9's ACL files (50 to 53).
 
-Every change goes to all masters of a cluster, or to one broker; which of them did it is told broker by broker.
+Every change goes to all masters of a cluster, or to one broker; the result lists each broker.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from .brokers import AdminBrokers
 
 @dataclass(frozen=True, slots=True)
 class AclVersion:
-    """Which state of its ACL files a broker has (52), as it tells it."""
+    """The state of a broker's ACL files (52), as the broker reports it."""
 
     broker_name: str
     broker_address: str

@@ -1,10 +1,9 @@
-"""Admin: what operators and our own tools ask of name servers and brokers, and have them do.
+"""Admin: requests of operators and tools to name servers and brokers.
 
-A question that many brokers answer returns `Gathered`: what was found, and which brokers failed and how. "Nothing
-there" and "could not look" are never the same answer: a broker's refusal is kept in `failures`, with its class. So do
-changes: each broker, queue or name server with what became of it there. Only methods whose names say so (create_,
-set_, update_, delete_, reset_, clone_, clean_, wipe_, add_, kv_put, consume_directly, resend_, resume_) change
-anything.
+A query to many brokers returns `Gathered`: what was found, and which brokers failed and how. "Nothing there" and "could
+not look" are different answers: a broker's refusal is in `failures`, with its class. Changes return the same: the
+outcome for each broker, queue or name server. Only methods whose names say so (create_, set_, update_, delete_, reset_,
+clone_, clean_, wipe_, add_, kv_put, consume_directly, resend_, resume_) change anything.
 """
 
 from .access import AclVersion, AdminAccess
@@ -33,7 +32,7 @@ __all__ = [
 
 
 class Admin(AdminAccess):
-    """Asks name servers and brokers. Use it with `async with`, from one event loop.
+    """Queries and changes a cluster. Use it with `async with`, from one event loop.
 
     Where several brokers may be meant, `broker` is one by its name or address, `cluster` all masters of a cluster, and
     neither all masters there are.

@@ -1,4 +1,4 @@
-"""What every question of Admin needs: whom to ask, how to ask several, and what to make of those that do not answer."""
+"""What all requests of Admin share: the brokers to ask, asking several at once, and the failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -31,7 +31,7 @@ class Gathered(Generic[T]):
 
 
 class AdminBase:
-    """The connections of an Admin, and its ways of asking."""
+    """The connections of an Admin, and its requests to several servers."""
 
     def __init__(
         self,

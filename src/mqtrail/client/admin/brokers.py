@@ -1,4 +1,4 @@
-"""Brokers and name servers: who is there, their settings and counters, their upkeep."""
+"""Brokers and name servers: addresses, settings, counters, maintenance."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicRates:
-    """What one broker counted of a topic in the last minute, hour and day: stored, and handed out by group."""
+    """One broker's counts of a topic for the last minute, hour and day: stored, and delivered by group."""
 
     stored: BrokerStatsData
     consumed: Mapping[str, BrokerStatsData]
@@ -45,7 +45,7 @@ class TopicRates:
 
 @dataclass(frozen=True, slots=True)
 class BrokerExport:
-    """How one broker is set up: topics and groups by name, settings."""
+    """The configuration of one broker: topics and groups by name, settings."""
 
     topics: Mapping[str, TopicConfig]
     groups: Mapping[str, SubscriptionGroupConfig]
@@ -77,7 +77,7 @@ class AdminBrokers(AdminMessages):
     async def set_broker_config(
         self, settings: Mapping[str, str], *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Change settings of running brokers, and have them kept in their files."""
+        """Change settings of running brokers, which also write them to their files."""
         body = _properties_text(settings)
         code = RequestCode.UPDATE_BROKER_CONFIG
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body))
@@ -100,7 +100,7 @@ class AdminBrokers(AdminMessages):
         return await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {}, lambda body: body.decode())
 
     async def topic_rates(self, topic: str) -> Gathered[TopicRates]:
-        """What each broker of a topic counted: stored, and handed out to each group."""
+        """Each broker's counts of a topic: stored, and delivered to each group."""
         route = await self._client.fetch_route(topic)
         masters = {name: address for name in route.brokers if (address := route.master(name)) is not None}
         groups: set[str] = set()

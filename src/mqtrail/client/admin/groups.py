@@ -1,4 +1,4 @@
-"""Groups: their configuration, who is in them, how far they are, and how they take their messages."""
+"""Groups: configuration, members, offsets, consumption mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ from mqtrail.wire import (
 from .base import Gathered
 from .topics import AdminTopics, Deleted
 
-FORWARD_TIMEOUT_MS = 15_000  # a broker waits 10 s for the client that it hands a question on to
+FORWARD_TIMEOUT_MS = 15_000  # a broker waits 10 s for the client that it forwards a request to
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A live consumer: what its broker knows of it, and what it says of itself (None: it did not answer)."""
+    """A live consumer: what its broker knows about it, and its running info (None: it did not answer)."""
 
     client_id: str
     address: str
@@ -78,7 +78,7 @@ class AdminGroups(AdminTopics):
     async def delete_group(
         self, group: str, *, cluster: str | None = None, broker: str | None = None, clean_offsets: bool = False
     ) -> Gathered[str]:
-        """Delete a group's configuration, with its offsets if told; its retry and dead-letter topics stay."""
+        """Delete a group's configuration, and with clean_offsets its offsets; its retry and dead-letter topics stay."""
         clean = "true" if clean_offsets else "false"
         ext = {"groupName": group, "cleanOffset": clean, "removeOffset": clean}
         code = RequestCode.DELETE_SUBSCRIPTIONGROUP
@@ -131,7 +131,7 @@ class AdminGroups(AdminTopics):
         )
 
     async def group_connections(self, group: str) -> Gathered[ConsumerConnections]:
-        """The live members of a group at every master; a master without any is told as one with none."""
+        """The live members of a group at every master; a master without any has an empty entry."""
 
         async def connections(address: str) -> ConsumerConnections:
             try:
@@ -144,7 +144,7 @@ class AdminGroups(AdminTopics):
     async def running_info(
         self, group: str, client_id: str, broker_address: str, *, jstack: bool = False
     ) -> ConsumerRunningInfo:
-        """What a live consumer says of itself, asked through its broker. jstack: with its threads' stacks (Java).
+        """The running info of a live consumer, requested through its broker. jstack: with its threads' stacks (Java).
 
         Raises SystemError_ (Java's code 1) when it is not there, ConsumeMsgTimeout when it did not answer.
         """
@@ -153,7 +153,7 @@ class AdminGroups(AdminTopics):
         return await self._ask(broker_address, code, ext, ConsumerRunningInfo.decode, timeout_ms=FORWARD_TIMEOUT_MS)
 
     async def members(self, group: str, *, jstack: bool = False) -> Gathered[list[Member]]:
-        """The live consumers of a group by broker, each with what it says of itself."""
+        """The live consumers of a group by broker, each with its running info."""
 
         async def member(address: str, name: str) -> list[Member]:
             try:
@@ -195,10 +195,10 @@ class AdminGroups(AdminTopics):
     # -- how far they are ------------------------------------------------------------------------------------------
 
     async def consume_stats(self, group: str, topic: str | None = None) -> Gathered[ConsumeStats]:
-        """Where a group stands on each queue of a topic (None: of all its topics), from every broker's master.
+        """A group's offset of each queue of a topic (None: of all its topics), from every broker's master.
 
-        A queue without a committed offset is shown by brokers with consumer offset 0 or -1: `committed_offsets` tells
-        the difference.
+        Brokers show a queue without a committed offset with consumer offset 0 or -1: `committed_offsets` shows the
+        difference.
         """
         ext = {"consumerGroup": group} | ({"topic": topic} if topic else {})
         code = RequestCode.GET_CONSUME_STATS

@@ -1,4 +1,4 @@
-"""Messages: found by id, key, place or time; who had them; given to a consumer by hand; dead letters put back."""
+"""Messages: found by id, key, offset or time; their consumers; direct consumption; resending of dead letters."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -74,11 +74,11 @@ class QueryResult:
 
 
 class TrackStatus(StrEnum):
-    """What became of a message at a group, by the group's offset: mqadmin's words."""
+    """The state of a message in a group, by the group's offset, in mqadmin's words."""
 
     CONSUMED = "CONSUMED"
     CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
-    PULL = "PULL"  # its members pull by themselves
+    PULL = "PULL"  # its members poll
     NOT_CONSUME_YET = "NOT_CONSUME_YET"
     NOT_ONLINE = "NOT_ONLINE"
     CONSUME_BROADCASTING = "CONSUME_BROADCASTING"
@@ -87,7 +87,7 @@ class TrackStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One group's part in a message. error: why nothing is known."""
+    """The state of a message in one group. error: why it is unknown."""
 
     group: str
     status: TrackStatus
@@ -96,7 +96,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """What became of one dead letter that was to be put back: result or error, one of them None."""
+    """The outcome of resending one dead letter: result or error, one of them None."""
 
     message: MessageExt
     result: SendResult | None
@@ -128,8 +128,8 @@ class AdminMessages(AdminOffsets):
     ) -> QueryResult:
         """Messages of a topic that carry a key (unique: that have this id), from every broker's index.
 
-        Brokers know messages by time of storage and give at most QUERY_COUNT_MAX, the newest; `cut_off` tells that
-        there may be more. Hash collisions are dropped.
+        Brokers know messages by time of storage and give at most QUERY_COUNT_MAX, the newest; `cut_off`: there
+        may be more. Hash collisions are dropped.
         """
         header = QueryMessageHeader(topic, key, count_max, begin_ms, end_ms, unique)
         route = await self._client.route(topic)
@@ -143,7 +143,7 @@ class AdminMessages(AdminOffsets):
         return QueryResult(tuple(messages), answers.failures, cut_off)
 
     async def message_by_id(self, topic: str, msg_id: str, begin_ms: int = 0) -> QueryResult:
-        """All stored copies of a client's id (retries and dead letters stand in other topics)."""
+        """All stored copies of a client's id (retries and dead letters are in other topics)."""
         return await self.query(topic, msg_id, begin_ms, unique=True)
 
     async def _query(self, address: str, header: QueryMessageHeader, broker_name: str) -> list[MessageExt]:
@@ -225,7 +225,7 @@ class AdminMessages(AdminOffsets):
     # -- who had it ------------------------------------------------------------------------------------------------
 
     async def message_tracks(self, message: MessageExt) -> list[Track]:
-        """What became of a message at each group of its topic, by the groups' offsets (a trace knows more)."""
+        """The state of a message in each group of its topic, by the groups' offsets (a trace shows more)."""
         groups: set[str] = set()
         for found in (await self.groups_of_topic(message.topic)).values():
             groups.update(found.group_list)
@@ -260,14 +260,14 @@ class AdminMessages(AdminOffsets):
             return Track(group, TrackStatus.CONSUMED_BUT_FILTERED)
         return Track(group, TrackStatus.CONSUMED)
 
-    # -- by hand ---------------------------------------------------------------------------------------------------
+    # -- direct consumption, resending ------------------------------------------------------------------------------
 
     async def consume_directly(
         self, message: MessageExt, group: str, *, client_id: str | None = None
     ) -> Gathered[DirectConsumeResult]:
-        """Have live members of a group consume a stored message now, beside everything else; by client id.
+        """Have live members of a group consume a stored message now; results by client id.
 
-        client_id: that member alone. None of its results moves an offset. Raises ConsumerNotOnline where none is there.
+        client_id: only that member. No offset is committed. Raises ConsumerNotOnline if no member is online.
         """
         address = self._store_address(message)
         if client_id is None:
@@ -292,7 +292,7 @@ class AdminMessages(AdminOffsets):
     async def resend_dead_letters(
         self, group: str, *, msg_ids: frozenset[str] | None = None, to_topic: bool = False, count_max: int | None = None
     ) -> AsyncIterator[Resent]:
-        """Put dead letters of a group back, under their ids; the letters themselves stay. Yields each one's fate.
+        """Resend dead letters of a group, with their ids; the letters themselves stay. Yields the outcome of each.
 
         They go to the group's retry topic, so that no other group sees them, or (to_topic) to the topic they were sent
         to. That topic is the letter's property RETRY_TOPIC, which any sender of a message can set: it must be an

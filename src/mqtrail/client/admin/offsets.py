@@ -1,4 +1,4 @@
-"""Offsets: where queues begin and end, where groups stand, and moving groups by hand."""
+"""Offsets: the range of queues, the offsets of groups, and changing them."""
 
 from collections.abc import Mapping
 
@@ -109,11 +109,11 @@ class AdminOffsets(AdminGroups):
         return QueueOffsets(moved)
 
     async def skip_backlog(self, group: str, topic: str) -> Gathered[QueueOffsets]:
-        """Move a group to the end of a topic: what waits is never consumed by it."""
+        """Move a group to the end of a topic: it never consumes the messages that wait."""
         return await self.reset_offset(group, topic, -1)
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Write a group's offset of one queue. Its live members write over it: stop them first, or reset instead."""
+        """Write a group's offset of one queue. Its live members overwrite it: stop them first, or use reset."""
         ext = {
             "consumerGroup": group,
             "topic": queue.topic,

@@ -1,4 +1,4 @@
-"""Topics: which there are, where they are, how they are set up, what they hold."""
+"""Topics: names, routes, configuration, contents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a deletion came to on the brokers, by name, and on the name servers, by address."""
+    """The outcome of a deletion on the brokers, by name, and on the name servers, by address."""
 
     brokers: Gathered[str]
     name_servers: Gathered[str]
@@ -60,7 +60,7 @@ class AdminTopics(AdminBase):
         return sorted(found.topic_list)
 
     async def route(self, topic: str) -> TopicRouteData:
-        """The topic's route as the name server tells it now. Raises RouteNotFound."""
+        """The topic's current route, from the name server. Raises RouteNotFound."""
         return await self._client.name_servers.route(topic)
 
     async def clusters_of(self, topic: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Which queues of a topic a member of a group consumes: the strategies of RocketMQ's clients.
 
-Every member computes this alone from the same sorted inputs, so all agree without talking; hence all members of a
-group need the same strategy. A member that is not among the client ids gets none.
+Every member computes this from the same sorted inputs, so all agree without communication; therefore all members of a
+group need the same strategy. A member that is not among the client ids gets no queue.
 Source: AllocateMessageQueueAveragely, …ByCircle, …ConsistentHash, …ByMachineRoom, …ByConfig, AllocateMachineRoomNearby
 and ConsistentHashRouter, RocketMQ client and common.
 """
@@ -32,7 +32,7 @@ class Allocation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Averagely:
-    """A run of neighbouring queues each; the first members get one more where it does not come out even."""
+    """Adjacent queues for each member; the first members get one more if the number does not divide evenly."""
 
     name: ClassVar[str] = "AVG"
 
@@ -47,7 +47,7 @@ class Averagely:
 
 @dataclass(frozen=True, slots=True)
 class ByCircle:
-    """Every n-th queue, n members, from the member's own place on."""
+    """Every n-th queue, for n members, starting at the member's index."""
 
     name: ClassVar[str] = "AVG_BY_CIRCLE"
 
@@ -59,7 +59,7 @@ class ByCircle:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """The member whose node follows the queue's hash on a ring: few queues move when a member comes or goes."""
+    """The member whose node follows the queue's hash on a ring: few queues move when a member joins or leaves."""
 
     virtual_nodes: int = VIRTUAL_NODES_DEFAULT
 
@@ -82,9 +82,9 @@ class ConsistentHash:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoom:
-    """The queues of brokers named room@name whose room is one of rooms, shared averagely.
+    """The queues of brokers named room@name whose room is one of rooms, divided evenly.
 
-    Unlike Averagely, what does not come out even is handed out from the end.
+    Unlike Averagely, the remaining queues are assigned from the end.
     """
 
     rooms: Collection[str]
@@ -105,7 +105,7 @@ class MachineRoom:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """The queues of a room among the members of that room; those of a room without a member among all.
+    """The queues of a room are divided among its members; those of a room without members among all.
 
     broker_room, client_room: say in which room a queue's broker and a client id are; never empty.
     """
@@ -144,7 +144,7 @@ class MachineRoomNearby:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A fixed list, whoever else is in the group; queues of other topics in it are left aside."""
+    """A fixed list, regardless of other members; queues of other topics are ignored."""
 
     queues: Collection[MessageQueue]
 

@@ -1,5 +1,4 @@
-"""Member: what Consumer and LitePullConsumer have in common as members of a group: joining it, leaving it, and what
-they tell brokers about themselves.
+"""What Consumer and LitePullConsumer have in common as members of a group: joining it, leaving it, answering brokers.
 
 Source: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsumerImpl, RocketMQ client.
 """
@@ -75,7 +74,7 @@ class ConsumerBase(ServedConsumer, ABC):
 
     @property
     def client_id(self) -> str:
-        """How this member is known to the brokers."""
+        """The client id, as brokers know it."""
         return self._client.client_id
 
     @property
@@ -86,10 +85,10 @@ class ConsumerBase(ServedConsumer, ABC):
     # -- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and begin to pull. Topics that do not exist yet are waited for.
+        """Join the group and start pulling. Topics that do not exist yet are subscribed once they do.
 
-        Raises NoNameServer, a Refusal for an Sql filter that a broker does not take, and ClientError: nothing is
-        subscribed to (Consumer), or another consumer of this host has the offsets' file (broadcasting).
+        Raises NoNameServer, a Refusal for an Sql filter that a broker rejects, and ClientError if there is no
+        subscription (Consumer) or if another consumer of this host has the offset file open (broadcasting).
         """
         if self._running:
             return
@@ -120,9 +119,9 @@ class ConsumerBase(ServedConsumer, ABC):
         self._tasks = [self._client.spawn(one) for one in work]
 
     async def close(self) -> None:
-        """Stop pulling, end what runs, commit, leave the group, bring the trace home.
+        """Stop pulling, wait for handlers, commit, leave the group, flush the trace.
 
-        A handler that wants to end its consumer starts this as a task of its own: it waits for handlers.
+        A handler that closes its consumer must start this in a separate task, because it waits for handlers.
         """
         if not self._running:
             return
@@ -143,19 +142,19 @@ class ConsumerBase(ServedConsumer, ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """What a start needs first. Raises ClientError."""
+        """Prepare the start. Raises ClientError."""
 
     @abstractmethod
     def _periodic_work(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """What runs until the end."""
+        """The work that runs until close."""
 
     @abstractmethod
     def _ending(self) -> None:
-        """Tell who waits for messages that there will be none."""
+        """Wake all that wait for messages: none will come."""
 
     @abstractmethod
     async def _end(self) -> None:
-        """Stop pulling, end what runs, commit."""
+        """Stop pulling, wait for handlers, commit."""
 
     @abstractmethod
     def _wake(self) -> None:
@@ -163,7 +162,7 @@ class ConsumerBase(ServedConsumer, ABC):
 
     @abstractmethod
     def _pull_anew(self, topic: str) -> None:
-        """What is wanted of a topic changed."""
+        """The subscription of a topic changed."""
 
     async def _sample(self) -> None:
         self._stats.sample()
@@ -171,7 +170,7 @@ class ConsumerBase(ServedConsumer, ABC):
     # -- subscriptions ---------------------------------------------------------------------------------------------
 
     def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
-        """Subscribe to a topic or change what is wanted of it, also while running; then brokers hear of it at once.
+        """Subscribe to a topic or change its expression, also while running; brokers are notified at once.
 
         Raises InvalidParameter for a bad name, SubscriptionParseFailed for tags that are only separators.
         """
@@ -180,7 +179,7 @@ class ConsumerBase(ServedConsumer, ABC):
             self._client.spawn(self._resubscribed(self._names.topic(topic)))
 
     def unsubscribe(self, topic: str) -> None:
-        """Want no more of a topic, also while running: its queues are given up, what is done with is committed."""
+        """End the subscription of a topic, also while running: its queues are released, settled offsets committed."""
         if self._subscriptions.remove(self._names.topic(topic)) and self._running:
             self._client.spawn(self._resubscribed(self._names.topic(topic)))
 
@@ -194,7 +193,7 @@ class ConsumerBase(ServedConsumer, ABC):
         self._wake()
 
     async def _shared_out(self, topic: str, share: Share) -> None:
-        """A topic's queues changed: tell brokers and the application."""
+        """The queues of a topic changed: notify brokers and the application."""
         self._subscriptions.renew(topic)
         await self._client.heartbeat()
         if self._on_rebalance is not None and not topic.startswith(RETRY_PREFIX):
@@ -205,7 +204,7 @@ class ConsumerBase(ServedConsumer, ABC):
 
     @property
     def names(self) -> Names:
-        """How its topics and group are called."""
+        """The names of its topics and group."""
         return self._names
 
     @property
@@ -225,7 +224,7 @@ class ConsumerBase(ServedConsumer, ABC):
 
     @abstractmethod
     def heartbeat_data(self) -> ConsumerData:
-        """This member as heartbeats describe it."""
+        """This member's entry in heartbeats."""
 
     def topics(self) -> Sequence[str]:
         """The topics whose routes it needs."""

@@ -1,8 +1,8 @@
-"""ConsumeService: pulled messages become deliveries, and what handlers say of them becomes offsets, retries, trace.
+"""ConsumeService: turns pulled messages into deliveries, and the outcomes of handlers into offsets, retries and trace.
 
-Concurrent: each message by itself, a failed one goes back to the broker. Ordered: the head of a queue alone is out,
-and stands there until it succeeds or its attempts are used up. An undecodable message is settled here, in its turn:
-the application sees it if it asked for such.
+Concurrent: each message is delivered independently; a failed one is returned to the broker. Ordered: only the head of a
+queue is delivered, again and again until it succeeds or its attempts are used up. An undecodable message is settled
+here, in its turn, unless the application asked for such messages.
 Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService, ProcessQueue.cleanExpiredMsg, RocketMQ client.
 """
 
@@ -27,7 +27,8 @@ EXPIRED_DELAY_LEVEL = 3
 class ConsumeService:
     """Settler of the deliveries of pulled queues.
 
-    may_work: whether an ordered queue is locked for us now; on_unlocked is told when a queue's turn came and it is not.
+    may_work: whether this client holds the lock of an ordered queue now. on_unlocked: called when it does not, for a
+    queue that is due.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ConsumeService:
     # -- out -------------------------------------------------------------------------------------------------------
 
     def offer(self, queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        """Hand pulled messages on: all of them, or in ordered mode the head of the queue when none is out."""
+        """Offer pulled messages: all of them, or in ordered mode the head of the queue if none is out."""
         if self._config.ordered:
             self.offer_head(queue)
             return
@@ -78,7 +79,7 @@ class ConsumeService:
         self._ready.put(deliveries[0] if self._config.batch_count_max == 1 else Batch(deliveries, self))
 
     def offer_head(self, queue: ProcessQueue) -> None:
-        """Ordered: offer the next of a queue, unless some of it is out already."""
+        """Ordered: offer the next messages of a queue, unless some are out already."""
         if queue.out or queue.dropped or queue.closing:
             return
         head = queue.head(self._config.batch_count_max)
@@ -94,14 +95,14 @@ class ConsumeService:
         self._offer_together(queue, head)
 
     async def _reject(self, queue: ProcessQueue, message: MessageExt) -> None:
-        """Settle an undecodable message in the application's place."""
+        """Settle an undecodable message without the application."""
         delivery = Delivery(self._names.restored(message), queue, self)
         if delivery.taken() is not None:
             self._running_handlers.undecodable(delivery, self._names.group)
             await delivery.reject(message.undecodable or "")
 
     def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Return those that may still go to the application; what they wait for is theirs from now on."""
+        """Return those that may still go to the application, and note the time."""
         queue = deliveries[0].process_queue
         assert isinstance(queue, ProcessQueue)
         if queue.dropped or queue.closing:
@@ -136,11 +137,11 @@ class ConsumeService:
         if all(outcome.result == "SUCCESS" for outcome in outcomes):
             self._done(queue, [delivery.message.queue_offset for delivery in deliveries])
         else:
-            queue.out += self._config.ordered  # nothing of the queue is handed out until this is decided
+            queue.out += self._config.ordered  # nothing of the queue is delivered until this is decided
             await self._running_handlers.finish(self._failed(queue, deliveries, outcomes))
 
     def abandon(self, deliveries: Sequence[Delivery]) -> None:
-        """A handler was cancelled: whoever takes next has its messages, for they are not settled."""
+        """A handler was cancelled: offer its unsettled messages again."""
         queue = deliveries[0].process_queue
         assert isinstance(queue, ProcessQueue)
         if any(delivery.started_ms for delivery in deliveries):
@@ -163,7 +164,7 @@ class ConsumeService:
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
             message = queue.message(delivery.message.queue_offset)
             if message is None or queue.dropped:
-                continue  # given back already: its handler ran for too long
+                continue  # returned already: its handler ran for too long
             if outcome.result == "SUCCESS":
                 self._done(queue, [message.queue_offset])
             elif not self._clustering:
@@ -189,7 +190,7 @@ class ConsumeService:
             self.offer(queue, [message])
 
     def _done(self, queue: ProcessQueue, offsets: Iterable[int]) -> None:
-        """Settle messages for good: note what may be committed, make room, in ordered mode go on."""
+        """Settle messages for good: note what may be committed, wake the puller, in ordered mode offer the next."""
         commit_offset = None
         for offset in offsets:
             found = queue.remove(offset)
@@ -203,9 +204,9 @@ class ConsumeService:
     async def _retry_in_place(
         self, queue: ProcessQueue, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome]
     ) -> None:
-        """Ordered: what stands before the first failure is done; from there on the queue stands still for a while.
+        """Ordered: settle the messages before the first failure, and suspend the queue from there on for a while.
 
-        A message whose attempts are used up is handed to the broker, which makes a dead letter of it.
+        A message whose attempts are used up goes to the broker, which makes it a dead letter.
         """
         first = next(place for place, outcome in enumerate(outcomes) if outcome.result != "SUCCESS")
         done = [delivery.message.queue_offset for delivery in deliveries[:first]]
@@ -245,7 +246,7 @@ class ConsumeService:
         self.offer_head(queue)
 
     async def give_back_expired(self, queues: Iterable[ProcessQueue]) -> None:
-        """Give back what the application has for longer than consume_timeout; its handler itself is not stopped."""
+        """Return messages that handlers process for longer than consume_timeout; the handlers are not stopped."""
         if self._config.ordered or not self._clustering:
             return
         handed_before = asyncio.get_running_loop().time() - self._config.consume_timeout_ms / 1000

@@ -48,8 +48,8 @@ class Consumer(ConsumerBase):
 
     subscriptions: topic -> `*`, or tags as in `TagA || TagB`, or Sql("a > 5"); all members of a group must subscribe
     alike. trace: write a trace record of every delivery. client: share another ClientInstance's connections.
-    allocation: how queues are shared out, the same at all members. on_rebalance: told a topic, all its queues and
-    those of this member, after these changed.
+    allocation: how queues are divided; it must be the same for all members. on_rebalance: called with a topic, all its
+    queues and those of this member, after these changed.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class Consumer(ConsumerBase):
         self._ready.close()
 
     async def _end(self) -> None:
-        """What handlers finish within `close_wait_ms` is settled and committed.
+        """Settle and commit what handlers finish within `close_wait_ms`.
 
-        What nobody began, or what is not finished by then, comes again here or elsewhere.
+        Messages that are not finished by then are delivered again, here or to another member.
         """
         await self._queues.stop_pulling()
         await self._popped.stop()
@@ -138,7 +138,7 @@ class Consumer(ConsumerBase):
         await self._queues.let_go()
 
     def suspend(self) -> None:
-        """Pull no more until `resume`; what was pulled is still handed out."""
+        """Stop pulling until `resume`; messages already pulled are still delivered."""
         self._flow.suspend()
 
     def resume(self) -> None:
@@ -154,10 +154,10 @@ class Consumer(ConsumerBase):
             self._rebalancer.wake()
 
     async def _shared_out(self, topic: str, share: Share) -> None:
-        """Share a topic's bounds out anew, and see to what was popped before."""
+        """Divide the topic's limits again, and subscribe to what pop consumption left in a retry topic."""
         self._flow.share(topic, sorted(share.pulled))
         if self._clustering and not topic.startswith(RETRY_PREFIX) and bool(share.pulled) != bool(share.popped):
-            # What was popped before and failed waits in a retry topic of its own; a broker that pops looks there.
+            # Popped messages that failed wait in a separate retry topic; only a broker in POP mode reads it.
             retries = pop_retry_topic(topic, self.group)
             if share.popped:
                 self._subscriptions.remove(retries)
@@ -174,10 +174,10 @@ class Consumer(ConsumerBase):
     def handler(self, topic: str, expression: Expression = SUBSCRIBE_ALL, /) -> Callable[[H], H]: ...
 
     def handler(self, topic: Any, expression: Expression = SUBSCRIBE_ALL, /) -> Any:
-        """Register a handler for `run`: a decorator, with a topic and what to take of it, or bare for all topics.
+        """Register a handler for `run`. Decorator, with a topic and an expression, or without arguments for all topics.
 
-        With a topic it subscribes too; a topic may have several handlers, by tag. Raises ClientError when two want
-        the same, or the other kind of handler is registered; and as `subscribe` does.
+        With a topic, it also subscribes; a topic may have several handlers, by tag. Raises ClientError if two handlers
+        match the same messages, or if the other kind of handler is registered; and as `subscribe` does.
         """
         return self._register(topic, expression, batches=False)
 
@@ -215,13 +215,13 @@ class Consumer(ConsumerBase):
     async def run(self, handler: Handler | BatchHandler | None = None) -> None:
         """Call handlers for the messages, `concurrency` at once, until the consumer is closed.
 
-        A handler that returns None has succeeded; it asks for another delivery by returning or raising RetryLater, and
-        any other exception does the same. A plain function runs in a thread of its own pool.
+        A handler that returns None has succeeded. To have the message delivered again it returns or raises RetryLater;
+        any other exception does the same. A plain function runs in a thread pool of the consumer.
         """
         if handler is not None:
             self._handlers.put(handler, batches=self.config.batch_count_max > 1)
         if not self._handlers:
-            raise ClientError("no handler: hand one to run(), or register it with @consumer.handler")
+            raise ClientError("no handler: pass one to run(), or register it with @consumer.handler")
         if not self._running:
             raise ClientClosed("the consumer is not running: use it within `async with Consumer(...)`")
         await self._handlers.run(_Items(self._ready), self.config.concurrency)
@@ -253,7 +253,7 @@ class Consumer(ConsumerBase):
         return self._handlers
 
     def facts(self) -> dict[str, str]:
-        """What of its settings operators see."""
+        """The settings that operators see."""
         ordered = "true" if self.config.ordered else "false"
         return {"PROP_CONSUMEORDERLY": ordered, "PROP_THREADPOOL_CORE_SIZE": str(self.config.concurrency)}
 
@@ -270,11 +270,11 @@ class Consumer(ConsumerBase):
         return self._queues.infos()
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at other offsets: what is unsettled of these queues is forgotten, and the offsets are stored."""
+        """Continue at other offsets: unsettled messages of these queues are dropped, and the offsets are stored."""
         await self._queues.reset(offsets)
 
     def heartbeat_data(self) -> ConsumerData:
-        """This member as heartbeats describe it."""
+        """This member's entry in heartbeats."""
         return ConsumerData(
             self.group,
             message_model=self.config.model,
@@ -284,7 +284,7 @@ class Consumer(ConsumerBase):
 
 
 class _Items:
-    """What is ready, for the workers that share it."""
+    """The ready items, for the workers that share them."""
 
     def __init__(self, ready: Ready) -> None:
         self._ready = ready

@@ -1,9 +1,9 @@
-"""Handlers: the application's functions, found by topic and tag, and run so many at once.
+"""Handlers: the application's functions, found by topic and tag, with limited concurrency.
 
     @consumer.handler("orders", "paid || refunded")
     async def bill(m: Delivery) -> None: ...
 
-A coroutine function runs on the event loop, a plain one in a thread of a bounded pool of its own.
+A coroutine function runs on the event loop, a plain one in a bounded thread pool.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class _TopicHandlers:
     sql: Sql | None = None
 
     def expression(self) -> Expression:
-        """What of the topic they want together."""
+        """The expression that covers all of them."""
         if self.sql is not None:
             return self.sql
         return SUBSCRIBE_ALL if self.rest is not None else " || ".join(self.tags)
@@ -58,12 +58,12 @@ class Handlers:
         return self._batches
 
     def put(self, handler: AnyHandler, *, batches: bool) -> None:
-        """Register the handler of all topics that have none of their own. ClientError: of the other kind."""
+        """Register the handler of all topics without one. Raises ClientError if handlers of the other kind exist."""
         self._check_kind(batches)
         self._common = handler
 
     def put_topic(self, topic: str, expression: Expression, handler: AnyHandler, *, batches: bool) -> Expression:
-        """Register a topic's handler; returns what of the topic all its handlers want. ClientError: they clash."""
+        """Register a topic's handler; returns the expression of all its handlers. Raises ClientError if they clash."""
         self._check_kind(batches)
         known = self._topics.get(topic)
         entry = known or _TopicHandlers()
@@ -100,7 +100,7 @@ class Handlers:
         return entry.tags.get(delivery.tags) or entry.rest or self._common
 
     async def call(self, delivery: Delivery | Batch) -> HandlerResult:
-        """Run the handler of a delivery or batch and return what it returns. ClientError: it has none."""
+        """Run the handler of a delivery or batch and return its result. Raises ClientError if there is none."""
         first = delivery if isinstance(delivery, Delivery) else delivery[0]
         handler = self.find(first)
         if handler is None:
@@ -117,7 +117,7 @@ class Handlers:
     async def run(self, items: AsyncIterator[Delivery | Batch], concurrency: int) -> None:
         """Call handlers for what items gives, `concurrency` at once, until it ends.
 
-        A cancelled run leaves plain functions to their end in their threads; what they had comes again.
+        After a cancellation, plain functions finish in their threads; their messages are delivered again.
         """
         pool = self._pool = ThreadPoolExecutor(concurrency, "mqtrail-handler")
         try:
@@ -139,5 +139,5 @@ class Handlers:
 
 
 def is_async(handler: AnyHandler) -> bool:
-    """Whether calling it gives a coroutine at once, so that it needs no thread."""
+    """Whether a call returns a coroutine at once, so that it needs no thread."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

@@ -1,4 +1,4 @@
-"""The queues in a consumer's hands: taken, pulled, locked, committed, given up.
+"""The queues assigned to a consumer: taken, pulled, locked, committed, released.
 
 Source: RebalancePushImpl, ConsumeMessageOrderlyService.lockMQPeriodically, RocketMQ 5.x client.
 """
@@ -22,7 +22,7 @@ RELOCK_MS = 10  # ConsumeMessageOrderlyService.tryLockLaterAndReconsume
 
 
 class Held:
-    """One queue in our hands: its unsettled messages and the task that pulls it."""
+    """One assigned queue: its unsettled messages and the task that pulls it."""
 
     __slots__ = ("dropping_since", "process_queue", "puller", "task")
 
@@ -30,7 +30,7 @@ class Held:
         self.process_queue = process_queue
         self.puller = puller
         self.task = task
-        self.dropping_since = 0.0  # loop time since which an ordered queue waits to be given up
+        self.dropping_since = 0.0  # loop time since when an ordered queue waits to be released
 
     def info(self, noted: int | None) -> ProcessQueueInfo:
         """The queue's state, as admin tools show it."""
@@ -50,7 +50,7 @@ class Held:
 
 
 class HeldQueues:
-    """Holds the queues that the rebalancer gives it. on_lost: told when an ordered queue's lock is another's."""
+    """Holds the queues that the rebalancer assigns. on_lost: called when another member has an ordered queue's lock."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class HeldQueues:
     # -- what the rebalancer asks for ------------------------------------------------------------------------------
 
     async def take_queue(self, queue: MessageQueue, offset: int) -> None:
-        """Begin with a queue at an offset."""
+        """Start with a queue at an offset."""
         self._begin(queue, offset)
 
     def _begin(self, queue: MessageQueue, offset: int) -> None:
@@ -118,7 +118,7 @@ class HeldQueues:
         self._held[queue] = Held(process_queue, puller, self._client.spawn(puller.run()))
 
     async def drop_queue(self, queue: MessageQueue) -> bool:
-        """Give a queue up: commit what is settled, ignore what comes later. False while an ordered handler runs."""
+        """Release a queue: commit what is settled, ignore later results. False while an ordered handler runs."""
         held = self._held.get(queue)
         if held is None:
             return True
@@ -147,7 +147,7 @@ class HeldQueues:
         self._held.pop(held.process_queue.queue, None)
 
     def mend(self, queue: MessageQueue) -> None:
-        """Go on with a queue whose puller ended: by a fault, or because it was to be given up and now is not."""
+        """Restart the puller of a queue that was to be released and now is not."""
         held = self._held.get(queue)
         if held is None or not held.task.done():
             return
@@ -158,7 +158,7 @@ class HeldQueues:
             self._service.offer_head(held.process_queue)
 
     def pull_anew(self, topic: str) -> None:
-        """Ask a topic's queues again: what is wanted of it changed, and the pulls that are out ask for what was."""
+        """Repeat the pulls of a topic: its subscription changed, and those in flight have the old one."""
         for held in self._held.values():
             if held.process_queue.queue.topic == topic and not held.process_queue.closing:
                 held.task.cancel()
@@ -171,7 +171,7 @@ class HeldQueues:
         held.task = self._client.spawn(held.puller.run())
 
     def _on_moved(self, process_queue: ProcessQueue, offset: int) -> None:
-        """The queue keeps other offsets than we asked for: forget what is unsettled and begin anew there."""
+        """The requested offset is outside the queue: drop unsettled messages and restart inside it."""
         held = self._held.get(process_queue.queue)
         if held is not None and held.process_queue is process_queue:
             self._restart(held, offset)
@@ -179,7 +179,7 @@ class HeldQueues:
 
     def _restart(self, held: Held, offset: int) -> None:
         queue = held.process_queue.queue
-        held.process_queue.dropped = True  # from now on what its handlers say is ignored
+        held.process_queue.dropped = True  # from now on the results of its handlers are ignored
         if held.task is not asyncio.current_task():
             held.task.cancel()
         self._offsets.update(queue, offset, only_up=False)
@@ -191,7 +191,7 @@ class HeldQueues:
         self._client.spawn(self._relock(process_queue))
 
     async def _relock(self, process_queue: ProcessQueue) -> None:
-        """Our lock ran out: lock again and go on, or let the queue go if another member has it."""
+        """The lock expired: lock again and continue, or release the queue if another member has it."""
         await asyncio.sleep(RELOCK_MS / 1000)
         if not process_queue.dropped and await self._locks.lock([process_queue.queue]):
             self._locks.note(process_queue)
@@ -200,7 +200,7 @@ class HeldQueues:
             self._lose(process_queue)
 
     def _lose(self, process_queue: ProcessQueue) -> None:
-        """Forget a queue without a word to its broker: another member may have committed beyond us."""
+        """Drop a queue without committing: another member may have committed a higher offset."""
         held = self._held.get(process_queue.queue)
         if held is not None and held.process_queue is process_queue:
             log.warning("consumer.lock_lost", group=self._group, queue=queue_name(process_queue.queue))
@@ -209,11 +209,11 @@ class HeldQueues:
             self._on_lost()
 
     async def renew_locks(self) -> None:
-        """Keep the locks of an ordered consumer; a queue whose lock ran out and is refused is lost."""
+        """Renew the locks of an ordered consumer; a queue whose lock expired and is refused is lost."""
         held = [held.process_queue for held in self._held.values()]
         await self._locks.renew(held)
         gone = [one.queue for one in held if one.dropped and one.queue not in self._held]
-        if gone:  # given up meanwhile, and perhaps locked again just now
+        if gone:  # released meanwhile, and perhaps locked again just now
             await self._locks.unlock(gone)
         for process_queue in held:
             if not self._locks.holds(process_queue) and not process_queue.running:
@@ -226,11 +226,11 @@ class HeldQueues:
         await self._offsets.persist(list(self._held))
 
     async def give_back_expired(self) -> None:
-        """Give back messages that handlers have for longer than consume_timeout."""
+        """Return messages that handlers process for longer than consume_timeout."""
         await self._service.give_back_expired([held.process_queue for held in self._held.values()])
 
     async def stop_pulling(self) -> None:
-        """End all pulls; what was pulled may still be settled, and nothing more of it is handed out."""
+        """End all pulls; delivered messages may still be settled, and no more are delivered."""
         tasks = [held.task for held in self._held.values()]
         for held in self._held.values():
             held.process_queue.closing = True
@@ -240,7 +240,7 @@ class HeldQueues:
             await asyncio.wait(tasks)
 
     async def let_go(self) -> None:
-        """Commit, unlock and forget every queue; what is settled later is ignored."""
+        """Commit, unlock and drop every queue; later results are ignored."""
         await self.persist()
         if self._locked:
             await self._locks.unlock(list(self._held))
@@ -259,7 +259,7 @@ class HeldQueues:
         return {queue: held.info(self._offsets.noted(queue)) for queue, held in self._held.items()}
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at other offsets: what is unsettled of these queues is forgotten, and the offsets are stored."""
+        """Continue at other offsets: unsettled messages of these queues are dropped, and the offsets are stored."""
         for queue, offset in offsets.items():
             if (held := self._held.get(queue)) is not None:
                 self._restart(held, offset)

@@ -1,4 +1,4 @@
-"""Listeners of what a member of a group has to do with: told, and never the reason why work stops.
+"""Listeners of assignments and queues. Their exceptions are logged and stop nothing.
 
 Source: MessageQueueListener, TopicMessageQueueChangeListener, RocketMQ client.
 """

@@ -1,11 +1,11 @@
-"""LitePullConsumer: the application takes messages when it wants them, and says itself how far it is.
+"""LitePullConsumer: the application takes messages when it wants, and controls its position.
 
     async with LitePullConsumer("audit", "127.0.0.1:9876", {"orders": "*"}) as consumer:
         async for message in consumer:             # or: for message in await consumer.poll(timeout_ms=1_000)
             await store(message)
 
-Queues are shared out over the group's members (subscribe), or chosen by the application (assign). Nothing is sent back:
-whoever cannot handle a message seeks, or sends it elsewhere.
+Queues are divided among the group's members (subscribe), or chosen by the application (assign). Messages are never sent
+back: to retry one, seek, or send it to another topic.
 Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl, RocketMQ client.
 """
 
@@ -56,7 +56,7 @@ AUTO_COMMIT_MIN_MS = 1_000
 
 
 class LitePullConsumer(ConsumerBase):
-    """A consumer that is asked. Use it with `async with`, from one event loop.
+    """A consumer that the application polls. Use it with `async with`, from one event loop.
 
     subscriptions: as Consumer's; leave them out and call `assign` to choose queues yourself. allocation, on_rebalance,
     trace, client, hooks: as Consumer's.
@@ -79,7 +79,7 @@ class LitePullConsumer(ConsumerBase):
         super().__init__(group, namesrv, subscriptions, trace, config, client, hooks, on_rebalance)
         self._filters = Subscriptions(self._names)  # of topics that are assigned
         self._assigns = False
-        self._subscribed = asyncio.Event()  # queues are shared out, not assigned
+        self._subscribed = asyncio.Event()  # queues are divided by rebalance, not assigned
         if subscriptions:
             self._subscribed.set()
         starts = StartOffsets(self._client, self._offsets, config.consume_from, config.consume_from_timestamp_ms)
@@ -125,9 +125,9 @@ class LitePullConsumer(ConsumerBase):
         self._queues.wake()
 
     async def _end(self) -> None:
-        """Commit what was done with (auto_commit): all that was taken before the application last came for more.
+        """Commit on close (auto_commit): everything taken before the last poll.
 
-        `commit` takes the rest in.
+        `commit` includes the messages of the last poll.
         """
         await self._queues.stop()
         if self.config.auto_commit:
@@ -151,17 +151,17 @@ class LitePullConsumer(ConsumerBase):
     # -- which queues ----------------------------------------------------------------------------------------------
 
     def subscribe(self, topic: str, expression: Expression = SUBSCRIBE_ALL) -> None:
-        """Have a share of a topic's queues, or change what is wanted of it. ClientError: queues are assigned."""
+        """Subscribe to a topic, or change its expression. Raises ClientError if queues are assigned."""
         if self._assigns:
             raise ClientError("subscribe and assign exclude each other: this consumer's queues are assigned")
         super().subscribe(topic, expression)
         self._subscribed.set()
 
     async def assign(self, queues: Iterable[MessageQueue], filters: Mapping[str, Expression] | None = None) -> None:
-        """Read exactly these queues, whoever else is in the group; filters: what of a topic, all where none is given.
+        """Read exactly these queues, regardless of other members. filters: topic -> expression; default: all messages.
 
-        Each begins at the group's committed offset, or where `consume_from` says; seek says otherwise. Queues that were
-        assigned before and are not among them are given up. ClientError: topics are subscribed to, or not started.
+        Each starts at the group's committed offset, else at `consume_from`; `seek` changes that. Queues assigned
+        before and not listed now are released. Raises ClientError if topics are subscribed to, or before the start.
         """
         self._check_running()
         if self._subscriptions:
@@ -174,7 +174,7 @@ class LitePullConsumer(ConsumerBase):
         for topic in sorted({queue.topic for queue in wanted}):
             await self._client.route(topic)
         await self._filters.check(self._client)
-        await self._client.heartbeat()  # the group has to be known where it commits
+        await self._client.heartbeat()  # brokers must know the group before it commits
         for queue in set(self._queues.queues) - wanted:
             await self._queues.drop_queue(queue)
         for queue in sorted(wanted - set(self._queues.queues)):
@@ -185,7 +185,7 @@ class LitePullConsumer(ConsumerBase):
         return list((await self._client.fetch_route(self._names.topic(topic))).subscribe_queues)
 
     def watch_queues(self, topic: str, listener: QueuesListener) -> None:
-        """Have listener told when a topic's queues come or go; looked at every `metadata_check_ms`. One a topic."""
+        """Call listener when a topic's queues change; checked every `metadata_check_ms`. One listener per topic."""
         self._watched[topic] = listener, []
 
     async def _look_at_watched(self) -> None:
@@ -254,7 +254,7 @@ class LitePullConsumer(ConsumerBase):
         self._notify_hooks((message,), "EXCEPTION", detail(reason))
 
     def _notify_hooks(self, messages: Sequence[MessageExt], result: str = "SUCCESS", told: str = "") -> None:
-        """As Java's poll does: handed out is consumed, for nobody tells what becomes of it."""
+        """Report delivered messages as consumed, as Java's poll does: their outcome is never known."""
         time_ms, request_id = now_ms(), unique_ids().next()
         for hook in self._hooks:
             for message in messages:
@@ -355,7 +355,7 @@ class LitePullConsumer(ConsumerBase):
         return Handlers()
 
     def facts(self) -> dict[str, str]:
-        """What of its settings operators see."""
+        """The settings that operators see."""
         return {"PROP_CONSUMEORDERLY": "false", "PROP_THREADPOOL_CORE_SIZE": "1"}
 
     def pop_infos(self) -> Mapping[MessageQueue, PopQueue]:
@@ -379,7 +379,7 @@ class LitePullConsumer(ConsumerBase):
         await self._offsets.persist(list(mine))
 
     def heartbeat_data(self) -> ConsumerData:
-        """This member as heartbeats describe it."""
+        """This member's entry in heartbeats."""
         return ConsumerData(
             self.group,
             ConsumeType.CONSUME_ACTIVELY,

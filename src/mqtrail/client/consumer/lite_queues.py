@@ -36,7 +36,7 @@ FLAGS = PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
 
 
 class LiteQueues:
-    """What a rebalancer, or the application itself, has assigned. on_rejected: told of undecodable messages."""
+    """The queues that a rebalancer, or the application, has assigned. on_rejected: called with undecodable messages."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class LiteQueues:
     # -- what a rebalancer asks for --------------------------------------------------------------------------------
 
     async def take_queue(self, queue: MessageQueue, offset: int) -> None:
-        """Begin with a queue at an offset."""
+        """Start with a queue at an offset."""
         self.begin(LiteQueue(queue, offset))
 
     def begin(self, lite: LiteQueue) -> None:
@@ -108,7 +108,7 @@ class LiteQueues:
             self.begin(lite)
 
     def pull_anew(self, topic: str) -> None:
-        """Ask a topic's queues again: what is wanted of it changed, and the pulls that are out ask for what was."""
+        """Repeat the pulls of a topic: its subscription changed, and those in flight have the old one."""
         for queue, (lite, task) in list(self._queues.items()):
             if queue.topic == topic:
                 task.cancel()
@@ -125,7 +125,7 @@ class LiteQueues:
     # -- what the application asks for -----------------------------------------------------------------------------
 
     async def take(self, count_max: int) -> Sequence[MessageExt]:
-        """Wait for messages and return at most count_max of one queue; queues take turns. () once it is woken."""
+        """Wait for messages and return at most count_max of one queue; queues take turns. Returns () when woken."""
         while True:
             if self._last is not None:
                 self._last.settle()
@@ -133,7 +133,7 @@ class LiteQueues:
             self._filled.clear()
             for queue, (lite, _) in list(self._queues.items()):
                 if lite.count:
-                    self._queues[queue] = self._queues.pop(queue)  # the others first, the next time
+                    self._queues[queue] = self._queues.pop(queue)  # the other queues come first the next time
                     return self._taken(lite, count_max)
             await self._filled.wait()
             if not any(lite.count for lite, _ in self._queues.values()):
@@ -146,18 +146,18 @@ class LiteQueues:
         return messages
 
     def wake(self) -> None:
-        """Have `take` return."""
+        """Make `take` return."""
         self._filled.set()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on with a queue at an offset. ClientError: it is not assigned."""
+        """Continue a queue at an offset. Raises ClientError if it is not assigned."""
         lite = self.get(queue)
         self._queues[queue][1].cancel()
         lite.seek(offset)
         self._queues[queue] = lite, self._client.spawn(self._run(lite))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these no more; what was pulled is still handed out. Holds also for queues that come later."""
+        """Stop pulling these; messages already pulled are still delivered. Also applies to queues assigned later."""
         for queue in queues:
             self._paused.add(queue)
             if queue in self._queues:
@@ -176,19 +176,19 @@ class LiteQueues:
         return sorted(self._paused)
 
     def note_settled(self) -> None:
-        """Note for the next commit what the application is done with."""
+        """Note for the next commit what the application has finished."""
         for queue, (lite, _) in self._queues.items():
             if lite.settled is not None:
                 self._offsets.update(queue, lite.settled, only_up=False)
 
     def committed(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Note what was committed by hand: auto-commit goes on from there."""
+        """Note an explicit commit: auto-commit continues from there."""
         for queue, offset in offsets.items():
             if queue in self._queues:
                 self._queues[queue][0].settled = offset
 
     def positions(self) -> dict[MessageQueue, int]:
-        """Behind what the application has taken, queue by queue; queues of which it took nothing are left out."""
+        """The offset after the last message taken, by queue; queues of which nothing was taken are left out."""
         return {
             queue: lite.position
             for queue, (lite, _) in self._queues.items()
@@ -302,7 +302,7 @@ class LiteQueues:
         lite.broker_id = result.suggested_broker_id
 
     def _readable(self, messages: Sequence[MessageExt]) -> Sequence[MessageExt]:
-        """Return those that the application shall see; it hears of no others, as of those that are filtered out."""
+        """Return the messages that go to the application; undecodable ones only if it asked for them."""
         delivers = self._config.on_undecodable is OnUndecodable.DELIVER
         for message in messages:
             if message.undecodable is not None:

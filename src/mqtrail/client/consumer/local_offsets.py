@@ -1,10 +1,11 @@
-"""Offsets of a broadcasting consumer: a file of this host's, for every member has read on its own.
+"""Offsets of a broadcasting consumer: a file on this host, because each member reads every message.
 
     <folder>/<ip>@<name>/<group>/offsets.json        {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:5}}
     <folder>/<ip>@<name>/<group>/offsets.json.bak    the one before
 
-Layout and format are the Java client's, so that either goes on where the other stopped. The file is replaced whole; one
-that cannot be read is replaced by its predecessor, as in Java. Two consumers must not share it: the second is refused.
+Layout and format are the Java client's, so that each client continues where the other stopped. The file is replaced
+whole; one that cannot be read is replaced by its predecessor, as in Java. Two consumers cannot share it: the second one
+is refused.
 Source: LocalFileOffsetStore, MixAll.string2File, RocketMQ client and common.
 """
 
@@ -62,7 +63,7 @@ class LocalOffsets:
         return self._load()
 
     async def close(self) -> None:
-        """Let others have it. What was persisted stays; a write that is under way ends first."""
+        """Release the file. Stored offsets stay; a write in progress ends first."""
         if self._writes:
             await asyncio.wait(self._writes)
         self._unlock()
@@ -97,7 +98,7 @@ class LocalOffsets:
             raise ClientError(f"offsets cannot be written to {self._path}: {error}") from error
 
     async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """A caller that is cancelled leaves its write to the end: a second one beside it would exchange its file."""
+        """Write even if the caller is cancelled: a second write at the same time would replace the first one's file."""
         write = asyncio.create_task(self._write_changed(offsets))
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)

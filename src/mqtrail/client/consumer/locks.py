@@ -1,6 +1,6 @@
 """Queue locks: an ordered consumer works on a queue only while the broker keeps it locked for this client.
 
-A lock lives 60 s at the broker and is trusted for 30 s here, so that it ends here first.
+A lock is valid for 60 s at the broker and for 30 s here, so that it expires here first.
 Source: RebalanceImpl.lock and unlock, RocketMQ client; LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 """
 
@@ -26,7 +26,7 @@ class QueueLocks:
         self._locked_until: dict[MessageQueue, float] = {}
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues at their masters; return those that are ours now."""
+        """Lock queues at their masters; return those that are locked now."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
@@ -47,7 +47,7 @@ class QueueLocks:
         return locked & set(queues)
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Let queues go, so that another member can have them at once. Failures are logged: the lock runs out."""
+        """Unlock queues, so that another member can take them at once. Failures are logged: the lock expires."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             self._locked_until.pop(queue, None)
@@ -60,7 +60,7 @@ class QueueLocks:
                 log.warning("consumer.unlock_failed", group=self._group, broker=name, error=str(error))
 
     async def renew(self, held: Iterable[ProcessQueue]) -> None:
-        """Lock again what we hold; a queue that is refused is not worked on once its lock ran out."""
+        """Lock the held queues again; a refused queue is not processed after its lock expires."""
         queues = [process_queue.queue for process_queue in held]
         locked = await self.lock(queues)
         for process_queue in held:
@@ -73,7 +73,7 @@ class QueueLocks:
         process_queue.last_lock_ms = now_ms()
 
     def holds(self, process_queue: ProcessQueue) -> bool:
-        """Whether the queue may be worked on now."""
+        """Whether the queue may be processed now."""
         return asyncio.get_running_loop().time() < process_queue.locked_until
 
     def _body(self, queues: list[MessageQueue]) -> bytes:

@@ -1,4 +1,4 @@
-"""Consumer offsets: kept in memory while messages are settled, written to the broker (or a file) now and then.
+"""Consumer offsets: updated in memory as messages are settled, stored at the broker (or in a file) periodically.
 
 At the broker for clustering (QUERY_ and UPDATE_CONSUMER_OFFSET); for broadcasting in a file (local_offsets.py).
 Source: RemoteBrokerOffsetStore, RocketMQ client.
@@ -31,8 +31,8 @@ Committed = Callable[[MessageQueue, int], None]
 def in_waves(queues: Iterable[MessageQueue]) -> tuple[list[MessageQueue], list[MessageQueue]]:
     """Split queues into those to commit first, one of each topic and broker, and the rest, to commit after them.
 
-    An Apache broker makes a group's table of a topic at its first commit; of two first ones that come together it
-    answers both and may keep one (ConsumerOffsetManager.commitOffset, seen with 4.9.7).
+    An Apache broker creates a group's offset table of a topic at the first commit; of two concurrent first commits it
+    acknowledges both and may keep only one (ConsumerOffsetManager.commitOffset, seen with 4.9.7).
     """
     first: dict[tuple[str, str], MessageQueue] = {}
     rest = [queue for queue in queues if first.setdefault((queue.topic, queue.broker_name), queue) is not queue]
@@ -43,10 +43,10 @@ class OffsetStore(Protocol):
     """Where a group's offsets are."""
 
     async def open(self) -> None:
-        """Make ready. Raises ClientError when another consumer works with the same place."""
+        """Open the store. Raises ClientError if another consumer uses the same file."""
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Close the store."""
 
     def update(self, queue: MessageQueue, offset: int, *, only_up: bool = True) -> None:
         """Note in memory. only_up: never go back."""
@@ -56,21 +56,21 @@ class OffsetStore(Protocol):
         ...
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset; None when there is none. Raises MQError when that cannot be told."""
+        """The stored offset; None if there is none. Raises MQError if that is unknown."""
         ...
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Store what changed of these queues; failures are logged and tried again the next time."""
+        """Store the changed offsets of these queues; failures are logged and retried the next time."""
 
     async def store(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Store these now. Raises the first failure, after trying all."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """Drop from memory: the queue is not ours any more."""
+        """Drop from memory: the queue is no longer assigned."""
 
 
 class RemoteOffsets:
-    """The broker keeps them, a group's members share them."""
+    """Offsets at the broker, shared by the members of a group."""
 
     def __init__(self, client: ClientInstance, group: str, committed: Committed) -> None:
         self._client = client
@@ -150,7 +150,7 @@ class RemoteOffsets:
 def open_offsets(
     client: ClientInstance, group: str, hooks: Sequence[ConsumeHook], config: ConsumerConfig | LitePullConfig
 ) -> OffsetStore:
-    """Return the offset store of a consumer; hooks hear of what it commits."""
+    """Return the offset store of a consumer; hooks are notified of its commits."""
 
     def committed(queue: MessageQueue, offset: int) -> None:
         time_ms = now_ms()
@@ -159,5 +159,5 @@ def open_offsets(
 
     if config.model is MessageModel.CLUSTERING:
         return RemoteOffsets(client, group, committed)
-    # The name must outlive the process, so it is not the client id, as in Java: one consumer a group, host and name.
+    # The name must survive the process, so it is not the client id, as in Java: one consumer per group, host and name.
     return LocalOffsets(config.offset_dir, f"{local_address()}@{config.instance_name}", group, committed)

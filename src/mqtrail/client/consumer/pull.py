@@ -1,4 +1,4 @@
-"""A pull: how it is asked for, and what it brings back: status, raw records, where the queue begins and ends.
+"""A pull: its request, and its result: status, raw records, the queue's first and end offset.
 
 Shared by consumers and reader. Source: PullAPIWrapper and PullMessageRequestHeader, RocketMQ client and remoting.
 """
@@ -55,8 +55,8 @@ _STATUS = {
 class PullResult:
     """Records of [asked offset, next_offset), as stored; the queue held [min_offset, max_offset) at that time.
 
-    Bytes that are no record stand among them as one of their own.
-    suggested_broker_id: where the broker would rather have the next pull (0: the master).
+    Bytes that are not a record are a separate entry.
+    suggested_broker_id: the broker id that should serve the next pull (0: the master).
     """
 
     status: PullStatus
@@ -69,7 +69,7 @@ class PullResult:
     def messages(self, broker_name: str = "") -> list[MessageExt]:
         """Decode the records, bodies decompressed. broker_name: of the queue, for a record does not hold it.
 
-        What cannot be read, or has more than EXPANDED_SIZE_MAX bytes together with those before it, is undecodable.
+        A record is undecodable if it is damaged, or if the bodies so far exceed EXPANDED_SIZE_MAX bytes.
         """
         return read_records(b"".join(self.records), broker_name)
 
@@ -82,13 +82,14 @@ class PullResult:
     ) -> Iterator[MessageExt]:
         """Yield the messages, decoded one at a time, as open_records does; damaged ones have the queue's names.
 
-        asked_offset: of the pull. A record that is damaged, or has an impossible offset, stands between its neighbours.
+        asked_offset: of the pull. A damaged record, or one with an impossible offset, gets the offset after the record
+        before it.
         """
         last = asked_offset - 1
         bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
         for message in open_records(self.records, queue.broker_name, **bounds):
             if message.topic and message.queue_offset >= self.next_offset:
-                # No CRC covers a record's head. Taken as it is, it would have the queue go on behind its own end.
+                # No CRC covers a record's head. This offset would move the consumer past the queue's end.
                 message = replace(message, queue_offset=last + 1)
             elif not message.topic:
                 offset = message.queue_offset if last < message.queue_offset < self.next_offset else last + 1
@@ -99,7 +100,7 @@ class PullResult:
     def wanted(
         self, subscription: SubscriptionData, queue: MessageQueue, asked_offset: int, body_size_max: int, room: int
     ) -> "Opened":
-        """Decode the records that the subscription takes; the broker compared hashes of tags only.
+        """Decode the records that match the subscription; the broker compared only hashes of tags.
 
         asked_offset: of the pull. room: bytes that decompressed bodies may take; the first may have body_size_max in
         any case.
@@ -114,7 +115,7 @@ class PullResult:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Messages of [asked offset, next_offset); the rest of the pull, if any, is to be pulled again from there."""
+    """Messages of [asked offset, next_offset); the rest of the pull, if any, must be pulled again from there."""
 
     messages: Sequence[MessageExt]
     next_offset: int
@@ -122,7 +123,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What a consumer asks of a queue. flags: PullSysFlag. commit_offset goes with COMMIT_OFFSET alone."""
+    """A consumer's pull request. flags: PullSysFlag. commit_offset is used with COMMIT_OFFSET only."""
 
     group: str
     queue: MessageQueue
@@ -157,7 +158,7 @@ class PullRequest:
 
 
 def pull_address(client: ClientInstance, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
-    """Return where to pull a queue from: broker_id's address, else another's of that broker. BrokerUnknown."""
+    """Return the address to pull a queue from: that of broker_id, else another of that broker. Raises BrokerUnknown."""
     route = client.known_route(queue.topic)
     address = route.address(queue.broker_name, broker_id) if route is not None else None
     if address is None:

@@ -1,4 +1,4 @@
-"""Pulling one queue: one request out at a time, within the bounds of what may wait unsettled.
+"""Pulling one queue: one request at a time, within the limits of unsettled messages.
 
 Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper, RocketMQ 5.x client.
 """
@@ -32,8 +32,8 @@ OnMoved = Callable[[ProcessQueue, int], None]
 class PullWork:
     """What all pullers of one consumer share.
 
-    room: bytes that further decompressed bodies may take. on_moved: the queue keeps other offsets; go on at the one
-    given.
+    room: bytes that further decompressed bodies may take. on_moved: called with the offset to continue at if
+    the requested one is outside the queue.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class PullWork:
 
 
 class Puller:
-    """Pulls one queue until it is dropped, and hands on what it finds."""
+    """Pulls one queue until it is dropped, and passes the messages on."""
 
     def __init__(self, work: PullWork, process_queue: ProcessQueue, offset: int) -> None:
         self._work = work
@@ -87,7 +87,7 @@ class Puller:
         self.last_pull_ms = 0
 
     def wake(self) -> None:
-        """Something was settled: there may be room again."""
+        """Messages were settled: there may be room again."""
         self._room.set()
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class Puller:
             await asyncio.sleep(config.pull_error_ms / 1000)
         else:
             self._unknown = False
-            # One turn of the loop at least, so that a queue that always answers at once starves nobody.
+            # Yield to the event loop at least once, so that one busy queue does not starve the others.
             await asyncio.sleep(config.pull_interval_ms / 1000)
 
     async def _wait_for_room(self) -> None:
@@ -142,7 +142,7 @@ class Puller:
         reply = await work.client.pool.request(address, request.command(), self._config.poll_timeout_ms)
         result = read_pull_reply(reply, held.queue, request.offset, request.count_max)
         if held.dropped or held.closing:
-            return  # given up while the pull was out
+            return  # released while the pull was in flight
         self._broker_id = result.suggested_broker_id
         if result.status is PullStatus.FOUND:
             work.stats.pulled(held.queue.topic, len(result.records), now_ms() - begun_ms)

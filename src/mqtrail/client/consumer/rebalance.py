@@ -1,4 +1,4 @@
-"""Rebalance: which queues this member has now, decided here or by a broker, and taken over or given up.
+"""Rebalance: which queues this member consumes, decided here or by a broker; queues are taken or released.
 
 Here: from routes and the group's members, by an allocation. By a broker (client_rebalance off): QUERY_ASSIGNMENT, whose
 answer also says whether a topic's messages are pulled or popped.
@@ -30,7 +30,7 @@ log = Log()
 
 
 class QueueTaker(Protocol):
-    """Who works on the queues."""
+    """Consumes the queues that are assigned for pulling."""
 
     @property
     def queues(self) -> Sequence[MessageQueue]:
@@ -40,15 +40,15 @@ class QueueTaker(Protocol):
     async def take_queue(self, queue: MessageQueue, offset: int) -> None: ...
 
     async def drop_queue(self, queue: MessageQueue) -> bool:
-        """Give a queue up; False when that must wait (an ordered handler is running)."""
+        """Release a queue; False if that must wait (an ordered handler is running)."""
         ...
 
     def mend(self, queue: MessageQueue) -> None:
-        """Go on with a queue that it keeps, should it stand still."""
+        """Restart a kept queue whose puller has ended."""
 
 
 class PopTaker(Protocol):
-    """Who pops queues."""
+    """Consumes the queues that are assigned for popping."""
 
     @property
     def queues(self) -> Sequence[MessageQueue]: ...
@@ -71,9 +71,9 @@ Lock = Callable[[list[MessageQueue]], Awaitable[set[MessageQueue]]]
 
 
 class Rebalancer:
-    """Keeps the queues that are taken in step with the cluster.
+    """Keeps this member's queues in step with the cluster.
 
-    topics: asked anew each time. popping: without it a broker's assignment is not asked for. on_share: told after a
+    topics: called at each rebalance. popping: None: brokers are not asked for an assignment. on_share: called after a
     topic's queues changed.
     """
 
@@ -110,7 +110,7 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance every interval and when woken; again after a second while something is not settled."""
+        """Rebalance every interval and when woken; after a second if something could not be assigned."""
         await keep_going("rebalance", self._turn, group=self._group)
 
     async def _turn(self) -> None:
@@ -124,13 +124,13 @@ class Rebalancer:
             pass
 
     async def once(self) -> bool:
-        """Rebalance every topic now; False when some topic could not be settled and shall be tried again soon."""
+        """Rebalance every topic now; False if a topic could not be assigned and must be retried soon."""
         settled = True
         topics = list(self._topics())
         for topic in topics:
             try:
                 settled &= await self._topic(topic)
-            except Exception as error:  # the other topics are balanced nevertheless
+            except Exception as error:  # the other topics are still balanced
                 report("consumer.rebalance_failed", error, group=self._group, topic=topic)
                 settled = False
         for topic in {queue.topic for queue in self._taken()} - set(topics):
@@ -144,7 +144,7 @@ class Rebalancer:
         try:
             route = await self._client.route(topic)
         except RouteNotFound:
-            return True  # not there yet: the route refresh finds it, and wakes us
+            return True  # does not exist yet: the route refresh finds it and wakes this task
         queues = list(route.subscribe_queues)
         if self._model is MessageModel.BROADCASTING:
             return await self._apply(topic, Share(queues, set(queues), set()))
@@ -168,7 +168,7 @@ class Rebalancer:
         return await self._apply(topic, Share(queues, set(mine), set()))
 
     async def _members(self, topic: str) -> list[str] | None:
-        """The sorted client ids of the group, from one broker of the topic; None when no broker tells."""
+        """The sorted client ids of the group, from one broker of the topic; None if no broker answers."""
         for name in self._brokers(topic):
             try:
                 address = self._client.any_address(name)
@@ -181,7 +181,7 @@ class Rebalancer:
         return None
 
     async def _assigned(self, topic: str, queues: Sequence[MessageQueue]) -> Share | None:
-        """A broker's assignment; None when none of the topic's can tell. RequestCodeNotSupported: they are 4.x."""
+        """A broker's assignment; None if none answers. Raises RequestCodeNotSupported for 4.x brokers."""
         strategy = self._allocation.name
         body = QueryAssignmentBody(topic, self._group, self._client.client_id, strategy, self._model.value).encode()
         for name in self._brokers(topic):

@@ -1,4 +1,4 @@
-"""What brokers ask of a consumer: to rebalance, to show itself, to take one message directly, to move its offsets.
+"""Requests of brokers to a consumer: rebalance, running info, consume one message directly, reset offsets.
 
 Codes 40, 220, 221, 307, 309; anything else gets no answer. Source: ClientRemotingProcessor, RocketMQ client.
 """
@@ -80,7 +80,7 @@ class ConsumerServices:
         self._consumer = consumer
 
     async def serve(self, command: RemotingCommand) -> RemotingCommand | None:
-        """Return the reply, or None where none is due."""
+        """Return the reply; None if the request has none."""
         match command.code:
             case RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
                 self._consumer.on_route_changed()
@@ -101,7 +101,7 @@ class ConsumerServices:
         return None
 
     async def _reset(self, command: RemotingCommand) -> None:
-        """Move offsets as an operator asked."""
+        """Reset offsets for an operator."""
         topic = command.ext.get("topic", "")
         try:
             offsets = QueueOffsets.decode(command.body).offset_table
@@ -113,7 +113,7 @@ class ConsumerServices:
         await self._consumer.reset_offsets(wanted)
 
     async def _consume_directly(self, command: RemotingCommand) -> RemotingCommand:
-        """Run the handler once on the message in the body, beside everything else; nothing is settled by it."""
+        """Run the handler once on the message in the body, independently of other deliveries; nothing is settled."""
         consumer = self._consumer
         if not consumer.handlers:
             remark = "this consumer iterates over its messages and has no handler"
@@ -168,7 +168,7 @@ class ConsumerServices:
 
 
 class _Unsettled:
-    """Settles nothing: a message that an operator had consumed directly stays what it was."""
+    """Settles nothing: a message that is consumed directly keeps its state."""
 
     def begun(self, deliveries: Sequence[Delivery]) -> None:
         return None

@@ -1,4 +1,4 @@
-"""What all tasks and threads of this process do just now, as text: the answer to an operator who asks for a stack dump.
+"""A stack dump of all tasks and threads of this process, as text, for operators.
 
 Source: ClientRemotingProcessor.getConsumerRunningInfo with jstackEnable, RocketMQ client.
 """

@@ -1,4 +1,4 @@
-"""Where a member begins with a queue: at the group's stored offset, else where its settings say.
+"""Where a member starts with a queue: at the group's stored offset, else as its settings say.
 
 Source: RebalancePushImpl.computePullFromWhereWithException, RocketMQ 5.x client.
 """
@@ -8,7 +8,7 @@ from mqtrail.wire import RETRY_PREFIX, ConsumeFromWhere, MessageQueue, RequestCo
 from ..core import ClientInstance, now_ms, reply_number
 from .offsets import OffsetStore
 
-TIMESTAMP_BACK_MS = 30 * 60_000  # consumeTimestamp's default: so long before the start
+TIMESTAMP_BACK_MS = 30 * 60_000  # consumeTimestamp's default: this long before the start
 
 
 class StartOffsets:
@@ -29,7 +29,7 @@ class StartOffsets:
             self._timestamp_ms = now_ms() - TIMESTAMP_BACK_MS
 
     async def of(self, queue: MessageQueue) -> int:
-        """Return where to begin with a queue. MQError: that cannot be told now."""
+        """Return the offset to start a queue at. Raises MQError if it cannot be determined now."""
         self._offsets.forget(queue)
         stored = await self._offsets.read(queue)
         if stored is not None and stored >= 0:
@@ -46,8 +46,8 @@ class StartOffsets:
         reply = await self._client.call(self._client.any_address(queue.broker_name), code, ext)
         offset = reply_number(reply, "offset")
         if code == RequestCode.GET_MAX_OFFSET and offset > 0:
-            # A 5.x broker of Apache's tells "none stored" for a queue without a message. If the first one came since,
-            # it now tells 0: the maximum would pass that message over.
+            # A 5.x Apache broker answers "none stored" for a queue without a message. If the first message came since,
+            # it now answers 0, and the maximum offset would skip that message.
             stored = await self._offsets.read(queue)
             if stored is not None and stored >= 0:
                 return stored

@@ -1,4 +1,4 @@
-"""Subscriptions: what a consumer wants of which topic, also while it runs.
+"""Subscriptions: the expression of each topic, which may change while the consumer runs.
 
 Source: DefaultMQPushConsumerImpl.subscribe, FilterAPI, MQClientInstance.checkClientInBroker, RocketMQ client.
 """
@@ -23,9 +23,9 @@ from ..core import ClientInstance, Names, RouteNotFound, now_ms
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A filter by properties, SQL92 as RocketMQ has it: `Sql("amount > 100 AND region IN ('EU', 'UK')")`.
+    """A filter by properties, in RocketMQ's SQL92: `Sql("amount > 100 AND region IN ('EU', 'UK')")`.
 
-    Brokers evaluate it, where `enablePropertyFilter` is on.
+    Brokers evaluate it if `enablePropertyFilter` is on.
     """
 
     expression: str
@@ -51,7 +51,7 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         return len(self._data)
 
     def put(self, topic: str, expression: Expression) -> None:
-        """Subscribe to an application's topic, or change what is wanted of it.
+        """Subscribe to an application's topic, or change its expression.
 
         Raises InvalidParameter for a bad name, SubscriptionParseFailed for tags that are only separators.
         """
@@ -62,12 +62,12 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         self._data[name] = SubscriptionData.build(name, text, kind, self._version(name))
 
     def put_retry(self, topic: str) -> None:
-        """Subscribe to one of the group's retry topics, unless that is done."""
+        """Subscribe to one of the group's retry topics, unless subscribed."""
         if topic not in self._data:
             self._data[topic] = SubscriptionData.build(topic, "*", sub_version=now_ms())
 
     def remove(self, topic: str) -> bool:
-        """End the subscription of a topic as brokers know it; tells whether there was one."""
+        """End the subscription of a topic, by its name at brokers; returns whether there was one."""
         return self._data.pop(topic, None) is not None
 
     def renew(self, topic: str) -> None:
@@ -80,21 +80,21 @@ class Subscriptions(Mapping[str, SubscriptionData]):
         return max(now_ms(), known.sub_version + 1 if known is not None else 0)
 
     def topics(self) -> list[str]:
-        """The topics, those of retries too."""
+        """The topics, including retry topics."""
         return list(self._data)
 
     def applications(self) -> list[str]:
-        """The topics without those of retries, as the application knows them."""
+        """The topics without retry topics, as the application knows them."""
         return [self._names.plain(topic) for topic in self._data if not topic.startswith(RETRY_PREFIX)]
 
     def data(self) -> tuple[SubscriptionData, ...]:
-        """All of them, as heartbeats tell them."""
+        """All of them, for heartbeats."""
         return tuple(self._data.values())
 
     async def check(self, client: ClientInstance, topics: Sequence[str] | None = None) -> None:
-        """Have a broker of each topic check what is no tag expression (CHECK_CLIENT_CONFIG).
+        """Have a broker of each topic check expressions that are not tags (CHECK_CLIENT_CONFIG).
 
-        Raises its Refusal: SubscriptionParseFailed for a wrong expression, another where filters are not enabled.
+        Raises its Refusal: SubscriptionParseFailed for a wrong expression, another one if filters are not enabled.
         A topic that does not exist yet is not checked.
         """
         for topic in self.topics() if topics is None else topics:

@@ -1,4 +1,4 @@
-"""The composer: checks, numbers and compresses messages, and writes their requests.
+"""The composer: validates and compresses messages, assigns their ids, and writes their requests.
 
 The request is SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) or, for the reply to a request, SEND_REPLY_MESSAGE_V2
 (325), with a JSON header. Everything of it that is the same for all sends of one producer to one queue's broker and
@@ -48,7 +48,7 @@ _TIMERS = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DEL
 
 
 class Composer:
-    """Makes messages ready for one producer, and writes their requests."""
+    """Prepares the messages of one producer, and writes their requests."""
 
     def __init__(self, group: str, config: ProducerConfig, next_id: Callable[[], str], namespace: str = "") -> None:
         self._group = with_namespace(namespace, group)
@@ -59,7 +59,7 @@ class Composer:
         self._heads: dict[tuple[str, str, int], tuple[bytes, bytes]] = {}
 
     def message(self, message: Message) -> Outgoing:
-        """Check one message and make it ready. Raises InvalidMessage, which says what was found and what is allowed."""
+        """Validate and prepare one message. Raises InvalidMessage, which states what was found and what is allowed."""
         topic = message.topic
         if topic not in self._topics:
             self._check_topic(topic)
@@ -69,13 +69,13 @@ class Composer:
         msg_id = properties.get(PROPERTY_UNIQ_KEY) or self._next_id()
         code, wire_topic = SEND, topic
         if properties.get(PROPERTY_MSG_TYPE) == "reply":
-            code = SEND_REPLY  # its topic is the cluster's, whatever the namespace
+            code = SEND_REPLY  # a reply topic belongs to the cluster and has no namespace
         elif self._namespace:
             wire_topic = with_namespace(self._namespace, topic)
             properties[PROPERTY_INSTANCE_ID] = self._namespace
         tags = properties.get(PROPERTY_TAGS, "")
         keys = properties.get(PROPERTY_KEYS, "")
-        if "\x01" in tags or "\x01" in keys:  # what trace tells of them; the message has them as they are
+        if "\x01" in tags or "\x01" in keys:  # for the trace; the message keeps them unchanged
             tags, keys = tags.replace("\x01", ""), keys.replace("\x01", "")
         text = self._properties({PROPERTY_UNIQ_KEY: msg_id} | properties)
         sys_flag = 0
@@ -103,7 +103,7 @@ class Composer:
         )
 
     def check(self, message: Message) -> None:
-        """Raise InvalidMessage for what no broker would take, as `message` does."""
+        """Raise InvalidMessage for a message that no broker accepts, as `message` does."""
         if message.topic not in self._topics:
             self._check_topic(message.topic)
         self._check_body(message.body)
@@ -111,9 +111,9 @@ class Composer:
         self._properties(properties)
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:
-        """Check messages that shall be stored together: one topic, one WAIT, no delay, at most body_size_max in all.
+        """Validate messages that are stored together: one topic, one WAIT, no delay, at most body_size_max in all.
 
-        No id is given to the batch as such: brokers from 4.9 to 5.3.3 would write it over the ids of its messages.
+        The batch itself gets no id: brokers from 4.9 to 5.3.3 would replace the ids of its messages with it.
         """
         if not messages:
             raise InvalidMessage("a batch of no messages: expected at least one")

@@ -1,4 +1,4 @@
-"""Settings of the client, one frozen dataclass for each of its faces. Times are milliseconds, sizes bytes.
+"""Settings of the client, one frozen dataclass for each class of the API. Times are milliseconds, sizes bytes.
 
 The defaults are the Java client's (named beside each setting where it has one); consumers have theirs in
 consumer_config.py. Nothing here is read from the environment: `mqtrail.cli` does that.
@@ -13,7 +13,7 @@ from mqtrail.wire import TRACE_TOPIC, CompressionType, Credentials, setting
 MINUTE_MS = 60_000
 KIB = 1024
 MIB = 1024 * 1024
-NEVER = 1 << 62  # compress_over: bodies go as they are
+NEVER = 1 << 62  # compress_over: bodies are never compressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class InstanceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceConfig:
-    """The trace dispatcher: how much it may keep, where it spills, how long it waits."""
+    """The trace dispatcher's settings: memory, spool folder, waits."""
 
     topic: str = setting(TRACE_TOPIC, "trace topic", like="customizedTraceTopic")
     batch_count_max: int = setting(400, "maximum number of contexts per trace message (Apache: 10 or 20)")

@@ -1,4 +1,4 @@
-"""Name servers by HTTP: an end point that answers with their addresses, for clusters whose name servers move.
+"""Name servers by HTTP: an endpoint that returns their addresses, for clusters whose name servers move.
 
     GET http://jmenv.tbsite.net:8080/rocketmq/nsaddr   ->   10.0.0.5:9876;10.0.0.6:9876
 
@@ -55,7 +55,7 @@ def ask_addresses(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> tuple[str, ..
 
 
 def _get(url: str, timeout_ms: int) -> str:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the end point is in our own network
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the endpoint is in the local network
     try:
         with opener.open(url, timeout=timeout_ms / 1000) as reply:
             return str(reply.read(ANSWER_SIZE_MAX), "utf-8", "replace")

@@ -1,7 +1,7 @@
 """What can go wrong in the client itself. Refusals by a broker are `mqtrail.wire.Refusal` and its subclasses.
 
-A send that failed says whether the message may be stored nevertheless: after a time-out or a broken connection nobody
-knows, and the caller must not conclude that it is not there.
+A failed send says whether the message may be stored: after a timeout or a broken connection that is unknown, and the
+caller must not conclude that it is not stored.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ class ClientClosed(ClientError):
 
 
 class InvalidMessage(ClientError):
-    """The message would be refused or damaged by any broker; it never left the client."""
+    """Any broker would refuse or damage the message; it was not sent."""
 
 
 class NoNameServer(ClientError):
-    """No name server answered: the text lists each address with what happened there."""
+    """No name server answered: the text lists each address with its failure."""
 
 
 class RouteNotFound(ClientError):
@@ -35,7 +35,7 @@ class BrokerUnknown(ClientError):
 
 
 class OffsetUnavailable(ClientError):
-    """The offset asked for is outside what the queue still keeps."""
+    """The requested offset is outside the range that the queue holds."""
 
 
 class ReadFailed(ClientError):
@@ -80,23 +80,23 @@ class SendFailed(ClientError):
 
 
 class TooManyInFlight(SendFailed):
-    """The send found no permit within its time-out: too many sends, or too many bytes, are on their way already."""
+    """The send got no permit within its timeout: too many sends, or too many bytes, are in flight."""
 
 
 class NoReply(ClientError):
-    """A request was sent and nobody replied in time: the replier may have served it. RocketMQ: 10006."""
+    """A request was sent and no reply came in time. A consumer may have processed it. RocketMQ: 10006."""
 
 
 class NotARequest(ClientError):
-    """A message that cannot be replied to: it lacks what a request carries. RocketMQ: 10007."""
+    """A message that cannot be replied to: it lacks the properties of a request. RocketMQ: 10007."""
 
 
 class RetryLater(Exception):
     """Raise it in a handler, or return it, to have the message delivered again.
 
     delay_level: 0 lets the broker choose (3 + attempts made so far), 1..18 is a level of `messageDelayLevel`, -1 sends
-    the message to the group's dead-letter topic at once. suspend_ms: of an ordered consumer, which tries again in
-    place, how long the queue stands still (10 to 30 000); None: `suspend_ms` of its settings.
+    the message to the group's dead-letter topic at once. suspend_ms: for an ordered consumer, which retries in
+    place: how long the queue is suspended (10 to 30 000); None: `suspend_ms` of its settings.
     """
 
     def __init__(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:

@@ -1,8 +1,8 @@
 """The fault table: brokers that were slow or failed are avoided for a while.
 
-Used when `latency_fault` is on. The latency of each attempt is looked up in a table that says how long its broker is
-to be avoided; a failure counts as ten seconds. A broker that refused is unreachable until it stores something again,
-or, where `latency_detect` is on, until it answers a question; then a broken connection makes one unreachable too.
+Used when `latency_fault` is on. A table maps the latency of each attempt to the time for which its broker is
+avoided; a failure counts as ten seconds. A broker that refused is unreachable until it stores a message again or, if
+`latency_detect` is on, until it answers a probe; then a broken connection makes a broker unreachable too.
 Source: MQFaultStrategy and LatencyFaultToleranceImpl, RocketMQ 5.x client.
 """
 
@@ -27,7 +27,7 @@ ISOLATION_LATENCY_MS = 10_000
 class _Fault:
     until_ms: int
     reachable: bool
-    ask_ms: int = 0  # when it may be asked next whether it is back
+    ask_ms: int = 0  # when it may be probed next
 
 
 class FaultTable:
@@ -63,14 +63,14 @@ class FaultTable:
         self._faults.pop(broker_name, None)
 
     def to_ask(self, now_ms: int, interval_ms: int) -> list[str]:
-        """Return the brokers to be asked now whether they are back; each again after interval_ms at the soonest."""
+        """Return the brokers to probe now; each one again after interval_ms at the earliest."""
         due = [name for name, fault in self._faults.items() if now_ms >= fault.ask_ms]
         for name in due:
             self._faults[name].ask_ms = now_ms + interval_ms
         return due
 
     def answered(self, broker_name: str) -> None:
-        """A broker that was asked answered: it is reachable. Silence changes nothing."""
+        """A probed broker answered: it is reachable."""
         fault = self._faults.get(broker_name)
         if fault is not None:
             fault.reachable = True

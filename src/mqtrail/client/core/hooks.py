@@ -1,7 +1,7 @@
-"""Hooks: what producers and consumers tell whoever listens. They know no tracer; `client.trace` is one listener.
+"""Hooks: how producers and consumers notify listeners, of which `client.trace` is one.
 
-A hook is called on the event loop and must not wait. An Outgoing goes on changing until its last call.
-What it raises is a bug, and is raised through.
+A hook is called on the event loop and must not block. An Outgoing changes until its last call.
+An exception of a hook is a bug and propagates.
 """
 
 from typing import Protocol
@@ -16,23 +16,23 @@ class SendHook(Protocol):
     """Follows attempts to send. Each `started` is followed by one `complete`, `failed` or `oneway`."""
 
     def send_started(self, out: Outgoing) -> None:
-        """An attempt begins; out names its queue, address, number and time."""
+        """An attempt starts; out has its queue, address, number and time."""
 
     def send_complete(self, out: Outgoing, result: SendResult, cost_ms: int) -> None:
         """The broker stored it. A status other than SEND_OK may be followed by another attempt."""
 
     def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
-        """The attempt failed. final: no further one follows. Without a queue: not even an attempt was possible."""
+        """The attempt failed. final: no further one follows. Without a queue: no attempt was possible."""
 
     def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
-        """The bytes were handed to the socket; nobody will ever know more."""
+        """The request was written to the socket; no acknowledgement follows."""
 
 
 class ConsumeHook(Protocol):
-    """Follows deliveries to handlers and what the group commits. Messages handed out together share a request id."""
+    """Follows deliveries to handlers and the group's commits. Messages delivered together share a request id."""
 
     def consume_started(self, request_id: str, message: MessageExt, started_ms: int) -> None:
-        """A message is handed to a handler, alone or with others; its end is told with the same request id."""
+        """A handler starts with a message, alone or in a batch; its end has the same request id."""
 
     def consume_complete(
         self,

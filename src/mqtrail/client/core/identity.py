@@ -1,7 +1,6 @@
-"""Who this process is to the cluster: its address, client ids and message ids.
+"""The identity of this process in the cluster: its address, client ids and message ids.
 
-Made when first asked for, never at import, and made anew in a child after fork: two processes must not hand out equal
-ids.
+Created on first use, never at import, and created again in a child after fork: two processes must not use equal ids.
 """
 
 import os
@@ -21,7 +20,7 @@ def now_ms() -> int:
 
 
 def local_address() -> str:
-    """Return the address that leads out of this machine, as text; 127.0.0.1 where none does. Sends nothing."""
+    """Return this machine's outgoing address, as text; 127.0.0.1 if it has none. Sends nothing."""
     global _address
     if _address is None:
         _address = _outgoing(socket.AF_INET, "192.0.2.1") or _outgoing(socket.AF_INET6, "2001:db8::1") or "127.0.0.1"
@@ -39,7 +38,7 @@ def _outgoing(family: socket.AddressFamily, towards: str) -> str | None:
 
 
 def new_client_id(unit_name: str = "") -> str:
-    """Return `ip@pid#nanoseconds`, as the Java client names itself; different at each call."""
+    """Return a client id in the Java client's form, `ip@pid#nanoseconds`; different at each call."""
     unit = f"@{unit_name}" if unit_name else ""
     return f"{local_address()}@{os.getpid()}#{time.monotonic_ns()}{unit}"
 

@@ -1,4 +1,4 @@
-"""The client instance: one pool of connections, the routes, the heartbeat. Producers and consumers work through it.
+"""The client instance: one connection pool, the routes, the heartbeat, shared by producers and consumers.
 
 Periodic work (route refresh, heartbeat) runs in tasks of the event loop that started it; nothing runs before `start`.
 Source: MQClientInstance, RocketMQ client.
@@ -60,12 +60,12 @@ class TransactionChecker(Protocol):
     """A transaction producer as its instance sees it."""
 
     def serve_check(self, address: str, command: RemotingCommand, message: MessageExt) -> None:
-        """The broker at address asks how the transaction of a half message went (39); answered one way, later."""
+        """The broker at address asks for the state of a transaction (39); the answer is sent one way, later."""
         ...
 
 
 class ClientInstance:
-    """Shared ground of the producers and consumers of one client id. Belongs to the event loop that starts it."""
+    """What the producers and consumers of one client id share. Belongs to the event loop that starts it."""
 
     def __init__(self, namesrv: str | Sequence[str], config: InstanceConfig | None = None) -> None:
         self.config = config or InstanceConfig()
@@ -169,7 +169,7 @@ class ClientInstance:
     def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         self._fetching.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # seen, should nobody wait for it any more
+            task.exception()  # retrieved, in case no caller waits any more
 
     async def _fetch(self, topic: str, template: tuple[str, int] | None) -> TopicRoute:
         try:
@@ -194,7 +194,7 @@ class ClientInstance:
         return route
 
     async def refresh_routes(self) -> None:
-        """Ask anew for every topic in use. A topic that vanished keeps its last route."""
+        """Refresh the route of every topic in use. A topic that no longer exists keeps its last route."""
         topics = dict.fromkeys(self._routes)
         for consumer in self._consumers.values():
             topics.update(dict.fromkeys(consumer.topics()))
@@ -250,7 +250,7 @@ class ClientInstance:
             self._checkers[group] = checker
 
     async def remove_producer(self, group: str) -> None:
-        """Leave a producer group; brokers are told when its last producer of this instance is gone."""
+        """Leave a producer group; brokers are notified when its last producer of this instance has left."""
         self._producers[group] -= 1
         if not self._producers[group]:
             del self._producers[group]
@@ -266,7 +266,7 @@ class ClientInstance:
         self._consumers[consumer.group] = consumer
 
     async def remove_consumer(self, group: str) -> None:
-        """Leave a consumer group and tell the brokers, so that its queues go to the others at once."""
+        """Leave a consumer group and notify the brokers, so that other members get its queues at once."""
         if self._consumers.pop(group, None) is not None:
             await self._unregister({"clientID": self.client_id, "consumerGroup": group})
 
@@ -282,7 +282,7 @@ class ClientInstance:
                 log.debug("client.unregister_failed", client=self.client_id, error=str(result))
 
     async def heartbeat(self) -> None:
-        """Tell the brokers which groups live here: masters all of them, slaves where there are consumers."""
+        """Send the groups of this instance to the brokers: to all masters, and to slaves if there are consumers."""
         if not self._producers and not self._consumers:
             return
         body = self._heartbeat_data().encode()
@@ -308,7 +308,7 @@ class ClientInstance:
             command.ext[EXT_NAMESPACE] = self.config.namespace_v2
 
     def _on_connect(self, address: str) -> None:
-        """Tell a broker at once who is on its new connection: checks, replies and pulls depend on it."""
+        """Send a heartbeat over a new connection at once: checks, replies and pulls depend on it."""
         if (self._producers or self._consumers) and address not in self._beating and not self._closed:
             for broker in self.brokers().values():
                 if broker.get(MASTER_ID) == address or (self._consumers and address in broker.values()):
@@ -327,7 +327,7 @@ class ClientInstance:
     def _on_request(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Hand a broker's request to whom it is for: mostly the consumer whose group it names."""
+        """Dispatch a broker's request, usually to the consumer of the group it names."""
         if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             return self.replies.serve(command)
         if command.code == RequestCode.CHECK_TRANSACTION_STATE:

@@ -1,7 +1,7 @@
-"""The name servers: asks one, and the next when that one is down or talks nonsense.
+"""The name servers: a request goes to one of them, and to the next if that one is down or its answer is invalid.
 
-The one that answered last is asked first the next time; the list starts at a random place, so that many clients do not
-all lean on the first. The list is given, or fetched from an HTTP end point and then refreshed from there.
+The one that answered last is asked first the next time; the list starts at a random place, so that clients spread over
+all of them. The list is configured, or fetched and refreshed from an HTTP endpoint.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class NameServers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What names the cluster for good: the end point, else the addresses."""
+        """What identifies the cluster permanently: the endpoint, else the addresses."""
         return self.addresses if self.url is None else (self.url,)
 
     async def known(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class NameServers:
         return self.addresses
 
     async def refresh(self) -> None:
-        """Ask the end point again; where it fails, the addresses known before stay."""
+        """Ask the endpoint again; if it fails, the known addresses stay."""
         try:
             await self._fetch()
         except NoNameServer as error:
@@ -59,9 +59,9 @@ class NameServers:
             self.addresses, self._current = found, random.randrange(len(found))
 
     async def ask(self, code: RequestCode, ext: dict[str, str], read: Callable[[RemotingCommand], T]) -> T:
-        """Return what read makes of the first sensible reply; read raises a Refusal (final) or another MQError.
+        """Return read(reply) of the first valid reply; read raises a Refusal (final) or another MQError.
 
-        Raises NoNameServer when no server gave a sensible reply.
+        Raises NoNameServer if no server sent a valid reply.
         """
         failures: list[str] = []
         addresses = self.addresses or await self.known()
@@ -91,7 +91,7 @@ class NameServers:
         def read(reply: RemotingCommand) -> TopicRouteData:
             if reply.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise RouteNotFound(
-                    f"no broker has the topic {topic!r}, say the name servers {', '.join(self.addresses)}: "
+                    f"no broker has the topic {topic!r}, according to the name servers {', '.join(self.addresses)}: "
                     "create it (mqtrail topic create), or let brokers create topics (autoCreateTopicEnable)"
                 )
             return read_body(reply, TopicRouteData.decode)

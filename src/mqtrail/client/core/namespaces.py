@@ -1,9 +1,9 @@
-"""Namespaces of 4.x: names of topics and groups get `NAMESPACE%` in front of them on the wire, and lose it on arrival.
+"""Namespaces of 4.x: names of topics and groups get the prefix `NAMESPACE%` on the wire, removed on arrival.
 
     orders           ->  shop%orders
     %RETRY%billing   ->  %RETRY%shop%billing
 
-RocketMQ's own topics and groups are never wrapped, nor is a name that is wrapped already. The namespaces of 5.x
+System topics and groups get no prefix, nor does a name that already has it. The namespaces of 5.x
 (`namespace_v2`) leave names alone and travel as the fields `ns` and `nsd` of each request.
 Source: NamespaceUtil, NamespaceRpcHook, apache/rocketmq remoting/ and client/.
 """

@@ -1,4 +1,4 @@
-"""Names: a group's name and topics as brokers know them, and messages as the application shall see them.
+"""Names: a group and its topics as brokers know them, and messages as the application sees them.
 
 Source: DefaultMQPushConsumerImpl.resetRetryAndNamespace and tryResetPopRetryTopic, NamespaceUtil, RocketMQ client.
 """

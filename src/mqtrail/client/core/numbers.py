@@ -1,4 +1,4 @@
-"""Numbers out of a reply's header: what a server leaves out or writes wrongly is an error like any other of its."""
+"""Numbers of a reply's header: a missing or invalid one is an error of the server."""
 
 from mqtrail.wire import RemotingCommand
 

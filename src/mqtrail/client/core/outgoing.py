@@ -1,4 +1,4 @@
-"""An outgoing message, and what a broker said about it.
+"""An outgoing message, and the broker's answer to it.
 
 Source: DefaultMQProducerImpl and MQClientAPIImpl.processSendResponse, RocketMQ client.
 """
@@ -18,10 +18,10 @@ SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class SendResult(NamedTuple):
-    """What a broker said about a stored message.
+    """The broker's answer for a stored message.
 
     msg_id: the client's id (a batch: comma-joined). offset_msg_id: the broker's (likewise). queue_offset: of a batch,
-    the first. status other than SEND_OK: stored, but less safe than asked for. recall_handle: of a delayed message,
+    the first. status other than SEND_OK: stored, but less safely than requested. recall_handle: of a delayed message,
     from brokers >= 5.3.2.
     """
 
@@ -42,10 +42,10 @@ class SendResult(NamedTuple):
 
 
 class Outgoing:
-    """One send on its way: what goes over the wire, and where the present attempt is.
+    """One send in progress: what goes over the wire, and the current attempt.
 
-    body, sys_flag and properties are as sent (compressed); body is let go once the message is stored. The producer
-    changes the fields below the line from attempt to attempt; hooks read them.
+    body, sys_flag and properties are as sent (compressed); body is released once the message is stored. The
+    producer changes the fields below the line from attempt to attempt; hooks read them.
     """
 
     __slots__ = (
@@ -120,9 +120,9 @@ STATUS_OF_CODE = {
 
 
 def send_result(out: Outgoing, queue: MessageQueue, reply: RemotingCommand) -> SendResult | None:
-    """Return what a reply to a send says; None when its code is an error's.
+    """Return the result in the reply to a send; None if its code is an error.
 
-    A success without readable fields still is one: the message is stored, so nothing is raised here.
+    A success with unreadable fields is still a success: the message is stored, so nothing is raised here.
     """
     status = STATUS_OF_CODE.get(reply.code)
     if status is None:

@@ -1,4 +1,4 @@
-"""Request and reply: who waits for which reply, and how a reply is made.
+"""Request and reply: pending requests, and how a reply is composed.
 
 A request carries CORRELATION_ID, REPLY_TO_CLIENT and TTL; the replier sends its answer to the topic
 `<cluster>_REPLY_TOPIC` with MSG_TYPE=reply, and the broker pushes it (326) over the connection of the client named.
@@ -39,7 +39,7 @@ _NO_HOST: Final = Host("0.0.0.0", 0)
 
 
 class Replyable(Protocol):
-    """What a reply needs of the request it answers: a MessageExt has it, and so has a Delivery."""
+    """The parts of a request that a reply needs: a MessageExt or a Delivery."""
 
     @property
     def properties(self) -> dict[str, str]: ...
@@ -48,7 +48,7 @@ class Replyable(Protocol):
 
 
 class ReplyWaiters:
-    """The requests of one client that wait for their reply. count_max of them at most."""
+    """The pending requests of one client, count_max at most."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
@@ -82,12 +82,12 @@ class ReplyWaiters:
         return RemotingCommand.reply_to(command, ResponseCode.SUCCESS)
 
     def close(self) -> None:
-        """Fail those who still wait."""
+        """Fail the pending requests."""
         waiting, self._waiting = self._waiting, {}
         for reply in waiting.values():
             if not reply.done():
                 reply.set_exception(ClientClosed("the client was closed while a request waited for its reply"))
-                reply.exception()  # seen, should nobody wait any more
+                reply.exception()  # retrieved, in case no caller waits any more
 
 
 def read_reply(command: RemotingCommand) -> MessageExt:

@@ -1,4 +1,4 @@
-"""Routes: which queues of a topic can be written and read, and at which addresses their brokers are.
+"""Routes: the writable and readable queues of a topic, and the addresses of their brokers.
 
 Built from a name server's TopicRouteData. Source: MQClientInstance.topicRouteData2TopicPublishInfo and
 …SubscribeInfo, RocketMQ client.
@@ -12,7 +12,7 @@ from mqtrail.wire import MASTER_ID, BrokerData, MessageQueue, Perm, TopicRouteDa
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """What a client needs to know of one topic. from_template: the topic does not exist yet, its template's route."""
+    """What a client knows about one topic. from_template: the topic does not exist yet; its template's route."""
 
     topic: str
     publish_queues: tuple[MessageQueue, ...]
@@ -57,7 +57,7 @@ class TopicRoute:
         return self.brokers.get(broker_name, {}).get(MASTER_ID)
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID, *, only: bool = False) -> str | None:
-        """The address to read from: that of broker_id, else (not only) the next slave's, else any."""
+        """The address to read from: that of broker_id, else another broker id's."""
         addresses = self.brokers.get(broker_name, {})
         if broker_id in addresses or only:
             return addresses.get(broker_id)

@@ -1,11 +1,11 @@
-"""Batch: several messages of one queue, handed out and settled together.
+"""Batch: several messages of one queue, delivered and settled together.
 
     async for batch in consumer.batches():
-        async with batch.process():            # success of all when the block ends, another try of all when it raises
+        async with batch.process():            # all succeed when the block ends, all are retried when it raises
             await store([m.body for m in batch])
 
-Inside the block `m.retry_later()` gives a single one back, `batch.retry_from(index)` that one and all behind it. With
-ordered consumption a queue goes on from the first that failed.
+Inside the block, `m.retry_later()` retries a single message, `batch.retry_from(index)` that one and all after it. With
+ordered consumption the queue continues with the first one that failed.
 Source: consumeMessageBatchMaxSize and ConsumeConcurrentlyContext.ackIndex, RocketMQ client.
 """
 
@@ -23,7 +23,7 @@ log = Log()
 
 
 class Batch(Sequence[Delivery]):
-    """Deliveries of one queue, at least one, by rising queue offset. Each may also be settled by itself."""
+    """Deliveries of one queue, at least one, in ascending queue offset. Each may also be settled separately."""
 
     __slots__ = ("_deliveries", "_settler")
 
@@ -62,7 +62,7 @@ class Batch(Sequence[Delivery]):
         return self._deliveries[0].topic
 
     def taken(self) -> "Batch | None":
-        """Return what of it may go to the application, None when it is void by now."""
+        """Return what may still go to the application; None if nothing may."""
         left = self._settler.startable(self._deliveries)
         if not left:
             return None
@@ -75,7 +75,7 @@ class Batch(Sequence[Delivery]):
             self._settler.begun(fresh)
 
     def retry_from(self, index: int, delay_level: int = 0, detail: str = "") -> None:
-        """Decide inside `process` that the message at index and all behind it shall come again."""
+        """Decide inside `process` that the message at index and all after it are retried."""
         for delivery in self._deliveries[index:]:
             delivery.retry_later(delay_level, detail)
 
@@ -84,7 +84,7 @@ class Batch(Sequence[Delivery]):
         await self._settle(None)
 
     async def retry(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
-        """Settle all as failures: they come again."""
+        """Settle all as failures: they are delivered again."""
         await self._settle(Outcome("FAILED", delay_level, suspend_ms, detail))
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ class Batch(Sequence[Delivery]):
             await self._settle(None)
 
     async def _settle(self, outcome: Outcome | None) -> None:
-        """Settle what is not settled yet: as outcome, or by what each delivery says."""
+        """Settle what is not settled yet: with outcome, or with the outcome of each delivery."""
         left = [delivery for delivery in self._deliveries if not delivery.settled]
         for delivery in left:
             delivery.claim()

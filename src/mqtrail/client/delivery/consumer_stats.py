@@ -1,4 +1,4 @@
-"""What a consumer did lately, topic by topic, as operators see it in its running info.
+"""Counts and rates of a consumer by topic, as operators see them in its running info.
 
 Counters only grow; rates are differences of samples taken every ten seconds, over the last minute, and the failures
 of the last hour. Source: ConsumerStatsManager, RocketMQ client.
@@ -49,7 +49,7 @@ class ConsumerStats:
             totals[2] += cost_ms
 
     def consumed(self, topic: str, count: int, failed: int, cost_ms: int) -> None:
-        """A handler is done with count messages, of which some failed."""
+        """A handler has finished with count messages, of which some failed."""
         if (totals := self._totals(topic)) is not None:
             totals[3] += count - failed
             totals[4] += failed

@@ -1,11 +1,10 @@
-"""Delivery: one message in the hands of the application, and what becomes of it.
+"""Delivery: one message that the application processes, and its outcome.
 
     async for m in consumer:
-        async with m.process():        # success when the block ends, another try when it raises
+        async with m.process():        # success when the block ends, retry when it raises
             await handle(m.body)
 
-A delivery that is never settled keeps its queue's offset where it is: the message comes again, here or at another
-member of the group.
+An unsettled delivery holds its queue's offset: the message is delivered again, here or to another member of the group.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -20,11 +19,11 @@ from ..trace import detail
 
 log = Log()
 
-DEAD_LETTER = -1  # delay level of a message that shall not come again
+DEAD_LETTER = -1  # delay level of a message that is not to be delivered again
 
 
 class Outcome(NamedTuple):
-    """What a handler made of a message. result: SUCCESS, FAILED or EXCEPTION; the rest is RetryLater's."""
+    """The outcome of a handler for a message. result: SUCCESS, FAILED or EXCEPTION; the rest is RetryLater's."""
 
     result: str
     delay_level: int = 0
@@ -33,7 +32,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException) -> "Outcome":
-        """Return what an exception of the handler means."""
+        """Return the outcome for an exception of the handler."""
         if isinstance(error, RetryLater):
             return cls("FAILED", error.delay_level, error.suspend_ms, error.detail)
         return cls("EXCEPTION", detail=detail(error))
@@ -53,7 +52,7 @@ class Settler(Protocol):
     """The consumer, as deliveries see it."""
 
     def begun(self, deliveries: Sequence["Delivery"]) -> None:
-        """A handler starts with these, all of one source: note the time, tell the hooks."""
+        """A handler starts with these, all of one source: note the time, notify the hooks."""
 
     def startable(self, deliveries: Sequence["Delivery"]) -> Sequence["Delivery"]:
         """Those that may go to the application now."""
@@ -63,7 +62,7 @@ class Settler(Protocol):
         """The handler was cancelled, and these are not settled."""
 
     async def settle(self, deliveries: Sequence["Delivery"], outcomes: Sequence[Outcome]) -> None:
-        """The handler is done: one outcome a delivery. What it began is finished even if the caller is cancelled."""
+        """The handler has finished, one outcome per delivery. Settling completes even if the caller is cancelled."""
 
 
 class Delivery:
@@ -107,12 +106,12 @@ class Delivery:
 
     @property
     def undecodable(self) -> str | None:
-        """Why the message could not be read, None if it could (`on_undecodable=DELIVER` alone hands out such)."""
+        """Why the message could not be read, None if it could (delivered only with `on_undecodable=DELIVER`)."""
         return self.message.undecodable
 
     @property
     def attempt(self) -> int:
-        """1 for the first delivery, one more each time it failed before."""
+        """1 for the first delivery, one more for each failure before."""
         return self.message.reconsume_times + 1
 
     @property
@@ -136,7 +135,7 @@ class Delivery:
         return self._later or SUCCESS
 
     def taken(self) -> "Delivery | None":
-        """Return itself when it may go to the application, None when it is void by now."""
+        """Return itself if it may still go to the application, else None."""
         return self if self._settler.startable((self,)) else None
 
     def begin(self) -> None:
@@ -145,7 +144,7 @@ class Delivery:
             self._settler.begun((self,))
 
     def retry_later(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
-        """Decide inside `process` that the message shall come again; see RetryLater for the arguments."""
+        """Decide inside `process` that the message is retried; see RetryLater for the arguments."""
         self._later = Outcome("FAILED", delay_level, suspend_ms, detail)
 
     async def ack(self) -> None:
@@ -153,19 +152,19 @@ class Delivery:
         await self._settle(SUCCESS)
 
     async def reject(self, reason: str) -> None:
-        """Settle it as one that no further attempt can help: a dead letter where its group has such."""
+        """Settle it as one that retries cannot help: it becomes a dead letter, if its group has any."""
         await self._settle(Outcome("EXCEPTION", DEAD_LETTER, detail=detail(reason)))
 
     async def retry(self, delay_level: int = 0, detail: str = "", *, suspend_ms: int | None = None) -> None:
-        """Settle it as a failure: it comes again, or goes to the dead-letter topic after the last attempt (-1: now)."""
+        """Settle it as a failure: it is delivered again; after the last attempt (-1: now) it becomes a dead letter."""
         await self._settle(Outcome("FAILED", delay_level, suspend_ms, detail))
 
     @asynccontextmanager
     async def process(self, *, reraise: bool = False) -> AsyncIterator["Delivery"]:
-        """Settle it by how the block ends: normally a success, by an exception another try.
+        """Settle it when the block ends: as a success, or for a retry if the block raises.
 
-        The exception is logged and ends here, so that a loop over a consumer goes on; reraise lets it through after
-        the message was given back. Cancelling leaves the message unsettled: it comes again.
+        The exception is logged and not raised, so that a loop over a consumer continues; reraise raises it after the
+        message was returned. Cancellation leaves the message unsettled: it is delivered again.
         """
         self.begin()
         try:
@@ -185,7 +184,7 @@ class Delivery:
             await self._settle(self._later or SUCCESS)
 
     def claim(self) -> None:
-        """Take the right to settle it, which there is once. ClientError: it was taken."""
+        """Claim the settling, which is possible once. Raises ClientError if it is settled already."""
         if self._settled:
             raise ClientError(f"message {self.msg_id} is settled already: one ack, retry or process block each")
         self._settled = True

@@ -1,4 +1,4 @@
-"""How much may wait in a consumer's hands, and whether it pulls at all just now.
+"""Flow control: how many messages a consumer may hold, and whether it pulls at all.
 
 Source: the flow control of DefaultMQPushConsumerImpl.pullMessage and RebalancePushImpl.messageQueueChanged, RocketMQ
 client.
@@ -28,7 +28,7 @@ class Flow:
         return not self._open.is_set()
 
     def suspend(self) -> None:
-        """Pull no more; what was pulled is still handed out."""
+        """Stop pulling; messages already pulled are still delivered."""
         self._open.clear()
 
     def resume(self) -> None:
@@ -40,7 +40,7 @@ class Flow:
         await self._open.wait()
 
     def share(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """Share a topic's bounds out over the queues assigned to this member."""
+        """Divide a topic's limits among the queues assigned to this member."""
         config, count = self._config, max(1, len(queues))
         count_max, size_max = config.queue_count_max, config.queue_size_max
         if config.topic_count_max is not None:
@@ -50,7 +50,7 @@ class Flow:
         self._topics[topic] = count_max, size_max
 
     def is_full(self, held: ProcessQueue) -> bool:
-        """Whether so much of a queue waits that no more of it is pulled."""
+        """Whether a queue holds so many unsettled messages that it is not pulled now."""
         config = self._config
         count_max, size_max = self._topics.get(held.queue.topic, (config.queue_count_max, config.queue_size_max))
         return held.count > count_max or held.size > size_max or (not config.ordered and held.span > config.span_max)

@@ -1,6 +1,6 @@
-"""ProcessQueue: the messages of one queue that were pulled and are not settled yet.
+"""ProcessQueue: the pulled and unsettled messages of one queue.
 
-Its lowest offset is what may be committed: everything below it is settled, in whatever order that happened.
+Its lowest offset may be committed: everything below it is settled, in whatever order.
 Source: ProcessQueue, RocketMQ client.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from mqtrail.wire import MessageExt, MessageQueue
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     return None
 
 
@@ -19,10 +19,10 @@ class ProcessQueue:
 
     def __init__(self, queue: MessageQueue, first_offset: int = -1) -> None:
         self.queue = queue
-        self.on_room: Callable[[], None] = _nobody  # told when something was settled
+        self.on_room: Callable[[], None] = _ignore  # called when something was settled
         self.dropped = False  # the queue is another member's now: results are ignored
-        self.closing = False  # to be given up: nothing more is handed out, results still count
-        self.out = 0  # ordered: messages that are offered or handed out; 1 more while the queue stands still
+        self.closing = False  # being released: nothing more is delivered, results still count
+        self.out = 0  # ordered: messages offered or delivered; 1 more while the queue is suspended
         self.locked_until = 0.0  # loop time, ordered consumption
         self.last_lock_ms = 0
         self.last_consume_ms = 0

@@ -1,6 +1,6 @@
-"""Ready: what waits for the application to take it, in the order it came.
+"""Ready: messages that wait for the application, in order of arrival.
 
-It needs no bound of its own: what queues may hold (flow.py) bounds what can be here.
+It needs no limit: the limits of the queues (flow.py) apply to it.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from .delivery import Delivery
 
 
 class Ready:
-    """Deliveries and batches between those who pull and those who handle."""
+    """Deliveries and batches between pullers and handlers."""
 
     def __init__(self) -> None:
         self._items: asyncio.Queue[Delivery | Batch | None] = asyncio.Queue()
@@ -21,15 +21,15 @@ class Ready:
         self._items.put_nowait(item)
 
     def close(self) -> None:
-        """Hand out nothing more; whoever waits is told so."""
+        """Deliver nothing more, and wake all that wait."""
         self._closed = True
         self._items.put_nowait(None)
 
     async def take(self) -> Delivery | Batch | None:
-        """Return the next that may be handed out; None when nothing more will be."""
+        """Return the next item that may be delivered; None when closed."""
         while not self._closed:
             item = await self._items.get()
             if item is not None and not self._closed and (taken := item.taken()) is not None:
                 return taken
-        self._items.put_nowait(None)  # for the next who waits
+        self._items.put_nowait(None)  # for the next waiter
         return None

@@ -19,7 +19,7 @@ CANCELLED = Outcome("EXCEPTION", detail="CancelledError: the handler was cancell
 
 
 class RunningHandlers:
-    """What the application holds of one consumer: begun and not settled."""
+    """The messages of one consumer that handlers have started and not settled."""
 
     def __init__(self, client: ClientInstance, hooks: Sequence[ConsumeHook], stats: ConsumerStats) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class RunningHandlers:
 
     @property
     def count(self) -> int:
-        """How many messages are with handlers."""
+        """How many messages handlers process now."""
         return len(self._running)
 
     def begun(self, deliveries: Sequence[Delivery]) -> int:
@@ -48,7 +48,7 @@ class RunningHandlers:
         return started_ms
 
     def ended(self, deliveries: Sequence[Delivery], outcomes: Sequence[Outcome], late_ms: int) -> None:
-        """The handler is done. late_ms: from this time on its result is told as TIME_OUT."""
+        """The handler is done. late_ms: a later result is reported as TIME_OUT."""
         ended_ms = now_ms()
         count = len(deliveries)
         failed = 0
@@ -88,7 +88,7 @@ class RunningHandlers:
         self.ended(deliveries, [CANCELLED] * len(deliveries), 1 << 62)
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what settling still needs; a caller that is cancelled leaves it to end by itself."""
+        """Complete the settling, even if the caller is cancelled."""
         task = self._client.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finished)
@@ -98,7 +98,7 @@ class RunningHandlers:
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
-            # The client was closed meanwhile: the message comes again, and the caller goes on.
+            # The client was closed meanwhile: the message is delivered again, and the caller continues.
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._finishing.discard(task)

@@ -1,12 +1,12 @@
-"""Giving a failed message back: the broker keeps it for later, and where it cannot be asked, we send a copy ourselves.
+"""Returning a failed message: the broker stores it for later, or, if that request fails, the client sends a copy.
 
 1. CONSUMER_SEND_MSG_BACK (36) to the broker that holds the record: it writes a delayed copy to %RETRY%group, or to
    %DLQ%group after the last attempt.
-2. If that fails, a normal send to %RETRY%group with what the broker would have noted.
-3. If that fails too, the caller keeps the message and tries it again by itself.
+2. If that fails, a normal send to %RETRY%group with the properties that the broker would have set.
+3. If that fails too, the caller keeps the message and retries it.
 
-An undecodable message goes to the dead letters at once, its bytes as stored. It is sent as a copy in the first place,
-since a copy can carry the reason; the broker's own copy cannot. A copy to %RETRY%group whose attempts are used up
+An undecodable message becomes a dead letter at once, with its bytes as stored. It is sent as a copy first, because a
+copy can have the reason as a property; the broker's copy cannot. A copy to %RETRY%group whose attempts are used up
 (reconsumeTimes above maxReconsumeTimes) is what every broker makes a dead letter of.
 Source: DefaultMQPushConsumerImpl.sendMessageBack, RocketMQ client.
 """
@@ -56,7 +56,7 @@ _COMPRESSION = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 
 
 class SendBackCalls:
-    """Gives failed messages of one group back."""
+    """Returns failed messages of one group to the broker."""
 
     def __init__(self, client: ClientInstance, names: Names, config: ConsumerConfig) -> None:
         self._client = client
@@ -69,7 +69,7 @@ class SendBackCalls:
         self._chooser = QueueChooser(0)
 
     async def give_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Give one message back; False when neither way worked and the caller must keep it."""
+        """Return one message; False if both ways failed and the caller must keep it."""
         try:
             await self._to_broker(message, delay_level)
         except Exception as error:
@@ -84,7 +84,7 @@ class SendBackCalls:
         return True
 
     async def dead_letter(self, message: MessageExt) -> bool:
-        """Make a dead letter of an undecodable message; False when neither way worked and the caller must keep it."""
+        """Make an undecodable message a dead letter; False if both ways failed and the caller must keep it."""
         copy = self._copy(message) | {PROPERTY_UNDECODABLE: detail(message.undecodable or "")}
         try:
             out = self._outgoing(message, copy)

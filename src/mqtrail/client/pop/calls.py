@@ -1,4 +1,4 @@
-"""POP requests: take messages out of a broker's sight for a while, acknowledge them, or say when they shall come again.
+"""POP requests: take messages for an invisible time, acknowledge them, or change that time.
 
 Source: MQClientAPIImpl.processPopResponse, DefaultMQPushConsumerImpl.ackAsync and changePopInvisibleTimeAsync,
 RocketMQ 5.x client.
@@ -36,7 +36,7 @@ from mqtrail.wire import (
 
 from ..core import ClientInstance, cut_asked, now_ms
 
-POLL_EXTRA_MS = 10_000  # beyond the time that the broker may hold a pop
+POLL_EXTRA_MS = 10_000  # added to the time that the broker may hold a pop
 ACK_TIMEOUT_MS = 3_000
 
 
@@ -60,7 +60,7 @@ _STATUS = {
 class PopResult:
     """Messages popped, each with its handle in POP_CK. rest: messages that still wait in the queues looked at.
 
-    beyond: messages whose bodies found no room any more and were not opened; they are to be had again.
+    beyond: messages not decoded for lack of room; they are to be popped again.
     """
 
     status: PopStatus
@@ -114,11 +114,11 @@ class PopCalls:
         return read_pop_reply(reply, queue, count_max, body_size_max, room())
 
     async def ack(self, topic: str, handle: PopHandle) -> None:
-        """Tell the broker that a message is done. Raises as pop does."""
+        """Acknowledge a message. Raises as pop does."""
         await self._call(RequestCode.ACK_MESSAGE, topic, handle, {})
 
     async def change_invisible(self, topic: str, handle: PopHandle, invisible_ms: int) -> None:
-        """Have a message come again after invisible_ms from now. The handle is void afterwards."""
+        """Have a message delivered again invisible_ms from now. The handle is invalid afterwards."""
         ext = {"invisibleTime": str(invisible_ms)}
         await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, topic, handle, ext)
 
@@ -140,7 +140,7 @@ def handle_of(message: MessageExt) -> PopHandle:
 
 
 def due_ms(message: MessageExt) -> int:
-    """Return when the broker gives a popped message to somebody else, epoch ms by the broker's clock."""
+    """Return when the broker delivers a popped message again, epoch ms by the broker's clock."""
     handle = handle_of(message)
     return handle.pop_time_ms + handle.invisible_ms
 
@@ -182,13 +182,13 @@ def read_pop_reply(
 def _with_handles(
     messages: Sequence[MessageExt], header: PopResponseHeader, topic: str, broker_name: str
 ) -> Iterator[tuple[MessageExt, MessageExt]]:
-    """Yield each message, as it was opened and with its handle; one that no place is told of is left out.
+    """Yield each message, as decoded and with its handle; a message without a known queue offset is left out.
 
-    A handle that a message brings counts where it is of this pop: anybody may send one along. Damaged records, whose
-    own place is not known, get the places that are told and no other message has.
+    A handle in a message counts only if it belongs to this pop: any sender can write one. Damaged records, whose queue
+    offset is unknown, get the listed offsets that no other message has.
     """
     starts = decode_start_offsets(header.start_offset_info or "")
-    told = decode_message_offsets(header.msg_offset_info or "")
+    listed = decode_message_offsets(header.msg_offset_info or "")
     seen: dict[tuple[str, int], int] = {}
     damaged: list[MessageExt] = []
     taken: set[tuple[tuple[str, int], int]] = set()
@@ -211,7 +211,7 @@ def _with_handles(
             continue
         properties = message.properties
         name = (marker_of(message.topic), message.queue_id)
-        offsets = told.get(name, ())
+        offsets = listed.get(name, ())
         place = seen[name] = seen.get(name, -1) + 1
         offset = message.queue_offset
         if offset not in offsets and place < len(offsets):
@@ -221,7 +221,7 @@ def _with_handles(
             properties[PROPERTY_POP_CK] = handle(name, offset, message.queue_offset)
         properties.setdefault(PROPERTY_FIRST_POP_TIME, str(header.pop_time))
         yield message, message if message.topic == topic else replace(message, topic=topic)
-    free = [(name, offset) for name, offsets in told.items() for offset in offsets if (name, offset) not in taken]
+    free = [(name, offset) for name, offsets in listed.items() for offset in offsets if (name, offset) not in taken]
     for message, (name, offset) in zip(damaged, free, strict=False):
         properties = {
             PROPERTY_POP_CK: handle(name, offset, offset),

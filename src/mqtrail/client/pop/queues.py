@@ -1,7 +1,7 @@
-"""Popped queues: a broker hands out messages one by one, and gives them to somebody else unless they are acknowledged.
+"""Popped queues: a broker delivers single messages, and delivers them again unless they are acknowledged.
 
-No offsets here: success acknowledges a message, failure says when it shall come again. A message whose invisible time
-is over before its handler starts, or before it ends, is the broker's again.
+There are no offsets: a success acknowledges a message, a failure sets when it is delivered again. If the invisible time
+of a message ends before its handler does, the broker delivers it again.
 Source: ConsumeMessagePopConcurrentlyService, PopProcessQueue, DefaultMQPushConsumerImpl, RocketMQ 5.x client.
 """
 
@@ -22,7 +22,7 @@ log = Log()
 DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 ATTEMPTS_MAX_DEFAULT = 16
 ACK_RETRY_MS = 100
-HAND_BACK_S = 1  # a popped message that we will not handle comes again after this
+HAND_BACK_S = 1  # a popped message that is not processed is delivered again after this
 
 
 class PopQueue:
@@ -43,7 +43,7 @@ class PopQueue:
         self.expanded_size += sum(message.expanded_size for message in messages)
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that these are settled, or the broker's again."""
+        """Note that these are settled, or that their invisible time ended."""
         self.waiting -= len(deliveries)
         self.expanded_size -= sum(delivery.message.expanded_size for delivery in deliveries)
         self.room.set()
@@ -102,7 +102,7 @@ class PoppedQueues:
             self._client.spawn(self._hand_back(found[0]))
 
     async def stop(self) -> None:
-        """End all; what nobody has begun with is handed back, so that others have it at once."""
+        """End all; messages not yet started are returned, so that other members get them at once."""
         ended = list(self._queues.values())
         self._queues.clear()
         for popped, task in ended:
@@ -205,7 +205,7 @@ class PoppedQueues:
     # -- settling --------------------------------------------------------------------------------------------------
 
     def startable(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Return those that the broker has not given to somebody else yet."""
+        """Return those whose invisible time has not ended."""
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
         for one in deliveries:
@@ -219,7 +219,7 @@ class PoppedQueues:
         self._running_handlers.begun(deliveries)
 
     def abandon(self, deliveries: Sequence[Delivery]) -> None:
-        """A handler was cancelled: its messages come again when their invisible time is over."""
+        """A handler was cancelled: its messages are delivered again when their invisible time ends."""
         popped = deliveries[0].process_queue
         assert isinstance(popped, PopQueue)
         if any(delivery.started_ms for delivery in deliveries):
@@ -257,14 +257,14 @@ class PoppedQueues:
             await self._give_up(message)
 
     async def _reject(self, popped: PopQueue, message: MessageExt) -> None:
-        """Settle an undecodable message in the application's place."""
+        """Settle an undecodable message without the application."""
         delivery = Delivery(self._names.restored(message), popped, self)
         if delivery.taken() is not None:
             self._running_handlers.undecodable(delivery, self._names.group)
             await delivery.reject(message.undecodable or "")
 
     async def _give_up(self, message: MessageExt) -> None:
-        """After the last attempt: a message that is old enough is acknowledged, a young one waits longer."""
+        """After the last attempt: acknowledge a message that is old enough; a younger one is delivered again later."""
         age_s = (self._clock() - message.born_timestamp_ms) / 1000
         if age_s > 2 * DELAYS_S[-1]:
             log.warning("consumer.pop_given_up", group=self._names.group, msg_id=message.msg_id)
@@ -282,7 +282,7 @@ class PoppedQueues:
         await self._retrying(message, lambda: self._calls.change_invisible(topic, handle, delay_s * 1000))
 
     async def _retrying(self, message: MessageExt, call: Callable[[], Awaitable[None]]) -> None:
-        """Tell the broker, again after a failure of the connection while the message is still ours."""
+        """Send a request about a message; retry after a connection failure while its invisible time lasts."""
         for left in range(self._config.ack_retry_count, -1, -1):
             try:
                 await call()

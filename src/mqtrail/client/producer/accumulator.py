@@ -1,9 +1,9 @@
-"""The accumulator: single messages wait some milliseconds for company, and travel as one batch.
+"""The accumulator: single messages wait a few milliseconds and are sent together as one batch.
 
     await asyncio.gather(*(producer.send(m) for m in messages))      # auto_batch: a few requests, not one each
 
-Messages go together that share topic, queue, WAIT and tags; a batch leaves when it is auto_batch_size large or
-auto_batch_ms old. Source: ProduceAccumulator, RocketMQ 5.x client.
+Messages of the same topic, queue, WAIT and tags share a batch. A batch is sent when it reaches auto_batch_size bytes or
+is auto_batch_ms old. Source: ProduceAccumulator, RocketMQ 5.x client.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _Key = tuple[str, MessageQueue | None, str, str]
 
 
 class _Gathering:
-    """Messages that will leave together."""
+    """Messages that will be sent in one batch."""
 
     __slots__ = ("futures", "messages", "size", "timer")
 
@@ -53,7 +53,7 @@ class _Gathering:
 
 
 class Accumulator:
-    """Gathers the single sends of one producer. Holds at most auto_batch_total_size bytes; more go alone."""
+    """Collects the single sends of one producer. Holds at most auto_batch_total_size bytes; more are sent alone."""
 
     def __init__(self, send_now: SendNow, spawn: Spawn, config: ProducerConfig) -> None:
         self._send_now = send_now
@@ -64,7 +64,7 @@ class Accumulator:
         self._leaving: set[asyncio.Future[SendResult]] = set()
 
     async def send(self, message: Message, queue: MessageQueue | None) -> SendResult:
-        """Send a message in company where that may be, else alone. Raises as Producer.send; a batch fails whole."""
+        """Send a message in a batch if possible, else alone. Raises as Producer.send; a batch fails as a whole."""
         properties = message.wire_properties()
         size = len(message.body)
         if (
@@ -89,12 +89,12 @@ class Accumulator:
         return await future
 
     def flush(self) -> None:
-        """Let everything leave now."""
+        """Send everything now."""
         for key in list(self._gathering):
             self._leave(key)
 
     async def drain(self) -> None:
-        """Let everything leave, and wait until it has."""
+        """Send everything and wait for it."""
         self.flush()
         while self._leaving:
             await asyncio.wait(list(self._leaving))
@@ -107,7 +107,7 @@ class Accumulator:
         waiting = [
             (message, future)
             for message, future in zip(gathering.messages, gathering.futures, strict=True)
-            if not future.done()  # its caller gave up before it left
+            if not future.done()  # its caller was cancelled before it was sent
         ]
         if waiting:
             self._leaving.update(future for _, future in waiting)
@@ -137,7 +137,7 @@ class Accumulator:
 
 
 def shares(result: SendResult, count: int) -> list[SendResult]:
-    """Return each message's share of a batch's result: its own ids and its own place."""
+    """Return the result of each message of a batch: its ids and its queue offset."""
     msg_ids, offset_msg_ids = result.msg_id.split(","), result.offset_msg_id.split(",")
     if len(msg_ids) != count:
         return [result] * count

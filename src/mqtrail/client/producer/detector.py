@@ -1,4 +1,4 @@
-"""The detector: asks brokers that are being avoided whether they are back, so that no send has to find it out.
+"""The detector: probes avoided brokers, so that no send has to find out whether they are back.
 
 Source: LatencyFaultToleranceImpl.detectByOneRound and DefaultMQProducerImpl.pickTopic, RocketMQ 5.x client.
 """
@@ -11,7 +11,7 @@ from ..core import BrokerUnknown, ClientInstance, FaultTable, ProducerConfig, no
 
 
 class Detector:
-    """Turns brokers of a fault table reachable again; never the other way."""
+    """Marks brokers of a fault table as reachable again, never as unreachable."""
 
     def __init__(
         self, client: ClientInstance, faults: FaultTable, config: ProducerConfig, topic: Callable[[], str | None]
@@ -22,11 +22,11 @@ class Detector:
         self._topic = topic
 
     async def run(self) -> None:
-        """Ask again and again, until cancelled."""
+        """Probe periodically until cancelled."""
         await self._client.every(self._config.detect_ms, self.round)
 
     async def round(self) -> None:
-        """Ask each broker whose time has come for a queue's end; a refusal is no answer."""
+        """Probe each due broker by asking for the end of a queue; a refusal does not count as an answer."""
         topic = self._topic()
         for name in self._faults.to_ask(now_ms(), self._config.detect_interval_ms):
             try:

@@ -1,4 +1,4 @@
-"""Permits: how many sends, and how many bytes, may be on their way at once. Who finds none waits its turn.
+"""Permits: the maximum number of sends, and of bytes, in flight. A send without a permit waits.
 
 Source: the semaphores of DefaultMQProducerImpl (back-pressure of asynchronous sends) and NettyRemotingAbstract,
 RocketMQ 5.x client.
@@ -12,8 +12,8 @@ from collections import deque
 class Permits:
     """Permits of one producer; belongs to one event loop. First come, first served.
 
-    count_max: sends; size_max: bytes of their bodies, None for no bound. A body above size_max goes alone. Those who
-    wait are the callers themselves, so nothing is kept here but their order.
+    count_max: sends; size_max: bytes of their bodies, None for no bound. A body above size_max is sent alone. The
+    callers themselves wait, so only their order is kept here.
     """
 
     __slots__ = ("_waiting", "count", "count_max", "size", "size_max")
@@ -26,7 +26,7 @@ class Permits:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take_now(self, size: int) -> bool:
-        """Take a permit for size bytes if one is free and nobody waits for it."""
+        """Take a permit for size bytes if one is free and no other send waits."""
         if self._waiting or self.count >= self.count_max:
             return False
         if self.size_max is not None and not self._fits(size):
@@ -47,7 +47,7 @@ class Permits:
                 await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.give(size)  # it came as we left
+                self.give(size)  # it was granted while this send gave up
             else:
                 with contextlib.suppress(ValueError):  # passed over already
                     self._waiting.remove(entry)
@@ -63,7 +63,7 @@ class Permits:
 
     @property
     def waiting_count(self) -> int:
-        """Sends that wait for their turn."""
+        """Number of sends that wait for a permit."""
         return len(self._waiting)
 
     def _fits(self, size: int) -> bool:

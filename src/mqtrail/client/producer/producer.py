@@ -1,11 +1,11 @@
-"""Producer: sends messages, again where that is safe, within one time-out for everything.
+"""Producer: sends messages, with retries where that is safe, within one total timeout.
 
     async with Producer("orders-group", namesrv="127.0.0.1:9876", trace=True) as producer:
         result = await producer.send(Message("orders", b"...", keys="order-1"))
 
-What is tried again, and where, follows DefaultMQProducerImpl of the RocketMQ 5.x client (see `sending`): a failed
-attempt goes to another broker; a queue that was asked for by name, order key or selector is not left, so such a send
-has one attempt.
+Retries follow DefaultMQProducerImpl of the RocketMQ 5.x client (see `sending`): after a failed attempt the next one
+goes to another broker. A send to a queue chosen by name, order key or selector has one attempt, because another queue
+would not be the one chosen.
 """
 
 import asyncio
@@ -64,14 +64,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_CODES", "Producer"]
 
-GREETING_WAIT_MS = 500  # how long a request waits for the brokers of a new topic to know us
+GREETING_WAIT_MS = 500  # how long a request waits until the brokers of a new topic know this client
 
 
 class Producer:
     """Sends messages of one producer group. Use it with `async with`, from one event loop.
 
     namesrv: "host:port;host:port". trace: write a trace record of every send to the trace topic. client: share the
-    connections of another ClientInstance instead of opening own ones. hooks: further listeners.
+    connections of another ClientInstance instead of opening new ones. hooks: further listeners.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Producer:
         self._wire_group = with_namespace(self._namespace, group)
         self._tracer = ClientTracer(self._client, group, self.config.trace) if trace else None
         self._composer = Composer(group, self.config, unique_ids().next, self._namespace)
-        # The tracer has nothing to do where an attempt begins.
+        # The tracer does nothing at the start of an attempt.
         self._sender = Sender(
             self._client, self._composer, self.config, [*([self._tracer] if self._tracer else []), *hooks], hooks
         )
@@ -112,7 +112,7 @@ class Producer:
 
     @property
     def client_id(self) -> str:
-        """How this client is known to the brokers."""
+        """The client id, as brokers know it."""
         return self._client.client_id
 
     @property
@@ -121,7 +121,7 @@ class Producer:
         return self._tracer
 
     async def start(self) -> None:
-        """Begin. No connection is made yet: the first send asks for a route."""
+        """Start. The first send opens the first connection."""
         if self._running:
             return
         await self._client.start()
@@ -134,7 +134,7 @@ class Producer:
         self._running = True
 
     async def close(self) -> None:
-        """Stop sending, bring the trace home, leave the group. Sends that wait for their answer fail."""
+        """Stop sending, flush the trace, leave the group. Sends in flight fail."""
         if not self._running:
             return
         if self._accumulator is not None:
@@ -161,20 +161,20 @@ class Producer:
         select: Selector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send a message, or several of one topic as one batch, and return what the broker said.
+        """Send a message, or several of one topic as one batch, and return the broker's answer.
 
-        queue: exactly there. order_key: to the queue that belongs to this key, as long as the topic keeps its queues.
-        select: to the queue that this function chooses (see `selectors`). At most one of the three.
-        timeout_ms: for a permit, route, connection and all attempts together (None: send_timeout_ms).
-        With auto_batch a single message without order_key, select and timeout_ms travels with others.
-        Raises InvalidMessage, RouteNotFound, NoNameServer, a Refusal that trying again would not change, or SendFailed,
-        which tells whether the message may be stored nevertheless. A cancelled send may be stored as well.
+        queue: send to this queue. order_key: send to the queue of this key; it stays the same while the topic's queues
+        do. select: send to the queue that this function chooses (see `selectors`). Pass at most one of the three.
+        timeout_ms: for a permit, route, connection and all attempts together (None: send_timeout_ms). With auto_batch,
+        a single message without order_key, select and timeout_ms is sent in a batch. Raises InvalidMessage,
+        RouteNotFound, NoNameServer, a Refusal that a retry would not change, or SendFailed, whose `maybe_stored` says
+        whether the message may be stored. A cancelled send may be stored too.
         """
         if not self._running:
             raise self._closed()
         plain = timeout_ms is None and order_key is None and select is None
         if plain and self._accumulator is not None and isinstance(message, Message):
-            self._composer.check(message)  # its company shall not suffer for it
+            self._composer.check(message)  # an invalid message must not fail the others of its batch
             return await self._accumulator.send(message, queue)
         out = self._composer.message(message) if isinstance(message, Message) else self._composer.batch(message)
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
@@ -193,7 +193,7 @@ class Producer:
         order_key: str | int | None = None,
         select: Selector | None = None,
     ) -> str:
-        """Hand a message to the socket and return its id; whether it was stored nobody learns. Raises as `send`."""
+        """Send a message without waiting for an acknowledgement, and return its id. Raises as `send`."""
         if not self._running:
             raise self._closed()
         out = self._composer.message(message)
@@ -207,11 +207,11 @@ class Producer:
     async def send_all(
         self, messages: Iterable[Message], *, size_max: int | None = None, timeout_ms: int | None = None
     ) -> list[BatchOutcome]:
-        """Send any number of messages, in their order, in as few batches as fit; return what became of each batch.
+        """Send any number of messages, in order, in as few batches as possible; return the outcome of each batch.
 
-        size_max: bytes of a batch (None: body_size_max). timeout_ms: of each batch. Messages that no batch takes, such
-        as delayed ones, go alone. A batch that fails does not stop the others. Raises InvalidMessage before the first
-        is sent.
+        size_max: bytes of a batch (None: body_size_max). timeout_ms: of each batch. Messages that cannot be batched,
+        such as delayed ones, are sent alone. A batch that fails does not stop the others. Raises InvalidMessage before
+        the first is sent.
         """
         pieces = list(split_batches(messages, min(size_max or self.config.body_size_max, self.config.body_size_max)))
         outcomes = []
@@ -227,7 +227,7 @@ class Producer:
         return outcomes
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be written to now, as `queue` and selectors know them. RouteNotFound."""
+        """The queues of a topic that can be written to now, for `queue` and selectors. Raises RouteNotFound."""
         route = await self._client.route(with_namespace(self._namespace, topic))
         return self._plain(route, topic)
 
@@ -242,10 +242,10 @@ class Producer:
         order_key: str | int | None = None,
         select: Selector | None = None,
     ) -> MessageExt:
-        """Send a message, wait for the reply that a consumer makes to it (see `reply`), and return that.
+        """Send a message, wait for a consumer's reply to it (see `reply`), and return the reply.
 
         timeout_ms: for the send and the reply together (None: send_timeout_ms). Raises as `send`, and NoReply when the
-        request was stored and nobody replied in time.
+        request was stored and no reply came in time.
         """
         loop = asyncio.get_running_loop()
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
@@ -276,12 +276,12 @@ class Producer:
     async def reply(
         self, request: "MessageExt | Delivery", body: bytes, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Answer a message that was sent by `request`. Raises NotARequest, and as `send`: a broker that could not hand
-        the reply to the one who waits refuses it."""
+        """Reply to a message that was sent by `request`. Raises NotARequest, and as `send`: the broker refuses a reply
+        that it cannot deliver to the client that waits."""
         return await self.send(make_reply(request, body), timeout_ms=timeout_ms)
 
     async def _greet(self, topic: str, deadline: float) -> None:
-        """Where the topic is new to us, have its brokers know our connection before a reply can come."""
+        """For a topic not used before, register with its brokers, so that a reply can reach this client."""
         wire_topic = with_namespace(self._namespace, topic)
         if self._client.known_route(wire_topic) is None:
             template = (self.config.default_topic, self.config.default_topic_queue_nums)
@@ -290,16 +290,16 @@ class Producer:
                     await self._client.route(wire_topic, template)
             except TimeoutError:
                 raise SendFailed(topic, "", [], "the timeout expired before the request was sent") from None
-            # A broker that is down shall not keep the request from the others.
+            # A broker that is down must not delay the request to the others.
             await asyncio.wait([self._client.spawn(self._client.heartbeat())], timeout=GREETING_WAIT_MS / 1000)
 
     # -- delayed messages ------------------------------------------------------------------------------------------
 
     async def recall(self, topic: str, handle: str, *, timeout_ms: int | None = None) -> str:
-        """Call a delayed message back before it is delivered, and return its id.
+        """Recall a delayed message before it is delivered, and return its id.
 
         handle: `recall_handle` of the send's result (of messages with delay_ms or deliver_at_ms, at brokers >= 5.3.2).
-        Raises InvalidParameter for what is no handle, BrokerUnknown, and the broker's Refusal.
+        Raises InvalidParameter for an invalid handle, BrokerUnknown, and the broker's Refusal.
         """
         if not self._running:
             raise self._closed()
@@ -369,7 +369,7 @@ class Producer:
         order_key: str | int | None,
         select: Selector | None,
     ) -> MessageQueue | None:
-        """The queue that an order key or a selector names; None where the topic has no queue: the send says so."""
+        """The queue of an order key or a selector; None if the topic has no queue, which the send reports."""
         if sum(one is not None for one in (queue, order_key, select)) > 1:
             raise ClientError("a send with more than one of queue, order_key and select: expected at most one")
         queues = self._plain(route, out.topic)

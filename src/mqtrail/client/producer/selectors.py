@@ -1,9 +1,9 @@
-"""Queue selectors: which queue of a topic a message goes to, when the application has a say in it.
+"""Queue selectors: functions by which the application chooses a message's queue.
 
     await producer.send(message, select=by_hash("customer-7"))
 
-A selector is any function of (queues, message); it sees topics without their namespace. A send through one is tried
-once: another queue would not be what was chosen. Source: the classes of client/producer/selector, apache/rocketmq.
+A selector is any function of (queues, message); topics have no namespace there. A send with a selector has one attempt,
+because another queue would not be the one chosen. Source: the classes of client/producer/selector, apache/rocketmq.
 """
 
 import random
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from mqtrail.wire import Message, MessageQueue, java_string_hash
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue | None]
-"""None: no queue suits, which fails the send."""
+"""None: no queue fits; the send fails."""
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -35,20 +35,20 @@ def queue_of_hash(queues: Sequence[MessageQueue], key: str | int) -> MessageQueu
 
 
 def by_hash(key: str | int) -> Selector:
-    """All messages of one key to one queue, as long as the topic keeps its queues."""
+    """Send all messages of one key to one queue, as long as the topic's queues stay the same."""
     return lambda queues, message: queue_of_hash(queues, key)
 
 
 def by_random(chance: random.Random | None = None) -> Selector:
-    """Any queue. chance: a seeded generator, for tests."""
+    """Choose any queue at random. chance: a seeded generator, for tests."""
     choose = (chance or random).choice
     return lambda queues, message: choose(queues)
 
 
 def by_machine_room(rooms: Collection[str], chance: random.Random | None = None) -> Selector:
-    """Any queue of the brokers in these machine rooms: those named `room@broker`.
+    """Choose any queue of the brokers in these machine rooms, named `room@broker`.
 
-    Java's class of this name selects nothing at all; the naming is that of its AllocateMessageQueueByMachineRoom.
+    Java's class of this name selects nothing; the naming follows its AllocateMessageQueueByMachineRoom.
     """
     choose = (chance or random).choice
     wanted = frozenset(rooms)

@@ -1,4 +1,4 @@
-"""Sending: the attempts of one message, where each goes, and what its failure means.
+"""Sending: the attempts of one message, the broker of each, and the meaning of each failure.
 
     outcome                                               what follows
     stored, SEND_OK                                       done
@@ -7,7 +7,7 @@
     refused with a code of RETRY_CODES or retry_codes     another attempt
     refused with another code                             raised at once
 
-Attempts go on while their number (1 + retry_count; 1 where the queue is chosen) and the time-out allow.
+The number of attempts (1 + retry_count; 1 if the queue is chosen) and the timeout limit the retries.
 Source: DefaultMQProducerImpl.sendDefaultImpl, RocketMQ 5.x client.
 """
 
@@ -63,13 +63,13 @@ RETRY_CODES = frozenset(
         ResponseCode.GO_AWAY,
     )
 )
-CHOOSERS_MAX = 65_536  # topics whose turn is remembered; a producer of more starts over
+CHOOSERS_MAX = 65_536  # topics whose round robin is kept; a producer of more topics starts again
 BACK_PRESSURE_COUNT_MIN = 10
 BACK_PRESSURE_SIZE_MIN = 1024 * 1024
 
 
 class Sender:
-    """Sends what a Composer made ready, for one producer. Belongs to its event loop."""
+    """Sends composed messages for one producer. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -81,12 +81,12 @@ class Sender:
     ) -> None:
         self._client = client
         self._prepare = client.pool.prepare
-        # Where commands are prepared or signed, frames cannot be written from templates.
+        # Commands that are prepared or signed cannot be written from templates.
         self._by_template = self._prepare is None and not client.pool.signs
         self.composer = composer
         self._config = config
         self._hooks = tuple(hooks)
-        self._start_hooks = tuple(start_hooks)  # those of them that want to hear of an attempt's begin
+        self._start_hooks = tuple(start_hooks)  # those of them that are notified at the start of an attempt
         self._choosers: dict[str, QueueChooser] = {}
         self._retry_codes = RETRY_CODES | set(config.retry_codes)
         self._template = (config.default_topic, config.default_topic_queue_nums)
@@ -98,11 +98,11 @@ class Sender:
             self.permits = Permits(config.in_flight_max)
 
     def any_topic(self) -> str | None:
-        """A topic that was sent to, for questions that need one."""
+        """A topic that was sent to, for requests that need one."""
         return next(iter(self._choosers), None)
 
     async def route(self, out: Outgoing, deadline: float) -> TopicRoute:
-        """Return the route of its topic; a failure is a send that never left the client, and the hooks are told."""
+        """Return the route of its topic. A failure is reported to the hooks as a send that never left the client."""
         route = self._client.known_route(out.wire_topic)
         if route is not None:
             return route
@@ -122,7 +122,7 @@ class Sender:
             raise SendFailed(out.topic, out.msg_id, [failure], "the timeout expired") from error
 
     async def send(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> SendResult:
-        """Send it within deadline (the loop's clock), to fixed alone where that is given. Raises as Producer.send."""
+        """Send it before deadline (the loop's clock), to the queue `fixed` if given. Raises as Producer.send."""
         loop = asyncio.get_running_loop()
         out.attempt_max = 1 if fixed is not None else 1 + self._config.retry_count
         failures: list[AttemptFailure] = []
@@ -206,7 +206,7 @@ class Sender:
         return done
 
     def _cancelled(self, out: Outgoing, broker_name: str, cost_ms: int) -> None:
-        """Note an attempt that the caller cancelled: nobody learns whether the broker stored the message."""
+        """Note an attempt that the caller cancelled: the broker may have stored the message."""
         failure = AttemptFailure(broker_name, out.address, "TIMEOUT", None, "cancelled by the caller", cost_ms)
         self._failed(out, failure, final=True)
         self._note(broker_name, cost_ms, isolate=False, reachable=True)
@@ -225,7 +225,7 @@ class Sender:
         return isinstance(cause, Refusal) and cause.response_code not in self._retry_codes
 
     async def oneway(self, out: Outgoing, route: TopicRoute, fixed: MessageQueue | None, deadline: float) -> None:
-        """Hand it to the socket. Raises SendFailed."""
+        """Send it without waiting for an acknowledgement. Raises SendFailed."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         queue = fixed or self._choose(route, None)
@@ -273,7 +273,7 @@ class Sender:
             hook.send_failed(out, failure, final=final)
 
     def _note_failure(self, broker_name: str, cost_ms: int, cause: MQError) -> None:
-        """What a failed attempt means for its broker, to the letter of the Java client."""
+        """Note in the fault table what a failed attempt means for its broker, exactly as the Java client does."""
         if isinstance(cause, Refusal):
             self._note(broker_name, cost_ms, isolate=True, reachable=False)
         elif isinstance(cause, NetError):
@@ -299,7 +299,7 @@ class Sender:
         return chooser.next(queues, last_broker, self.faults, now_ms() if self.faults else 0)
 
     async def _refresh(self, topic: str) -> None:
-        with contextlib.suppress(MQError):  # the next send says so
+        with contextlib.suppress(MQError):  # the next send reports the failure
             await self._client.fetch_route(topic, self._template)
 
 

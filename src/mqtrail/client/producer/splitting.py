@@ -1,4 +1,4 @@
-"""Splitting many messages into batches that a broker takes: one topic, one WAIT, no delay, so many bytes at most.
+"""Splitting many messages into batches that a broker accepts: one topic, one WAIT, no delay, a maximum size.
 
 Source: MessageBatch.generateFromList, RocketMQ client; the item's layout in docs/design/frame.md.
 """
@@ -36,7 +36,7 @@ _ID_SIZE = 2 + len(PROPERTY_UNIQ_KEY) + 56  # the id that is added, of an IPv6 h
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What became of one piece of send_all: its messages, and the broker's answer or the error, one of them None."""
+    """The outcome of one batch of send_all: its messages, and either the broker's answer or the error."""
 
     messages: tuple[Message, ...]
     result: SendResult | None
@@ -51,8 +51,8 @@ class BatchOutcome:
 def split_batches(messages: Iterable[Message], size_max: int) -> Iterator[tuple[Message, ...]]:
     """Yield the messages in their order, cut into pieces that can be sent at once.
 
-    A piece of several messages is a batch of at most size_max bytes; a message that no batch takes (delayed, to a
-    retry topic) is a piece of its own. InvalidMessage: a message that is larger than size_max by itself.
+    A piece of several messages is a batch of at most size_max bytes; a message that cannot be batched (delayed, to
+    a retry topic) is a separate piece. Raises InvalidMessage for a single message larger than size_max.
     """
     piece: list[Message] = []
     piece_size = 0

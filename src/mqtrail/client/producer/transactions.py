@@ -1,11 +1,11 @@
-"""TransactionProducer: messages that become visible only when a local transaction did.
+"""TransactionProducer: messages that become visible only if a local transaction commits.
 
     async with TransactionProducer("orders-group", namesrv, check=look_up) as producer:
         async with producer.transaction(Message("orders", b"...")) as transaction:
             await database.commit(order, transaction.transaction_id)
 
-A half message is stored first, hidden. How the local transaction went is told one way (END_TRANSACTION, 37), so the
-telling may be lost; a broker that was not told asks some producer of the group (39), whose check handler looks it up.
+A half message is stored first, hidden. The result of the local transaction is sent one way (END_TRANSACTION, 37), so it
+may get lost; then the broker asks any producer of the group (39), whose check handler looks the result up.
 Source: DefaultMQProducerImpl.sendMessageInTransaction, endTransaction, checkTransactionState, RocketMQ 5.x client.
 """
 
@@ -59,7 +59,7 @@ log = Log()
 
 
 class TransactionState(IntEnum):
-    """How a local transaction went; the values are commitOrRollback's. UNKNOWN: the broker shall ask (again) later."""
+    """The result of a local transaction; the values are commitOrRollback's. UNKNOWN: the broker asks (again) later."""
 
     UNKNOWN = MessageSysFlag.TRANSACTION_NOT
     COMMIT = MessageSysFlag.TRANSACTION_COMMIT
@@ -77,7 +77,7 @@ CheckHandler = Callable[[MessageExt], Awaitable[TransactionState | None] | Trans
 
 
 class TransactionResult(NamedTuple):
-    """The half message's send, what the local transaction came to, and the exception that made it UNKNOWN, if any."""
+    """The result of the half message's send, the state, and the exception that made it UNKNOWN, if any."""
 
     send: SendResult
     state: TransactionState
@@ -85,7 +85,7 @@ class TransactionResult(NamedTuple):
 
 
 class Transaction:
-    """A half message that is stored and waits for its end. `commit`, `rollback` or `unknown` ends it, once."""
+    """A stored half message whose transaction is open. `commit`, `rollback` or `unknown` ends it, once."""
 
     __slots__ = ("_producer", "message", "sent", "state")
 
@@ -109,11 +109,11 @@ class Transaction:
         await self.end(TransactionState.ROLLBACK)
 
     async def unknown(self, error: BaseException | None = None) -> None:
-        """Leave it to the broker's check."""
+        """Leave the decision to the broker's check."""
         await self.end(TransactionState.UNKNOWN, error)
 
     async def end(self, state: TransactionState, error: BaseException | None = None) -> None:
-        """Tell the broker. A failure to tell is logged alone: the broker asks. Raises ClientError when ended before."""
+        """Send the state to the broker; a failure is only logged: the broker asks. ClientError: it ended before."""
         if self.state is not None:
             raise ClientError(f"transaction {self.transaction_id} was ended already: {self.state.name}")
         self.state = state
@@ -127,10 +127,10 @@ class _Check(NamedTuple):
 
 
 class TransactionProducer(Producer):
-    """A Producer of half messages. Its group must be up for checks: they go to any producer of the group.
+    """A Producer of half messages. Brokers send checks to any producer of the group, so one must be running.
 
-    check: how a transaction went whose end the broker does not know; a coroutine function, or a plain function, which
-    runs in a thread. It gets the half message; what it raises, and None, are UNKNOWN.
+    check: returns the state of a transaction whose end the broker does not know; a coroutine function, or a plain
+    function, which runs in a thread. It receives the half message; an exception or None means UNKNOWN.
     """
 
     def __init__(
@@ -156,11 +156,9 @@ class TransactionProducer(Producer):
         return handler
 
     async def start(self) -> None:
-        """Begin, and be there for checks. Raises ClientError without a check handler."""
+        """Start, and answer checks from now on. Raises ClientError without a check handler."""
         if self._check is None:
-            raise ClientError(
-                "a transaction producer without a check handler: hand it check=, or use @producer.checker"
-            )
+            raise ClientError("a transaction producer without a check handler: pass check=, or use @producer.checker")
         if self._running:
             return
         await super().start()
@@ -168,7 +166,7 @@ class TransactionProducer(Producer):
         self._workers = [self._client.spawn(self._serve_checks()) for _ in range(self.config.check_concurrency)]
 
     async def close(self) -> None:
-        """As Producer.close; checks that wait are dropped: the broker asks another producer of the group."""
+        """Close as Producer.close does. Queued checks are dropped: the broker asks another producer of the group."""
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.cancel()
@@ -182,10 +180,10 @@ class TransactionProducer(Producer):
     # -- sending ---------------------------------------------------------------------------------------------------
 
     async def begin(self, message: Message, *, timeout_ms: int | None = None) -> Transaction:
-        """Store a half message, and return the transaction that is now to be ended. Raises as `send`.
+        """Store a half message and return its open transaction. Raises as `send`.
 
-        A delay level is dropped: a transaction's message is not delayed. When the half message is stored less safely
-        than asked for (another status than SEND_OK), the transaction is rolled back already.
+        A delay level is dropped: a transaction's message is not delayed. If the half message is stored less safely
+        than requested (a status other than SEND_OK), the transaction is already rolled back.
         """
         properties = {name: value for name, value in message.properties.items() if name != PROPERTY_DELAY}
         properties |= {PROPERTY_TRAN_MSG: "true", PROPERTY_PGROUP: self._wire_group}
@@ -198,10 +196,10 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, local: LocalHandler, *, timeout_ms: int | None = None
     ) -> TransactionResult:
-        """Store a half message, run the local transaction, tell the broker how it went.
+        """Store a half message, run the local transaction, send its state to the broker.
 
-        local gets the Transaction and returns the state; None, and an exception, are UNKNOWN. A plain function runs in
-        a thread. timeout_ms: of the half message's send. Raises as `send`; the local transaction has not run then.
+        local receives the Transaction and returns the state; None or an exception means UNKNOWN. A plain function runs
+        in a thread. timeout_ms: of the half message's send. Raises as `send`; the local transaction has not run then.
         """
         transaction = await self.begin(message, timeout_ms=timeout_ms)
         if transaction.state is not None:
@@ -214,8 +212,8 @@ class TransactionProducer(Producer):
     async def transaction(self, message: Message, *, timeout_ms: int | None = None) -> AsyncIterator[Transaction]:
         """Commit at the block's end, unless it ended the transaction itself.
 
-        An exception leaves the end unknown, for the local transaction may have been done before it: the check decides.
-        Raises ClientError when the half message was stored less safely than asked for, and so rolled back.
+        An exception leaves the state unknown, because the local transaction may have committed before it: the check
+        decides. Raises ClientError if the half message was stored less safely than requested, and so rolled back.
         """
         transaction = await self.begin(message, timeout_ms=timeout_ms)
         if transaction.state is not None:
@@ -235,7 +233,7 @@ class TransactionProducer(Producer):
     async def end_transaction(
         self, transaction: Transaction, state: TransactionState, error: BaseException | None = None
     ) -> None:
-        """Tell the broker that stored the half message. What fails is logged: the broker asks."""
+        """Send the state to the broker that stored the half message. A failure is logged: the broker asks."""
         sent, message = transaction.sent, transaction.message
         topic = with_namespace(self._namespace, message.topic)
         try:
@@ -265,7 +263,7 @@ class TransactionProducer(Producer):
         return self
 
     def serve_check(self, address: str, command: RemotingCommand, message: MessageExt) -> None:
-        """A broker asks: queue it. One too many is dropped, for the broker asks again."""
+        """Queue a broker's check. One too many is dropped, because the broker asks again."""
         try:
             header = CheckTransactionStateHeader.from_ext(command.ext)
             message = replace(message, topic=without_namespace(self._namespace, message.topic))
@@ -341,7 +339,7 @@ class TransactionProducer(Producer):
 async def _outcome(
     handler: Callable[[Any], Any], argument: object, pool: ThreadPoolExecutor | None
 ) -> tuple[TransactionState, Exception | None]:
-    """Run a handler; its state, and the exception or odd answer that made it UNKNOWN."""
+    """Run a handler; return its state, and the exception or invalid answer that made it UNKNOWN."""
     try:
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             answer = await handler(argument)

@@ -11,7 +11,7 @@ from .facade import Facade, iterating, waiting
 
 
 class SyncAdmin(Facade[Admin]):
-    """The questions of Admin, asked and waited for. Thread safe. What each means and raises: see Admin."""
+    """Admin for code without asyncio. Thread safe. For what each method does and raises, see Admin."""
 
     def __init__(self, namesrv: str | Sequence[str] = NAMESRV_DEFAULT, *, config: InstanceConfig | None = None) -> None:
         super().__init__(lambda: Admin(namesrv, config=config))

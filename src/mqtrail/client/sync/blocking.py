@@ -24,8 +24,8 @@ RECEIVE_SIZE = 256 * 1024
 class BlockingConnection:
     """A socket to one address, connected when first used. Not thread safe, not to be used on both sides of a fork.
 
-    After any error it is closed; the next request connects anew. credentials: what requests are signed with. tls: what
-    the connection shakes hands with.
+    After any error it is closed; the next request connects again. credentials: sign requests with these. tls: context
+    of the TLS handshake.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The synchronous faces of the consumers, over the loop of sync.py.
+"""The consumers for code without asyncio, on the background loop of facade.py.
 
 with SyncConsumer("billing", "127.0.0.1:9876", {"orders": "*"}) as consumer:
     for m in consumer:
@@ -25,7 +25,7 @@ B = TypeVar("B", bound=BatchHandler)
 
 
 class _Settled(Generic[D]):
-    """What a delivery and a batch have in common, for code without asyncio."""
+    """What a delivery and a batch share, for code without asyncio."""
 
     def __init__(self, item: D) -> None:
         self._item = item
@@ -53,7 +53,7 @@ class _Settled(Generic[D]):
 
 
 class SyncDelivery(_Settled[Delivery]):
-    """A Delivery for code without asyncio. What it does not have itself is the delivery's."""
+    """A Delivery for code without asyncio. All other attributes are those of the Delivery."""
 
     @property
     def delivery(self) -> Delivery:
@@ -173,7 +173,7 @@ class SyncConsumer(Facade[Consumer]):
         background().run(_call(self._get().subscribe, topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Want no more of a topic."""
+        """End the subscription of a topic."""
         background().run(_call(self._get().unsubscribe, topic))
 
     def suspend(self) -> None:

@@ -1,8 +1,8 @@
-"""The synchronous facade: the same producers, consumers and admin, driven by one background event loop a process.
+"""The synchronous facade: the same producers, consumers and admin, on one background event loop per process.
 
 The loop's thread starts with the first call that needs it, never at import, and is a daemon. After fork a child has
-no such thread: its first call starts one, and facades that were made before the fork make their client anew there
-(connections are the parent's). Calls are safe from any thread but the loop's own.
+no such thread: its first call starts one, and facades created before the fork create a new client there (the
+connections belong to the parent). Calls are safe from any thread but the loop's own.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ class Facade(Generic[C]):
 def waiting(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Facade[C], P], T]:
-    """Return a client's method as one of its facade: same arguments, same result, same words; it waits."""
+    """Return a client's method as a blocking method of its facade: same arguments, result and docstring."""
 
     @functools.wraps(method)
     def call(self: Facade[C], /, *args: P.args, **kwargs: P.kwargs) -> T:

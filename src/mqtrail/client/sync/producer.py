@@ -63,12 +63,12 @@ class SyncTransaction:
         background().run(self.transaction.rollback())
 
     def unknown(self, error: BaseException | None = None) -> None:
-        """Leave it to the broker's check."""
+        """Leave the decision to the broker's check."""
         background().run(self.transaction.unknown(error))
 
 
 class SyncTransactionProducer(Facade[TransactionProducer]):
-    """TransactionProducer for code without asyncio. Thread safe. The check handler runs in a thread of its own pool."""
+    """TransactionProducer for code without asyncio. Thread safe. The check handler runs in a separate thread."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class SyncTransactionProducer(Facade[TransactionProducer]):
         *,
         timeout_ms: int | None = None,
     ) -> TransactionResult:
-        """Store a half message, run local in this very thread, tell the broker how it went. None, and an exception,
-        are UNKNOWN."""
+        """Store a half message, run local in this thread, send its state to the broker. None or an exception means
+        UNKNOWN."""
         transaction = self.begin(message, timeout_ms=timeout_ms)
         if transaction.state is not None:
             return TransactionResult(transaction.sent, transaction.state)

@@ -1,7 +1,7 @@
-"""QueueReader: reads ranges of queues with plain blocking sockets, and leaves no mark on the cluster.
+"""QueueReader: reads ranges of queues with plain blocking sockets, and changes nothing on the cluster.
 
-Made for Spark's Python workers and for look-ups: no event loop, no thread, a configuration that pickles. What keeps
-it without a trace on the broker (read in RocketMQ's sources, proven against 4.9.7 and 5.3.3):
+Made for Spark's Python workers and for look-ups: no event loop, no thread, a picklable configuration. Why it changes
+nothing on the broker (read in RocketMQ's sources, tested against 4.9.7 and 5.3.3):
 
 - It pulls as `TOOLS_CONSUMER`, a group that every broker has from its start. An unknown group would be created and
   written to subscriptionGroup.json (autoCreateSubscriptionGroup) by the first pull.
@@ -57,7 +57,7 @@ Pace = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderConfig:
-    """How to read. Picklable, so that a driver can hand it to its workers."""
+    """How to read. Picklable, so that a driver can pass it to its workers."""
 
     namesrv: str = setting(NAMESRV_DEFAULT, "name servers", like="namesrvAddr")
     group: str = setting(
@@ -76,7 +76,7 @@ class ReaderConfig:
 
 
 class RateLimit:
-    """Holds reading down to so many records a second, counted over the whole life of one reader."""
+    """Limits reading to a number of records per second, counted over the life of one reader."""
 
     def __init__(self, rate_max: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate_max = rate_max
@@ -128,7 +128,7 @@ class QueueReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next call opens them anew."""
+        """Close the connections; the next call opens new ones."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -156,8 +156,7 @@ class QueueReader:
         """Return the records of [offset, offset + n), n <= count_max, as many as fit into bytes_max but at least one.
 
         NO_NEW_MESSAGE at the queue's end (next_offset is offset). OFFSET_MOVED when offset is below the first kept one
-        or past the end: next_offset is where reading can go on, and nothing was asked of the broker that it would note
-        down.
+        or past the end: reading can continue at next_offset; no pull was sent that the broker would record.
         """
         known = self._ranges.get(queue)
         now = time.monotonic()
@@ -177,7 +176,7 @@ class QueueReader:
     ) -> Iterator[PullResult]:
         """Yield results until end is reached, or the queue's end if that comes first.
 
-        A result that is OFFSET_MOVED tells of a gap [offset asked, next_offset); reading goes on behind it.
+        A result OFFSET_MOVED reports a gap [offset asked, next_offset); reading continues after it.
         """
         while first < end:
             result = self.read(queue, first, min(count_max, end - first), bytes_max)
@@ -256,7 +255,7 @@ class QueueReader:
     def _ask(
         self, queue: MessageQueue, code: RequestCode, ext: dict[str, str], read: Callable[[RemotingCommand], T]
     ) -> T:
-        """Ask the queue's broker, again after failures that may pass; the route is fetched anew between tries."""
+        """Ask the queue's broker, with retries after temporary failures; the route is refreshed between them."""
         failure: Exception | None = None
         for attempt in range(self.config.retry_count + 1):
             if attempt:
@@ -318,7 +317,7 @@ class QueueReader:
                 self._current = (self._current + turn) % len(self._namesrv)
                 return data
         if self._url is not None:
-            self._namesrv = ()  # they may have moved: the next try asks the end point again
+            self._namesrv = ()  # they may have moved: the next attempt asks the endpoint again
         raise NoNameServer(
             "no name server answered; check the address, and that a name server is running there. "
             + "; ".join(failures)

@@ -1,8 +1,8 @@
-"""The client's trace: listens to the hooks of producers and consumers and writes what it hears to the trace topic.
+"""The client's trace: writes the events of producers and consumers, as their hooks report them, to the trace topic.
 
-The records are Apache RocketMQ's own layouts, byte for byte, and further ones for what those cannot say
-(docs/design/trace-text.md; how they travel: docs/design/client-trace.md). The dispatcher never blocks a send and loses
-nothing in silence: memory, then one spool file a process, then a count of what was lost, written into the trace itself.
+The records have Apache RocketMQ's layouts, byte for byte, and further ones for events that those do not cover
+(docs/design/trace-text.md; sending: docs/design/client-trace.md). The dispatcher never blocks a send. It keeps records
+in memory, then in one spool file per process; it counts what is lost and writes the count into the trace.
 """
 
 from .dispatcher import Dispatcher, TraceCounts, TraceRefused

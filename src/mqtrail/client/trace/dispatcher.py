@@ -1,7 +1,7 @@
-"""The dispatcher: takes trace records without ever waiting, and loses none in silence.
+"""The dispatcher: accepts trace records without waiting, and reports every lost one.
 
-A context goes: open segment -> ready (a closed trace message in memory) -> the broker. While the broker cannot be
-reached, ready spills to the spool file; what neither can hold is counted, and the count is written into the trace
+The path of a context: open segment -> ready (a closed trace message in memory) -> the broker. While the broker cannot
+be reached, ready spills to the spool file; what neither can hold is counted, and the count is written into the trace
 itself (TraceLoss, and droppedTotal of every TraceBatch). At any time
 
     recorded = sent + in memory + spooled + lost
@@ -31,7 +31,7 @@ SendTrace = Callable[[SpooledMessage], Awaitable[None]]
 
 
 class TraceRefused(MQError):
-    """The broker will never take this trace message as it is; trying again is useless."""
+    """The broker rejects this trace message; a retry is useless."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Loss:
 
 @dataclass(slots=True, eq=False)
 class _Ready:
-    """A closed trace message, and the losses it reports (reported again by another should this one be lost)."""
+    """A closed trace message, and the losses it reports. If it is lost, another one reports them."""
 
     message: SpooledMessage
     losses: tuple[Loss, ...]
@@ -55,7 +55,7 @@ class _Ready:
 
 @dataclass(frozen=True, slots=True)
 class TraceCounts:
-    """How many contexts of this client went where; the sum of the last four is the first.
+    """The contexts of this client by state; recorded is the sum of the other four.
 
     A context is one attempt to send, one side of one handler call, one commit.
     """
@@ -68,7 +68,7 @@ class TraceCounts:
 
 
 class Dispatcher:
-    """Collects the trace of one client and brings it to the trace topic.
+    """Collects the trace of one client and sends it to the trace topic.
 
     All methods are called on one event loop. client_id and start_id number its messages, so that a reader sees a gap
     in their sequence. collect is called before segments are looked at, and records what its owner holds back (the send
@@ -110,7 +110,7 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Begin to send, first of all what earlier processes left in the spool folder."""
+        """Start sending, first what earlier processes left in the spool folder."""
         self._loop = asyncio.get_running_loop()
         self._wake()
 
@@ -122,7 +122,7 @@ class Dispatcher:
         return TraceCounts(self._recorded, self._sent, in_memory, self._spooled, self._lost)
 
     def record(self, topic: str, text: str, keys: Sequence[str], now_ms: int, *, ids: str = "", count: int = 1) -> None:
-        """Take contexts of one business topic, usually one. Never waits, never raises.
+        """Record contexts of one business topic, usually one. Never waits, never raises.
 
         text: their whole records. keys: what they shall be found by (each may be several, blank-joined), repeats
         allowed; ids: the same as one text, without repeats.
@@ -138,7 +138,7 @@ class Dispatcher:
             self.wake_later()
 
     def wake_later(self) -> None:
-        """Look after linger_ms at what has come in until then."""
+        """Check open segments after linger_ms."""
         if self._timer is None and self._loop is not None and not self._closed:
             self._timer = self._loop.call_later(self._config.linger_ms / 1000, self._on_linger)
 
@@ -209,7 +209,7 @@ class Dispatcher:
             self._make_ready(Closed("", "", "", 0))
 
     def _lose(self, reason: str, now_ms: int, count: int, losses: Sequence[Loss] = ()) -> None:
-        """Count contexts as lost; losses are those that their message would have reported."""
+        """Count contexts as lost; losses: what their message would have reported."""
         self._lost += count
         for loss in (*losses, *([Loss(reason, now_ms, now_ms, count)] if count else [])):
             if (known := self._losses.get(loss.reason)) is None:
@@ -222,7 +222,7 @@ class Dispatcher:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Have workers for what is ready, up to in_flight_max; during an outage one is enough."""
+        """Start workers for ready messages, up to in_flight_max; during an outage, one."""
         if self._loop is None:
             return
         wanted = 1 if self._outage_ms else min(self._config.in_flight_max, max(1, len(self._ready)))
@@ -230,12 +230,12 @@ class Dispatcher:
             self._workers.add(self._loop.create_task(self._work()))
 
     async def _work(self) -> None:
-        """Send what is ready, then what is spooled, until there is nothing."""
+        """Send ready messages, then spooled ones, until none is left."""
         try:
             sent = asyncio.Event()
             await keep_going("trace", partial(self._send_all, sent), sent.is_set)
         finally:
-            # Not by a callback: what becomes ready before that ran would find a worker that is gone.
+            # Not in a callback: until it ran, _wake would count a worker that has ended.
             task = asyncio.current_task()
             assert task is not None
             self._workers.discard(task)
@@ -247,7 +247,7 @@ class Dispatcher:
                 await self._send_ready(self._ready.popleft())
             elif self._closed or not self._spool_waits or not await self._send_spooled():
                 if self._ready:
-                    continue  # it came while the spool was looked into
+                    continue  # it came while the spool was read
                 if not self._losses or self._segments or self._closed:
                     break
                 self._report_losses()
@@ -281,7 +281,7 @@ class Dispatcher:
 
     async def _send_spooled(self) -> bool:
         """Send one message of the spool; False when there is none to send now."""
-        self._spool_waits = False  # before the look: what is spilled during it sets the flag again
+        self._spool_waits = False  # before the read: a spill during it sets the flag again
         try:
             ticket = await self._take()
         except Exception as error:
@@ -315,7 +315,7 @@ class Dispatcher:
         return True
 
     async def _take(self) -> SpoolTicket | None:
-        """Take a message of the spool. Whoever is cancelled meanwhile gives it back, or nobody could take another."""
+        """Take a message of the spool. If cancelled meanwhile, give it back: only one may be taken at a time."""
         taking = asyncio.ensure_future(asyncio.to_thread(self._spool.take))
         try:
             return await asyncio.shield(taking)

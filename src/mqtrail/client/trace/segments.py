@@ -1,4 +1,4 @@
-"""Segments: contexts gathered into trace messages, one business topic each, within the bounds a broker takes.
+"""Segments: contexts collected into trace messages, one business topic each, within a broker's limits.
 
 Grouping follows AsyncTraceDispatcher of RocketMQ >= 5.3.1: one trace message holds contexts of one business topic;
 KEYS is the set of their ids and key tokens. Unlike it, the bounds are kept in bytes and kept before a message grows
@@ -20,7 +20,7 @@ def utf8_size(text: str) -> int:
 
 @dataclass(slots=True)
 class Closed:
-    """Contexts that travel together. keys: blank-joined, each once."""
+    """Contexts of one trace message. keys: blank-joined, each once."""
 
     topic: str
     text: str
@@ -55,11 +55,11 @@ class TraceSegments:
         return bool(self._open)
 
     def add(self, topic: str, text: str, ids: str, keys: Sequence[str], count: int, now_ms: int) -> list[Closed]:
-        """Take count contexts that stay together; return the messages that this closed.
+        """Add count contexts that must stay together; return the messages that this closed.
 
-        text: their records. ids: what stands nowhere else in the message, blank-joined. keys: further ones, which may
-        repeat; each may be several, blank-joined. Contexts that are alone too large travel alone; too many keys are
-        cut off, for a broker would refuse the message and lose it all.
+        text: their records. ids: keys that occur once in the message, blank-joined. keys: further ones, which may
+        repeat; each may be several, blank-joined. Contexts too large for a segment get their own message; too many keys
+        are cut off, because a broker would refuse the message.
         """
         joined = " ".join(keys)
         size, keys_size = utf8_size(text), utf8_size(ids) + utf8_size(joined) + 2

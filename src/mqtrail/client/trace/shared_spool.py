@@ -23,7 +23,7 @@ def _folder_name(namesrv: Sequence[str]) -> str:
 
 
 class SharedSpool:
-    """One process's spool in one folder. Thread safe: dispatchers call it from worker threads of several loops."""
+    """The spool of one process in one folder. Thread safe: dispatchers call it from worker threads of several loops."""
 
     def __init__(self, folder: Path, size_max: int) -> None:
         self.folder = folder
@@ -39,8 +39,8 @@ class SharedSpool:
     def acquire(cls, folder: Path | None, namesrv: Sequence[str], size_max: int) -> "SharedSpool":
         """Return this process's spool for a cluster, below folder (None: ~/.mqtrail/spool); pair it with `release`.
 
-        Each cluster, known by its name servers, has a folder of its own: what was spooled for one must never be sent
-        to another by the next client that starts on this machine.
+        Each cluster, identified by its name servers, has a separate folder: the trace of one cluster must never be
+        sent to another by the next client that starts on this machine.
         """
         folder = (Path.home() / ".mqtrail" / "spool" if folder is None else folder) / _folder_name(namesrv)
         with _lock:
@@ -77,7 +77,7 @@ class SharedSpool:
     def take(self) -> "SpoolTicket | None":
         """Return one kept message to be sent: of this process first, then of dead ones; None when there is none.
 
-        One message is out at a time, whoever asks: finish it by `SpoolTicket.done` or `back`.
+        Only one message is taken at a time: finish it with `SpoolTicket.done` or `back`.
         """
         with self._lock:
             if self._taken:
@@ -136,7 +136,7 @@ class SpoolTicket:
 
 
 def _after_fork_in_child() -> None:
-    """The parent's files are the parent's: a child must neither write to them nor keep their locks alive."""
+    """Close the parent's files in a child: it must neither write to them nor keep their locks."""
     global _lock
     _lock = threading.Lock()
     for spool in _shared.values():

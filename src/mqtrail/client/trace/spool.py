@@ -11,8 +11,8 @@
             +---------+--------+------------+
 
 The payload is one trace message: msgpack of SpooledMessage. CRC is zlib's over the payload. A process holds its file
-locked (flock) while it lives; the next start takes over every file that nobody holds, sends what is whole in it and
-removes it. A torn tail, as kill -9 or a power cut leaves it, ends the reading: what stands before it is whole.
+locked (flock) while it lives; the next start takes over every unlocked file, sends its whole entries and
+removes it. A torn tail, as left by kill -9 or a power failure, ends the reading: all before it is whole.
 Entries are written in one `write` each and not synced: they survive the process, not the machine.
 """
 
@@ -131,7 +131,7 @@ class Spool:
         self.record_count += message.record_count
 
     def peek(self) -> tuple[SpooledMessage, int] | None:
-        """Return the oldest entry and the position to hand to `drop` once it is sent; None when there is none."""
+        """Return the oldest entry and the position to pass to `drop` once it is sent; None if there is none."""
         if self._file < 0 or self._read_position >= self._end:
             return None
         return next(read_entries(self._file, self._read_position), None)
@@ -188,7 +188,7 @@ class Spool:
             self._end = position
             self.message_count += 1
             self.record_count += message.record_count
-        os.ftruncate(file, self._end)  # a torn tail must not stand behind new entries
+        os.ftruncate(file, self._end)  # new entries must not follow a torn tail
         return True
 
     def _cut_back(self) -> None:

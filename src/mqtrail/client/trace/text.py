@@ -1,4 +1,4 @@
-"""Trace records as text, the way the hot path wants them: one f-string a record.
+"""Trace records as text, for the hot path: one f-string per record.
 
 The layouts are those of `mqtrail.wire.trace_text`, which decodes them; a test holds both together. Fields are joined
 by U+0001, a record ends with U+0002, an absent value is the text `null`. Nothing can be escaped, so a separator inside
@@ -124,7 +124,7 @@ def pub_attempt(
     client_id: str,
     body_size: int,
 ) -> str:
-    """One attempt that Apache's Pub cannot tell: failed, one-way, or successful after failed ones."""
+    """One attempt that Apache's Pub does not cover: failed, one-way, or successful after failed ones."""
     return (
         f"PubAttempt\x01{started_ms}\x01{region_id or 'null'}\x01{group}\x01{topic}\x01{msg_id}\x01{keys or 'null'}"
         f"\x01{store_host or 'null'}\x01{broker_name or 'null'}\x01{queue_id}\x01{send_id}\x01{attempt}"
@@ -137,7 +137,7 @@ def pub_attempt(
 def sub_before(
     started_ms: int, region_id: str, group: str, request_id: str, msg_id: str, retries: int, keys: str
 ) -> str:
-    """A message is handed to a handler."""
+    """A handler starts with a message."""
     return f"SubBefore\x01{started_ms}\x01{region_id}\x01{group}\x01{request_id}\x01{msg_id}\x01{retries}\x01{keys}\x02"
 
 
@@ -168,7 +168,7 @@ def sub_result(
     client_id: str,
     detail: str,
 ) -> str:
-    """What became of one message in a handler, and how long it really took."""
+    """The outcome of one message in a handler, and the time it took."""
     return (
         f"SubResult\x01{request_id}\x01{msg_id}\x01{group}\x01{topic}\x01{broker_name or 'null'}\x01{queue_id}"
         f"\x01{queue_offset}\x01{retries}\x01{result}\x01{cost_ms}\x01{ended_ms}\x01{client_id}"
@@ -198,5 +198,5 @@ def trace_batch(client_id: str, start_id: str, sequence: int, now_ms: int, dropp
 
 @whole(7)
 def trace_loss(client_id: str, start_id: str, from_ms: int, to_ms: int, count: int, reason: str) -> str:
-    """Contexts that could not be kept between two times."""
+    """Contexts lost between two times."""
     return f"TraceLoss\x01{client_id}\x01{start_id}\x01{from_ms}\x01{to_ms}\x01{count}\x01{reason or 'null'}\x02"

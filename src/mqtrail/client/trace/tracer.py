@@ -1,4 +1,4 @@
-"""ClientTracer: the listener that turns hooks into trace records, and the sender that brings them to the trace topic.
+"""ClientTracer: a listener that turns hooks into trace records, and the sender of trace messages.
 
 When Apache's client writes a record and when not is in docs/design/trace-text.md; this writes the same, and PubAttempt,
 SubResult, OffsetCommit beside them. Nothing is recorded of the trace topic itself, and nothing where the broker says
@@ -89,11 +89,11 @@ class ClientTracer:
         self._dispatcher.start()
 
     async def close(self) -> None:
-        """Bring home what is left, or spool it."""
+        """Flush the trace, or spool what cannot be sent."""
         await self._dispatcher.close()
 
     def flush(self) -> None:
-        """Send what is recorded now, without waiting for company."""
+        """Send the recorded contexts now, without lingering."""
         self._dispatcher.flush()
 
     @property
@@ -113,7 +113,7 @@ class ClientTracer:
         together: this is the one place where trace costs a send anything.
         """
         status, msg_id, offset_msg_id, _, _, _, region_id, trace_on, _ = result
-        # Ids come from the reply and from the application: any that may hold a separator takes the careful way.
+        # Ids come from the reply and from the application: `pub` checks those that may hold a separator.
         if out.attempt == 1 and trace_on and status is _SEND_OK and msg_id.isalnum() and offset_msg_id.isalnum():
             if out.topic != self._topic or region_id != self._region_id:
                 self._turn_to(out.topic, region_id, out.started_ms)
@@ -183,14 +183,14 @@ class ClientTracer:
                 self._record(topic, one, (msg_id, own_keys), self._started_ms)
 
     def send_failed(self, out: Outgoing, failure: AttemptFailure, *, final: bool) -> None:
-        """One PubAttempt: Apache's records cannot tell of a failure."""
+        """One PubAttempt: Apache's records do not cover a failure."""
         if out.topic == self._config.topic:
             return
         text = self._attempt(out, "", failure.outcome, failure.code, failure.cost_ms, final=final)
         self._record(out.topic, text, (out.msg_id, out.keys), out.started_ms)
 
     def send_oneway(self, out: Outgoing, cost_ms: int) -> None:
-        """One PubAttempt, for there is no answer that a Pub could tell of."""
+        """One PubAttempt: a Pub needs the broker's answer."""
         if out.topic != self._config.topic:
             text = self._attempt(out, "", "ONEWAY", None, cost_ms, final=True)
             self._record(out.topic, text, (out.msg_id, out.keys), out.started_ms)
