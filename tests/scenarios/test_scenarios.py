@@ -1,4 +1,4 @@
-"""Runs the scripts of this folder. `pytest tests/scenarios --rewrite` renews what they say; then read the diff."""
+"""Runs the scripts of this folder. `pytest tests/scenarios --rewrite` updates their outputs; then read the diff."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_scenario(path: Path, pytestconfig: pytest.Config) -> None:
-    """A script's commands bring about what it says, line by line."""
+    """A script's commands have its outputs, line by line."""
     text = path.read_text()
     found = run(text)
     if pytestconfig.getoption("--rewrite"):
@@ -21,9 +21,9 @@ def test_scenario(path: Path, pytestconfig: pytest.Config) -> None:
 
 
 def run(text: str) -> str:
-    """Return the script with the output that its commands have now.
+    """Return the script with the present output of its commands.
 
-    Blocks are parted by blank lines: commands, "----", output. A block of comments alone stays as it is.
+    Blocks are separated by blank lines: commands, "----", output. A block that has only comments is kept.
     """
     world = World()
     blocks = []

@@ -59,7 +59,7 @@ Args = dict[str, str]
 
 
 class World:
-    """One broker; what was asked of it, to tell its answers apart; what waits for a flush."""
+    """One broker; requests, to match its replies; replies that wait for a flush."""
 
     def __init__(self) -> None:
         self._now_ms = START_MS
@@ -80,7 +80,7 @@ class World:
         return Broker(self._config, self._store, ConfigFileStore(self._disk), unique_id=ids.next, now_ms=self._now_ms)
 
     def do(self, line: str) -> list[str]:
-        """Run one command; return what it brought about."""
+        """Run one command; return its output lines."""
         verb, *words = shlex.split(line)
         args = dict(word.split("=", 1) for word in words)
         action: Callable[[Args], list[str]] = getattr(self, f"_do_{verb}")
@@ -89,7 +89,7 @@ class World:
     # Commands.
 
     def _do_broker(self, args: Args) -> list[str]:
-        """Start anew with settings, on an empty store."""
+        """Start over with settings, on an empty store."""
         settings: dict[str, Any] = {}
         for name, text in args.items():
             settings[name] = text == "true" if text in ("true", "false") else int(text) if text.isdigit() else text
@@ -143,7 +143,7 @@ class World:
         return self._ask(args, RequestCode.PULL_MESSAGE, header.to_ext())
 
     def _do_end(self, args: Args) -> list[str]:
-        """End the transaction of a half message, told by its queue offset: commit, rollback or unknown."""
+        """End the transaction of a half message, given by its queue offset: commit, rollback or unknown."""
         found = self._store.read(HALF_TOPIC, 0, int(args["half"]), 1, 1)
         place = decode_records(found.records[0])[0].physical_offset
         outcome = {
@@ -170,14 +170,14 @@ class World:
         return self._ask(args, RequestCode.SEND_REPLY_MESSAGE_V2, header.to_ext_v2(), args["body"].encode())
 
     def _do_answer(self, args: Args) -> list[str]:
-        """A client answers the broker's last request to it."""
+        """A client replies to the broker's last request to it."""
         peer = Peer(PeerId(int(args["peer"])), Host("10.0.0.1", 40_000 + int(args["peer"])))
         code = ResponseCode[args["code"]]
         reply = RemotingCommand(code, {}, b"", opaque=self._asked_by_broker[peer.id], flag=1)
         return self._lines(self._broker.handle(peer, reply, self._now_ms))
 
     def _do_offsets(self, args: Args) -> list[str]:
-        """Show what a group committed."""
+        """Show the committed offsets of a group."""
         offsets = self._broker.offsets
         return [f"{topic} {offsets.queues(args['group'], topic)}" for topic in offsets.topics_of(args["group"])]
 
@@ -218,7 +218,7 @@ class World:
         return LockBatchBody(args["group"], args["client"], tuple(queues)).encode()
 
     def _do_pop(self, args: Args) -> list[str]:
-        """Pop from a queue, or from all of a topic's. Each message's handle is kept under its body for ack and hide."""
+        """Pop from one queue or all of a topic. Each message's handle is kept under its body for ack and hide."""
         topic, queue_id = _queue(args["queue"]) if "/" in args["queue"] else (args["queue"], -1)
         header = PopHeader(
             args["group"],
@@ -249,7 +249,7 @@ class World:
         return self._ask(args, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header.to_ext())
 
     def _do_request(self, args: Args) -> list[str]:
-        """Any request: code by name, other arguments are ext fields."""
+        """Send any request: code by name, other arguments are ext fields."""
         known = ("peer", "code", "body", "version", "oneway")
         ext = {name: text for name, text in args.items() if name not in known}
         code = RequestCode[args["code"]] if not args["code"].isdigit() else int(args["code"])
@@ -259,7 +259,7 @@ class World:
         return self._lines(self._broker.disconnected(PeerId(int(args["peer"]))))
 
     def _do_advance(self, args: Args) -> list[str]:
-        """Let time pass, ticking just when the broker wants it."""
+        """Let time pass; tick exactly when the broker requests it."""
         end_ms = self._now_ms + int(args["ms"])
         lines = []
         while (next_ms := self._broker.next_tick_ms()) <= end_ms:
@@ -276,13 +276,13 @@ class World:
         return [f"flushed to {flushed}", *(self._line(send) for send in released)]
 
     def _do_queue(self, args: Args) -> list[str]:
-        """Show what a queue holds."""
+        """Show the messages of a queue."""
         topic, queue_id = _queue(args["queue"])
         found = self._store.read(topic, queue_id, self._store.min_offset(topic, queue_id), 100, 1 << 20)
         return [_message(message, properties=True) for message in decode_records(b"".join(found.records))]
 
     def _do_trace(self, args: Args) -> list[str]:
-        """Show the records that the broker wrote into the trace topic."""
+        """Show the broker's own records in the trace topic."""
         found = self._store.read(self._config.trace_topic, 0, 0, 100, 1 << 20)
         lines = []
         for message in decode_records(b"".join(found.records)):
@@ -292,14 +292,14 @@ class World:
         return lines
 
     def _do_topics(self, args: Args) -> list[str]:
-        """Show the topics that are not the broker's own."""
+        """Show the topics except the broker's own."""
         return [
             f"{topic.topic} read={topic.read_queue_nums} write={topic.write_queue_nums} perm={topic.perm}"
             for name, topic in sorted(self._broker.topics.all().items())
             if not self._broker.topics.is_system(name)
         ]
 
-    # Answers.
+    # Replies.
 
     def _ask(self, args: Args, code: int, ext: Args | None = None, body: bytes = b"") -> list[str]:
         peer = Peer(PeerId(int(args["peer"])), Host("10.0.0.1", 40_000 + int(args["peer"])))
@@ -345,7 +345,7 @@ class World:
         elif code == RequestCode.POP_MESSAGE:
             parts += self._popped(command)
         elif code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
-            pass  # its times are the clock's
+            pass  # its times depend on the clock
         elif code == RequestCode.LOCK_BATCH_MQ:
             locked = LockedQueues.decode(command.body).locked
             parts.append(",".join(f"{queue.topic}/{queue.queue_id}" for queue in locked) or "none")
@@ -355,7 +355,7 @@ class World:
         return " ".join(filter(None, parts))
 
     def _popped(self, command: RemotingCommand) -> list[str]:
-        """Keep the handles of popped messages; return what to show."""
+        """Keep the handles of popped messages; return the output."""
         if command.code != ResponseCode.SUCCESS:
             return []
         header = PopResponseHeader.from_ext(command.ext)

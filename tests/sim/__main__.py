@@ -30,12 +30,12 @@ STORE_STEPS = 60
 
 
 def cluster_life(seed: int) -> list[str]:
-    """Return what one cluster's life broke."""
+    """Return the promises that one cluster's life broke."""
     return _problems(lambda: check(Cluster(seed).live()))
 
 
 def store_life(seed: int) -> list[str]:
-    """Return what one store's life broke."""
+    """Return the promises that one store's life broke."""
     return _problems(lambda: _live(seed))
 
 
@@ -59,7 +59,7 @@ def quiet() -> None:
 
 
 def run(kind: str, life: Callable[[int], list[str]], seeds: Iterator[int], seconds: float | None, jobs: int) -> bool:
-    """Live seeds until there are none or the time is up; tell the range and what failed. Return whether none did."""
+    """Run seeds until none are left or the time is up; print the range and the failures. Return whether all passed."""
     first, last, lived, failed = -1, -1, 0, 0
     deadline_s = None if seconds is None else time.monotonic() + seconds
     with ProcessPoolExecutor(jobs, initializer=quiet) as pool:
@@ -84,14 +84,14 @@ def run(kind: str, life: Callable[[int], list[str]], seeds: Iterator[int], secon
     return not failed
 
 
-def tell(kind: str, seed: int) -> int:
-    """Live one seed again, and tell everything."""
+def replay(kind: str, seed: int) -> int:
+    """Run one seed again, and print every event."""
     if kind == "store":
         problems = store_life(seed)
     else:
-        cluster = Cluster(seed, tells=True)
+        cluster = Cluster(seed, keeps_log=True)
         problems = _problems(lambda: check(cluster.live()))
-        print("\n".join(cluster.engine.told))
+        print("\n".join(cluster.engine.log_lines))
     print("\n".join(problems) or "every promise was kept")
     return 1 if problems else 0
 
@@ -106,9 +106,9 @@ def main() -> int:
     parser.add_argument("--store", type=int, metavar="SEED", help="live this store again")
     given = parser.parse_args()
     if given.cluster is not None:
-        return tell("cluster", given.cluster)
+        return replay("cluster", given.cluster)
     if given.store is not None:
-        return tell("store", given.store)
+        return replay("store", given.store)
     minutes = (int(time.time()) - EPOCH_S) // 60
     first = minutes * SEEDS_A_MINUTE if given.first is None else given.first
     kept = True

@@ -1,7 +1,7 @@
-"""Broadcasting consumers: each member reads every queue and keeps its offsets itself.
+"""Broadcasting consumers: each member reads every queue and keeps its own offsets.
 
-A member begins at a queue's end, or at its start, and notes every second on a disk of its own where it stands. Who
-comes after a member that was killed has its name and its disk, and goes on from there.
+A member starts at a queue's end or start, and saves its position every second on its own disk. The successor of a
+killed member has its name and its disk, and continues from there.
 """
 
 from functools import partial
@@ -24,7 +24,7 @@ from .network import Network
 
 
 class BroadcastConsumer(Consumer):
-    """One member of a broadcasting group. offsets: what is on its disk."""
+    """One member of a broadcasting group. offsets: saved on its disk."""
 
     MODEL = MessageModel.BROADCASTING
     TAKES_RETRIES = False
@@ -38,7 +38,7 @@ class BroadcastConsumer(Consumer):
         self.offsets: dict[Queue, int] = {}
 
     def _rebalance(self) -> None:
-        """Take every queue there is."""
+        """Take all queues."""
         for topic in self.topics:
             for queue in self.queues.get(topic, ()):
                 if queue not in self._works:
@@ -73,5 +73,5 @@ class BroadcastConsumer(Consumer):
             self.offsets[work.queue] = work.committable()
 
     def _processed(self, work: Work, message: MessageExt) -> None:
-        """Whatever comes of it, a message that is broadcast comes once."""
+        """Do not retry: a broadcast message is delivered once, whatever its result."""
         self._done(work, message, "done")

@@ -1,4 +1,4 @@
-"""Rule 15: a member of a broadcasting group processes all that comes after it began, whatever others do."""
+"""Rule 15: a member of a broadcasting group processes all messages after its start, independently of other members."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _Queue = tuple[str, str, int]  # broker, topic, queue id
 
 
 class BroadcastChecker:
-    """Looks at the members of broadcasting groups that were there at the end."""
+    """Checks the members of broadcasting groups that were alive at the end."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -43,9 +43,9 @@ class BroadcastChecker:
                         yield f"{member} skipped {read.number} at {read.place}"
 
     def _passed_by(self, member: str, start: Begun, read: Read) -> Iterator[str]:
-        """What was sent after the member was told a queue's end stands behind that end.
+        """A message sent after the member learned a queue's end is stored after that end.
 
-        But for a power cut, which may free places before it: what was not durable yet counts for the end, too.
+        Except after a power cut, which may free positions before it: messages that were not durable yet count as well.
         """
         sent = self._history.sent.get(read.number if read.number is not None else -1)
         if sent is not None and sent.at_ms > start.at_ms and self._facts.safe(read.place.broker, start.at_ms, False):

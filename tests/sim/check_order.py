@@ -1,4 +1,4 @@
-"""Rules 9 and 10: what is consumed in order follows the offsets, and one member at a time has a queue."""
+"""Rules 9 and 10: ordered consumption follows the offsets, and one member at a time owns a queue."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _Queue = tuple[str, str, int]  # broker, topic, queue id
 
 
 class OrderChecker:
-    """Looks at groups that consume in order: those that have `worked`."""
+    """Checks the groups that consume in order: those that have `worked`."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -24,10 +24,10 @@ class OrderChecker:
             yield from self._one_at_a_time()
 
     def _follows_offsets(self) -> Iterator[str]:
-        """No message is begun for the first time before those that stand before it are done with.
+        """No message is started for the first time before the earlier ones are finished.
 
-        The group sees what is in the queue at the end; under ASYNC_FLUSH it may pass by what got the place of a message
-        that it had read and that the power took.
+        The history has the queue at the end; under ASYNC_FLUSH the group may skip a message that got the position of
+        one that it had read and that a power cut lost.
         """
         began: dict[tuple[str, Place, int], float] = {}
         for one in self._history.worked:
@@ -44,7 +44,7 @@ class OrderChecker:
                 queues[read.place[:3]].append(read)
         for group in sorted({one.group for one in self._history.worked}):
             for reads in queues.values():
-                last, done_ms = None, 0.0  # the message before that was done with last
+                last, done_ms = None, 0.0  # the end of the message before it
                 for read in sorted(reads, key=lambda read: read.place.offset):
                     assert read.number is not None
                     key = group, read.place, read.number
@@ -56,7 +56,7 @@ class OrderChecker:
                         last, done_ms = read.number, this_ms
 
     def _one_at_a_time(self) -> Iterator[str]:
-        """Two members do not process a queue at once, each in the time for which it trusts a lock of its own."""
+        """No two members process a queue at the same time, each within the time for which it trusts its own lock."""
         locks: dict[tuple[str, _Queue], list[Locked]] = defaultdict(list)
         for lock in self._history.locked:
             locks[lock.group, (lock.broker, lock.topic, lock.queue_id)].append(lock)
@@ -80,10 +80,9 @@ class OrderChecker:
                                 )
 
     def _lost(self, first: Locked, second: Locked) -> bool:
-        """Whether the broker could give the second lock while the member that has the first one trusts it.
+        """Return whether the broker could give the second lock while the member with the first one trusts it.
 
-        Locks are in memory, here as in Apache: they end with the broker's process. And a clock that is set forward
-        makes a lock older than it is.
+        Locks are in memory, as in Apache's broker, and end with its process. A clock that is set forward ages a lock.
         """
         broker, asked_ms, given_ms = first.broker, first.asked_ms, second.from_ms
         if self._facts.ended(broker, asked_ms, given_ms):

@@ -1,8 +1,8 @@
-"""Rules 11 to 14: what is popped comes again if it is not acknowledged, when its time is up, and else never.
+"""Rules 11 to 14: a popped message returns if and only if it is not acknowledged in time.
 
-A message's copies are told apart by how often they came: the topic's own came 0 times, and each revival of a copy
-makes one in the retry topic that came once more. So a copy needs a claim, made of a copy that came once less, that was
-not ended in time.
+A message's copies are distinguished by their delivery count: the topic's own has count 0, and each revival makes a copy
+in the retry topic with the next count. So a copy needs a claim: a pop of a copy with the count before, that did not end
+in time.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ _Queue = tuple[str, str, int]  # broker, topic, queue id
 
 
 class PopChecker:
-    """Looks at the groups that pop, and only at them."""
+    """Checks the groups that pop."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -38,9 +38,9 @@ class PopChecker:
     # 11.
 
     def _all_handled(self) -> Iterator[str]:
-        """What is in the topic was processed and acknowledged by each group, or is among its dead letters.
+        """Each message in the topic was processed and acknowledged by each group, or is among its dead letters.
 
-        In either flush mode: a group's offset is saved when the check points before it are durable, and no sooner.
+        In both flush modes: a group's offset is saved when the check points before it are durable, not earlier.
         """
         done = {(one.group, one.number) for one in self._history.handled if one.as_ == "done"}
         done |= {
@@ -56,7 +56,7 @@ class PopChecker:
     # 12.
 
     def _once_from_a_place(self) -> Iterator[str]:
-        """The broker hands out a place of a queue once, unless power took what it knew of that. In order: see 14."""
+        """The broker delivers a position of a queue once, unless a power cut lost that knowledge. In order: see 14."""
         first: dict[tuple[str, Place], Popped] = {}
         for popped in self._history.popped:
             before = first.setdefault((popped.group, popped.place), popped)
@@ -69,7 +69,7 @@ class PopChecker:
     # 13.
 
     def _revived_in_time(self) -> Iterator[str]:
-        """A message comes again only when it was not acknowledged in time, and not before its time is up."""
+        """A message returns only if it was not acknowledged in time, and not before its time is up."""
         in_order = {popped.group for popped in self._history.popped if popped.in_order}
         for topic, groups in self._history.poppers.items():
             for group in groups:
@@ -90,10 +90,10 @@ class PopChecker:
                 yield from self._born(group, number, born, [claims[place] for place in born_of])
 
     def _claims(self, group: str, place: Place, number: int) -> list[Claim]:
-        """Return what the group has, or may have, of a message at a place.
+        """Return the claims that the group has, or may have, on a message at a position.
 
-        Under ASYNC_FLUSH a change that was meant for what stood there before a power cut hides the message, too; and a
-        check point that power took lets the place be popped once more, which nobody may have seen.
+        Under ASYNC_FLUSH a change for the position's message before a power cut also hides the new message; and a check
+        point lost by a power cut lets the position be popped once more, which no client may have seen.
         """
         all_popped = self._at[group, place]
         found = [claim for popped in all_popped if popped.number == number for claim in popped.claims]
@@ -104,11 +104,11 @@ class PopChecker:
         return found
 
     def _born(self, group: str, number: int, born: list[Read], parents: list[list[Claim]]) -> Iterator[str]:
-        """Give each copy a claim that it may be of: one each, and one more for each end of a process."""
+        """Match each copy with a possible claim: one each, plus one for each end of a process."""
         used: dict[int, int] = defaultdict(int)
         claims = [claim for parent in parents for claim in parent]
         claims += [self._twin(born[0].place.broker, claim) for parent in parents for claim in parent[1:]]
-        claims += [Claim(0, None, -inf) for parent in parents if not parent]  # popped, and nobody saw it
+        claims += [Claim(0, None, -inf) for parent in parents if not parent]  # popped, but the reply was lost
         claims.sort(key=lambda claim: claim.visible_ms)
         for copy in sorted(born, key=lambda read: (read.stored_ms, read.at_ms)):
             broker, early_ms = copy.place.broker, inf
@@ -127,18 +127,18 @@ class PopChecker:
                     yield f"{group} got {number} again at {copy.place}, which it had acknowledged"
 
     def _twin(self, broker: str, claim: Claim) -> Claim:
-        """Return the claim that a second copy of the frame makes that asked for this change. Nobody has its handle."""
+        """Return the claim from the duplicated frame of this change request. No client has its handle."""
         until_ms = claim.asked_ms + LATE_MS
         return Claim(claim.asked_ms, None, claim.visible_ms - self._facts.set_back(broker, claim.asked_ms, until_ms))
 
     def _ended_in_time(self, broker: str, claim: Claim) -> bool:
-        """Whether the broker must have known of an ack, or of a change, before the message was to come again."""
+        """Return whether the broker must have received an ack, or a change, before the message was due to return."""
         if claim.ended_ms is None or not self._facts.safe(broker, claim.ended_ms):
             return False
         return self._facts.clock_max(broker, claim.asked_ms, claim.ended_ms) < claim.visible_ms
 
     def _ends(self, broker: str, claim: Claim, copy: Read) -> int:
-        """Return how many processes ended after the message was due: each may have written a copy and not noted it."""
+        """Return how many processes ended after the message was due: each may have written an unrecorded copy."""
         return sum(
             one.broker == broker
             and claim.asked_ms <= one.at_ms <= copy.at_ms
@@ -149,9 +149,9 @@ class PopChecker:
     # 14.
 
     def _closed_queues(self) -> Iterator[str]:
-        """A queue popped in order is closed while a message is out; what was acknowledged in time does not come again.
+        """A queue popped in order is blocked while a message is out; one acknowledged in time does not return.
 
-        A process that ends opens it: which messages are out is saved now and then.
+        The end of a process unblocks it, because the messages that are out are saved only at intervals.
         """
         queues: dict[tuple[str, _Queue], list[tuple[float, Popped]]] = defaultdict(list)
         for popped in self._history.popped:
@@ -163,7 +163,7 @@ class PopChecker:
             all_popped.sort(key=lambda entry: (entry[0], entry[1].at_ms))
             for place, (popped_ms, popped) in enumerate(all_popped):
                 if self._facts.was_set(popped.place.broker, popped.claims[0].asked_ms, popped.at_ms):
-                    continue  # nobody knows when it was popped
+                    continue  # the time of the pop is unknown
                 for before_ms, before in all_popped[:place]:
                     if before_ms == popped_ms and before.at_ms == popped.at_ms:
                         continue  # of the same pop
@@ -177,7 +177,7 @@ class PopChecker:
                         yield f"{group} got {popped.number} again at {popped.place}, which it had acknowledged"
 
     def _is_out(self, popped: Popped, claim: Claim, at_ms: float) -> bool:
-        """Whether the message is a member's then, beyond doubt."""
+        """Return whether the message certainly belongs to a member then."""
         broker = popped.place.broker
         return (
             claim.at_ms is not None
@@ -189,7 +189,8 @@ class PopChecker:
         )
 
     def _is_behind_open(self, popped: Popped, all_popped: list[tuple[float, Popped]], at_ms: float) -> bool:
-        """Whether a process ended while an earlier message of the pop had no ack: the group's offset is still there."""
+        """Return whether a process ended while an earlier message of the pop had no ack: the group's offset is still
+        there."""
         broker, asked_ms = popped.place.broker, popped.claims[0].asked_ms
         return self._facts.ended(broker, asked_ms, at_ms) > 0 and any(
             one.at_ms == popped.at_ms and one.place.offset < popped.place.offset and one.claims[-1].ended_ms is None
@@ -197,12 +198,12 @@ class PopChecker:
         )
 
     def _holds(self, popped: Popped, claim: Claim) -> bool:
-        """Whether the changes that made a claim were in time: else they are answered, and change nothing."""
+        """Return whether the changes that made a claim were in time: late ones are answered without effect."""
         before = popped.claims[: popped.claims.index(claim)]
         return all(self._ended_in_time(popped.place.broker, one) for one in before)
 
     def _stays_acked(self, popped: Popped, claim: Claim, at_ms: float) -> bool:
-        """Whether the broker has taken the ack before, for good; the claim that a change ended is another matter."""
+        """Return whether the broker had certainly accepted the ack before. A claim ended by a change is another case."""
         broker = popped.place.broker
         return (
             claim is popped.claims[-1]

@@ -1,9 +1,9 @@
-"""The checker: what a history says about the promises that were made. It knows nothing but the history.
+"""The checker: which promises a history breaks. It uses only the history.
 
-    problems = check(history)      # [] when every promise was kept
+    problems = check(history)      # [] if every promise was kept
 
-Here stand the rules for every cluster, 1 to 8 of docs/design/simulation.md; those of one kind of consumer have modules
-of their own. After jepsen's checker of Kafka (tests/kafka.clj).
+This module has the rules for every cluster, 1 to 8 of docs/design/simulation.md. Rules for one kind of consumer have
+their own modules. Modelled on jepsen's checker of Kafka (tests/kafka.clj).
 """
 
 from collections import defaultdict
@@ -18,11 +18,11 @@ from .facts import Facts
 from .history import Handled, History, Place, Read
 
 CLOCK_SLACK_MS = 1.0  # clocks show whole ms
-TIMER_SLACK_MS = 1_000.0  # a timer's time is cut to the second before it, as Apache cuts it
+TIMER_SLACK_MS = 1_000.0  # a timer's time is cut to the second before it, as in Apache's broker
 
 
 def check(history: History) -> list[str]:
-    """Return every broken promise, in words."""
+    """Return a sentence for every broken promise."""
     facts = Facts(history)
     kinds = (_Checker(facts), OrderChecker(facts), PopChecker(facts), BroadcastChecker(facts))
     return [problem for kind in kinds for problem in kind.problems()]
@@ -69,7 +69,9 @@ class _Checker:
             before = known.get(place)
             if before is not None and before[0] != number and self._facts.safe(place.broker, before[1]):
                 yield f"{place} was {before[0]} at {before[1]:.0f} ms and is {number} at {at_ms:.0f} ms"
-            if waits or not self._history.sync_flush:  # under SYNC_FLUSH what did not wait for the flush may still go
+            if (
+                waits or not self._history.sync_flush
+            ):  # under SYNC_FLUSH, messages whose reply did not wait for the flush may be lost
                 known[place] = (number, at_ms)
 
     def _nothing_lost(self) -> Iterator[str]:
@@ -80,13 +82,13 @@ class _Checker:
             yield f"{sent.number} is lost: {kind}acked at {sent.acked_ms:.0f} ms by {sent.acked_by}, {sent.place}"
 
     def _in_order(self) -> Iterator[str]:
-        """What was sent after another was acknowledged stands behind it."""
+        """A message sent after another was acknowledged is stored after it."""
         queues: dict[tuple[str, str, int], list[Read]] = defaultdict(list)
         for read in self._audit:
             if not read.place.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 queues[read.place[:3]].append(read)
         for reads in queues.values():
-            first_acked_ms = float("inf")  # of those behind
+            first_acked_ms = float("inf")  # of the later ones
             for read in sorted(reads, key=lambda read: -read.place.offset):
                 sent = self._history.sent.get(read.number if read.number is not None else -1)
                 if sent is None or sent.delay_ms or sent.in_transaction:
@@ -108,9 +110,10 @@ class _Checker:
             if owed and not self._kept.get(sent.number):
                 yield f"{sent.number} was committed and is lost, acknowledged at {sent.acked_ms:.0f} ms"
 
-        # A send may leave a half message for each attempt, and two where its frame was doubled. A check puts a half
-        # message back and notes later that the old one is done: a process that ends in between leaves both, to be
-        # committed each, though one of them was before. So 1 + 2 + 4 … commits of each, one more term with each end.
+        # A send may leave a half message for each attempt, and two if its frame was duplicated. A check appends the
+        # half message again and later records that the old one is done: if the process ends in between, both remain and
+        # each can be committed, though one was committed before. So 1 + 2 + 4 … commits of each, one more term for each
+        # end of a process.
         ends = len(self._history.ends)
         most = 2 ** (ends + 1) - 1
         for number, copies in self._kept.items():
@@ -119,12 +122,12 @@ class _Checker:
                 yield f"{number} was committed {len(copies)} times, sent {sent.attempts} times, {ends} processes ended"
 
     def _all_handled(self) -> Iterator[str]:
-        """What is in the topic was processed by each group, or is in its retry topic, or among its dead letters."""
+        """Each message in the topic was processed by each group, or is in its retry topic or among its dead letters."""
         done = {(one.group, one.number) for one in self._history.handled if one.as_ == "done"}
         dead = {(read.place.topic.removeprefix(DLQ_PREFIX), read.number) for read in self._audit}
         for one in self._history.handled:
             if one.as_ == "sent back" and not self._facts.safe(one.place.broker, one.at_ms):
-                done.add((one.group, one.number))  # its copy could be lost with what was not flushed
+                done.add((one.group, one.number))  # its copy could be lost with unflushed data
         for number, reads in self._kept.items():
             for group in self._history.groups.get(reads[0].place.topic, ()):
                 copies = reads + self._facts.retried[group, number]
@@ -176,9 +179,9 @@ class _Checker:
                 yield f"{group} got {number} back at {read.place} {least - read.at_ms:.0f} ms early"
 
     def _asked_back(self) -> dict[tuple[str, int], list[Handled]]:
-        """Return what each group asked the broker to take back, by the messages that it may have taken.
+        """Return the send-backs of each group, by the messages that they may have meant.
 
-        A broker is asked by a physical offset. Under ASYNC_FLUSH another message may stand there since a power cut.
+        A send-back names a physical offset. Under ASYNC_FLUSH another message may be there since a power cut.
         """
         physical: dict[tuple[str, Place, int], int] = {}
         standing: dict[tuple[str, int], set[int]] = defaultdict(set)  # (broker, physical offset) -> messages

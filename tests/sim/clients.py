@@ -1,4 +1,4 @@
-"""What every client does: connections, requests, routes, heartbeats. A small state machine without threads."""
+"""The common part of all clients: connections, requests, routes, heartbeats. A small state machine without threads."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ Queue = tuple[str, str, int]  # topic, broker, queue id
 
 
 class Client:
-    """Connections by address, requests with timeouts, routes of the topics it knows."""
+    """Connections by address, requests with timeouts, routes of known topics."""
 
     def __init__(self, engine: Engine, network: Network, history: History, name: str, namesrv: str) -> None:
         self.engine, self.network, self.history, self.name, self.namesrv = engine, network, history, name, namesrv
@@ -51,12 +51,12 @@ class Client:
         self.engine.after(self.engine.between(0, PAUSE_MS), run)
 
     def later(self, delay_ms: float, act: Callable[[], None]) -> None:
-        """Do something in a while, if this client lives then."""
+        """Call act after a delay, if this client is still alive then."""
         self.engine.after(delay_ms, lambda: act() if self.alive else None)
 
     def kill(self) -> None:
-        """End: what it knew is gone."""
-        self.engine.tell(f"{self.name}: killed")
+        """End the client: its state is lost."""
+        self.engine.log(f"{self.name}: killed")
         self.alive = False
         self._asked.clear()
         for link in self._links.values():
@@ -65,7 +65,7 @@ class Client:
     # Requests.
 
     def request(self, address: str, command: RemotingCommand, on_reply: OnReply, timeout_ms: float = TIMEOUT_MS) -> int:
-        """Send a request; on_reply gets the answer, or None once there can be none. Return its number."""
+        """Send a request; on_reply gets the reply, or None once none can come. Return its number."""
         self._opaque += 1
         opaque = command.opaque = self._opaque
         self._asked[opaque] = (address, on_reply)
@@ -99,7 +99,7 @@ class Client:
     def _lost(self, address: str) -> None:
         link = self._links.get(address)
         if link is None or link.is_open:
-            return  # another took its place
+            return  # another connection replaced it
         for opaque in [opaque for opaque, (asked, _) in self._asked.items() if asked == address]:
             self._answered(opaque, None)
 
@@ -118,10 +118,10 @@ class Client:
             entry[1](reply)
 
     def stray(self, reply: RemotingCommand) -> None:
-        """An answer that nobody waits for any more: it is late, or the second one."""
+        """Handle a reply without a waiting request: a late or duplicated one."""
 
     def asked(self, address: str, command: RemotingCommand) -> None:
-        """A request of a broker's."""
+        """Handle a request of a broker."""
 
     # Routes and heartbeats.
 
@@ -153,13 +153,13 @@ class Client:
 
 
 def number_of(body: bytes) -> int | None:
-    """Return the number that a body names, None when it is none of ours."""
+    """Return the number in a body, None if the body is none of ours."""
     head, _, rest = body.partition(b":")
     return int(head) if head.isdigit() and rest == bytes(len(rest)) else None
 
 
 def note_read(history: History, at_ms: float, reader: str, place: Place, message: MessageExt) -> None:
-    """Keep what somebody was given."""
+    """Record a delivered record."""
     stored_ms = message.store_timestamp_ms - START_MS
     number = number_of(message.body)
     history.reads.append(
@@ -168,5 +168,5 @@ def note_read(history: History, at_ms: float, reader: str, place: Place, message
 
 
 def place_of(broker: str, message: MessageExt) -> Place:
-    """Return where a message is that a pull brought."""
+    """Return the position of a pulled message."""
     return Place(broker, message.topic, message.queue_id, message.queue_offset)

@@ -1,4 +1,4 @@
-"""One seeded life of a whole cluster: what goes wrong when, until all is calm, and then what is left of it."""
+"""One seeded life of a whole cluster: faults for a while, then calm, then a check of the remaining messages."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -41,23 +41,23 @@ KINDS: dict[str, type[Member]] = {
     "crates": OrderedPopConsumer,
     "screens": BroadcastConsumer,
 }
-TROUBLE_MS = 14_000.0  # how long things go wrong
-CALM_MS = 45_000.0  # how long the cluster has to come to an end with everything
+TROUBLE_MS = 14_000.0  # duration of the faults
+CALM_MS = 45_000.0  # time for the cluster to finish everything
 AUDITOR = PeerId(1 << 30)
-AUDIT_TRIES = 3  # damage that is found then is named, and mended, one record at a time
+AUDIT_TRIES = 3  # damage found after that is reported and repaired, one record at a time
 
 
 class Cluster:
     """A name server, one or two brokers, producers and consumers. Subclasses and arguments plant bugs.
 
-    KINDS: the groups there may be, and what their members are. A life has some of them.
+    KINDS: possible groups and the class of their members. A life has some of them.
     """
 
     BROKER: type[SimBroker] = SimBroker
     KINDS: ClassVar[Mapping[str, type[Member]]] = KINDS
 
-    def __init__(self, seed: int, *, tells: bool = False) -> None:
-        self.engine = engine = Engine(seed, tells=tells)
+    def __init__(self, seed: int, *, keeps_log: bool = False) -> None:
+        self.engine = engine = Engine(seed, keeps_log=keeps_log)
         chance = engine.chance
         self.network = Network(engine)
         self.groups = sorted(chance.sample(sorted(self.KINDS), min(len(self.KINDS), chance.choice((2, 2, 3)))))
@@ -94,10 +94,13 @@ class Cluster:
         self._members = 0
         self.consumers = [self._consumer(group) for group in self.groups for _ in range(chance.choice((1, 2)))]
         mode = "SYNC" if self.history.sync_flush else "ASYNC"
-        engine.tell(f"seed {seed}: {mode}_FLUSH, {len(self.brokers)} brokers, {', '.join(self.groups)}")
+        engine.log(f"seed {seed}: {mode}_FLUSH, {len(self.brokers)} brokers, {', '.join(self.groups)}")
 
     def faults(self) -> Faults:
-        """Draw what a machine suffers from: most suffer from little at a time, so that what is wrong is seen."""
+        """Draw the fault rates of a machine.
+
+        Most machines have few kinds of fault, so that the effect of each is visible.
+        """
         choice = self.engine.chance.choice
         return Faults(
             disk=Rates(
@@ -118,7 +121,7 @@ class Cluster:
         return Producer(self.engine, self.network, self.history, f"producer-{number}", NAMESRV, TOPIC)
 
     def _consumer(self, group: str, before: Member | None = None) -> Member:
-        """Return a new member. before: the one that it takes the place of, and maybe the name and the disk."""
+        """Return a new member. before: the member that it replaces, perhaps with its name and disk."""
         kind = self.KINDS[group]
         self._members += 1
         name = before.name if isinstance(before, BroadcastConsumer) else f"{group}-{self._members}"
@@ -130,7 +133,7 @@ class Cluster:
         return member
 
     def live(self) -> History:
-        """Go through it all; return what was seen."""
+        """Run the whole life; return its history."""
         engine = self.engine
         engine.run_until(1.0)
         for broker in self.brokers:
@@ -144,7 +147,7 @@ class Cluster:
         return self.history
 
     def _trouble(self) -> None:
-        """Do one bad thing, and plan the next."""
+        """Cause one fault, and schedule the next."""
         engine = self.engine
         if engine.now_ms > TROUBLE_MS:
             return
@@ -169,7 +172,7 @@ class Cluster:
         engine.after(engine.between(200, 4_000), self._trouble)
 
     def _jump(self, broker: SimBroker) -> None:
-        """Set a machine's clock; where the broker's is steady, by as much as it likes, for a while."""
+        """Set a machine's clock for a while: by any amount if the broker's clock is steady."""
         engine = self.engine
         if broker.is_steady and engine.chance.random() < 0.7:
             by_ms = engine.chance.choice((-3_600_000, -60_000, 60_000, 3_600_000))
@@ -179,7 +182,7 @@ class Cluster:
             broker.jump(engine.chance.choice((-5_000, -500, 500, 5_000)))
 
     def _calm(self) -> None:
-        self.engine.tell("calm")
+        self.engine.log("calm")
         self.network.rates = NetworkRates()
         for broker in self.brokers:
             broker.settle()
@@ -189,7 +192,7 @@ class Cluster:
             operator.stopped = True
 
     def _audit(self, broker: SimBroker) -> None:
-        """Read every queue of the topics that users see."""
+        """Read every queue of the users' topics."""
         assert broker.life is not None, f"{broker.name} did not come up again, seed={self.engine.seed}"
         of_groups = [
             make(group)

@@ -1,7 +1,7 @@
-"""Consumers of a group that share its queues out: who has which, pulls, offsets; here each message for itself.
+"""Consumers of a group that share its queues: assignment, pulls, offsets; here each message is processed independently.
 
-A consumer asks who is in its group, takes its share of the queues, pulls, processes, sends back what failed, and
-commits up to the first record that is not done with.
+A consumer queries the members of its group, takes its share of the queues, pulls, processes, sends failed messages
+back, and commits up to the first unfinished record.
 """
 
 from functools import partial
@@ -41,20 +41,20 @@ DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 
 
 class Work:
-    """One queue that a consumer has: where it pulls next, what is not done with, what may be committed."""
+    """One queue of a consumer: its next pull, unfinished records, and the offset to commit."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.live = True
         self.next_offset = -1  # not known yet
-        self.open: dict[int, MessageExt] = {}  # by offset: what was pulled and is not done with
+        self.open: dict[int, MessageExt] = {}  # by offset: pulled and unfinished
 
     def committable(self) -> int:
         return min(self.open, default=self.next_offset)
 
 
 class Member(Client):
-    """One member of a group, of whatever kind. The attributes in capitals say which kind."""
+    """One member of a group of any kind. The attributes in capitals define the kind."""
 
     MODEL = MessageModel.CLUSTERING
     TAKES_RETRIES = True
@@ -65,7 +65,7 @@ class Member(Client):
         super().__init__(engine, network, history, name, namesrv)
         self.group = group
         self.topics = [topic, retry_topic(group)] if self.TAKES_RETRIES else [topic]
-        self.reader = group  # whose reads they are: what is read is the group's, or the member's own
+        self.reader = group  # the reader in the history: the group, or the member itself
         self._sub_version = int(engine.now_ms) + 1
 
     def heartbeat(self) -> HeartbeatData:
@@ -76,14 +76,14 @@ class Member(Client):
         return HeartbeatData(self.name, (), (data,))
 
     def note(self, place: Place, number: int | None, as_: str, due_ms: float = 0.0) -> None:
-        """Keep what was done with a message."""
+        """Record the result of a message."""
         if number is not None:
             one = Handled(self.engine.now_ms, self.group, place, number, as_, due_ms, self.name)
             self.history.handled.append(one)
 
 
 class Consumer(Member):
-    """A member that pulls the queues it has. Subclass hooks plant bugs."""
+    """A member that pulls its queues. Subclass hooks plant bugs."""
 
     PULL_FLAGS = PullSysFlag.SUSPEND | PullSysFlag.COMMIT_OFFSET | PullSysFlag.SUBSCRIPTION
 
@@ -95,7 +95,7 @@ class Consumer(Member):
         self._every(REBALANCE_MS, self._rebalance)
         self._every(COMMIT_MS, self._commit_all)
 
-    # Who has which queue.
+    # Assignment of queues.
 
     def _rebalance(self) -> None:
         for broker, address in list(self.addresses.items()):
@@ -124,11 +124,11 @@ class Consumer(Member):
         return Work(queue)
 
     def taken(self, work: Work) -> None:
-        """Begin with a queue."""
+        """Start with a queue."""
         self._ask_offset(work)
 
     def let_go(self, work: Work) -> None:
-        """End with a queue."""
+        """Stop with a queue."""
         self._commit(work)
 
     # Offsets.

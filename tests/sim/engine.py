@@ -1,21 +1,21 @@
-"""Virtual time: what is to happen when, in an order that the seed alone decides.
+"""Virtual time: events in an order that only the seed decides.
 
     engine = Engine(seed)
     engine.after(5.0, lambda: ...)      # ms
     engine.run_until(60_000.0)
 
-Two runs of one seed do the same in the same order: nothing here asks the machine for time, chance or order of sets.
+Two runs of one seed do the same in the same order: nothing uses the machine's time, randomness or order of sets.
 """
 
 import heapq
 import random
 from collections.abc import Callable
 
-START_MS = 1_700_000_000_000  # what every wall clock shows at virtual time 0
+START_MS = 1_700_000_000_000  # the wall clocks at virtual time 0
 
 
 class Timer:
-    """Something that is to happen, and may be called off."""
+    """A scheduled event, which can be cancelled."""
 
     __slots__ = ("act",)
 
@@ -27,28 +27,28 @@ class Timer:
 
 
 class Engine:
-    """The clock, the chance and the agenda of one simulated life."""
+    """The clock, the randomness and the schedule of one simulated life."""
 
-    def __init__(self, seed: int, *, tells: bool = False) -> None:
-        """tells: keep every line that is told, for whoever looks at a failing seed."""
+    def __init__(self, seed: int, *, keeps_log: bool = False) -> None:
+        """keeps_log: keep every log line, to analyse a failing seed."""
         self.seed = seed
         self.start_ms = START_MS
         self.chance = random.Random(seed)
         self.now_ms = 0.0
-        self.told: list[str] = []
-        self._tells = tells
+        self.log_lines: list[str] = []
+        self._keeps_log = keeps_log
         self._agenda: list[tuple[float, int, Timer]] = []
         self._number = 0
 
     def after(self, delay_ms: float, act: Callable[[], None]) -> Timer:
-        """Let act happen in delay_ms."""
+        """Call act in delay_ms."""
         self._number += 1
         timer = Timer(act)
         heapq.heappush(self._agenda, (self.now_ms + max(0.0, delay_ms), self._number, timer))
         return timer
 
     def run_until(self, end_ms: float) -> None:
-        """Let everything happen that is due before end_ms."""
+        """Run all events that are due before end_ms."""
         while self._agenda and self._agenda[0][0] < end_ms:
             self.now_ms, _, timer = heapq.heappop(self._agenda)
             if timer.act is not None:
@@ -61,7 +61,7 @@ class Engine:
     def happens(self, rate: float) -> bool:
         return rate > 0 and self.chance.random() < rate
 
-    def tell(self, text: str) -> None:
-        """Keep a line with its time, if anybody wants to read it."""
-        if self._tells:
-            self.told.append(f"{self.now_ms:10.2f} {text}")
+    def log(self, text: str) -> None:
+        """Keep a line with its time, if the log is kept."""
+        if self._keeps_log:
+            self.log_lines.append(f"{self.now_ms:10.2f} {text}")

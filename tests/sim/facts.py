@@ -1,7 +1,7 @@
-"""What a history says once it is looked through: what is left at the end, and what faults explain.
+"""Facts derived from a history: messages at the end, and effects that faults explain.
 
-Promises (docs/design/store.md): kill -9 takes nothing that was acknowledged; a power cut takes nothing under
-SYNC_FLUSH, and under ASYNC_FLUSH only what was acknowledged since the last flush that succeeded began.
+Promises (docs/design/store.md): kill -9 loses no acknowledged message. A power cut loses none under SYNC_FLUSH, and
+under ASYNC_FLUSH only messages acknowledged since the start of the last successful flush.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from .history import History, Read, Sent
 
 
 class Facts:
-    """The end of a history, and excuses."""
+    """The end of a history, and explanations by faults."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -30,7 +30,7 @@ class Facts:
     # What may be lost.
 
     def safe(self, broker: str, at_ms: float, waits: bool = True) -> bool:
-        """Whether what the broker acknowledged at that time had to survive all that came."""
+        """Return whether messages acknowledged at that time had to survive all later faults."""
         if self.history.sync_flush and waits:
             return True
         for cut in self.history.lost:
@@ -44,9 +44,10 @@ class Facts:
         return sent.acked_ms is not None and self.safe(sent.acked_by, sent.acked_ms, sent.waits)
 
     def reused(self, group: str, copies: list[Read]) -> bool:
-        """Whether a message got a place that a power cut had freed after the group had read it, or one behind it.
+        """Return whether a message's position was freed by a power cut after the group had read it, or is after such a
+        one.
 
-        Under ASYNC_FLUSH alone: a consumer that lives on may then ask for what comes after it. No broker can know.
+        Only under ASYNC_FLUSH: a running consumer may then request the following messages. No broker can detect that.
         """
         if self.history.sync_flush:
             return False
@@ -63,7 +64,7 @@ class Facts:
     # Clocks and processes.
 
     def set_forward(self, broker: str, from_ms: float, to_ms: float) -> float:
-        """By how much the broker's clock was set forward meanwhile, and so went faster than time."""
+        """Return by how much the broker's clock was set forward meanwhile, and so ran ahead."""
         return sum(
             jump.by_ms
             for jump in self.history.jumps
@@ -71,12 +72,12 @@ class Facts:
         )
 
     def set_back(self, broker: str, from_ms: float, to_ms: float) -> float:
-        """By how much the broker's clock was set back meanwhile."""
+        """Return by how much the broker's clock was set back meanwhile."""
         jumps = (jump for jump in self.history.jumps if jump.broker == broker and from_ms <= jump.at_ms <= to_ms)
         return -sum(jump.by_ms for jump in jumps if jump.by_ms < 0)
 
     def clock_max(self, broker: str, from_ms: float, to_ms: float) -> float:
-        """Return the latest time that the broker's clock showed meanwhile."""
+        """Return the latest time of the broker's clock meanwhile."""
         skew = self.skew(broker, from_ms)
         latest_ms = from_ms + skew
         for jump in self.history.jumps:
@@ -87,11 +88,11 @@ class Facts:
         return max(latest_ms, to_ms + skew)
 
     def skew(self, broker: str, at_ms: float) -> float:
-        """By how much the broker's clock was ahead then."""
+        """Return by how much the broker's clock was ahead then."""
         return sum(jump.by_ms for jump in self.history.jumps if jump.broker == broker and jump.at_ms <= at_ms)
 
     def was_set(self, broker: str, from_ms: float, to_ms: float) -> bool:
-        """Whether the broker's clock was set meanwhile."""
+        """Return whether the broker's clock was set meanwhile."""
         return any(jump.broker == broker and from_ms <= jump.at_ms <= to_ms for jump in self.history.jumps)
 
     def ended(self, broker: str, from_ms: float, to_ms: float) -> int:

@@ -1,6 +1,6 @@
-"""What happened, as clients and operators saw it: all that the checker knows.
+"""The history: everything that clients and operators observed; the checker uses nothing else.
 
-Messages are known by the number in their body. Times are virtual ms. A place is (broker, topic, queue id, offset).
+Messages are identified by the number in their body. Times are virtual ms. A place is (broker, topic, queue id, offset).
 """
 
 from dataclasses import dataclass, field
@@ -24,48 +24,50 @@ class Sent:
     topic: str
     at_ms: float
     delay_ms: int = 0
-    is_timer: bool = False  # its delay is any time, and known to the second
+    is_timer: bool = False  # its delay is arbitrary, with a precision of a second
     in_transaction: bool = False
     acked_ms: float | None = None
     acked_by: str = ""
-    place: Place | None = None  # where the acknowledgement says it is; None for what waits
+    place: Place | None = None  # the acknowledged position; None for a delayed message
     decided: str = ""  # commit, rollback
     decided_ms: float | None = None
-    waits: bool = True  # whether the answer waits for the flush
+    waits: bool = True  # whether the reply waits for the flush
     attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A record that somebody was given. reader: a group, or "audit" at the very end."""
+    """A record that was delivered. reader: a group, or "audit" at the very end."""
 
     at_ms: float
     reader: str
     place: Place
     body: bytes
-    number: int | None  # None: the body is none that anybody sent
+    number: int | None  # None: no client sent this body
     physical: int
     reconsume_times: int
-    stored_ms: int = 0  # by the broker's clock, from 0 as all times here
+    stored_ms: int = 0  # by the broker's clock, relative like all times here
 
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What a group did with a record. as_: "done"; "asked back" when the broker was asked to take it back, "sent back"
-    once it has."""
+    """The result of a record in a group.
+
+    as_: "done"; "asked back" when the broker was asked to take it back; "sent back" once it has.
+    """
 
     at_ms: float
     group: str
     place: Place
     number: int
     as_: str
-    due_ms: float = 0.0  # of what was asked back: not to be seen again before
+    due_ms: float = 0.0  # of a send-back: the earliest time of its return
     member: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSeen:
-    """A group's offset as the broker told it."""
+    """A group's offset, as the broker returned it."""
 
     at_ms: float
     group: str
@@ -77,7 +79,7 @@ class OffsetSeen:
 
 @dataclass(slots=True, eq=False)
 class Worked:
-    """One go at a message by a member that has to keep the order of its queue. to_ms: infinite while it is at it."""
+    """One processing of a message by a member that keeps the order of its queue. to_ms: infinite while it runs."""
 
     group: str
     member: str
@@ -89,7 +91,7 @@ class Worked:
 
 @dataclass(slots=True, eq=False)
 class Locked:
-    """A lock of a queue as the member knows it: asked for, told of, and trusted until then."""
+    """A lock of a queue as the member knows it: requested, granted, and trusted until then."""
 
     group: str
     member: str
@@ -103,21 +105,21 @@ class Locked:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """One handle of a popped message. Told of at at_ms, None: asked for, and nobody knows whether it was made.
+    """One handle of a popped message. at_ms: when it was received; None: requested, and whether it exists is unknown.
 
-    visible_ms: when the message comes again, by the broker's clock; the least it can be where nobody knows.
+    visible_ms: when the message returns, by the broker's clock; the earliest possible time if that is unknown.
     """
 
     asked_ms: float
     at_ms: float | None
     visible_ms: float
-    given_up_ms: float | None = None  # when the broker was told of an ack, or of a change that makes another handle
-    ended_ms: float | None = None  # when the broker said that it took that
+    given_up_ms: float | None = None  # when an ack, or a change that makes another handle, was sent
+    ended_ms: float | None = None  # when the broker confirmed that
 
 
 @dataclass(slots=True, eq=False)
 class Popped:
-    """A message that a member was given by a pop. in_order: the queue is closed until it is acknowledged."""
+    """A message that a member got from a pop. in_order: the queue is blocked until it is acknowledged."""
 
     group: str
     member: str
@@ -132,7 +134,7 @@ class Popped:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Where a broadcasting member begins in a queue: for the first time, asked and told when; or again, as it knows."""
+    """The position at which a broadcasting member starts in a queue: queried at first, later from its disk."""
 
     member: str
     broker: str
@@ -145,7 +147,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """A flush that succeeded: what was acknowledged before began_ms is on the disk."""
+    """A successful flush: messages acknowledged before began_ms are durable."""
 
     began_ms: float
     at_ms: float
@@ -162,7 +164,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a broker's process, whatever the reason."""
+    """The end of a broker's process, for any reason."""
 
     at_ms: float
     broker: str
@@ -170,7 +172,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """A broker's clock that was set, by so many ms."""
+    """A change of a broker's clock, in ms."""
 
     at_ms: float
     broker: str
@@ -203,6 +205,8 @@ class History:
     popped: list[Popped] = field(default_factory=list)
     begun: list[Begun] = field(default_factory=list)
     broadcasts: dict[str, str] = field(default_factory=dict)
-    named: list[str] = field(default_factory=list)  # damage that was told of
-    made: dict[str, dict[str, None]] = field(default_factory=dict)  # topics that a broker acknowledged, by its name
-    forgotten: list[str] = field(default_factory=list)  # in words: those that it did not know after a start
+    named: list[str] = field(default_factory=list)  # reported damage
+    made: dict[str, dict[str, None]] = field(
+        default_factory=dict
+    )  # topics whose creation a broker acknowledged, by its name
+    forgotten: list[str] = field(default_factory=list)  # sentences: topics that were missing after a start

@@ -1,7 +1,7 @@
-"""A network at its worst: frames are late, lost or come twice, connections are cut or never made.
+"""A faulty network: frames are delayed, lost or duplicated, connections are cut or refused.
 
-A link carries whole frames, in order each way, as TCP does. A lost frame stands for a peer that hung or a request that
-timed out on the way, a doubled one for a proxy or a client that sent again.
+A link carries whole frames, in order each way, like TCP. A lost frame stands for a hung peer or a request that timed
+out.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from .engine import Engine
 
 @dataclass(slots=True)
 class NetworkRates:
-    """How likely each frame suffers, 0 to 1, and how late frames are (ms)."""
+    """Probabilities (0 to 1) of faults per frame, and delays (ms)."""
 
     lost: float = 0.0
     doubled: float = 0.0
     cut: float = 0.0
     delay_ms_max: float = 3.0
-    late: float = 0.0  # frames that take up to LATE_MS more
+    late: float = 0.0  # frames that are delayed by up to LATE_MS
     refused: float = 0.0
 
 
@@ -29,7 +29,7 @@ LATE_MS = 2_000.0
 
 
 class Listener(Protocol):
-    """A server: what takes connections at an address."""
+    """A server: accepts connections at an address."""
 
     def accepted(self, link: "Link") -> None: ...
 
@@ -39,7 +39,7 @@ class Listener(Protocol):
 
 
 class Link:
-    """One connection. The client's side gives on_data and on_close; the server is told by its Listener's methods."""
+    """One connection. The client's side gives on_data and on_close; the server gets events by its Listener."""
 
     def __init__(
         self,
@@ -59,28 +59,28 @@ class Link:
         self._last_ms = {"up": 0.0, "down": 0.0}
 
     def to_server(self, data: bytes) -> None:
-        """Send a frame of the client's."""
+        """Send a frame of the client."""
         self._network.carry(self, "up", lambda: self._server.received(self, data))
 
     def to_client(self, data: bytes) -> None:
         self._network.carry(self, "down", lambda: self._on_data(data))
 
     def close(self) -> None:
-        """Both sides learn of it a little later; what is on its way is lost."""
+        """Both sides learn of it a little later; frames in flight are lost."""
         if self.is_open:
             self.is_open = False
             self._network.engine.after(1.0, lambda: self._server.closed(self))
             self._network.engine.after(1.0, self._on_close)
 
     def arrival_ms(self, way: str, delay_ms: float) -> float:
-        """Return when a frame arrives that takes delay_ms, no sooner than the one before it."""
+        """Return the arrival time of a frame with this delay, not before the frame ahead of it."""
         at_ms = max(self._last_ms[way], self._network.engine.now_ms + delay_ms)
         self._last_ms[way] = at_ms
         return at_ms
 
 
 class Network:
-    """Addresses, and what happens to frames."""
+    """Addresses, and the faults of frames."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -89,7 +89,7 @@ class Network:
         self._links = 0
 
     def connect(self, address: str, on_data: Callable[[bytes], None], on_close: Callable[[], None]) -> Link | None:
-        """Return a new connection, None when nobody listens there or it cannot be made."""
+        """Return a new connection, None without a listener or if it fails."""
         server = self.listeners.get(address)
         if server is None or self.engine.happens(self.rates.refused):
             return None
@@ -99,7 +99,7 @@ class Network:
         return link
 
     def carry(self, link: Link, way: str, arrive: Callable[[], None]) -> None:
-        """Bring a frame to the other side, or not."""
+        """Deliver a frame to the other side, or lose it."""
         engine, rates = self.engine, self.rates
         if not link.is_open or engine.happens(rates.lost):
             return

@@ -1,4 +1,4 @@
-"""Operators: topics made one after another, and what a broker says of each. One that it acknowledged stays."""
+"""Operators: create topics, and record the brokers' replies. An acknowledged topic must stay."""
 
 from mqtrail.wire import CreateTopicHeader, Perm, RemotingCommand, RequestCode, ResponseCode, encode_command
 
@@ -11,7 +11,7 @@ PACE_MS = (20.0, 600.0)  # between two topics
 
 
 class Operator:
-    """Makes topics on one broker until it is told to stop. Whoever hears no answer makes the next one."""
+    """Creates topics on one broker until it is stopped. Without a reply it continues with the next one."""
 
     def __init__(self, engine: Engine, network: Network, history: History, broker: SimBroker) -> None:
         self._engine, self._network, self._history, self._broker = engine, network, history, broker

@@ -26,10 +26,10 @@ from .servers import LOCK_TTL_MS
 
 LOCK_VALID_MS = LOCK_TTL_MS / 3
 LOCK_MS = 1_000.0
-UNLOCKED_MS = 200.0  # until a queue without a lock is looked at again
+UNLOCKED_MS = 200.0  # until a queue without a lock is tried again
 WORK_MS, LONG_WORK_MS = (1.0, 40.0), (500.0, 5_000.0)  # the long one may outlive the lock
 SUSPEND_MS = (20.0, 400.0)
-OPEN_MAX = 64  # messages of a queue that wait here
+OPEN_MAX = 64  # pulled messages of a queue that wait here
 
 
 class OrderedWork(Work):
@@ -62,7 +62,7 @@ class OrderedConsumer(Consumer):
             self._stop(work)
 
     def _stop(self, work: Work) -> None:
-        """Nothing is done with the queue from now on."""
+        """Stop all work on the queue."""
         assert isinstance(work, OrderedWork)
         if work.at_work is not None:
             work.at_work.to_ms = self.engine.now_ms
@@ -80,7 +80,7 @@ class OrderedConsumer(Consumer):
             self._leave(work)
 
     def _leave(self, work: OrderedWork) -> None:
-        """Give the queue to who has it now."""
+        """Hand over the queue to its present owner."""
         self._commit(work)
         self._stop(work)
         command = RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, {}, self._body([work]))
@@ -134,7 +134,7 @@ class OrderedConsumer(Consumer):
         self._next(work)
 
     def _next(self, work: Work) -> None:
-        """Begin with the first message that is not done with, if the queue is ours and nothing is under way."""
+        """Start the first unfinished message, if the queue is ours and no other one is running."""
         assert isinstance(work, OrderedWork)
         if not work.live or work.at_work is not None or work.suspended or not work.open:
             return
@@ -150,7 +150,7 @@ class OrderedConsumer(Consumer):
         self.later(self.engine.between(*duration), lambda: self._worked(work, message))
 
     def choose(self, work: Work) -> MessageExt:
-        """Return what is next. For the planted bug that does not keep the order."""
+        """Return the next message. A hook for the planted bug that does not keep the order."""
         return work.open[min(work.open)]
 
     def _worked(self, work: OrderedWork, message: MessageExt) -> None:
@@ -168,7 +168,7 @@ class OrderedConsumer(Consumer):
             self._next(work)
 
     def _suspend(self, work: OrderedWork, pause_ms: float) -> None:
-        """Let the queue wait, whatever comes meanwhile."""
+        """Suspend the queue, whatever happens meanwhile."""
 
         def go_on() -> None:
             work.suspended = False

@@ -1,6 +1,6 @@
-"""Bugs planted on purpose: a checker that does not find them could not find others.
+"""Planted bugs: a checker that does not find them would not find others.
 
-Each is a cluster with one part replaced, and what the checker must say of it.
+Each is a cluster with one part replaced, and the text that the checker must report.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ from .servers import Faults, SimBroker
 
 
 class UnsyncedStore(CommitLogStore):
-    """Says that the log is durable, and never syncs it."""
+    """Reports the log as durable without syncing it."""
 
     def begin_flush(self) -> Callable[[], int]:
         end_offset = self._log.end_offset
@@ -36,14 +36,14 @@ class UnsyncedStore(CommitLogStore):
 
 
 class ForgetfulStore(CommitLogStore):
-    """Notes with each flush that queue entries are on the disk too: recovery begins too late."""
+    """Records with each flush that queue entries are durable too: recovery starts too late."""
 
     def begin_flush(self) -> Callable[[], int]:
         return self._log.begin_flush(self._log.end_offset)
 
 
 class HastyBroker(Broker):
-    """Takes delays for half as long as they are."""
+    """Halves delays."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,14 +51,14 @@ class HastyBroker(Broker):
 
 
 class HastyTables(Broker):
-    """Answers before what was made is on the disk."""
+    """Replies before a created topic is durable."""
 
     def _after_tables(self, sends: list[Send]) -> list[Send]:
         return sends
 
 
 class CarelessBroker(Broker):
-    """Loses every op message: what says that a half message is done with."""
+    """Loses every op message, which records that a half message is done."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -66,14 +66,14 @@ class CarelessBroker(Broker):
 
 
 class HastyConsumer(Consumer):
-    """Takes what it was given for processed."""
+    """Counts delivered messages as processed."""
 
     def pulled(self, work: Work, next_offset: int) -> None:
         work.open.clear()
 
 
 class LavishLocks(LockTable):
-    """Lets everybody have every lock."""
+    """Grants every lock to everyone."""
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
         wanted = [*queues]
@@ -89,14 +89,14 @@ class LavishBroker(Broker):
 
 
 class ImpatientConsumer(OrderedConsumer):
-    """Turns to the newest message that it has."""
+    """Processes its newest message first."""
 
     def choose(self, work: Work) -> MessageExt:
         return work.open[max(work.open)]
 
 
 class AmnesicBroker(Broker):
-    """Forgets what was popped and not acknowledged."""
+    """Forgets popped messages that are not acknowledged."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -104,7 +104,7 @@ class AmnesicBroker(Broker):
 
 
 class DeafBroker(Broker):
-    """Does not see acks."""
+    """Ignores acks."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -113,7 +113,7 @@ class DeafBroker(Broker):
 
 
 class HurriedBroker(Broker):
-    """Takes a check point for settled as soon as it is read."""
+    """Counts a check point as settled as soon as it is read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -122,7 +122,7 @@ class HurriedBroker(Broker):
 
 
 class StillBroker(Broker):
-    """Does not move on behind what was popped, now and then."""
+    """Sometimes does not advance past popped messages."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -136,7 +136,7 @@ class StillBroker(Broker):
 
 
 class OpenBroker(Broker):
-    """Takes a queue that is popped in order for open, one time in ten."""
+    """Treats a queue that is popped in order as unblocked, one time in ten."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -149,7 +149,7 @@ class OpenBroker(Broker):
 
 
 class AbsentMember(BroadcastConsumer):
-    """Turns to the end of a queue when it has not heard of it for a while."""
+    """Jumps to the end of a queue after a while without messages from it."""
 
     def _pulled(self, work: Work, reply: RemotingCommand | None) -> None:
         if reply is None:
@@ -271,12 +271,12 @@ class OpenQueues(Cluster):
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A bug by name, the cluster that has it, and a word of what is said of it."""
+    """Bug name -> the cluster with the bug, and a word in the checker's report."""
 
     name: str
     cluster: type[Cluster]
     said: str
-    first_seed: int = 0  # where to begin to look: lives before it take time and show nothing
+    first_seed: int = 0  # first seed: lives before it take time and show nothing
 
 
 PLANTED = (

@@ -1,8 +1,7 @@
-"""POP consumers: no queues and no offsets. A member asks brokers for messages and gives back the handle of each.
+"""POP consumers, without queues and offsets: a member requests messages from brokers and returns the handle of each.
 
-What is processed is acknowledged, alone or with others; what takes longer is hidden for longer first; what failed is
-hidden for a while, or left until its invisible time is over; after some attempts it is made a dead letter. Members that
-pop in order work through a queue's messages one after the other, and leave the rest where one fails.
+Processed messages are acknowledged, alone or in batches. One that takes longer is hidden for longer first. One that
+failed returns after its invisible time.
 """
 
 from collections.abc import Callable
@@ -39,14 +38,14 @@ INVISIBLE_MS = (1_500, 2_500, 4_000)  # a pop's
 HIDE_MS = (500, 1_500, 3_000)  # a failed message
 WORK_MS = (1.0, 300.0)
 ORDERED_WORK_MS = (1.0, 40.0)
-BATCH_MS = 40.0  # in which acks are gathered
+BATCH_MS = 40.0  # time in which acks are collected
 ACK_TRIES = 3
-HELD_MAX = 64  # messages that a member has at once
+HELD_MAX = 64  # most messages of a member at a time
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """A popped message in the hands of a member, with its latest handle."""
+    """A popped message of a member, with its latest handle."""
 
     message: MessageExt
     handle: PopHandle
@@ -73,7 +72,7 @@ class PopConsumer(Member):
         self._seen: set[tuple[int, PopHandle]] = set()  # with the numbers of the requests
         self._pops: dict[int, tuple[str, float]] = {}  # number of the request -> broker, when it was asked
         self._held = 0
-        self._acks: dict[str, list[Hold]] = {}  # broker -> those that are acknowledged with the next batch
+        self._acks: dict[str, list[Hold]] = {}  # broker -> acks of the next batch
         self._every(PAUSE_MS, self._look)
 
     # Popping.
@@ -96,7 +95,9 @@ class PopConsumer(Member):
             chance.choice((1, 4, 16)),
             chance.choice(INVISIBLE_MS),
             HOLD_MS,
-            chance.choice((0, self.engine.start_ms + int(now_ms))),  # 0: the broker's time, whose clock may be wrong
+            chance.choice(
+                (0, self.engine.start_ms + int(now_ms))
+            ),  # 0: use the time of the broker, whose clock may be wrong
             0,
             "TAG",
             "*",
@@ -118,18 +119,18 @@ class PopConsumer(Member):
         self.later(pause_ms, lambda: self._pop(broker))
 
     def stray(self, reply: RemotingCommand) -> None:
-        """Keep what a doubled pop brought, or a late answer: nobody works on it."""
+        """Record the messages of a duplicated pop, or of a late reply: no member processes them."""
         if reply.opaque in self._pops and reply.code == ResponseCode.SUCCESS:
             self._take(*self._pops[reply.opaque], reply)
 
     def _take(self, broker: str, asked_ms: float, reply: RemotingCommand) -> list[Hold]:
-        """Return what a pop has brought."""
+        """Return the messages of a pop."""
         holds = []
         for message in read_pop_reply(reply, MessageQueue(self.topic, broker, -1)).messages:
             handle = handle_of(message)
             assert handle.queue_offset is not None
             if (reply.opaque, handle) in self._seen:
-                continue  # the answer came twice
+                continue  # a duplicated reply
             self._seen.add((reply.opaque, handle))
             topic = topic_of_marker(handle.marker, self.topic, self.group)
             place = Place(broker, topic, handle.queue_id, handle.queue_offset)
@@ -160,11 +161,11 @@ class PopConsumer(Member):
             self.later(self.engine.between(*duration), partial(self._worked, hold))
 
     def _worked(self, hold: Hold) -> None:
-        """Say how it went."""
+        """Record the result."""
         self._held -= 1
         is_late = self.engine.now_ms - hold.popped.at_ms >= hold.handle.invisible_ms
         if is_late and self.engine.happens(0.7):
-            return  # it is the broker's again
+            return  # its invisible time is up
         if self.engine.happens(0.15):
             if hold.message.reconsume_times >= RECONSUME_MAX:
                 self._bury(hold)
@@ -176,10 +177,10 @@ class PopConsumer(Member):
             self._ack(hold)
 
     def _ack_later(self, hold: Hold) -> None:
-        """Go on with a message that is hidden for longer."""
+        """Continue with a message that is hidden for longer."""
         self.later(self.engine.between(1, 1_000), lambda: self._ack(hold))
 
-    # Telling the broker.
+    # Requests to the broker.
 
     def _ack(self, hold: Hold) -> None:
         self.done(hold)
@@ -192,7 +193,7 @@ class PopConsumer(Member):
             self.later(BATCH_MS, lambda: self._ack_batch(hold.broker))
 
     def done(self, hold: Hold) -> None:
-        """Keep that a message was processed, and that the broker is told."""
+        """Record that a message was processed, and acknowledge it."""
         if not hold.is_noted:
             hold.is_noted = True
             self.note(hold.popped.place, hold.popped.number, "done")
@@ -245,7 +246,7 @@ class PopConsumer(Member):
         self.request(self.addresses[broker], RemotingCommand(RequestCode.BATCH_ACK_MESSAGE, {}, body), answered)
 
     def _hide(self, hold: Hold, invisible_ms: int, on_taken: Callable[[], None] | None) -> None:
-        """Have the message come again so much later. on_taken: go on with it then."""
+        """Let the message return this much later. on_taken: continue with it then."""
         place, before = hold.popped.place, hold.claim
         header = ChangeInvisibleHeader(
             self.group, place.topic, place.queue_id, hold.handle.encode(), place.offset, invisible_ms
@@ -274,7 +275,7 @@ class PopConsumer(Member):
         self.request(self.addresses[hold.broker], command, answered)
 
     def _bury(self, hold: Hold) -> None:
-        """Make it a dead letter, and only then acknowledge it."""
+        """Make it a dead letter, and acknowledge it afterwards."""
         number = hold.popped.number
         header = SendBackHeader(
             hold.message.physical_offset,
@@ -308,7 +309,7 @@ class OrderedPopConsumer(PopConsumer):
     IN_ORDER = True
 
     def work_on(self, holds: list[Hold]) -> None:
-        self._held -= len(holds)  # a queue is closed until it is done with: there are never many
+        self._held -= len(holds)  # a queue is blocked until it is finished: there are never many
         for _, of_queue in groupby(holds, lambda hold: hold.popped.place[:3]):
             self._begin(list(of_queue))
 
@@ -319,7 +320,7 @@ class OrderedPopConsumer(PopConsumer):
                 one.to_ms = min(one.to_ms, self.engine.now_ms)
 
     def _begin(self, holds: list[Hold]) -> None:
-        """Work on the first message of a queue, then on the others. They are the broker's again when time is up."""
+        """Process the first message of a queue, then the others, until their invisible time is up."""
         if not holds or self.engine.now_ms - holds[0].popped.at_ms >= 0.8 * holds[0].handle.invisible_ms:
             return
         popped = holds[0].popped
@@ -342,7 +343,7 @@ def _visible_ms(pop_time_ms: int, invisible_ms: int) -> float:
 
 
 def _point_of(hold: Hold) -> tuple[str, int, int, int, int, int]:
-    """Return what a batch names a check point by."""
+    """Return the key by which a batch names a check point."""
     handle = hold.handle
     return (
         handle.marker,

@@ -1,4 +1,4 @@
-"""Producers: one message at a time, to a queue of their choice, again and elsewhere when that fails.
+"""Producers: send one message at a time to a chosen queue, and retry elsewhere after a failure.
 
 A producer gives up after some attempts: then the message may be stored or not.
 """
@@ -28,13 +28,13 @@ from .network import Network
 from .servers import DELAY_LEVELS
 
 ATTEMPTS = 3
-KINDS = {"plain": 12, "delayed": 3, "timer": 2, "transaction": 3, "batch": 2}  # how often each is sent
+KINDS = {"plain": 12, "delayed": 3, "timer": 2, "transaction": 3, "batch": 2}  # sends per message
 TIMER_MS = (600, 7_000)
 DELAYS_MS = parse_delay_levels(DELAY_LEVELS)
 
 
 class Producer(Client):
-    """Sends messages one after the other until it is told to stop."""
+    """Sends messages one after the other until it is stopped."""
 
     PACE_MS = (1.0, 60.0)  # between an acknowledgement and the next send
 
@@ -133,8 +133,8 @@ class Producer(Client):
     # Transactions.
 
     def _decide(self, one: Sent, broker: str, reply: RemotingCommand, physical: int, offset_id: str) -> None:
-        """Run the local transaction, and tell the broker how it ended, or leave it to the broker to ask."""
-        if not one.decided:  # the broker may have asked about an earlier attempt
+        """Run the local transaction, and send its result to the broker, or wait for the broker's check."""
+        if not one.decided:  # the broker may have checked an earlier attempt
             one.decided = self.engine.chance.choice(("commit", "commit", "rollback"))
             one.decided_ms = self.engine.now_ms
         if self.engine.happens(0.25):
@@ -151,7 +151,7 @@ class Producer(Client):
         self.oneway(self.addresses[broker], RemotingCommand(RequestCode.END_TRANSACTION, header.to_ext()))
 
     def asked(self, address: str, command: RemotingCommand) -> None:
-        """CHECK_TRANSACTION_STATE: say again what was decided; roll back what this producer gave up sending."""
+        """CHECK_TRANSACTION_STATE: repeat the decision; roll back a message that this producer gave up."""
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         asked = CheckTransactionStateHeader.from_ext(command.ext)

@@ -51,8 +51,8 @@ STORE = CommitLogConfig(
 )
 FLUSH_MS, QUEUES_MS, INDEX_MS, REGISTER_MS, EXPIRE_MS, TABLES_MS = 500.0, 1_000.0, 200.0, 5_000.0, 2_000.0, 1_000.0
 LOCK_TTL_MS = 9_000  # of a queue, renewed by ordered consumers
-QUEUES = 2  # of the topic on each broker
-POWER_SHARE = 0.6  # of the ends of a broker's process that take the machine's power along
+QUEUES = 2  # queues of the topic on each broker
+POWER_SHARE = 0.6  # share of process ends that are power cuts of the machine
 
 
 def first_command(data: bytes) -> RemotingCommand:
@@ -65,7 +65,7 @@ def first_command(data: bytes) -> RemotingCommand:
 
 
 class SimNameServer:
-    """A name server that may be killed: what it knew of routes is gone then, until brokers register again."""
+    """A name server that may be killed: it loses its routes until brokers register again."""
 
     def __init__(self, engine: Engine, network: Network, address: str) -> None:
         self.address = address
@@ -81,7 +81,7 @@ class SimNameServer:
 
     def kill(self) -> None:
         """End, and start again a while later."""
-        self._engine.tell("name server killed")
+        self._engine.log("name server killed")
         del self._network.listeners[self.address]
         for link in list(self._links.values()):
             link.close()
@@ -111,7 +111,7 @@ class SimNameServer:
 
 @dataclass(slots=True)
 class Faults:
-    """What a broker's machine suffers from. Times are ms, rates a share of calls or of restarts."""
+    """The faults of a broker's machine. Times are ms, rates a share of calls or of restarts."""
 
     disk: Rates = field(default_factory=Rates)
     sync_ms_max: float = 8.0
@@ -121,7 +121,7 @@ class Faults:
 
 
 class SimBroker:
-    """One broker and its machine. Subclasses plant bugs; the attributes in capitals are for them."""
+    """One broker and its machine. Subclasses plant bugs by the attributes in capitals."""
 
     STORE: type[CommitLogStore] = CommitLogStore
     CORE: type[Broker] = Broker
@@ -154,10 +154,10 @@ class SimBroker:
             lock_ttl_ms=LOCK_TTL_MS,
         )
         self.skew_ms = 0
-        self.is_steady = engine.chance.random() < 0.5  # as a node's clock is; the core has to bear the other too
+        self.is_steady = engine.chance.random() < 0.5  # like a node's clock; the core must also work with a jumping one
         self._steady = SteadyClock(name, wall=self.machine_ms, elapsed=lambda: int(engine.now_ms))
         self.life: Life | None = None
-        self.calm = False  # the end: nothing goes wrong any more
+        self.calm = False  # the end: no more faults
         self._ids = 0
         self._begun = False
         self._rotten: list[tuple[HardFile, int, int]] = []
@@ -167,7 +167,7 @@ class SimBroker:
         return self._steady() if self.is_steady else self.machine_ms()
 
     def machine_ms(self) -> int:
-        """What the machine's clock says."""
+        """Return the machine's clock."""
         return START_MS + int(self.engine.now_ms) + self.skew_ms
 
     def unique_id(self) -> str:
@@ -181,10 +181,10 @@ class SimBroker:
         followed_ms = self.clock_ms() - before_ms
         if followed_ms:
             self.history.jumps.append(Jump(self.engine.now_ms, self.name, followed_ms))
-        self.engine.tell(f"{self.name}: clock set by {by_ms} ms")
+        self.engine.log(f"{self.name}: clock set by {by_ms} ms")
 
     def begin(self, topic: str) -> None:
-        """Have the topic made, as an operator does; from now on things may go wrong."""
+        """Create the topic, like an operator; faults may happen from now on."""
         assert self.life is not None
         ext = CreateTopicHeader(topic, QUEUES, QUEUES, int(Perm.READ | Perm.WRITE)).to_ext()
         peer = Peer(PeerId(1 << 29), Host("10.0.0.8", 1))
@@ -197,7 +197,7 @@ class SimBroker:
         self.disk.rates = self.faults.disk
 
     def settle(self) -> None:
-        """Let nothing go wrong any more."""
+        """Stop all faults."""
         self.calm = True
         self.faults = Faults(lane=self.faults.lane)
         self.disk.rates = Rates()
@@ -205,7 +205,7 @@ class SimBroker:
     # The process.
 
     def start(self) -> None:
-        """Start, or try again a little later. What the broker names as damaged is restored from a copy."""
+        """Start, or retry a little later. Records that the broker reports as damaged are restored from a copy."""
         if self.life is not None:
             return
         self.disk.rates = self.faults.disk if self._begun else Rates()
@@ -219,7 +219,7 @@ class SimBroker:
         except (OSError, MQError) as error:
             self._ended(f"start failed: {error}", power=False)
         else:
-            self.engine.tell(f"{self.name}: started, {self.life.store.recovery}")
+            self.engine.log(f"{self.name}: started, {self.life.store.recovery}")
             topics = self.life.core.topics.all()
             for topic in sorted(self.history.made.get(self.name, ())):
                 if topic not in topics:
@@ -231,7 +231,7 @@ class SimBroker:
             self._ended("killed", power=power)
 
     def stop(self, why: str = "stopped") -> None:
-        """End cleanly, as far as the disk lets it."""
+        """End cleanly, as far as the disk allows."""
         life = self.life
         if life is None:
             return
@@ -245,7 +245,7 @@ class SimBroker:
             self._ended(why, power=False)
 
     def guard(self, life: "Life", act: Callable[[], None]) -> None:
-        """Do something in the process, which may be its last act."""
+        """Call act in the process, which may end it."""
         if self.life is life:
             try:
                 act()
@@ -256,7 +256,7 @@ class SimBroker:
         return self.engine.happens(POWER_SHARE)
 
     def _ended(self, why: str, *, power: bool) -> None:
-        self.engine.tell(f"{self.name}: {why}, {'power lost' if power else 'files as they are'}")
+        self.engine.log(f"{self.name}: {why}, {'power lost' if power else 'files as they are'}")
         life, self.life = self.life, None
         if life is not None:
             life.end()
@@ -271,7 +271,7 @@ class SimBroker:
     # Bit rot.
 
     def _rot(self) -> None:
-        """Turn a bit of a body that the mark says is on the disk: above it, damage is as good as a torn tail."""
+        """Flip a bit of a body that is durable by the mark: above it, damage would be a torn tail."""
         self.disk.rates = Rates()
         mark = DurableMark(self.disk).mark
         flushed = 0 if mark is None else mark.flushed_offset
@@ -290,7 +290,7 @@ class SimBroker:
             bit = 1 << self.engine.chance.randrange(8)
             file.data[at] ^= bit
             self._rotten.append((file, at, bit))
-            self.engine.tell(f"{self.name}: a bit rots at physical offset {read.physical}")
+            self.engine.log(f"{self.name}: a bit rots at physical offset {read.physical}")
 
     def _named(self, error: Exception) -> None:
         if "damage" in str(error):
@@ -298,7 +298,7 @@ class SimBroker:
             self.restore(str(error))
 
     def restore(self, named: str) -> None:
-        """Put back what rotted: the broker has named it."""
+        """Restore rotten records: the broker has reported them."""
         self.history.named.append(named)
         for file, at, bit in self._rotten:
             file.data[at] ^= bit
@@ -306,7 +306,7 @@ class SimBroker:
 
 
 class Life:
-    """One process of a broker, from its start to its end."""
+    """One process of a broker, from start to end."""
 
     def __init__(self, broker: SimBroker) -> None:
         self.broker, self.engine = broker, broker.engine
@@ -337,7 +337,7 @@ class Life:
         self._every(broker.faults.checkpoint_ms, self._checkpoint)
         self._every(REGISTER_MS, self._register)
         self._every(TABLES_MS, self._save_tables)
-        self._every(EXPIRE_MS, lambda: self.store.expire(broker.clock_ms()))  # looks whether there is room again
+        self._every(EXPIRE_MS, lambda: self.store.expire(broker.clock_ms()))  # checks whether there is room again
         self.engine.after(0, lambda: self._guarded(self._register))
         self._look_at_timer()
         broker.network.listeners[str(broker.address)] = self
@@ -359,10 +359,10 @@ class Life:
         try:
             act()
         except (OSError, MQError) as error:
-            self.engine.tell(f"{self.broker.name}: a job failed: {error}")
+            self.engine.log(f"{self.broker.name}: a job failed: {error}")
 
     def end(self) -> None:
-        """The process is gone."""
+        """The process ends."""
         self.store.abandon()
         self.broker.network.listeners.pop(str(self.broker.address), None)
         for link in list(self.links.values()):
@@ -371,7 +371,7 @@ class Life:
             self._to_namesrv.close()
 
     def stop(self) -> None:
-        """As BrokerNode.stop: what is asked of the disk is done, tables are saved, the store is closed."""
+        """Like BrokerNode.stop: finish disk jobs, save tables, close the store."""
         self.core.files.finish()
         while self._jobs and not self._failed:
             job, done, began_ms = self._jobs.popleft()
@@ -410,8 +410,8 @@ class Life:
                 self._write(sends)
             else:
                 self._write(self._decide(peer, first_command(data), now_ms))
-        except (OSError, StoreError, RemotingError) as error:  # as ServerConnection does
-            self.engine.tell(f"{self.broker.name}: connection failed: {error}")
+        except (OSError, StoreError, RemotingError) as error:  # like ServerConnection
+            self.engine.log(f"{self.broker.name}: connection failed: {error}")
             self._name(str(error))
             link.close()
         self._look_at_timer()
@@ -447,7 +447,7 @@ class Life:
         else:
             link.to_client(data)
 
-    # Tables, as TableWriter: saved in a thread of their own, while the loop goes on.
+    # Tables, like TableWriter: saved in their own thread, while the loop continues.
 
     def _save_tables(self) -> None:
         job = None if self._saving else self.core.files.begin_save()
@@ -480,7 +480,7 @@ class Life:
             else:
                 self._for_tables.append((number, link, send))
         if error is None:
-            self._save_tables()  # what could not be saved waits for the next change, or for the clock
+            self._save_tables()  # a failed save is retried at the next change, or by the clock
 
     # Time.
 
@@ -500,11 +500,11 @@ class Life:
         try:
             self._write(self.core.tick(self.broker.clock_ms()))
         except (OSError, MQError) as error:
-            self.engine.tell(f"{self.broker.name}: a tick failed: {error}")
+            self.engine.log(f"{self.broker.name}: a tick failed: {error}")
             self._name(str(error))
         self.engine.after(1, self._look_at_timer)
 
-    # The disk's thread, as Flusher.
+    # The disk's thread, like Flusher.
 
     def _after(self, physical_offset: int, release: Callable[[], None]) -> None:
         if physical_offset <= self.store.flushed_offset:
@@ -529,7 +529,7 @@ class Life:
             self._ask()
 
     def _write_queues(self) -> None:
-        """Write queue files; now and then a part of them, and the rest the next time."""
+        """Write queue files; sometimes only a part, and the rest the next time."""
         writing = self._writing or self.store.write_queues_in_slices()
         self._writing = None
         for _ in writing:
@@ -565,7 +565,7 @@ class Life:
                 failure = error
                 self.engine.after(0.1, lambda: self._guarded(lambda: self._fail(failure)))
                 return
-            self.engine.tell(f"{self.broker.name}: a job of the disk's thread failed: {error}")
+            self.engine.log(f"{self.broker.name}: a job of the disk's thread failed: {error}")
         else:
             self._note_flush(done, began_ms)
             if done is not None:

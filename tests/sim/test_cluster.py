@@ -1,4 +1,4 @@
-"""A few lives of a cluster, and proof that the checker would see if they went wrong. `make sim` has thousands."""
+"""A few lives of a cluster, and proof that the checker finds planted bugs. `make sim` runs thousands."""
 
 import os
 import subprocess
@@ -15,24 +15,24 @@ from .cluster import Cluster
 from .planted import PLANTED, Planted
 
 ROOT = Path(__file__).parents[2]
-SEEDS_MAX = 60  # lives in which a planted bug must show
+SEEDS_MAX = 60  # lives in which a planted bug must be found
 DIGEST = """
 import hashlib, sys
 from tests.sim.cluster import Cluster
-cluster = Cluster(int(sys.argv[1]), tells=True)
-print(hashlib.sha256(repr((cluster.live(), cluster.engine.told)).encode()).hexdigest())
+cluster = Cluster(int(sys.argv[1]), keeps_log=True)
+print(hashlib.sha256(repr((cluster.live(), cluster.engine.log_lines)).encode()).hexdigest())
 """
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_promises_hold(seed: int) -> None:
-    """Whatever happens to brokers, disks, connections and clocks, a history breaks none of the promises."""
+    """Whatever happens to brokers, disks, connections and clocks, a history breaks no promise."""
     assert check(Cluster(seed).live()) == []
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_planted_bugs_are_caught(planted: Planted) -> None:
-    """Each bug that is planted shows within some lives, and is told for what it is."""
+    """Each planted bug is found within some lives, and reported by its name."""
     said: list[str] = []
     for seed in range(planted.first_seed, planted.first_seed + SEEDS_MAX):
         problems = check(planted.cluster(seed).live())
@@ -54,7 +54,7 @@ def test_warnings_of_lives_are_not_printed(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_a_seed_replays_exactly() -> None:
-    """Two processes that hash differently live the same life, to the last event."""
+    """Two processes with different hash seeds run the same life, to the last event."""
     digests = {
         subprocess.run(
             [sys.executable, "-c", DIGEST, "3"],
