@@ -203,7 +203,7 @@ class PopChecker:
         return all(self._ended_in_time(popped.place.broker, one) for one in before)
 
     def _stays_acked(self, popped: Popped, claim: Claim, at_ms: float) -> bool:
-        """Return whether the broker had certainly accepted the ack before. A claim ended by a change is another case."""
+        """Return whether the broker had certainly accepted the ack before. One ended by a change is another case."""
         broker = popped.place.broker
         return (
             claim is popped.claims[-1]
