@@ -22,6 +22,18 @@ settings.register_profile("mqtrail", deadline=None, suppress_health_check=[Healt
 settings.load_profile("mqtrail")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test whose examples have a deadline: one that was made before the profile was loaded."""
+    for item in items:
+        own = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
+        if own is not None and own.deadline is not None:
+            raise pytest.UsageError(
+                f"found {item.nodeid} with a deadline of {own.deadline} for each example, expected none: load the "
+                'profile "mqtrail" before the test is made'
+            )
+
+
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
     """A command that ran in this process configured logging for itself: undo that after the test."""

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from mqtrail.wire import Frame, SerializeType
 
-settings.register_profile("wire", max_examples=60)
+settings.register_profile("wire", settings.get_profile("mqtrail"), max_examples=60)
 settings.load_profile("wire")
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "frames.jsonl"

@@ -15,6 +15,7 @@ from mqtrail.wire import (
     Body,
     BodyError,
     BrokerData,
+    ClusterInfo,
     ConsumeFromWhere,
     ConsumerData,
     ConsumeStats,
@@ -42,6 +43,7 @@ from mqtrail.wire import (
     registration,
     tags_code,
 )
+from mqtrail.wire.body import REQUEST_DIALECT_NODES_MAX, REQUEST_NODES_MAX
 from mqtrail.wire.json_body import DIALECT_NODES_MAX, NODES_MAX
 
 from .conftest import RecordedFrame
@@ -381,12 +383,26 @@ def test_registrations_of_another_shape_are_refused(data: bytes) -> None:
         read(data, compressed=False)
 
 
-@pytest.mark.parametrize(("kind", "count"), [(HeartbeatData, DIALECT_NODES_MAX), (ConsumeStats, NODES_MAX)])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [(HeartbeatData, REQUEST_DIALECT_NODES_MAX), (ClusterInfo, DIALECT_NODES_MAX), (ConsumeStats, NODES_MAX)],
+)
 def test_the_dialect_has_a_bound_for_each_body(kind: type[Body], count: int) -> None:
     """The lenient reader is slow: requests are small, a table by queues may be large, and strict JSON may be."""
     with pytest.raises(BodyError, match=f"at most {count}"):
         kind.decode(b"{'x':[%b]}" % b",".join([b"1"] * (count + 1)))
     kind.decode(b'{"clientID":"c","x":[%b]}' % b",".join([b"1"] * (DIALECT_NODES_MAX + 1)))
+
+
+@pytest.mark.parametrize(
+    "kind", [HeartbeatData, LockBatchBody, wire.BatchAckBody, wire.QueryAssignmentBody, wire.RequestMode, wire.AclInfo]
+)
+def test_what_clients_send_is_small(kind: type[Body]) -> None:
+    """One frame of 16 MiB could keep a broker busy for a second: names and values of a request are counted."""
+    huge = b'{"x":[%b]}' % b",".join([b"[]"] * NODES_MAX)
+    with pytest.raises(BodyError, match=f"at most {REQUEST_DIALECT_NODES_MAX}"):
+        kind.decode(huge)
+    assert kind.nodes_max == REQUEST_NODES_MAX
 
 
 @given(st.integers(0, 200))

@@ -5,7 +5,7 @@ Source: the classes of remoting/protocol/{header,body}, apache/rocketmq 5.3.3, c
 
 from dataclasses import dataclass, field
 
-from .body import Body
+from .body import Body, RequestBody
 from .header import Header
 
 __all__ = [
@@ -83,7 +83,7 @@ class AclFilterHeader(Header):
     resource_filter: str | None = None
 
 
-class UserInfo(Body, frozen=True):
+class UserInfo(RequestBody, frozen=True):
     """A user. user_type: Super or Normal. user_status: enable or disable. None: not told."""
 
     username: str | None = None
@@ -111,7 +111,7 @@ class PolicyInfo(Body, frozen=True):
     entries: tuple[PolicyEntryInfo, ...] = ()
 
 
-class AclInfo(Body, frozen=True):
+class AclInfo(RequestBody, frozen=True):
     """All policies of a subject (User:name)."""
 
     subject: str | None = None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from .body import Body, Long, convert, queue_members, queue_of
+from .body import Body, Long, RequestBody, convert, queue_members, queue_of
 from .configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 from .errors import BodyError
 from .json_body import NODES_MAX
@@ -95,7 +95,7 @@ class SubscriptionGroupTable(Body, frozen=True):
     forbidden_table: dict[str, dict[str, Long]] = msgspec.field(default_factory=dict)
 
 
-class LockBatchBody(Body, frozen=True):
+class LockBatchBody(RequestBody, frozen=True):
     """The body of 41 and 42: queues of a group to lock or unlock for a client."""
 
     consumer_group: str

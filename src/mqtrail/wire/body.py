@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, cast
 import msgspec
 
 from .errors import BodyError
-from .json_body import DIALECT_NODES_MAX, ObjectKey, dumps, dumps_fastjson, loads
+from .json_body import DIALECT_NODES_MAX, NODES_MAX, ObjectKey, dumps, dumps_fastjson, loads
 from .values import MessageQueue
 
 __all__ = [
@@ -26,15 +26,20 @@ __all__ = [
 Long = Annotated[int, msgspec.Meta(ge=-0x8000000000000000, le=0x7FFFFFFFFFFFFFFF)]
 """The numbers of bodies: Java's long. A JSON text may have thousands of digits, which nobody could store or send on."""
 
+REQUEST_NODES_MAX: Final = 100_000
+"""Of bodies that clients send: reading one keeps others waiting. A lock request for 10 000 queues has 80 000."""
+REQUEST_DIALECT_NODES_MAX: Final = 20_000  # official clients send strict JSON
+
 Value = TypeVar("Value")
 
 
 class Body(msgspec.Struct, frozen=True, rename="camel"):
     """Base of all body classes. A subclass that is not one JSON object as it stands overrides members and read.
 
-    dialect_nodes_max: values and names that a text in fastjson's dialect may have.
+    nodes_max: values and names that a text may have. dialect_nodes_max: the same for one in fastjson's dialect.
     """
 
+    nodes_max: ClassVar[int] = NODES_MAX
     dialect_nodes_max: ClassVar[int] = DIALECT_NODES_MAX
 
     def encode(self, *, strict: bool = True) -> bytes:
@@ -50,7 +55,7 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview | str) -> Self:
         """Return the body. BodyError: not JSON, or a member is of another type."""
-        value = loads(data, dialect_nodes_max=cls.dialect_nodes_max)
+        value = loads(data, nodes_max=cls.nodes_max, dialect_nodes_max=cls.dialect_nodes_max)
         if not isinstance(value, Mapping):
             raise BodyError(f"found a {type(value).__name__} as the body, expected the object of {cls.__name__}")
         return cls.read(value)
@@ -59,6 +64,13 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
     def read(cls, value: Mapping[str, Any]) -> Self:
         """Return the body of a JSON object that is already read. BodyError: a member is of another type."""
         return convert(_without_none(value), cls)
+
+
+class RequestBody(Body, frozen=True):
+    """Base of bodies that clients send to servers, small ones all of them."""
+
+    nodes_max: ClassVar[int] = REQUEST_NODES_MAX
+    dialect_nodes_max: ClassVar[int] = REQUEST_DIALECT_NODES_MAX
 
 
 def encode_in_slices(

@@ -10,7 +10,16 @@ from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
-from .body import Body, Long, convert, encode_list_in_slices, queue_table, read_queue_table
+from .body import (
+    REQUEST_DIALECT_NODES_MAX,
+    REQUEST_NODES_MAX,
+    Body,
+    Long,
+    convert,
+    encode_list_in_slices,
+    queue_table,
+    read_queue_table,
+)
 from .heartbeat import SubscriptionData
 from .json_body import NODES_MAX
 from .values import MessageQueue
@@ -19,6 +28,7 @@ __all__ = [
     "BrokerConsumeStats",
     "BrokerStatsData",
     "ClientConnection",
+    "ClientStatus",
     "ConsumeQueueEntries",
     "ConsumeQueueEntry",
     "ConsumeStats",
@@ -187,6 +197,13 @@ class ConsumerStatus(Body, frozen=True):
             read_queue_table(value.get("messageQueueTable"), int),
             {client: read_queue_table(table, int) for client, table in clients.items()},
         )
+
+
+class ClientStatus(ConsumerStatus, frozen=True):
+    """The reply to 221 as a broker reads it: one client's queues of one topic."""
+
+    nodes_max: ClassVar[int] = REQUEST_NODES_MAX
+    dialect_nodes_max: ClassVar[int] = REQUEST_DIALECT_NODES_MAX
 
 
 class ClientConnection(Body, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from .body import Body, Long
+from .body import Body, Long, RequestBody
 from .errors import SubscriptionParseFailed
 from .ids import java_string_hash, tags_code
 from .json_body import dumps
@@ -121,7 +121,7 @@ class ConsumerData(Body, frozen=True):
     unit_mode: bool = False
 
 
-class HeartbeatData(Body, frozen=True):
+class HeartbeatData(RequestBody, frozen=True):
     """The body of HEART_BEAT. without_sub: groups without their subscriptions, known by the fingerprint (5.x)."""
 
     client_id: str = msgspec.field(name="clientID")

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from .body import Body, Long, convert, queue_members, queue_of
+from .body import Body, Long, RequestBody, convert, queue_members, queue_of
 from .errors import BodyError
 from .values import MessageQueue
 
@@ -159,7 +159,7 @@ def _short(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]
     return {names.get(name, name): member for name, member in value.items() if member is not None}
 
 
-class BatchAckBody(Body, frozen=True):
+class BatchAckBody(RequestBody, frozen=True):
     """The body of 200151."""
 
     broker_name: str | None = None
@@ -178,7 +178,7 @@ class BatchAckBody(Body, frozen=True):
         return cls(None if name is None else convert(name, str), tuple(BatchAck.read(ack) for ack in acks))
 
 
-class QueryAssignmentBody(Body, frozen=True):
+class QueryAssignmentBody(RequestBody, frozen=True):
     """The body of 400."""
 
     topic: str = ""
@@ -229,7 +229,7 @@ class QueueAssignments(Body, frozen=True):
         return cls(tuple(QueueAssignment.read(item) for item in convert(items, list[dict[str, Any]])))
 
 
-class RequestMode(Body, frozen=True):
+class RequestMode(RequestBody, frozen=True):
     """The body of 401: how a group consumes a topic. pop_share_queue_num 0: every client pops all queues."""
 
     topic: str = ""

@@ -13,6 +13,7 @@ from typing import Final
 from mqtrail.wire import (
     FLAG_ONEWAY,
     BodyError,
+    ClientStatus,
     ConsumerNotOnline,
     ConsumerStatus,
     ConsumerStatusHeader,
@@ -53,7 +54,7 @@ class _Survey:
         """Store the answer of a client; None: it did not answer and is omitted, as in Java."""
         if reply is not None and reply.code == ResponseCode.SUCCESS:
             with suppress(BodyError):
-                self._found[client_id] = ConsumerStatus.decode(reply.body).message_queue_table
+                self._found[client_id] = ClientStatus.decode(reply.body).message_queue_table
         self._open_count -= 1
         if self._open_count:
             return []
