@@ -292,7 +292,7 @@ class LitePullConsumer(ConsumerBase):
         self._queues.seek(queue, await self.end_offset(queue))
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pull these no more until `resume`; what was pulled is still handed out."""
+        """Stop pulling these until `resume`; messages already pulled are still delivered."""
         self._queues.pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:

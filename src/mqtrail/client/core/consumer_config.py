@@ -13,12 +13,12 @@ COUNT_MAX: Final = 65_535  # DefaultMQPushConsumerImpl.checkConfig has the same 
 
 
 class OnUndecodable(StrEnum):
-    """What becomes of a message that cannot be read: a compressed body that is broken, of an unknown type, or larger
-    than `body_size_max`; a record that is damaged.
+    """What happens to an undecodable message: a body whose compression is damaged, of an unknown type, or expands to
+    more than `body_size_max`; a damaged record.
     """
 
-    REJECT = "REJECT"  # the application never sees it: a dead letter with the reason, or left out where there is none
-    DELIVER = "DELIVER"  # handed out with its body as stored and the reason in `undecodable`
+    REJECT = "REJECT"  # not delivered: a dead letter with the reason, or skipped where there are no dead letters
+    DELIVER = "DELIVER"  # delivered with its body as stored and the reason in `undecodable`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Messages on their way through the application: deliveries, batches, running handlers, messages sent back.
 
-Pull and pop consumers both use it: `ProcessQueue` and `Flow` bound what is in memory, `Ready` hands deliveries to the
+Pull and pop consumers both use it: `ProcessQueue` and `Flow` bound what is in memory, `Ready` queues deliveries for the
 application, `SendBackCalls` returns a failed message to the broker.
 """
 

@@ -33,7 +33,7 @@ class PopQueue:
         self.dropped = False
         self.waiting = 0
         self.expanded_size = 0  # bytes of bodies that were decompressed
-        self.unread: dict[str, MessageExt] = {}  # handle -> popped and not handed out yet
+        self.unread: dict[str, MessageExt] = {}  # handle -> popped and not delivered yet
         self.last_pop_ms = 0
         self.room = asyncio.Event()
 

@@ -1,7 +1,6 @@
 """The client without an event loop: blocking twins of producer, consumers and admin, and `QueueReader`.
 
-`facade.py` runs the asyncio client in a background thread. `QueueReader` uses blocking sockets of its own and joins no
-group.
+`facade.py` runs the asyncio client in a background thread. `QueueReader` uses blocking sockets and joins no group.
 """
 
 from .admin import SyncAdmin

@@ -124,7 +124,7 @@ class Dispatcher:
     def record(self, topic: str, text: str, keys: Sequence[str], now_ms: int, *, ids: str = "", count: int = 1) -> None:
         """Record contexts of one business topic, usually one. Never waits, never raises.
 
-        text: their whole records. keys: what they shall be found by (each may be several, blank-joined), repeats
+        text: their whole records. keys: the ids and keys to find them by (each may be several, blank-joined), repeats
         allowed; ids: the same as one text, without repeats.
         """
         self._recorded += count
