@@ -28,7 +28,7 @@ Long = Annotated[int, msgspec.Meta(ge=-0x8000000000000000, le=0x7FFFFFFFFFFFFFFF
 
 REQUEST_NODES_MAX: Final = 100_000
 """Of bodies that clients send: reading one keeps others waiting. A lock request for 10 000 queues has 80 000."""
-REQUEST_DIALECT_NODES_MAX: Final = 20_000  # official clients send strict JSON
+REQUEST_DIALECT_NODES_MAX: Final = 10_000  # official clients send strict JSON
 
 Value = TypeVar("Value")
 
