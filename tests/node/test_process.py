@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqtrail.net import ConnectionPool, NetError
-from mqtrail.wire import RemotingCommand, RequestCode
+from mqtrail.wire import RemotingCommand, RequestCode, ResponseCode
 
 from .helpers import NodeProcess, read_all, send_command
 
@@ -37,6 +37,8 @@ async def test_kill_9_loses_no_acknowledged_message(tmp_path: Path, sync_flush: 
                 reply = await pool.request(broker, send_command("orders", body, queue_id=number % 4), 30_000)
             except NetError:
                 return
+            if reply.code == ResponseCode.SYSTEM_BUSY:
+                continue  # on a busy machine it waited for longer than wait_send_ms: refused, and not acknowledged
             assert reply.code == 0
             acknowledged.append(body)
 
