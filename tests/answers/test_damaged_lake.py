@@ -106,6 +106,7 @@ def test_the_last_commit(lake: Path, table: str, how: str) -> None:
     for scope in (traced.scope, found.scope):
         assert scope.is_damaged
         assert any(last.name in one for one in scope.omissions)
+        assert not any("no judged message yet" in one for one in scope.omissions)
 
 
 def test_a_judgement_that_is_not_complete(lake: Path) -> None:

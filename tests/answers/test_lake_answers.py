@@ -39,7 +39,7 @@ def test_what_a_lake_lacks_is_said(answers: Answers) -> None:
     """Every answer lists gaps and rejects, and that the cluster was not queried."""
     reported = " ".join(answers.trace(id_of("send ok"), NOW_MS).scope.omissions)
     assert "broker-a/0 [5, 9)" in reported
-    assert "2 trace records did not decode" in reported
+    assert "2 trace records did not decode (table trace_rejects); the latest in" in reported
     assert "--namesrv" in reported
 
 

@@ -74,4 +74,5 @@ def test_poison_is_told_and_passed(spark: SparkSession, tmp_path: Path) -> None:
         assert reason in row[3]
     answer = Answers(tmp_path / "lake").trace(GOOD_ID, now_ms())
     assert answer.status is Status.FOUND
-    assert any(f"{len(POISON)} trace records did not decode" in one for one in answer.scope.omissions)
+    [rejects] = [one for one in answer.scope.omissions if f"{len(POISON)} trace records did not decode" in one]
+    assert f"{TRACE_TOPIC} broker-a/{trace_queue} at offset {len(POISON) - 1}: {POISON[-1][2]}" in rejects

@@ -283,7 +283,7 @@ PLANTED = (
     Planted("skip the sync", Unsynced, "is lost"),
     Planted("wrong recovery point", Forgetful, "is lost"),
     Planted("answer before the table is saved", Unsaved, "and forgot it"),
-    Planted("lost op message", Careless, "was committed", first_seed=16),
+    Planted("lost op message", Careless, "was committed", first_seed=5),
     Planted("offset before processing", HastyOffsets, "was not done with"),
     Planted("lock for two", SharedQueues, "were at work on"),
     Planted("out of order", Disorder, "before it was done with"),

@@ -102,19 +102,30 @@ class LakeView:
 
     def omissions(self) -> list[str]:
         """Return a sentence for each known omission of the lake."""
-        found = [] if self.range_ms()[0] is not None else ["the lake contains no judged message yet"]
+        is_empty = self.range_ms()[0] is None and self.is_searched_whole(trail.TRAJECTORIES.name)
+        found = ["the lake contains no judged message yet"] if is_empty else []
         gaps = self.gaps()
         found += [f"gap: {gap}" for gap in gaps[:GAPS_SHOWN_MAX]]
         if len(gaps) > GAPS_SHOWN_MAX:
             found.append(f"{len(gaps) - GAPS_SHOWN_MAX} further gaps")
         if self.rejects:
-            found.append(f"{self.rejects} trace records did not decode (table trace_rejects)")
+            found.append(f"{self.rejects} trace records did not decode (table trace_rejects){self._latest_reject()}")
         found += self._unfinished()
         damage = self.damage
         found += [f"damaged: {one}" for one in damage[:DAMAGE_SHOWN_MAX]]
         if len(damage) > DAMAGE_SHOWN_MAX:
             found.append(f"{len(damage) - DAMAGE_SHOWN_MAX} further damaged files")
         return found
+
+    def _latest_reject(self) -> str:
+        columns = "trace_topic, broker_name, queue_id, queue_offset, reason"
+        order = "trace_store_ms DESC NULLS LAST, queue_offset DESC, record_no DESC LIMIT 1"
+        rows = fetch(self.connection, f"SELECT {columns} FROM ({self._relation('trace_rejects')}) ORDER BY {order}")
+        return "".join(
+            f"; the latest in {row['trace_topic']} {row['broker_name']}/{row['queue_id']} at offset "
+            f"{row['queue_offset']}: {row['reason']}"
+            for row in rows
+        )
 
     def _unfinished(self) -> list[str]:
         found = unfinished_judgement(self.look.lake)
