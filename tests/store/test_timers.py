@@ -138,10 +138,10 @@ def test_a_wheel_that_was_written_to_is_not_taken_as_exact() -> None:
     def fail() -> None:
         raise OSError("gone")
 
-    disk.files[LOG_FILE].sync = fail  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="gone"):
-        files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
-    del disk.files[LOG_FILE].sync
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk.files[LOG_FILE], "sync", fail)
+        with pytest.raises(OSError, match="gone"):
+            files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
     disk.files[LOG_FILE].write_at(52, bytes(52))  # the power took the unit
     assert dict(slots(opened(disk))) == {NOW_MS + 1_000: [0]}
 
@@ -278,15 +278,14 @@ def test_a_failed_sync_is_the_last_word() -> None:
     before = disk.read("config/timercheck")
     put(files, 1, NOW_MS)
     files.log.write()
-    file = disk.files[LOG_FILE]
 
     def fail() -> None:
         raise OSError("gone")
 
-    file.sync = fail  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="gone"):
-        files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
-    del file.sync
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk.files[LOG_FILE], "sync", fail)
+        with pytest.raises(OSError, match="gone"):
+            files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
     files.save(TimerCheckpoint(NOW_MS, files.log.end, 2), exact=True)
     assert disk.read("config/timercheck") == before
 

@@ -377,7 +377,7 @@ def test_a_setting_opens_what_is_open_at_apache(kind: str, code: int, opened: bo
     assert world.general(world.request(4711, naming))  # and the broker says that it has no such request
 
 
-def test_a_record_is_read_by_no_one_who_is_refused_for_what_he_names() -> None:
+def test_a_record_is_read_by_no_one_who_is_refused_for_what_he_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """The look at the log comes last: a refusal by name costs no read."""
     world = World("users", Case())
     reads: list[int] = []
@@ -387,7 +387,7 @@ def test_a_record_is_read_by_no_one_who_is_refused_for_what_he_names() -> None:
         reads.append(physical_offset)
         return read_at(physical_offset)
 
-    world.store.read_at = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(world.store, "read_at", counted)
     for code in (33, 36, 37, 309, 323):
         assert not world.general(world.request(code, NAMINGS[0]))
     assert not reads

@@ -265,13 +265,13 @@ def test_wrong_change_is_refused(guarded: Guarded, wrong: dict[str, str]) -> Non
     assert guarded.files.texts == before
 
 
-def test_full_disk_changes_nothing(guarded: Guarded) -> None:
+def test_full_disk_changes_nothing(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """An account that could not be written does not count either."""
 
     def full(name: str, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    guarded.files.write = full  # type: ignore[method-assign]
+    monkeypatch.setattr(guarded.files, "write", full)
     reply = guarded.ask("rocketmq2", 50, {"accessKey": "newcomer", "secretKey": "12345678"})
     assert (reply.code, "No space" in (reply.remark or "")) == (209, True)
     assert "newcomer" not in guarded.broker.access.plain.rules.accounts

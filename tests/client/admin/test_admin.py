@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
@@ -200,7 +200,8 @@ def test_messages(admin: SyncAdmin) -> None:
     assert list(admin.messages("orders", 1 << 42)) == []
     first = admin.messages("orders")
     next(first)
-    first.close()  # type: ignore[attr-defined]
+    assert isinstance(first, Generator)
+    first.close()
     assert {track.group: track.status for track in admin.message_tracks(found)}["CG"] is TrackStatus.NOT_ONLINE
     with pytest.raises(ConsumerNotOnline):
         admin.consume_directly(found, "CG")
