@@ -20,9 +20,10 @@ from mqtrail.store import (
     RealDisk,
     StoreFull,
 )
-from mqtrail.store.commitlog import index, indexer, lookup
-from mqtrail.store.commitlog.index import Index, IndexDamaged, IndexFile
+from mqtrail.store.commitlog import index_file, indexer, lookup
+from mqtrail.store.commitlog.index_file import IndexDamaged, IndexFile
 from mqtrail.store.commitlog.indexer import Indexer
+from mqtrail.store.commitlog.key_hashes import KeyHashes
 from mqtrail.wire import Host, SystemBusy, decode_record, index_key_hash
 
 CONFIG = CommitLogConfig(
@@ -50,9 +51,9 @@ def index_bytes(disk: MemoryDisk) -> dict[str, bytes]:
 @given(topic=st.text(min_size=1, max_size=20), key=st.text(min_size=1, max_size=50))
 def test_the_quick_hash_is_the_hash(topic: str, key: str) -> None:
     """Hashing the end of a key onto its cached beginning gives Java's hash, for any text."""
-    made = Index(MemoryDisk(), CONFIG, None)
+    hashes = KeyHashes()
     for _ in range(2):
-        assert made.hash_of(topic, key.encode("utf-8", "surrogatepass")) == index_key_hash(topic, key)
+        assert hashes.of(topic, key.encode("utf-8", "surrogatepass")) == index_key_hash(topic, key)
 
 
 def _take_nothing(
@@ -289,7 +290,7 @@ def test_a_query_between_whose_slices_the_index_is_damaged_is_refused(chained: C
 
 def test_slots_are_written_in_slices_while_entries_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages that change between two slices are written by the next checkpoint; a clean stop leaves all of them."""
-    monkeypatch.setattr(index, "PAGES_A_SLICE", 1)
+    monkeypatch.setattr(index_file, "PAGES_A_SLICE", 1)
     config = replace(CONFIG, index_slots=50_000, index_entries=10_000)
     store = CommitLogStore(RealDisk(tmp_path), config)
     for number in range(3_000):

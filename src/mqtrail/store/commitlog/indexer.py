@@ -14,15 +14,8 @@ from mqtrail.wire import MessageSysFlag, RecordError, find_property
 from ..base import Appended, PendingRecord
 from ..errors import StoreError, StoreFull
 from .damage import damaged, next_whole
-from .index import (
-    COUNTER_HIGH_PARTS,
-    COUNTER_LOW_PARTS,
-    HASH_BITS,
-    SIGN_BIT,
-    TIME_PARTS,
-    Index,
-    IndexLost,
-)
+from .index import Index, IndexLost
+from .key_hashes import COUNTER_HIGH_PARTS, COUNTER_LOW_PARTS, HASH_BITS, SIGN_BIT, TIME_PARTS, KeyHashes
 from .log import CommitLog
 
 WAITING_MAX = 256  # records that wait to be indexed together, and those of one append more
@@ -41,6 +34,7 @@ class Indexer:
         self._skip_damaged = skip_damaged
         self._log = log
         self._index = index
+        self._key_hashes = KeyHashes()
         self.position = max(index.end_offset, log.first_offset)  # the last one is looked at again
         self._records: list[PendingRecord] = []  # what waits, all of it stored at
         self._store_ms = 0
@@ -86,17 +80,17 @@ class Indexer:
     def _put_waiting(self) -> None:
         """Index what was handed over. When that fails the log is read from what was put whole."""
         records, tickets, self._records, self._tickets = self._records, self._tickets, [], []
-        index = self._index
+        index, key_hashes = self._index, self._key_hashes
         hashes: list[int] = []
         physical_offsets: list[int] = []
-        topic, heads = "", index.heads("")
+        topic, heads = "", key_hashes.heads("")
         for record, ticket in zip(records, tickets, strict=True):
             properties = record[3]
             if record[8] & TRANSACTION_ROLLBACK == TRANSACTION_ROLLBACK:  # sys_flag, of a plain tuple as well
                 continue
             if record[0] != topic:
                 topic = record[0]
-                heads = index.heads(topic)
+                heads = key_hashes.heads(topic)
             if properties.startswith(UNIQUE_MARK) and properties.find(KEY_NAME_PART, UNIQUE_START) < 0:
                 # As clients and our broker write it: first, once, and without KEYS. sum_of_parts does the same.
                 end = properties.find(PROPERTY_END, UNIQUE_START)
@@ -117,7 +111,7 @@ class Indexer:
                     physical_offsets.append(ticket[0])
                     continue
             for key in keys_of(properties):
-                hashes.append(index.hash_of(topic, key))
+                hashes.append(key_hashes.of(topic, key))
                 physical_offsets.append(ticket[0])
         try:
             index.put(hashes, physical_offsets, self._store_ms)
@@ -140,7 +134,7 @@ class Indexer:
             if head is not None:
                 if head.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
                     keys = keys_of(bytes(view[head.properties_start : head.properties_end]))
-                    hashes = [index.hash_of(head.topic, key) for key in keys]
+                    hashes = [self._key_hashes.of(head.topic, key) for key in keys]
                     try:
                         index.put(hashes, [head.physical_offset] * len(hashes), head.store_timestamp_ms)
                     except IndexLost:

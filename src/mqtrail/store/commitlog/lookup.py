@@ -13,7 +13,8 @@ from collections.abc import Generator, Iterator
 from mqtrail.wire import QueryNotFound, SystemBusy, decode_head, index_key_hash
 
 from ..base import QueryResult
-from .index import Index, IndexDamaged
+from .index import Index
+from .index_file import IndexDamaged
 from .indexer import Indexer, keys_of
 from .reading import Reader
 

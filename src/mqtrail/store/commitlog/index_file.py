@@ -1,0 +1,333 @@
+"""IndexFile: where the messages with a key are. A hash table in a sparse file, chained through its entries.
+
+    header 40 bytes | slots x 4 bytes | entries x 20 bytes
+
+    header  8 begin timestamp, 8 end timestamp (store times, ms), 8 begin, 8 end physical offset, 4 used slots,
+            4 number of the next entry, from 1
+    slot    number of the newest entry of its chain, 0: empty
+    entry   4 key hash, 8 physical offset, 4 seconds since the begin timestamp, 4 number of the next older entry
+
+No key is kept, so records of another key with the same hash are found too: whoever asked compares.
+
+Entries are gathered and written with one write a stroke. Slots lie all over 20 MB: those of the file in the making
+stay in memory, page by page as they are touched, and go to the file with the header at each checkpoint. After an
+unclean stop the file in the making is built again in any case, so nothing is lost by it.
+
+What is read is held against its checksum (`index_sums.py`) and against what a chain may be. A damaged file goes, with
+those after it, and is built again; whoever asked is told so instead of that there is nothing.
+Source: IndexFile, IndexHeader, IndexService, apache/rocketmq store/.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from zlib import crc32
+
+from ..disk import Disk, File
+from .config import CommitLogConfig
+from .index_sums import BLOCK_ENTRIES, IndexSums, decode_sums
+from .index_sums import FOLDER as SUMS_FOLDER
+
+HEADER = struct.Struct(
+    ">q"  # begin timestamp
+    "q"  # end timestamp
+    "q"  # begin physical offset
+    "q"  # end physical offset
+    "i"  # used slots
+    "i"  # next entry number
+)
+ENTRY = struct.Struct(
+    ">i"  # key hash
+    "q"  # physical offset
+    "i"  # seconds since the begin timestamp
+    "i"  # previous entry
+)
+SLOT = struct.Struct(">i")
+assert HEADER.size == 40
+assert ENTRY.size == 20
+FOLDER = "index"
+SECONDS_MAX = 2**31 - 1
+PAGE_SLOTS = 1024
+PAGES_A_SLICE = 100  # written, 4 KiB each
+IS_LITTLE_ENDIAN = sys.byteorder == "little"
+UNKNOWN, KNOWN, CHANGED = range(3)  # what the memory has of a page of slots
+
+
+class IndexDamaged(Exception):
+    """A file of the index holds what cannot be. The text says which, what was found, and what was expected."""
+
+
+class IndexFile:
+    """One file of the index."""
+
+    def __init__(
+        self, disk: Disk, name: str, config: CommitLogConfig, *, is_strict: bool = True, may_have_sums: bool = True
+    ) -> None:
+        """is_strict: a chain that cannot be is damage; else its end, as Apache's broker takes it.
+
+        may_have_sums: hold the file against its sums, where it has any.
+        """
+        self.name = name
+        self._disk = disk
+        self._is_strict = is_strict
+        self._slots = config.index_slots
+        self._entries_max = config.index_entries
+        self._file: File = disk.open(f"{FOLDER}/{name}", config.index_file_size)
+        self.begin_ms: int
+        self.end_ms: int
+        self.begin_offset: int
+        self.end_offset: int
+        self._used: int
+        self._next: int
+        (self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next) = HEADER.unpack(
+            self._file.read_at(0, HEADER.size)
+        )
+        page_sizes = [min(PAGE_SLOTS, self._slots - first) * SLOT.size for first in range(0, self._slots, PAGE_SLOTS)]
+        self._sums: IndexSums | None = None
+        if may_have_sums:
+            self._sums = decode_sums(disk.read(f"{SUMS_FOLDER}/{name}"), page_sizes, ENTRY.size)
+        else:
+            disk.remove(f"{SUMS_FOLDER}/{name}")  # else the file, written on without them, would seem damaged later
+        if self._sums is None and self._next <= 1:
+            self._sums = IndexSums(page_sizes, ENTRY.size)
+        self._sound_block = -1  # number of the block of entries that was found sound last
+        self._sound_entries = b""
+        self._next = self._written = max(1, self._next)  # numbers of the next entry, and of the first not written
+        self._gathered = bytearray()  # entries [_written, _next)
+        self._table: memoryview | None = None  # the slots as native integers, as far as their pages are known
+        self._pages = bytearray()  # what is known of each page of it
+
+    def why_damaged(self) -> str | None:
+        """Return what in the header cannot be, None when it may be right."""
+        if not 1 <= self._next <= self._entries_max:
+            return f"found {self._next} as the number of its next entry, expected 1 to {self._entries_max}"
+        sums = self._sums
+        if sums is not None and sums.header:
+            data = self._file.read_at(0, HEADER.size)
+            if sums.header != crc32(data) or sums.next != HEADER.unpack(data)[-1]:
+                return "found a header whose checksum differs from that noted, expected the same"
+        if not (0 <= self.begin_ms <= self.end_ms and 0 <= self.begin_offset <= self.end_offset):
+            return (
+                f"found times {self.begin_ms} to {self.end_ms} and physical offsets {self.begin_offset} to "
+                f"{self.end_offset}, expected rising ones"
+            )
+        return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further entry fits."""
+        return self._next >= self._entries_max
+
+    @property
+    def room(self) -> int:
+        """How many further entries fit."""
+        return self._entries_max - self._next
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no entry."""
+        return self._next <= 1
+
+    def begin_after(self, timestamp_ms: int, physical_offset: int) -> None:
+        """Start a new file where the one before it ended."""
+        self.begin_ms = self.end_ms = timestamp_ms
+        self.begin_offset = self.end_offset = physical_offset
+
+    def _make_table(self) -> memoryview:
+        pages = -(-self._slots // PAGE_SLOTS)
+        self._pages = bytearray(pages)
+        # Of its own mapping: zero pages, which take memory when they are touched. A bytearray writes its zeros.
+        zeros = mmap.mmap(-1, self._slots * SLOT.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._table = memoryview(zeros).cast("i")
+        return self._table
+
+    def _load(self, table: memoryview, page: int) -> None:
+        """Make a page of the slots known."""
+        first, last = page * PAGE_SLOTS, min((page + 1) * PAGE_SLOTS, self._slots)
+        data = self._page(page)
+        if data.count(0) != len(data):
+            slots = array("i", data)
+            if IS_LITTLE_ENDIAN:
+                slots.byteswap()
+            table[first:last] = memoryview(slots)
+
+    def _page(self, page: int) -> bytes:
+        """Return a page of slots as it is in the file. IndexDamaged."""
+        first, last = page * PAGE_SLOTS, min((page + 1) * PAGE_SLOTS, self._slots)
+        data = self._file.read_at(HEADER.size + first * SLOT.size, (last - first) * SLOT.size)
+        if self._sums is not None and crc32(data) != self._sums.pages[page]:
+            raise self._damaged(f"slots {first} to {last - 1} whose checksum differs from that noted")
+        return data
+
+    def _damaged(self, found: str) -> IndexDamaged:
+        return IndexDamaged(f"{FOLDER}/{self.name}: found {found}: it is built again from the CommitLog")
+
+    def put(self, hashes: Sequence[int], physical_offsets: Sequence[int], store_ms: int) -> None:
+        """Add entries of key hashes and the physical offsets of their records, in memory; there is room for them.
+
+        `write_entries` and `write` bring them to the file.
+        """
+        table = self._table if self._table is not None else self._make_table()
+        pages, slots, pack = self._pages, self._slots, ENTRY.pack
+        number, used = self._next, 0
+        if number == 1:
+            self.begin_ms, self.begin_offset = store_ms, physical_offsets[0]
+        seconds = min((store_ms - self.begin_ms) // 1000, SECONDS_MAX) if store_ms > self.begin_ms > 0 else 0
+        entries = []
+        for key_hash, physical_offset in zip(hashes, physical_offsets, strict=True):
+            slot = key_hash % slots
+            page = slot // PAGE_SLOTS
+            if pages[page] != CHANGED:
+                if pages[page] == UNKNOWN:
+                    self._load(table, page)
+                pages[page] = CHANGED
+            previous = table[slot]
+            if not 0 < previous < number:
+                previous = 0
+                used += 1
+            table[slot] = number
+            entries.append(pack(key_hash, physical_offset, seconds, previous))
+            number += 1
+        self._gathered += b"".join(entries)
+        self._next = number
+        self._used += used
+        self.end_ms, self.end_offset = store_ms, physical_offset
+
+    def write_entries(self) -> None:
+        """Write the gathered entries. StoreFull leaves them gathered."""
+        if self._gathered:
+            data = bytes(self._gathered)
+            self._file.write_at(self._entry_at(self._written), data)
+            if self._sums is not None:
+                self._sums.add_entries(data)
+            self._sound_block = -1
+            self._gathered.clear()
+            self._written = self._next
+
+    def write(self) -> None:
+        """Write all that is in memory, the header last: with it the file holds what it says."""
+        for _ in self.write_in_slices():
+            pass
+
+    def write_in_slices(self) -> Iterator[None]:
+        """Write all that is in memory when this ends; yield now and then.
+
+        Pages that change between slices are written by a later call: a header in front of older pages does no harm, as
+        a start after a crash builds this file again.
+        """
+        self.write_entries()
+        table = self._table
+        if table is None:
+            return
+        pages = 0
+        page = self._pages.find(CHANGED)
+        while page >= 0:
+            if pages == PAGES_A_SLICE:
+                pages = 0
+                yield
+                self.write_entries()
+                table = self._table
+                if table is None:
+                    return  # it became full, and was sealed
+            pages += 1
+            slots = array("i", table[page * PAGE_SLOTS : (page + 1) * PAGE_SLOTS].tobytes())
+            if IS_LITTLE_ENDIAN:
+                slots.byteswap()
+            data = slots.tobytes()
+            self._file.write_at(HEADER.size + page * PAGE_SLOTS * SLOT.size, data)
+            if self._sums is not None:
+                self._sums.pages[page] = crc32(data)
+            self._pages[page] = KNOWN
+            page = self._pages.find(CHANGED, page + 1)
+        header = HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self._used, self._next)
+        self._file.write_at(0, header)
+        if self._sums is not None:
+            self._sums.header, self._sums.end_offset = crc32(header), self.end_offset
+
+    def seal(self) -> None:
+        """Make a full file durable; its slots are in the file alone from now on."""
+        self.write()
+        self._file.sync()
+        self.note_sums()
+        self._table = None
+
+    def note_sums(self) -> None:
+        """Keep the checksums of all that was written, which is synced."""
+        if self._sums is not None and self._next > 1 and self._sums.header:
+            self._disk.replace(f"{SUMS_FOLDER}/{self.name}", self._sums.encode())
+
+    def _entry_at(self, number: int) -> int:
+        return HEADER.size + self._slots * SLOT.size + number * ENTRY.size
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        if number >= self._written:
+            return ENTRY.unpack_from(self._gathered, (number - self._written) * ENTRY.size)
+        if self._sums is None:
+            return ENTRY.unpack(self._file.read_at(self._entry_at(number), ENTRY.size))
+        block, place = divmod(number, BLOCK_ENTRIES)
+        if block != self._sound_block:
+            first = block * BLOCK_ENTRIES
+            count = min(BLOCK_ENTRIES, self._written - first)
+            data = self._file.read_at(self._entry_at(first), count * ENTRY.size)
+            if crc32(data) != self._sums.blocks[block]:
+                raise self._damaged(f"entries {first} to {first + count - 1} whose checksum differs from that noted")
+            self._sound_block, self._sound_entries = block, data
+        return ENTRY.unpack_from(self._sound_entries, place * ENTRY.size)
+
+    def newest(self, key_hash: int) -> int:
+        """Return the number of the newest entry in the chain of a hash, 0 without one. IndexDamaged."""
+        slot = key_hash % self._slots
+        page, place = divmod(slot, PAGE_SLOTS)
+        if self._table is not None and self._pages[page] != UNKNOWN:
+            number: int = self._table[slot]
+        elif self._sums is not None:
+            (number,) = SLOT.unpack_from(self._page(page), place * SLOT.size)
+        else:
+            (number,) = SLOT.unpack(self._file.read_at(HEADER.size + slot * SLOT.size, SLOT.size))
+        if self._is_strict and not 0 <= number < self._next:
+            raise self._damaged(f"{number} as the newest entry of slot {slot}, expected one below {self._next}")
+        return number
+
+    def walk(
+        self, key_hash: int, number: int, count_max: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[int], int, int]:
+        """Go along a chain from an entry on, over count_max entries at most.
+
+        Return the physical offsets, the newest first, of entries of this hash stored in [begin_ms, end_ms]; the number
+        of the entry to go on with, 0 at the end; and how many entries were looked at. Entries know their time to the
+        second: one of the second that begin_ms is in counts. IndexDamaged.
+        """
+        found: list[int] = []
+        slots, looked = self._slots, 0
+        while 0 < number < self._next and looked < count_max:
+            entry_hash, physical_offset, seconds, previous = self._entry(number)
+            looked += 1
+            if self._is_strict and not (
+                entry_hash % slots == key_hash % slots
+                and self.begin_offset <= physical_offset <= self.end_offset
+                and seconds >= 0
+                and 0 <= previous < number
+            ):
+                raise self._damaged(
+                    f"entry {number} of slot {key_hash % slots} with the hash {entry_hash}, the physical offset "
+                    f"{physical_offset}, {seconds} seconds and the older entry {previous}, expected values of its place"
+                )
+            at_ms = self.begin_ms + seconds * 1000
+            if entry_hash == key_hash and begin_ms - 999 <= at_ms <= end_ms:
+                found.append(physical_offset)
+            if previous >= number or seconds < 0 or at_ms < begin_ms - 999:
+                return found, 0, looked
+            number = previous
+        return found, number if 0 < number < self._next else 0, looked
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
