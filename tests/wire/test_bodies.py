@@ -44,7 +44,7 @@ from mqtrail.wire import (
     tags_code,
 )
 from mqtrail.wire.body import REQUEST_DIALECT_NODES_MAX, REQUEST_NODES_MAX
-from mqtrail.wire.json_body import DIALECT_NODES_MAX, NODES_MAX
+from mqtrail.wire.json_bounds import DIALECT_NODES_MAX, NODES_MAX
 
 from .conftest import RecordedFrame
 

@@ -17,7 +17,7 @@ from mqtrail.wire import (
     loads,
     loads_file,
 )
-from mqtrail.wire.json_body import NODES_MAX, ObjectKey, nodes_of_references
+from mqtrail.wire.json_bounds import NODES_MAX, ObjectKey, nodes_of_references
 
 from .conftest import RecordedFrame
 

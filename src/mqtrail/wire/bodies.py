@@ -11,7 +11,7 @@ import msgspec
 from .body import Body, Long, RequestBody, convert, queue_members, queue_of
 from .configs import DataVersion, SubscriptionGroupConfig, TopicConfig
 from .errors import BodyError
-from .json_body import NODES_MAX
+from .json_bounds import NODES_MAX
 from .values import MessageQueue
 
 __all__ = [

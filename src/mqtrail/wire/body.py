@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, cast
 import msgspec
 
 from .errors import BodyError
-from .json_body import DIALECT_NODES_MAX, NODES_MAX, ObjectKey, dumps, dumps_fastjson, loads
+from .json_body import dumps, dumps_fastjson, loads
+from .json_bounds import DIALECT_NODES_MAX, NODES_MAX, ObjectKey
 from .values import MessageQueue
 
 __all__ = [

@@ -30,7 +30,8 @@ import msgspec
 from .codes import FLAG_ONEWAY, FLAG_RESPONSE, MQ_VERSION, LanguageCode, SerializeType
 from .errors import BodyError, RemotingError
 from .frame import HEADER_SIZE_MAX, REPLY_HEADER_SIZE_MAX, Frame, encode_frame
-from .json_body import ObjectKey, dumps_fastjson, loads
+from .json_body import dumps_fastjson, loads
+from .json_bounds import ObjectKey
 
 __all__ = [
     "RemotingCommand",

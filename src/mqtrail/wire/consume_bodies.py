@@ -21,7 +21,7 @@ from .body import (
     read_queue_table,
 )
 from .heartbeat import SubscriptionData
-from .json_body import NODES_MAX
+from .json_bounds import NODES_MAX
 from .values import MessageQueue
 
 __all__ = [

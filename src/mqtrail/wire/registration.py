@@ -26,7 +26,8 @@ from .codes import Perm
 from .compression import BODY_SIZE_MAX
 from .configs import DataVersion
 from .errors import BodyError, InvalidParameter
-from .json_body import DIALECT_NODES_MAX, NODES_MAX, loads
+from .json_body import loads
+from .json_bounds import DIALECT_NODES_MAX, NODES_MAX
 
 __all__ = [
     "RegisteredTopic",

@@ -1,0 +1,37 @@
+"""What a JSON text of a peer may hold at most (see json_body), and the names that only fastjson's objects have."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+DEPTH_MAX: Final = 64  # nested values; deeper is nobody's body and would exhaust the stack
+NODES_MAX: Final = 1_000_000
+"""Values and names of one text that a peer sent: a registration of 50 000 topics has half as many."""
+DIALECT_NODES_MAX: Final = 50_000
+"""Values and names of a text that only the lenient reader takes, about 2 µs each. Requests in the dialect are small;
+a reply with a table by queues may have more, and its body class says so."""
+NODES_PER_BYTE: Final = 4
+"""Values that references may bring in for each byte of a text, beside NODES_FREE. The shortest reference has 17 bytes;
+RocketMQ's longer ones, of 40 and more, stand for a SubscriptionData or TopicConfig of about ten values."""
+NODES_FREE: Final = 1_000
+TEXT_PER_NODE: Final = 64  # characters of a text that references bring in, which count as one value more
+REFERENCE_SIZE_MAX: Final = 1_000  # characters of a reference's path; a longer one points to nothing
+
+
+def nodes_of_references(size: int, nodes_max: int = NODES_MAX) -> int:
+    """Return how many values and names a text of size bytes may have, what its references stand for included."""
+    return min(nodes_max, NODES_FREE + NODES_PER_BYTE * size)
+
+
+class ObjectKey(tuple[tuple[str, Any], ...]):
+    """A member name that is an object: its (member, value) pairs, sorted. Hashable, written by dumps_fastjson."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any]) -> "ObjectKey":
+        """Return the key of an object whose values are plain (text, numbers, booleans, null)."""
+        return cls(sorted(members.items()))
+
+    def members(self) -> dict[str, Any]:
+        """Return the object again."""
+        return dict(self)
