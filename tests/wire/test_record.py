@@ -32,7 +32,7 @@ from mqtrail.wire import (
     open_records,
     read_records,
 )
-from mqtrail.wire.record import RESYNCS_MAX, split_records
+from mqtrail.wire.record_messages import RESYNCS_MAX, split_records
 
 from .conftest import RecordedFrame
 
@@ -295,7 +295,7 @@ def test_what_looks_like_records_all_over_is_not_tried_all_over(almost: bytes, m
         looks += 1
         return decode_head(*arguments)
 
-    monkeypatch.setattr("mqtrail.wire.record.decode_head", counted)
+    monkeypatch.setattr("mqtrail.wire.record_messages.decode_head", counted)
     data = b"\xff" * 4 + almost * 100_000
     assert cut_records(record() + data) == [record(), data]
     assert looks <= RESYNCS_MAX

@@ -46,6 +46,7 @@ from .pop_info import *
 from .properties import *
 from .recall import *
 from .record import *
+from .record_messages import *
 
 # Trace records.
 from .trace_layouts import *

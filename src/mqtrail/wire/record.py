@@ -24,18 +24,12 @@ A list of records is records back to back. MAGIC_BLANK marks the padding at a Co
 Source: MessageExtEncoder, CommitLog, MessageDecoder.decode, MessageVersion, apache/rocketmq store/ and common/.
 """
 
-import re
 import struct
-import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from .codes import MessageSysFlag
-from .compression import BODY_SIZE_MAX, EXPANDED_SIZE_MAX, decompress
-from .errors import CompressionError, RecordError
-from .properties import PROPERTIES_SIZE_MAX, decode_properties
-from .values import Host, MessageExt
+from .errors import RecordError
+from .properties import PROPERTIES_SIZE_MAX
 
 __all__ = [
     "MAGIC_BLANK",
@@ -48,15 +42,9 @@ __all__ = [
     "RecordHead",
     "body_crc",
     "check_record",
-    "cut_records",
     "decode_head",
-    "decode_record",
-    "decode_records",
     "encode_record",
-    "open_record",
-    "open_records",
     "properties_text",
-    "read_records",
     "record_end",
     "topic_length",
 ]
@@ -104,9 +92,6 @@ SYS_FLAG_AT: Final = 36
 STORE_TIMESTAMP_AT_V4: Final = 56  # 12 more where the born host is IPv6
 
 _V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
-_MAGIC: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")  # V1, V2
-RESYNCS_MAX: Final = 1_024  # places of one reply that are tried behind damage: bytes can be made that look so all over
-_NO_HOST: Final = Host("0.0.0.0", 0)
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _MIDDLE: Final = struct.Struct(">iqi")  # reconsume times, prepared transaction offset, body size
@@ -331,191 +316,3 @@ def properties_text(buffer: Buffer, start: int, end: int) -> bytes:
     except (IndexError, struct.error):
         pass
     raise RecordError(f"found {end - start} bytes at {start} whose lengths do not fit, expected a record")
-
-
-def decode_record(buffer: Buffer, position: int = 0, broker_name: str = "") -> tuple[MessageExt, int]:
-    """Return the message at position, its body decompressed, and where the next record begins.
-
-    RecordError: no whole record. CompressionError: a whole one whose body cannot be decompressed (decode_head still
-    reads it). The CRC is not compared, as in Java's clients.
-    """
-    head = decode_head(buffer, position)
-    return message_of(head, buffer, broker_name), position + head.size
-
-
-def message_of(
-    head: RecordHead, buffer: Buffer, broker_name: str = "", body_size_max: int = BODY_SIZE_MAX
-) -> MessageExt:
-    """Return the message of a head and the buffer it was decoded from. CompressionError: as decode_record."""
-    body = decompress(bytes(buffer[head.body_start : head.body_end]), head.sys_flag, body_size_max)
-    return _message(head, buffer, broker_name, body)
-
-
-def _message(
-    head: RecordHead, buffer: Buffer, broker_name: str, body: bytes, undecodable: str | None = None
-) -> MessageExt:
-    return MessageExt(
-        topic=head.topic,
-        body=body,
-        flag=head.flag,
-        properties=decode_properties(buffer[head.properties_start : head.properties_end]),
-        queue_id=head.queue_id,
-        queue_offset=head.queue_offset,
-        physical_offset=head.physical_offset,
-        sys_flag=head.sys_flag,
-        born_timestamp_ms=head.born_timestamp_ms,
-        born_host=Host.unpack(head.born_host),
-        store_timestamp_ms=head.store_timestamp_ms,
-        store_host=Host.unpack(head.store_host),
-        reconsume_times=head.reconsume_times,
-        prepared_transaction_offset=head.prepared_transaction_offset,
-        body_crc=head.body_crc,
-        store_size=head.size,
-        broker_name=broker_name,
-        undecodable=undecodable,
-    )
-
-
-def open_record(record: Buffer, broker_name: str = "", body_size_max: int = BODY_SIZE_MAX) -> MessageExt:
-    """Return the message of a record's bytes. Never fails: `undecodable` says what of it could not be read.
-
-    Its body is then as stored: compressed, where decompression fails or gives more than body_size_max bytes; the bytes
-    of the whole record, where that is damaged. Of a damaged one the topic is empty, and numbers are 0 or as found.
-    """
-    try:
-        head = decode_head(record)
-    except RecordError as error:
-        return _damaged(bytes(record), broker_name, str(error))
-    try:
-        return message_of(head, record, broker_name, body_size_max)
-    except CompressionError as error:
-        return _message(head, record, broker_name, bytes(record[head.body_start : head.body_end]), str(error))
-
-
-def _damaged(record: bytes, broker_name: str, reason: str) -> MessageExt:
-    queue_id = queue_offset = physical_offset = 0
-    if len(record) >= RECORD_START.size:
-        _, magic, _, queue_id, _, queue_offset, physical_offset, *_ = RECORD_START.unpack_from(record)
-        if magic != MAGIC_V1 and magic != MAGIC_V2:
-            queue_id = queue_offset = physical_offset = 0
-    return MessageExt(
-        topic="",
-        body=record,
-        flag=0,
-        properties={},
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        physical_offset=physical_offset,
-        sys_flag=0,
-        born_timestamp_ms=0,
-        born_host=_NO_HOST,
-        store_timestamp_ms=0,
-        store_host=_NO_HOST,
-        reconsume_times=0,
-        prepared_transaction_offset=0,
-        body_crc=0,
-        store_size=len(record),
-        broker_name=broker_name,
-        undecodable=reason,
-    )
-
-
-def open_records(
-    records: Iterable[Buffer],
-    broker_name: str = "",
-    *,
-    body_size_max: int = BODY_SIZE_MAX,
-    expanded_size_max: int = EXPANDED_SIZE_MAX,
-) -> Iterator[MessageExt]:
-    """Yield the messages of records, each as open_record gives it, the first in any case.
-
-    It ends before a message with which the decompressed bodies would have more than expanded_size_max bytes together.
-    """
-    room = expanded_size_max
-    first = True
-    for record in records:
-        size_max = body_size_max if first else min(body_size_max, room)
-        message = open_record(record, broker_name, size_max)
-        if size_max < body_size_max and message.undecodable is not None and message.topic:
-            return  # a poor body, or one too large for what is left: with all the room its reason is the right one
-        room -= message.expanded_size
-        first = False
-        yield message
-
-
-def read_records(data: Buffer, broker_name: str = "", count_max: int = sys.maxsize) -> list[MessageExt]:
-    """Return the first count_max messages of a reply's body, each as open_record gives it.
-
-    Those beyond EXPANDED_SIZE_MAX bytes of decompressed bodies are undecodable too.
-    """
-    records = cut_records(data, count_max)
-    messages = list(open_records(records, broker_name))
-    reason = f"found a reply of more than {EXPANDED_SIZE_MAX} bytes decompressed, expected less: ask for this one alone"
-    for record in records[len(messages) :]:
-        opened = open_record(record, broker_name, 0)
-        messages.append(opened if opened.undecodable is None else replace(opened, undecodable=reason))
-    return messages
-
-
-def decode_records(data: Buffer, broker_name: str = "") -> list[MessageExt]:
-    """Return the messages of records back to back. RecordError, CompressionError: as decode_record, at the first bad.
-
-    Java keeps what stands before a bad record and drops the rest without a word; whoever wants that walks by hand.
-    """
-    messages = []
-    position, end = 0, len(data)
-    while position < end:
-        message, position = decode_record(data, position, broker_name)
-        messages.append(message)
-    return messages
-
-
-def split_records(data: Buffer) -> list[bytes]:
-    """Return the bytes of each record, cut by their sizes and not looked into. RecordError: a size that cannot be."""
-    records = []
-    position, end = 0, len(data)
-    while position < end:
-        size = _I32.unpack_from(data, position)[0] if end - position >= 4 else 0
-        if not RECORD_SIZE_MIN <= size <= end - position:
-            raise RecordError(
-                f"found a record size of {size} bytes at {position}, expected {RECORD_SIZE_MIN} to {end - position}"
-            )
-        records.append(bytes(data[position : position + size]))
-        position += size
-    return records
-
-
-def cut_records(data: Buffer, count_max: int = sys.maxsize) -> list[bytes]:
-    """Return the bytes of the first count_max records. Never fails: bytes that are no record are a separate piece.
-
-    After an impossible size, it continues at the next bytes that are a whole record, unless RESYNCS_MAX places that
-    looked like one were none: the rest is then one piece.
-    """
-    data = bytes(data)
-    records: list[bytes] = []
-    tries = RESYNCS_MAX
-    position, end = 0, len(data)
-    while position < end and len(records) < count_max:
-        size = _I32.unpack_from(data, position)[0] if end - position >= 4 else 0
-        if not RECORD_SIZE_MIN <= size <= end - position:
-            found, tries = _next_record(data, position + 1, tries)
-            size = found - position
-        records.append(data[position : position + size])
-        position += size
-    return records
-
-
-def _next_record(data: bytes, position: int, tries: int) -> tuple[int, int]:
-    """Return where the next whole record begins, at position or behind it, and how many tries are left.
-
-    That is the end of data without one, or after so many tries that failed.
-    """
-    for match in _MAGIC.finditer(data, position + 4):
-        if not tries:
-            break
-        try:
-            decode_head(data, match.start() - 4)
-            return match.start() - 4, tries
-        except RecordError:
-            tries -= 1
-    return len(data), tries
