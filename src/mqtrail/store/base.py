@@ -193,7 +193,7 @@ class Damage(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """What the start found. wiped_size: bytes that were written and are no record; more may have been lost with them,
-    which nobody can count. dangling_entries: queue entries that pointed past the end of the log. damage: what was
+    an unknown number. dangling_entries: queue entries that pointed past the end of the log. damage: what was
     stepped over. rebuilt: derived files that were damaged and are built again, each with what was found. first_start:
     no broker has been in the folder before. lost: what is gone from the log otherwise than by retention."""
 
@@ -215,17 +215,17 @@ class Recovery:
         return not (self.unclean or self.damage or self.rebuilt or self.lost)
 
     def __str__(self) -> str:
-        told = [f"the log ends at {self.end_offset}"]
+        parts = [f"the log ends at {self.end_offset}"]
         if self.unclean:
-            told.append(
+            parts.append(
                 f"{self.wiped_size} bytes wiped, {self.dangling_entries} queue entries pointed past the end: messages "
                 "that were not flushed are lost, possibly more than these"
                 if self.wiped_size or self.dangling_entries
                 else "nothing was wiped"
             )
-        told += [*map(str, self.damage), *self.rebuilt, *self.lost]
+        parts += [*map(str, self.damage), *self.rebuilt, *self.lost]
         before = "first start" if self.first_start else f"after {'an unclean' if self.unclean else 'a clean'} stop"
-        return f"{before}; {'; '.join(told)}"
+        return f"{before}; {'; '.join(parts)}"
 
 
 class MessageStore(Protocol):
@@ -296,7 +296,7 @@ class MessageStore(Protocol):
 
         tags_codes: only entries whose low 32 bits are among them. end_offset: none at or past this physical offset.
         accepts: only records whose properties text it accepts; no record is looked at that tags_codes leave out.
-        scan_max: entries to look at, at most; the store has a bound of its own.
+        scan_max: the most entries to look at; the store also has its own bound.
         """
 
     def read_at(self, physical_offset: int) -> bytes:
@@ -375,8 +375,8 @@ class MessageStore(Protocol):
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues, at once and for good. Records stay in the log until they expire.
 
-        A topic with the name begins anew at once. Files are removed by `write_queues_in_slices`, which tries again
-        what fails. It does not sync: the next flush makes the deletion durable, before what is appended after it.
+        A new topic with the same name starts at queue offset 0 at once. `write_queues_in_slices` removes the files, and
+        retries what fails. Nothing is synced here: the next flush makes the deletion durable, before any later append.
         """
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:

@@ -165,7 +165,7 @@ class ConfigFileStore:
         return write
 
     def finish(self) -> None:
-        """Save what has changed, before this returns: nobody else does it any more."""
+        """Save all changes before this returns: no later save follows."""
         job = self.begin_save()
         if job is not None:
             job()

@@ -174,7 +174,7 @@ class SparseFile:
         _write_all(self._descriptors.of(self._path), offset, data, self._path)
 
     def sync(self) -> None:
-        """fdatasync through a descriptor of its own: another thread may have the shared one closed meanwhile."""
+        """Call fdatasync on a separate descriptor: another thread may close the shared one meanwhile."""
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -336,7 +336,7 @@ class RealDisk:
         self._sync_folder(full.parent)
 
     def keep(self, path: str, as_path: str) -> None:
-        """A second name for the file: what replaces the first one leaves this one. Costs no sync of its own."""
+        """Add a second name for the file, which stays when the first is replaced. Needs no sync."""
         full, kept = self._root / path, self._root / as_path
         beside = kept.with_name(kept.name + ".tmp")
         beside.unlink(missing_ok=True)

@@ -110,7 +110,7 @@ class MemoryDisk:
 
 
 class MemoryStore(CommitLogStore):
-    """A CommitLogStore on a MemoryDisk, with small files unless told otherwise."""
+    """A CommitLogStore on a MemoryDisk, by default with small files."""
 
     def __init__(self, config: CommitLogConfig | None = None, disk: MemoryDisk | None = None) -> None:
         super().__init__(

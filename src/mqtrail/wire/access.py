@@ -84,7 +84,7 @@ class AclFilterHeader(Header):
 
 
 class UserInfo(RequestBody, frozen=True):
-    """A user. user_type: Super or Normal. user_status: enable or disable. None: not told."""
+    """A user. user_type: Super or Normal. user_status: enable or disable. None: not given."""
 
     username: str | None = None
     password: str | None = None

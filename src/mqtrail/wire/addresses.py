@@ -90,7 +90,7 @@ def _one_of(addresses: list[Address]) -> AddressMatcher:
 
 
 def _range(text: str, pattern: str) -> AddressMatcher:
-    """A range in one part: what stands before it has to be equal, what stands behind it is not looked at."""
+    """A range in one part: the parts before it must be equal, the parts after it are ignored."""
     is_v6 = ":" in text
     separator, count, base, most = (":", V6_PARTS, 16, 0xFFFF) if is_v6 else (".", V4_PARTS, 10, 255)
     parts = [part.strip() for part in text.split(separator)]

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Long = Annotated[int, msgspec.Meta(ge=-0x8000000000000000, le=0x7FFFFFFFFFFFFFFF)]
-"""The numbers of bodies: Java's long. A JSON text may have thousands of digits, which nobody could store or send on."""
+"""The numbers of bodies: Java's long. A JSON number may have thousands of digits, which no Java peer can hold."""
 
 REQUEST_NODES_MAX: Final = 100_000
 """Of bodies that clients send: reading one keeps others waiting. A lock request for 10 000 queues has 80 000."""
@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 
 class Body(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all body classes. A subclass that is not one JSON object as it stands overrides members and read.
+    """Base of all body classes. A subclass whose JSON differs from its fields overrides members and read.
 
     nodes_max: values and names that a text may have. dialect_nodes_max: the same for one in fastjson's dialect.
     """
@@ -150,7 +150,7 @@ def _without_none(value: object) -> object:
 
 
 def queue_key(queue: MessageQueue) -> ObjectKey:
-    """Return the member name that stands for a queue in a Java map with MessageQueue keys."""
+    """Return the member name of a queue in a Java map with MessageQueue keys."""
     return ObjectKey.of({"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic})
 
 

@@ -126,7 +126,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-0x80000000, le=0x7FFFFFFF)]
 
 
 class _HeaderIn(msgspec.Struct, gc=False):
-    """The JSON header as nearly every peer writes it; whatever does not fit takes the lenient road."""
+    """The JSON header as nearly every peer writes it; any other text goes to the lenient reader."""
 
     code: _Int32 = 0
     extFields: dict[str, str] | None = None

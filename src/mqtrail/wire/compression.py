@@ -114,7 +114,7 @@ def _unlz4(body: bytes, size_max: int) -> tuple[bytes, bool]:
 
 
 def _unzstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
-    """Read one frame or several. A reader's output has no bound of its own, so its input comes in pieces.
+    """Read one frame or several. A reader does not bound its output, so its input comes in pieces.
 
     A piece is so small that the blocks it can hold do not expand beyond what is left of size_max, or one block.
     """

@@ -1,6 +1,6 @@
 """Configuration that brokers keep, tell name servers and hand to administrators: topics, groups, versions.
 
-The same JSON stands in topics.json and subscriptionGroup.json. Members are alphabetical; 4.9 peers lack some of them.
+The same JSON is in topics.json and subscriptionGroup.json. Members are alphabetical; 4.9 peers lack some of them.
 
 Source: TopicConfig, SubscriptionGroupConfig, DataVersion, apache/rocketmq common/ and remoting/.
 """

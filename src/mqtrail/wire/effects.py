@@ -1,7 +1,7 @@
 """What a pure server takes and gives: peers, and commands to write to them.
 
 Broker and name server touch nothing. A handler gets (peer, request, now_ms) and returns Sends: none (the request is
-held, or asked for no answer), one, or several (an answer and what others must be told).
+held, or asked for no answer), one, or several (an answer, and messages to other peers).
 
 Source of the shape: raft's Ready, docs/design of this project (decisions as data, time as an argument).
 """

@@ -288,7 +288,7 @@ class PolicyNotExist(Refusal):
 
 
 class UnknownRefusal(Refusal):
-    """The peer declined with a code that has no class of its own; `response_code` holds it."""
+    """The peer declined with a code that has no class here; `response_code` holds it."""
 
     def __init__(self, remark: str, response_code: int) -> None:
         super().__init__(remark)

@@ -75,7 +75,7 @@ def frame_end(
 ) -> int:
     """Return where the frame at start ends, or 0 when [start, end) does not hold all of it yet.
 
-    It judges as soon as the first 8 bytes are there, so that nobody waits for 2 GiB of nonsense. RemotingError: no
+    It judges as soon as the first 8 bytes are there, so no reader waits for 2 GiB of invalid data. RemotingError: no
     frame of ours can begin like this.
     """
     if end - start < FRAME_HEAD_SIZE:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-DEPTH_MAX: Final = 64  # nested values; deeper is nobody's body and would exhaust the stack
+DEPTH_MAX: Final = 64  # nested values; no known body is deeper, and the stack is limited
 NODES_MAX: Final = 1_000_000
 """Values and names of one text that a peer sent: a registration of 50 000 topics has half as many."""
 DIALECT_NODES_MAX: Final = 50_000

@@ -36,7 +36,7 @@ __all__ = [
 NORMAL_MARKER: Final = "0"
 RETRY_MARKER_V1: Final = "1"
 RETRY_MARKER_V2: Final = "2"
-ORDERLY_REVIVE_QUEUE: Final = 999  # stands for a revive queue in the handle of a message popped in order
+ORDERLY_REVIVE_QUEUE: Final = 999  # in place of a revive queue in the handle of a message popped in order
 _OFFSET_KEY: Final = "qo"
 
 QueueName = tuple[str, int]  # marker, queue id
@@ -45,7 +45,7 @@ QueueName = tuple[str, int]  # marker, queue id
 class PopHandle(NamedTuple):
     """What a client gives back with a popped message. Times are ms; revive_queue_id: where its check point goes.
 
-    start_offset: the queue offset that its check point begins at. queue_offset: the message's, where it is told.
+    start_offset: the queue offset that its check point begins at. queue_offset: the message's, if given.
     """
 
     start_offset: int
@@ -62,7 +62,7 @@ class PopHandle(NamedTuple):
         return self.revive_queue_id == ORDERLY_REVIVE_QUEUE
 
     def encode(self) -> str:
-        """Return the text. A broker name with a blank cannot be told from two fields, here as in Java."""
+        """Return the text. A broker name with a blank reads as two fields, as in Java."""
         return " ".join(map(str, self if self.queue_offset is not None else self[:-1]))
 
     @classmethod
@@ -94,7 +94,7 @@ def pop_topic_of(topic: str, group: str) -> str:
 
 
 def marker_of(topic: str) -> str:
-    """Return the marker that stands for a topic."""
+    """Return the marker of a topic."""
     if is_pop_retry_v2(topic):
         return RETRY_MARKER_V2
     return RETRY_MARKER_V1 if topic.startswith(RETRY_PREFIX) else NORMAL_MARKER

@@ -202,7 +202,7 @@ def encode_record(
 
 
 def topic_length(topic: bytes) -> bytes:
-    """Return the length that stands before a topic in a record: 1 byte (V1) to 127, 2 (V2) above.
+    """Return the length field before a topic in a record: 1 byte (V1) to 127, 2 (V2) above.
 
     RecordError: an empty topic, or one above 32767 bytes.
     """
@@ -229,7 +229,7 @@ def record_end(record: Buffer) -> int:
 
 
 def decode_head(buffer: Buffer, position: int = 0) -> RecordHead:
-    """Return the head of the record at position. RecordError: no whole record stands there.
+    """Return the head of the record at position. RecordError: there is no whole record.
 
     Every length is checked against the record's size, and that against the buffer; the body's CRC is not looked at.
     """

@@ -163,7 +163,7 @@ def read_records(data: Buffer, broker_name: str = "", count_max: int = sys.maxsi
 def decode_records(data: Buffer, broker_name: str = "") -> list[MessageExt]:
     """Return the messages of records back to back. RecordError, CompressionError: as decode_record, at the first bad.
 
-    Java keeps what stands before a bad record and drops the rest without a word; whoever wants that walks by hand.
+    Java keeps the records before a bad one and drops the rest silently; `read_records` does not.
     """
     messages = []
     position, end = 0, len(data)

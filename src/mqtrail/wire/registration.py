@@ -37,7 +37,7 @@ __all__ = [
 
 TOPICS_A_SLICE: Final = 1_000
 SIZE_A_SLICE: Final = 256 * 1024  # bytes of topics that are read
-STEP_SIZE: Final = 2 * 1024 * 1024  # a body above this is decompressed, or cut into pieces, in a slice of its own
+STEP_SIZE: Final = 2 * 1024 * 1024  # a body above this is decompressed, or cut into pieces, in a separate slice
 TOPIC_SIZE_MAX: Final = 64 * 1024  # bytes of one topic with its attributes
 DIGITS_MAX: Final = 19  # of a number in a line
 
@@ -56,7 +56,7 @@ class RegisteredTopic(Body, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What stands beside the topics. filter_servers: how many are named; they are not kept."""
+    """The fields beside the topics. filter_servers: their number; they are not kept."""
 
     data_version: DataVersion
     filter_servers: int

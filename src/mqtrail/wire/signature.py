@@ -72,7 +72,7 @@ def signed_content(ext: Mapping[str, str], body: bytes, version: int) -> bytes:
 
 
 def signature_of(content: bytes, secret_key: bytes) -> bytes:
-    """Return the signature as it stands in the ext field: base64, 28 ASCII bytes."""
+    """Return the signature as the ext field holds it: base64, 28 ASCII bytes."""
     inner, outer = _begun(secret_key)
     inner, outer = inner.copy(), outer.copy()
     inner.update(content)

@@ -110,7 +110,7 @@ class TraceField(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The fields of a record of count_min to count_max fields (None: and more). fields[i] stands at place i + 1."""
+    """The fields of a record of count_min to count_max fields (None: and more). fields[i] is at place i + 1."""
 
     record_type: str
     fields: tuple[TraceField, ...]

@@ -257,7 +257,7 @@ class SubResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
-    """A client told the broker that its group will read consumer_offset next."""
+    """A client reported to the broker that its group reads consumer_offset next."""
 
     time_stamp: int | None = None
     group_name: str | None = None

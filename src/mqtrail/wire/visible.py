@@ -1,7 +1,7 @@
 """Text of others, made safe for a terminal, a log and a reader's eye.
 
 Whoever sends a message or registers a name chooses characters that a terminal obeys (cursor, title, clipboard, links),
-that turn text around (bidi controls), or that nobody sees. They are written as Python writes them: \\x1b, \\u202e,
+that turn text around (bidi controls), or that are invisible. They are written as Python writes them: \\x1b, \\u202e,
 \\U000e0001. What is only unusual (other scripts, emoji, a backslash) stays as it is.
 
 Source: Unicode's general categories Cc, Cf, Cs, Zl and Zp (a test compares them); UTR 36, Unicode Security

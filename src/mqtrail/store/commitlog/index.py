@@ -134,7 +134,7 @@ class Index:
         return self.files[-1].end_ms if self.files else 0
 
     def put(self, hashes: Sequence[int], physical_offsets: Sequence[int], store_ms: int) -> None:
-        """Add entries of key hashes, of records stored at store_ms. `write_entries` ends such a stroke."""
+        """Add entries of key hashes, of records stored at store_ms. Call `write_entries` after the last."""
         while hashes:
             if not self.files or self.files[-1].is_full:
                 self._roll(store_ms)

@@ -7,14 +7,14 @@
     slot    number of the newest entry of its chain, 0: empty
     entry   4 key hash, 8 physical offset, 4 seconds since the begin timestamp, 4 number of the next older entry
 
-No key is kept, so records of another key with the same hash are found too: whoever asked compares.
+The index stores no keys, so it also finds records of other keys with the same hash: the caller compares.
 
-Entries are gathered and written with one write a stroke. Slots lie all over 20 MB: those of the file in the making
-stay in memory, page by page as they are touched, and go to the file with the header at each checkpoint. After an
-unclean stop the file in the making is built again in any case, so nothing is lost by it.
+Entries are gathered; one write adds those of a slice. The slots of the unfinished file are spread over 20 MB: they stay
+in memory, page by page as they are used, and are written with the header at each checkpoint. After an unclean stop the
+unfinished file is always rebuilt, so nothing is lost.
 
-What is read is held against its checksum (`index_sums.py`) and against what a chain may be. A damaged file goes, with
-those after it, and is built again; whoever asked is told so instead of that there is nothing.
+Each read is checked against a checksum (`index_sums.py`) and the rules of a chain. A damaged file and those after it
+are removed and rebuilt; the query fails with this reason instead of finding nothing.
 Source: IndexFile, IndexHeader, IndexService, apache/rocketmq store/.
 """
 
@@ -58,7 +58,7 @@ UNKNOWN, KNOWN, CHANGED = range(3)  # what the memory has of a page of slots
 
 
 class IndexDamaged(Exception):
-    """A file of the index holds what cannot be. The text says which, what was found, and what was expected."""
+    """A file of the index is damaged. The text names the file, what was found, and what was expected."""
 
 
 class IndexFile:

@@ -65,7 +65,7 @@ class Indexer:
 
         StoreFull: there is no room for the entries; they wait. StoreError: the log is damaged where it is read again.
         """
-        self._index.write_entries()  # what an earlier stroke found no room for
+        self._index.write_entries()  # those that an earlier call found no room for
         done = len(self._tickets)
         try:
             if done:

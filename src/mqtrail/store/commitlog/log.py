@@ -63,7 +63,7 @@ class CommitLog:
 
     @property
     def is_wiping(self) -> bool:
-        """Whether zeros were to be written behind the end, and nobody knows whether they are on the disk."""
+        """Whether zeros were being written behind the end and may not be on the disk."""
         return self._wiping.end_offset > 0
 
     @property
@@ -72,7 +72,7 @@ class CommitLog:
         return self.segments.first
 
     def begin(self, end_offset: int, flushed_offset: int, last_record: int, *, scanned_from: int) -> None:
-        """Go on writing at end_offset. What stands from flushed_offset on was read; nobody knows it to be synced.
+        """Continue to write at end_offset. Bytes from flushed_offset on were read, but may not be synced.
 
         scanned_from: from there on records were checked.
         """
@@ -84,7 +84,7 @@ class CommitLog:
         self.checked_from = scanned_from
 
     def rewrite(self, physical_offset: int) -> None:
-        """Write once more what stands from physical_offset to the end.
+        """Write the bytes from physical_offset to the end once more.
 
         If a sync failed in the life before, the kernel shows what was written but calls it clean: it would never reach
         the disk, and the next sync would say that it has.
@@ -173,7 +173,7 @@ class CommitLog:
             if self.fault is not None:
                 raise StoreBroken(self.fault)
             if take_backs % 2 or take_backs != self._take_backs:
-                # Zeros were synced meanwhile. Had that failed, the kernel would have told this sync nothing.
+                # Zeros were synced meanwhile. Had that failed, the kernel would not have reported it to this sync.
                 for start, file in unsynced.items():
                     self._unsynced.setdefault(start, file)
                 return self.flushed_offset
@@ -209,7 +209,7 @@ class CommitLog:
     def scan(
         self, physical_offset: int, *, crc: bool, torn_from: int | None = None
     ) -> tuple[RecordHead | None, memoryview, int]:
-        """Return (head, view of the record, next offset) of what stands at physical_offset, which a segment holds.
+        """Return (head, view of the record, next offset) of the bytes at physical_offset, which a segment holds.
 
         torn_from: from there on a record may be torn, which the CRC, that is of the body, tells of the body alone.
         Padding gives (None, empty view, start of the next segment). RecordError: no record. StoreError: a kind of
@@ -284,7 +284,7 @@ def _is_part(found: int, known: int) -> bool:
 def _is_torn(view: memoryview, head: RecordHead) -> bool:
     """Whether a record's topic or properties end in a zero, or have none but zeros in a whole sector.
 
-    What did not reach the disk is zero there. A tear before the topic breaks lengths or the CRC and is told by those.
+    What did not reach the disk is zero there. A tear before the topic breaks lengths or the CRC, which show it.
     """
     position = head.physical_offset
     topic_start, topic_end = head.body_end + (1 if head.magic == MAGIC_V1 else 2), head.properties_start - 2

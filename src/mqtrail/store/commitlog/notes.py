@@ -5,8 +5,8 @@
     mqtrail-expired, text: <first byte that retention left in the log>\\n, written before anything is removed
 
 Entries derive from the CommitLog, but nothing in it says how many there should be, and a start does not read it whole:
-with this file a queue that has lost its end or its beginning is noticed, and built again, instead of giving out its
-offsets anew or skipping messages; and a beginning of the log that somebody removed is told from what has expired.
+with this file a queue that has lost its end or its beginning is noticed and rebuilt, instead of assigning its offsets
+twice or skipping messages; and a removed beginning of the log is distinguished from an expired one.
 A folder that Apache's broker has been in since (its checkpoint differs) is taken as it is found.
 """
 

@@ -177,7 +177,7 @@ class ConsumeQueue(QueueState):
     def keep_proven(self, physical_end: int, is_right: Callable[[ConsumeQueue, int], bool]) -> int:
         """Keep the entries whose records end at or below physical_end, drop and wipe those behind: they are put again.
 
-        Entries are synced in order, so all of the former are right when they were durable. What stands behind may be
+        Entries are synced in order, so all of the former are right when they were durable. Later entries may be
         torn, missing between others that survived, or in the page cache alone; a torn one may name any place, so the
         end that the search finds is held against its record. Returns how many entries did not stand that.
         """
@@ -220,7 +220,7 @@ class ConsumeQueue(QueueState):
             self._begin_at(queue_offset)
 
     def keep(self, end: int) -> None:
-        """Drop the entries from queue offset `end` on, and wipe what stands there in the files."""
+        """Drop the entries from queue offset `end` on, and zero their bytes in the files."""
         at = end * QUEUE_ENTRY_SIZE
         start = self._segments.start_of(at)
         self._segments.drop_from(start + self._segments.size)

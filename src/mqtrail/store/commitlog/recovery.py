@@ -3,7 +3,7 @@
 From the place up to which queues are known to be on disk, every record is checked, once, and its entry put again. The
 first bytes that are no record end the log, if they stand at or above the durable mark: they are the torn tail of a
 crash and are wiped. Below the mark they are damage, and the broker refuses to start and names the position, unless it
-was told to step over it (`damage.py`).
+is set to step over it (`damage.py`).
 
 Where there never was a mark (Apache wrote the folder) the scan begins at the segment that Apache's own rules choose;
 where the mark cannot be read, or a queue lacks what it had, everything derived is built again from the whole log.
@@ -177,7 +177,7 @@ def _is_right(queue: ConsumeQueue, queue_offset: int, log: CommitLog, trusted_en
 
 
 def _pointing_past(queue: ConsumeQueue, log: CommitLog) -> int:
-    """Return how many of the queue's last entries name a place where no record stands."""
+    """Return how many of the queue's last entries name a place without a record."""
     count = 0
     for queue_offset in range(queue.next_offset - 1, queue.first_offset - 1, -1):
         physical_offset, size, _ = queue.entry(queue_offset)

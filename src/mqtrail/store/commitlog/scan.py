@@ -50,7 +50,7 @@ def queue_code(head: RecordHead, properties: memoryview, delays_ms: Sequence[int
 
 
 class LogScan:
-    """Goes through a log. position: where it stands; last_record, last_store_ms: of what it has read, -1 and 0 first.
+    """Reads a log. position: the next byte to read; last_record, last_store_ms: of what it has read, -1 and 0 first.
 
     rebuilt: entries put that queues did not have when it began. torn_from: from there on a record may be torn.
     """
@@ -162,7 +162,7 @@ class LogScan:
         return code
 
     def _one(self) -> None:
-        """Read whatever stands at the position. RecordError: no record. StoreError: of a kind that is not known."""
+        """Read the record at the position. RecordError: no record. StoreError: of a kind that is not known."""
         log, position = self._log, self.position
         head, view, after = log.scan(position, crc=self._crc, torn_from=self._torn_from)
         if head is not None:

@@ -223,7 +223,7 @@ class CommitLogStore:
         return queue.is_blank(queue.next_offset - 1) or is_right(queue, queue.next_offset - 1, self._log)
 
     def _clear_queue(self, topic: str, queue_id: int, why: str, lost: list[str]) -> None:
-        """Remove a damaged queue's files; it is built again from the log."""
+        """Remove a damaged queue's files; it is rebuilt from the log."""
         self._disk.replace("abort", b"")  # what is begun here must be ended by a later start, if not by this one
         if (queue := self._queues.pop((topic, queue_id), None)) is not None:
             queue.close()
@@ -232,7 +232,7 @@ class CommitLogStore:
         lost.append(f"consumequeue/{topic}/{queue_id}: {why}: built again from the CommitLog")
 
     def _restore_ends(self, noted: Noted) -> None:
-        """Let queues that were built again go on where they had ended, though their last records have expired."""
+        """Let rebuilt queues continue at their noted ends, also where their last records have expired."""
         for key, expected in noted.ends.items():
             queue = self._queues.get(key)
             if queue is not None and queue.next_offset < expected:
@@ -372,7 +372,7 @@ class CommitLogStore:
         return tickets
 
     def put_entry(self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int) -> None:
-        """Add a queue entry for a record that is in the log: recovery's road."""
+        """Add a queue entry for a record that is in the log. Recovery calls it."""
         queue = self._queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
         queue.put(queue_offset, physical, size, tags_code)
         if queue.buffered_size > QUEUE_BUFFER_SIZE:

@@ -51,9 +51,9 @@ class TimerLog:
         return self._segments.end
 
     def begin(self, end: int, synced_end: int) -> None:
-        """Go on at end; what stands behind it is of no account, and zeroed.
+        """Continue at end. Bytes behind it are ignored and zeroed.
 
-        What stands before it and behind synced_end is written again: an earlier life may have failed to sync it, and
+        Bytes between synced_end and end are written again: an earlier life may have failed to sync it, and
         the kernel would then show it, call it clean, and lose it.
         """
         self._gathered.clear()
@@ -109,7 +109,7 @@ class TimerLog:
             del self._unsynced[start]
 
     def unit(self, position: int) -> Unit | None:
-        """Return the unit at position; None: none stands there any more, or none can."""
+        """Return the unit at position; None: it has expired, or the position is invalid."""
         if position >= self._written:
             at = position - self._written
             data = bytes(self._gathered[at : at + UNIT.size])
