@@ -13,10 +13,10 @@ from mqtrail.store import (
     Appended,
     CommitLogConfig,
     CommitLogStore,
+    IndexQueryResult,
     MemoryDisk,
     MemoryFile,
     PendingRecord,
-    QueryResult,
     RealDisk,
     StoreFull,
 )
@@ -204,7 +204,7 @@ def keyed(key: str, body: bytes = b"x", topic: str = "orders") -> PendingRecord:
     return PendingRecord(topic, 0, body, f"KEYS\x01{key}\x02".encode(), 0, 1, BORN_HOST)
 
 
-def slices_of(store: CommitLogStore, key: str, begin_ms: int = 0, end_ms: int = 2**62) -> tuple[int, QueryResult]:
+def slices_of(store: CommitLogStore, key: str, begin_ms: int = 0, end_ms: int = 2**62) -> tuple[int, IndexQueryResult]:
     """Query; return the number of slices and the result."""
     work = store.query_in_slices("orders", key, 64, begin_ms, end_ms)
     count = 1
@@ -212,7 +212,7 @@ def slices_of(store: CommitLogStore, key: str, begin_ms: int = 0, end_ms: int = 
         try:
             next(work)
         except StopIteration as end:
-            result: QueryResult = end.value
+            result: IndexQueryResult = end.value
             return count, result
         count += 1
 

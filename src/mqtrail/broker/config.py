@@ -14,7 +14,7 @@ from mqtrail.wire import (
     Host,
     InvalidParameter,
     Perm,
-    Unit,
+    SettingUnit,
     check_settings,
     conf_lines,
     setting,
@@ -25,7 +25,7 @@ _ADDRESS: Final = Host("127.0.0.1", 10911)
 _HA_ADDRESS: Final = Host("127.0.0.1", 10912)
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-FLUSH_DISK_TYPE: Final = Unit(
+FLUSH_DISK_TYPE: Final = SettingUnit(
     lambda text: text.strip() == "SYNC_FLUSH", lambda on: "SYNC_FLUSH" if on else "ASYNC_FLUSH"
 )
 

@@ -7,11 +7,11 @@ from mqtrail.broker import BrokerConfig
 from mqtrail.namesrv import NameServerConfig
 from mqtrail.net import ServerConfig, TlsClientConfig, parse_namesrv
 from mqtrail.store import CommitLogConfig
-from mqtrail.wire import Credentials, Unit, setting
+from mqtrail.wire import Credentials, SettingUnit, setting
 
 BROKER_PORT_STEP = 10  # between two brokers of one node; Apache takes port - 2 and port + 1 as well
 
-NAMESRV = Unit(lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";".join)
+NAMESRV = SettingUnit(lambda text: parse_namesrv(text) if text.strip(" ;") else (), ";".join)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

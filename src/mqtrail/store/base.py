@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from mqtrail.wire import HOURS, PERCENT, InvalidParameter, Unit, setting
+from mqtrail.wire import HOURS, PERCENT, InvalidParameter, SettingUnit, setting
 
 from .timers import TimerFiles
 
@@ -87,7 +87,7 @@ class ReadResult(NamedTuple):
     max_offset: int
 
 
-class QueryResult(NamedTuple):
+class IndexQueryResult(NamedTuple):
     """The answer to a query by key: records in physical order, and how far the index reaches.
 
     is_cut: the store stopped at a bound; older records under the key may be missing.
@@ -119,7 +119,7 @@ def _hours(text: str) -> tuple[int, ...]:
     return hours
 
 
-HOURS_OF_DAY: Final = Unit(_hours, lambda hours: ";".join(f"{hour:02}" for hour in hours))
+HOURS_OF_DAY: Final = SettingUnit(_hours, lambda hours: ";".join(f"{hour:02}" for hour in hours))
 HOUR_MS: Final = 3_600_000
 
 
@@ -304,13 +304,13 @@ class MessageStore(Protocol):
 
     def query_in_slices(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> Generator[None, None, QueryResult]:
+    ) -> Generator[None, None, IndexQueryResult]:
         """Return the newest count_max records under topic and key stored in [begin_ms, end_ms], in the log's order.
 
         It yields now and then; anything may be called in between. SystemBusy: not everything is indexed yet.
         """
 
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> IndexQueryResult:
         """Do all slices of a query at once."""
 
     def queue(self, topic: str, queue_id: int) -> QueueState:

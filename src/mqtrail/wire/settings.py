@@ -21,7 +21,7 @@ __all__ = [
     "PERCENT",
     "SECONDS",
     "Setting",
-    "Unit",
+    "SettingUnit",
     "change_settings",
     "check_settings",
     "conf_keys",
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _KEY: Final = "setting"
 
 
-class Unit(NamedTuple):
+class SettingUnit(NamedTuple):
     """How a value is written in RocketMQ's files. read raises ValueError."""
 
     read: Callable[[str], object]
@@ -45,18 +45,18 @@ def _is_true(text: str) -> bool:
     return text.strip().lower() == "true"  # Boolean.parseBoolean: any other text is false
 
 
-def scaled(factor: int) -> Unit:
+def scaled(factor: int) -> SettingUnit:
     """Whole numbers there are `factor` times as large here."""
-    return Unit(lambda text: int(text) * factor, lambda value: str(value // factor))
+    return SettingUnit(lambda text: int(text) * factor, lambda value: str(value // factor))
 
 
-TEXT: Final = Unit(str, str)
-BOOLEAN: Final = Unit(_is_true, lambda value: "true" if value else "false")
-NUMBER: Final = Unit(int, str)
+TEXT: Final = SettingUnit(str, str)
+BOOLEAN: Final = SettingUnit(_is_true, lambda value: "true" if value else "false")
+NUMBER: Final = SettingUnit(int, str)
 SECONDS: Final = scaled(1_000)
 HOURS: Final = scaled(3_600_000)
-PERCENT: Final = Unit(lambda text: int(text) / 100, lambda ratio: str(round(ratio * 100)))
-_UNITS: Final[Mapping[object, Unit]] = {bool: BOOLEAN, int: NUMBER, int | None: NUMBER}
+PERCENT: Final = SettingUnit(lambda text: int(text) / 100, lambda ratio: str(round(ratio * 100)))
+_UNITS: Final[Mapping[object, SettingUnit]] = {bool: BOOLEAN, int: NUMBER, int | None: NUMBER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Setting:
 
     name: str
     text: str
-    unit: Unit
+    unit: SettingUnit
     conf: str = ""
     like: str = ""
     least: int | None = None
@@ -96,7 +96,7 @@ def setting(
     *,
     conf: str = "",
     like: str = "",
-    unit: Unit | None = None,
+    unit: SettingUnit | None = None,
     least: int | None = None,
     most: int | None = None,
     changeable: bool = False,

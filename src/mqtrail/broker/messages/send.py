@@ -373,12 +373,7 @@ class SendMessages:
 
         A large batch is stored in slices. If the store refuses a slice, the answer says how many messages are stored.
         """
-        if len(header.topic) > TOPIC_LENGTH_MAX or header.topic.startswith(RETRY_PREFIX):
-            # 5.3.3 checks this last; for a retry topic the other checks would first create a topic.
-            raise MessageIllegal(
-                f"found a batch to topic {header.topic[:40]} of {len(header.topic)} characters, expected a topic of at "
-                f"most {TOPIC_LENGTH_MAX} that is no retry topic"
-            )
+        _check_batch_topic(header.topic)
         destination = self._admit(header, request, now_ms)
         of_batch = header.properties.encode()
         _refuse_bits(header.sys_flag)
@@ -464,6 +459,16 @@ def _refuse_bits(sys_flag: int) -> None:
         raise MessageIllegal(
             f"found transaction bits {sys_flag & MessageSysFlag.TRANSACTION_MASK:#x} in sysFlag without TRAN_MSG=true, "
             "expected both or none"
+        )
+
+
+def _check_batch_topic(topic: str) -> None:
+    """MessageIllegal: a batch must not go to this topic."""
+    # 5.3.3 checks this last; for a retry topic the other checks would first create a topic.
+    if len(topic) > TOPIC_LENGTH_MAX or topic.startswith(RETRY_PREFIX):
+        raise MessageIllegal(
+            f"found a batch to topic {topic[:40]} of {len(topic)} characters, expected a topic of at most "
+            f"{TOPIC_LENGTH_MAX} that is no retry topic"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqtrail.wire import DELAY_LEVELS_DEFAULT, Host, InvalidParameter, Unit, check_settings, setting, settings_of
+from mqtrail.wire import DELAY_LEVELS_DEFAULT, Host, InvalidParameter, SettingUnit, check_settings, setting, settings_of
 
 from ..base import Retention
 
@@ -13,7 +13,7 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 
 QUEUE_ENTRY_SIZE = 20
-QUEUE_BYTES = Unit(lambda text: int(text) // QUEUE_ENTRY_SIZE, lambda entries: str(entries * QUEUE_ENTRY_SIZE))
+QUEUE_BYTES = SettingUnit(lambda text: int(text) // QUEUE_ENTRY_SIZE, lambda entries: str(entries * QUEUE_ENTRY_SIZE))
 RECORD_EXTRA_MAX = 64 * KIB  # topic, properties and fixed fields beside the body
 
 

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 
 from mqtrail.wire import QueryNotFound, SystemBusy, decode_head, index_key_hash
 
-from ..base import QueryResult
+from ..base import IndexQueryResult
 from .index import Index
 from .index_file import IndexDamaged
 from .indexer import Indexer, keys_of
@@ -39,7 +39,7 @@ class Lookup:
 
     def query_in_slices(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> Generator[None, None, QueryResult]:
+    ) -> Generator[None, None, IndexQueryResult]:
         """Return records under topic and key; see the contract.
 
         SystemBusy: the index is too far behind, or damaged: a part is never taken for the whole.
@@ -72,7 +72,7 @@ class Lookup:
             if head.topic == topic and wanted in keys_of(bytes(record[head.properties_start : head.properties_end])):
                 found[physical_offset] = record
         records = [found[physical_offset] for physical_offset in sorted(found)]
-        return QueryResult(records, self._index.end_ms, max(0, self._index.end_offset), is_cut)
+        return IndexQueryResult(records, self._index.end_ms, max(0, self._index.end_offset), is_cut)
 
     def _catch_up(self) -> Iterator[None]:
         """Index what was appended before the query. SystemBusy: it is too much, as after an unclean stop."""

@@ -50,27 +50,21 @@ def recover(
     noted: Noted | None = None,
     deleted: Mapping[str, int] | None = None,
 ) -> Recovery:
-    """Find the log's end, complete the queues, and begin writing there. StoreError: see the module.
+    """Find the log's end, complete the queues, and start writing there. StoreError: see the module.
 
-    queues: all there are; put_entry makes those that are not yet. rebuilt: what was found of damaged queues, which are
-    empty now: the whole log is read. noted: what each queue had at the last checkpoint. deleted: of topics, below which
-    physical offset their records belong to nothing.
+    queues: all existing ones; put_entry creates others. rebuilt: texts about damaged queues, now empty: read the whole
+    log. noted: the queues' ends at the last checkpoint. deleted: topic -> physical offset below which records are void.
     """
-    ends_noted = noted.ends if noted is not None else {}
+
     first_start = log.is_foreign and not unclean and not log.segments.starts
     mark = _trusted(log, log.mark)
     known = list(queues.values())
     start = log.first_offset if rebuilt else _scan_start(log, known, mark, disk, unclean)
     ends = {key: queue.next_offset for key, queue in queues.items()}
-    dangling = 0
-    if unclean or rebuilt:
-        dangling = sum(_pointing_past(queue, log) for queue in known)
-        # Without a mark that can be read nothing says what was synced: entries of Apache's count, none of ours.
-        trusted_end = min(start, mark.dispatched_offset) if mark is not None else start
-        found = _keep_proven(log, known, trusted_end, ends_noted)
-        if found:  # what was durable is not there: nothing that was derived is to be trusted
-            rebuilt, start = [*rebuilt, *found], log.first_offset
-            _keep_proven(log, known, start, {})
+    is_suspect = unclean or bool(rebuilt)
+    dangling = sum(_pointing_past(queue, log) for queue in known) if is_suspect else 0
+    if is_suspect and (found := _keep_trusted(log, known, mark, start, {} if noted is None else noted.ends)):
+        rebuilt, start = [*rebuilt, *found], log.first_offset
     scan = LogScan(
         log,
         queues,
@@ -83,25 +77,15 @@ def recover(
         deleted=deleted or {},
     )
     damage = _read_all(log, queues, scan, mark, config)
-    position, last_record, last_store_ms = scan.position, scan.last_record, scan.last_store_ms
-    if mark is not None and position < mark.flushed_offset:
-        raise StoreError(
-            f"found the CommitLog to end at physical offset {position}, expected {mark.flushed_offset} bytes, which "
-            "were flushed: restore the missing files, or remove the file mqtrail-durable to accept the loss"
-        )
-    if last_record < 0 and mark is not None:
-        last_record = mark.last_record
-    # Stale bytes stand behind the end after a crash, and where Apache, which does not wipe, has cut its log.
-    is_tidy = not unclean and not log.is_wiping and mark is not None and mark.flushed_offset == position
-    wiped = log.wipe(position) if log.segments.has(position) and not is_tidy else 0
+    position, last_record = scan.position, scan.last_record
+    if mark is not None:
+        _check_flushed(mark, position)
+        last_record = mark.last_record if last_record < 0 else last_record
+    wiped = _wipe(log, mark, position, unclean)
     dangling += sum(queue.truncate(position) for queue in queues.values())
     for queue in queues.values():
         queue.correct_first(log.first_offset)
-    log.begin(position, start if mark is None else mark.flushed_offset, last_record, scanned_from=start)
-    if unclean and not log.is_foreign:
-        log.rewrite(start if mark is None else mark.flushed_offset)
-    if last_store_ms == 0 and log.last_record >= 0:
-        last_store_ms = check_record(_record_at(log, log.last_record), crc=False).store_timestamp_ms
+    _begin(log, mark, start, position, last_record, unclean)
     return Recovery(
         unclean=unclean,
         scanned_from=start,
@@ -109,11 +93,59 @@ def recover(
         wiped_size=wiped,
         dangling_entries=dangling,
         rebuilt_entries=scan.rebuilt,
-        last_store_ms=last_store_ms,
+        last_store_ms=scan.last_store_ms or _last_store_ms(log),
         damage=damage,
         rebuilt=(*rebuilt, MARK_LOST) if log.has_lost_mark else tuple(rebuilt),
         first_start=first_start,
     )
+
+
+def _keep_trusted(
+    log: CommitLog, queues: Sequence[ConsumeQueue], mark: Mark | None, start: int, noted: Mapping[QueueKey, int]
+) -> list[str]:
+    """Let queues keep the entries that the mark proves; return what was found of queues that lack durable entries.
+
+    If one does, no derived entry is trusted.
+    """
+    # Without a readable mark it is unknown what was synced: entries of Apache's are kept, none of ours.
+    trusted_end = min(start, mark.dispatched_offset) if mark is not None else start
+    found = _keep_proven(log, queues, trusted_end, noted)
+    if found:
+        _keep_proven(log, queues, log.first_offset, {})
+    return found
+
+
+def _check_flushed(mark: Mark, position: int) -> None:
+    """StoreError: the log ends before bytes that were flushed."""
+    if position < mark.flushed_offset:
+        raise StoreError(
+            f"found the CommitLog to end at physical offset {position}, expected {mark.flushed_offset} bytes, which "
+            "were flushed: restore the missing files, or remove the file mqtrail-durable to accept the loss"
+        )
+
+
+def _begin(log: CommitLog, mark: Mark | None, start: int, position: int, last_record: int, unclean: bool) -> None:
+    """Start to write at position; after a crash write the bytes behind the mark again, since they may not be synced."""
+    flushed_offset = start if mark is None else mark.flushed_offset
+    log.begin(position, flushed_offset, last_record, scanned_from=start)
+    if unclean and not log.is_foreign:
+        log.rewrite(flushed_offset)
+
+
+def _wipe(log: CommitLog, mark: Mark | None, position: int, unclean: bool) -> int:
+    """Wipe stale bytes behind the log's end; return their size.
+
+    There are some after a crash, and after a stop of Apache's broker, which does not wipe.
+    """
+    is_tidy = not unclean and not log.is_wiping and mark is not None and mark.flushed_offset == position
+    return log.wipe(position) if log.segments.has(position) and not is_tidy else 0
+
+
+def _last_store_ms(log: CommitLog) -> int:
+    """Return the store time of the log's last record, 0 without one."""
+    if log.last_record < 0:
+        return 0
+    return check_record(_record_at(log, log.last_record), crc=False).store_timestamp_ms
 
 
 def _keep_proven(

@@ -22,7 +22,7 @@ from mqtrail.wire import (
     QueryNotFound,
 )
 
-from ..base import Appended, PendingRecord, QueryResult, QueueState, ReadResult, Recovery, Retention
+from ..base import Appended, IndexQueryResult, PendingRecord, QueueState, ReadResult, Recovery, Retention
 from ..disk import Disk
 from ..errors import StoreError, StoreFull
 from ..timers import TimerFiles
@@ -403,11 +403,11 @@ class CommitLogStore:
 
     def query_in_slices(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> Generator[None, None, QueryResult]:
+    ) -> Generator[None, None, IndexQueryResult]:
         """Return records indexed under topic and key; see the contract. The index is brought up to date first."""
         return self._lookup.query_in_slices(topic, key, count_max, begin_ms, end_ms)
 
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> IndexQueryResult:
         """Do all slices of a query at once."""
         return at_once(self.query_in_slices(topic, key, count_max, begin_ms, end_ms))
 
