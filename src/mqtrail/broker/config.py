@@ -367,7 +367,7 @@ class BrokerConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. InvalidParameter names the setting."""
+        """InvalidParameter: a setting is invalid."""
         check_settings(self)
         if self.default_request_mode not in ("PULL", "POP"):
             raise InvalidParameter(f"found default_request_mode {self.default_request_mode!r}, expected PULL or POP")

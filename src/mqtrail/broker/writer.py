@@ -68,7 +68,7 @@ class MessageWriter:
         return appended
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, arrived: Arrived | None) -> None:
-        """Note messages that the fast lane appended. Cheap where nobody waits at the queue."""
+        """Note messages that the fast lane appended. Cheap if no pull waits at the queue."""
         if (topic, queue_id) in self._held:
             self._arrivals.append(Arrival((topic, queue_id), next_offset, arrived))
         if topic in self.watched:

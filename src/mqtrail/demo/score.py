@@ -117,7 +117,7 @@ def _send_codes(sent: Sent, facts: ClusterFacts) -> set[str]:
         SeenOutcome.OK: {"SEND_OK"},
         SeenOutcome.REFUSED: {"SEND_FAILED"},
         SeenOutcome.UNCERTAIN: {"SEND_UNCERTAIN"},
-        SeenOutcome.ONEWAY: {"SEND_UNCERTAIN"},  # nobody acknowledged it, and it may have arrived
+        SeenOutcome.ONEWAY: {"SEND_UNCERTAIN"},  # not acknowledged, and it may have arrived
     }[sent.outcome].copy()
     if sent.outcome is SeenOutcome.OK and sent.acknowledged_ms >= facts.thresholds.send_slow_ms:
         codes.add("SEND_SLOW")

@@ -72,6 +72,6 @@ class NameServerConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. InvalidParameter names the setting."""
+        """InvalidParameter: a setting is invalid."""
         check_settings(self)
         address_matcher(self.trusted_addresses)

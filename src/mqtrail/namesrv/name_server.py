@@ -193,7 +193,7 @@ class NameServer:
     def disconnected(self, peer: PeerId) -> list[Send]:
         """Remove the brokers that registered over the closed connection."""
         self._jobs.disconnected(peer)
-        self._registering = {at: told for at, told in self._registering.items() if told[0] != peer}
+        self._registering = {at: registered for at, registered in self._registering.items() if registered[0] != peer}
         self.routes.disconnect(peer)
         return []
 
@@ -223,13 +223,13 @@ class NameServer:
         try:
             digest = yield from _digest(request.body)
             if not self.routes.renew(header, zone, digest, peer.id, now_ms):
-                told = yield from self._read_registration(header, zone, digest, request)
+                registered = yield from self._read_registration(header, zone, digest, request)
                 if self._registering.get(header.broker_addr) != (peer.id, request):
                     raise SystemError_(
                         f"register broker failed: {header.broker_addr} has registered again, unregistered or closed "
                         "its connection meanwhile"
                     )
-                self.routes.register(told, peer.id, now_ms)
+                self.routes.register(registered, peer.id, now_ms)
         finally:
             if self._registering.get(header.broker_addr, (None, None))[1] is request:
                 del self._registering[header.broker_addr]
@@ -260,10 +260,12 @@ class NameServer:
             except StopIteration as end:
                 rest: Registration = end.value
                 break
-            for topic, told in topics.items():
+            for topic, registered in topics.items():
                 check_topic(topic)
-                perm = told.perm & ~denied
-                queues[topic] = QueueData(name, told.read_queue_nums, told.write_queue_nums, perm, told.topic_sys_flag)
+                perm = registered.perm & ~denied
+                queues[topic] = QueueData(
+                    name, registered.read_queue_nums, registered.write_queue_nums, perm, registered.topic_sys_flag
+                )
             if len(queues) >= TOPICS_AT_ONCE or not topics:
                 yield
         if rest.filter_servers > FILTER_SERVERS_MAX:

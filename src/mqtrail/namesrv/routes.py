@@ -114,27 +114,27 @@ class RouteTable:
         live.peer, live.seen_ms = peer, now_ms
         return True
 
-    def register(self, told: Registered, peer: PeerId, now_ms: int) -> None:
+    def register(self, registered: Registered, peer: PeerId, now_ms: int) -> None:
         """Register a broker and its topics.
 
         SystemError_: refused, as RocketMQ 5.3.3 does. SystemBusy, InvalidParameter: a limit is exceeded.
         """
-        header, version = told.header, told.version
+        header, version = registered.header, registered.version
         self._finish_chore(header.broker_name)
-        self._check_registration(told)
+        self._check_registration(registered)
         known = self._live.get(header.broker_addr)
         if known is not None and known.header.broker_name != header.broker_name:  # its name has changed
             self.unregister(header.broker_addr, known.header.broker_name, known.header.broker_id)
         group = self._groups.get(header.broker_name)
         first_of_group = group is None
         if group is None:
-            if len(told.queues) == 1:
+            if len(registered.queues) == 1:
                 # RocketMQ 5.x refuses it too: a single topic means an update of a broker that must be known already.
                 raise SystemError_(
                     f"register broker failed: found 1 topic in the first registration of {header.broker_name}, "
                     "expected all of the broker's topics"
                 )
-            group = self._groups[header.broker_name] = BrokerGroup(header.cluster_name, False, told.zone)
+            group = self._groups[header.broker_name] = BrokerGroup(header.cluster_name, False, registered.zone)
         for broker_id in [broker_id for broker_id, at in group.addresses.items() if at == header.broker_addr]:
             if broker_id != header.broker_id:  # a slave became master, or the other way round
                 del group.addresses[broker_id]
@@ -143,7 +143,7 @@ class RouteTable:
                 f"register broker failed: {group.addresses[header.broker_id]} is registered as {header.broker_name} "
                 f"{header.broker_id} with a newer state: give this broker another name or id"
             )
-        group.cluster, group.zone = header.cluster_name, told.zone
+        group.cluster, group.zone = header.cluster_name, registered.zone
         group.acting_master = header.enable_acting_master is True
         known = self._live.get(header.broker_addr)
         is_new = header.broker_id not in group.addresses or known is None
@@ -151,10 +151,10 @@ class RouteTable:
         takes = _takes_topics(group, header)
         if takes:
             changed = first_of_group or is_new or known is None or known.version != version
-            self._take_topics(header.broker_name, told.queues, changed)
+            self._take_topics(header.broker_name, registered.queues, changed)
         expire_ms = header.heartbeat_timeout_millis or self._config.broker_expire_ms
         self._live[header.broker_addr] = LiveBroker(
-            header, peer, version, now_ms, expire_ms, told.digest, group.removals, takes
+            header, peer, version, now_ms, expire_ms, registered.digest, group.removals, takes
         )
 
     def master_of(self, header: RegisterBrokerHeader) -> tuple[str | None, str | None]:
@@ -166,13 +166,13 @@ class RouteTable:
         live = self._live.get(master)
         return master, None if live is None else live.header.ha_server_addr
 
-    def _check_registration(self, told: Registered) -> None:
+    def _check_registration(self, registered: Registered) -> None:
         """Check the limits for a registration. SystemBusy, InvalidParameter: one would be exceeded."""
-        config, header = self._config, told.header
+        config, header = self._config, registered.header
         for what, text, length_max in (
             ("a broker's name", header.broker_name, NAME_LENGTH_MAX),
             ("a cluster's name", header.cluster_name, NAME_LENGTH_MAX),
-            ("a zone's name", told.zone or "", NAME_LENGTH_MAX),
+            ("a zone's name", registered.zone or "", NAME_LENGTH_MAX),
             ("a broker's address", header.broker_addr, ADDRESS_LENGTH_MAX),
             ("a broker's HA address", header.ha_server_addr, ADDRESS_LENGTH_MAX),
         ):
@@ -181,7 +181,7 @@ class RouteTable:
             raise SystemBusy(
                 f"found {len(self._live)} brokers, expected fewer than {config.brokers_max}: raise brokers_max"
             )
-        self._check_room(told.queues, header.broker_name)
+        self._check_room(registered.queues, header.broker_name)
 
     def _check_room(self, topics: Mapping[str, object], broker_name: str) -> None:
         """Check the limit of topics. SystemBusy: it would be exceeded."""
@@ -205,21 +205,21 @@ class RouteTable:
         live = self._live.get(address)
         return live is not None and live.version.state_version > version.state_version
 
-    def _take_topics(self, name: str, told: Mapping[str, QueueData], changed: bool) -> None:
+    def _take_topics(self, name: str, registered: Mapping[str, QueueData], changed: bool) -> None:
         own = self._topics.setdefault(name, {})
-        if changed and self._config.delete_with_registration and (gone := own.keys() - told.keys()):
+        if changed and self._config.delete_with_registration and (gone := own.keys() - registered.keys()):
             self._groups[name].removals += 1
             for topic in gone:
                 del own[topic]
             self._begin_chore(name, self._clear(list(gone), name))
         queues = self._queues
-        for topic, data in told.items():
+        for topic, data in registered.items():
             if changed or topic not in own:
                 if (brokers := queues.get(topic)) is None:
                     queues[topic] = {name: data}
                 else:
                     brokers[name] = data
-        own |= dict.fromkeys(told)
+        own |= dict.fromkeys(registered)
 
     def refresh(self, header: BrokerHeader, version: DataVersion, now_ms: int) -> tuple[bool, DataVersion | None]:
         """Note a heartbeat; return whether the broker must register again, and its known version."""

@@ -37,7 +37,7 @@ from .session import spark_session
 from .source import RocketMQDataSource
 from .tasks import SparkTasks
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class PipelineJob:
@@ -45,7 +45,7 @@ class PipelineJob:
 
     source: type[RocketMQDataSource] = RocketMQDataSource  # tests replace it
 
-    def __init__(self, config: JobConfig, progress: Say = lambda text: None) -> None:
+    def __init__(self, config: JobConfig, progress: Progress = lambda text: None) -> None:
         self.config = config
         self._say = progress
         self._stack = ExitStack()

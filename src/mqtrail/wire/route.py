@@ -57,7 +57,7 @@ class TopicRouteData(Body, frozen=True):
     filter_server_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
     def encode(self, *, strict: bool = True) -> bytes:
-        """Return the route as a name server writes it. strict: for versions from 401 and whoever asks for it.
+        """Return the route as a name server writes it. strict: for versions from 401 and requests for it.
 
         The strict form has text names, every character beyond ASCII as \\uXXXX and / as \\/; the other has bare broker
         ids. Both read the same to a lenient reader.

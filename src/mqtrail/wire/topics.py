@@ -86,7 +86,7 @@ SYSTEM_TOPICS: Final = frozenset(
         CHECKPOINT_TOPIC,
     }
 )
-# Topics that no application has, for whoever judges applications' messages: broader than what a broker protects.
+# Topics that no application has, to recognize the messages of applications: broader than what a broker protects.
 INNER_TOPICS: Final = SYSTEM_TOPICS | {HEARTBEAT_SYNC_TOPIC, TIMER_TOPIC}
 INNER_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX, "%SYS%")
 # A client may not send to these (code 16). The trace topic is not among them.
@@ -118,7 +118,7 @@ SYSTEM_GROUPS: Final = frozenset(
     }
 )
 
-# Groups of tools, traces and the system, for whoever judges applications' groups.
+# Groups of tools, traces and the system, to recognize the groups of applications.
 INNER_GROUP_PREFIXES: Final = (
     RETRY_PREFIX,
     DLQ_PREFIX,

@@ -132,7 +132,7 @@ class HeldPops:
         return self._due[0][0] if self._due else None
 
     def disconnect(self, peer: PeerId) -> None:
-        """Forget a closed connection's requests: nobody waits for their answers."""
+        """Forget a closed connection's requests: their replies have no receiver."""
         for pop in list(self._by_peer.get(peer, {}).values()):
             self._drop(pop)
 
