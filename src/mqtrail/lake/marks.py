@@ -47,7 +47,7 @@ class CommitMark:
             return
         try:
             self.commits = {int(version): int(crc) for version, crc in json.loads(text)["commits"].items()}
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise LakeDamaged(
                 f"{self._file}: found no commit mark, expected JSON with 'commits': restore the lake from a copy, or "
                 "remove this file if the table beside it is known to be complete"
