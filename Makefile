@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 CODE := src tests bench interop examples scripts
 
-.PHONY: help demo test check format interop sim crash fuzz bench docs release lock clean bootstrap
+.PHONY: help demo test check format coverage interop sim crash fuzz bench docs release lock clean bootstrap
 .DEFAULT_GOAL := help
 # Tests and tools start hundreds of Python processes: let them keep what they compile.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,6 +33,11 @@ check: bootstrap  ## Lint, types, import rules
 format: bootstrap  ## Format and mend what the linter can
 	@$(VENV)/ruff format $(CODE)
 	@$(VENV)/ruff check --fix $(CODE)
+
+coverage: bootstrap  ## The fast suite with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
+	@mkdir -p .build
+	@$(VENV)/python -m pytest tests -n 2 --timeout 600 --cov --cov-report=json:.build/coverage.json
+	@$(VENV)/python scripts/coverage_floors.py .build/coverage.json $(if $(WRITE),--write)
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
 	@$(PYTEST) tests/interop -m interop -n 4 --no-loadscope-reorder

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from scripts.coverage_floors import compare, measured, with_floors
 
 import mqtrail
 
@@ -85,3 +86,38 @@ def test_the_locks_hold_what_the_project_asks_for() -> None:
         )
         names = {re.split(r"[^A-Za-z0-9-]", one)[0].lower() for one in wanted} - {"mqtrail"}
         assert names <= locked, f"{lock}: run make lock"
+
+
+def test_floors_of_coverage() -> None:
+    """A room at its floor passes; one below it, one without a floor and a floor without a room are each named."""
+    report = {
+        "files": {
+            f"src/mqtrail/{file}": {"summary": {"covered_lines": run, "num_statements": count}}
+            for file, run, count in (
+                ("__init__.py", 0, 1),
+                ("wire/a.py", 10, 10),
+                ("wire/deep/b.py", 8, 10),
+                ("store/a.py", 1, 2),
+                ("net/a.py", 1, 2),
+            )
+        }
+    }
+    found = measured(report)
+    assert found == {"wire": 90.0, "store": 50.0, "net": 50.0}
+    assert compare(found, {"wire": 90, "store": 50, "net": 50})[1] == []
+    wrong = compare(found, {"wire": 91, "store": 50, "cli": 5})[1]
+    assert [line.split(":")[0] for line in wrong] == ["cli", "net", "wire"]
+    text = "[a]\nb = 1\n\n[tool.mqtrail.coverage]\nwire = 1\nold = 2\n\n[c]\nd = 3\n"
+    assert tomllib.loads(with_floors(text, {"wire": 89.9, "net": 50.0, "tiny": 0.5})) == {
+        "a": {"b": 1},
+        "tool": {"mqtrail": {"coverage": {"net": 48, "tiny": 0, "wire": 87}}},
+        "c": {"d": 3},
+    }
+
+
+def test_every_room_has_a_floor_of_coverage() -> None:
+    """Every package below mqtrail, and nothing else."""
+    rooms = {path.parent.name for path in (ROOT / "src/mqtrail").glob("*/__init__.py")}
+    floors = PROJECT["tool"]["mqtrail"]["coverage"]
+    assert rooms == set(floors)
+    assert all(0 < floor <= 100 for floor in floors.values())
