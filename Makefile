@@ -9,6 +9,8 @@ CODE := src tests bench interop examples scripts
 unexport PYTHONDONTWRITEBYTECODE
 # RERUN=FILE runs failed tests once more, alone, and lists those that then pass in FILE. .ci/run sets it.
 PYTEST := $(VENV)/python -m $(if $(RERUN),tests.rerun --flaky $(RERUN),pytest)
+# One process runs all tests of Spark: beyond four the others would only wait for it.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 COMPILE = $(VENV)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header
 
@@ -21,8 +23,8 @@ bootstrap:  ## Make .venv with the locked packages (every other target does it f
 demo: bootstrap  ## Run the shop with faults on the embedded broker and show what Spark found
 	@$(VENV)/mqtrail demo
 
-test: bootstrap  ## The fast suite, under five minutes on two cores
-	@$(PYTEST) tests -n 2
+test: bootstrap  ## The fast suite, under five minutes on two cores (JOBS=N: processes; default: cores, 2 to 4)
+	@$(PYTEST) tests -n $(JOBS)
 
 check: bootstrap  ## Lint, types, import rules
 	@$(VENV)/ruff format --check $(CODE)
@@ -36,7 +38,7 @@ format: bootstrap  ## Format and mend what the linter can
 
 coverage: bootstrap  ## The fast suite with coverage; a room below its floor fails it (WRITE=1: set the floors anew)
 	@mkdir -p .build
-	@$(VENV)/python -m pytest tests -n 2 --timeout 600 --cov --cov-report=json:.build/coverage.json
+	@$(VENV)/python -m pytest tests -n $(JOBS) --timeout 600 --cov --cov-report=json:.build/coverage.json
 	@$(VENV)/python scripts/coverage_floors.py .build/coverage.json $(if $(WRITE),--write)
 
 interop: bootstrap  ## Real peers: Apache RocketMQ's clients and servers, fetched with Maven (needs JDK 17 and mvn)
