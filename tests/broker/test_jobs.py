@@ -1,5 +1,6 @@
 """Requests that take long are worked on in slices: others are served meanwhile, and the answer is the same."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -235,3 +236,24 @@ def test_many_delayed_messages_are_delivered_in_slices(monkeypatch: pytest.Monke
     assert len(found) == 30
     for level in range(2):
         assert [number for number in found if number % 2 == level] == list(range(level, 30, 2))
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "field"),
+    [
+        (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, "topicConfigList", "topicName"),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, "groupConfigList", "groupName"),
+    ],
+)
+def test_many_topics_and_groups_are_made_in_slices(code: RequestCode, name: str, field: str) -> None:
+    """Others are served between slices; the answer comes at the end, and waits until all is saved."""
+    bench = Bench()
+    count = 5 * jobs.CHANGES_A_SLICE + 1
+    body = json.dumps({name: [{field: f"made{number}"} for number in range(count)]}).encode()
+    assert bench.tell(code, body=body) == []
+    table = bench.broker.topics if field == "topicName" else bench.broker.groups
+    assert sum(one.startswith("made") for one in table.all()) == jobs.CHANGES_A_SLICE
+    assert bench.send().code == ResponseCode.SUCCESS
+    reply, ticks = finish(bench)
+    assert (reply.code, ticks) == (ResponseCode.SUCCESS, 5)
+    assert sum(one.startswith("made") for one in table.all()) == count

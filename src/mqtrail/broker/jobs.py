@@ -5,6 +5,7 @@ from typing import Final
 ENTRIES_A_SLICE: Final = 500  # of a table, written as JSON
 TOPICS_A_SLICE: Final = 50  # looked at, however few queues they have
 QUEUES_A_SLICE: Final = 200  # looked at, or written as JSON
+CHANGES_A_SLICE: Final = 200  # topics or groups created or changed
 
 
 class Pace:

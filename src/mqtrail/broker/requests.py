@@ -179,14 +179,16 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.GET_CONSUMER_RUNNING_INFO: Request(lambda c: c.forwards.running_info, READ_GROUP),
     # Topics and groups.
     Code.UPDATE_AND_CREATE_TOPIC: Request(lambda c: c.topics.update, permission(topic("Create"), opened=NEVER)),
-    Code.UPDATE_AND_CREATE_TOPIC_LIST: Request(lambda c: c.topics.update_list, permission(made_topics, opened=BOTH)),
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: Request(
+        lambda c: c.job(c.topics.update_list), permission(made_topics, opened=BOTH)
+    ),
     Code.DELETE_TOPIC_IN_BROKER: Request(lambda c: c.topics.delete, permission(topic("Delete"), opened=NEVER)),
     Code.GET_TOPIC_CONFIG: Request(lambda c: c.topics.one, READ_TOPIC),
     Code.GET_ALL_TOPIC_CONFIG: Request(lambda c: c.job(c.topics.all), READ_CLUSTER_5),
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Request(lambda c: c.topics.system, READ_CLUSTER_5),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Request(lambda c: c.groups.update, permission(made_group, opened=USERS)),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Request(
-        lambda c: c.groups.update_list, permission(made_groups, opened=BOTH)
+        lambda c: c.job(c.groups.update_list), permission(made_groups, opened=BOTH)
     ),
     Code.DELETE_SUBSCRIPTIONGROUP: Request(
         lambda c: c.groups.delete, permission(group("Delete", field="groupName"), opened=NEVER)

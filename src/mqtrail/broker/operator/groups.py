@@ -35,7 +35,7 @@ from mqtrail.wire import (
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
+from ..jobs import CHANGES_A_SLICE, ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter
 
@@ -61,12 +61,14 @@ class GroupRequests:
         self._update(SubscriptionGroupConfig.decode(request.body), now_ms)
         return answer(peer, request)
 
-    def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """225: create or change groups, in order; stops at the first invalid one."""
         configs = SubscriptionGroupList.decode(request.body).group_config_list
         check_count("groups", configs, CONFIG_LIST_MAX)
-        for config in configs:
+        for number, config in enumerate(configs, 1):
             self._update(config, now_ms)
+            if number % CHANGES_A_SLICE == 0:
+                yield
         return answer(peer, request)
 
     def _update(self, config: SubscriptionGroupConfig, now_ms: int) -> None:

@@ -28,7 +28,7 @@ from mqtrail.wire import (
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import ENTRIES_A_SLICE
+from ..jobs import CHANGES_A_SLICE, ENTRIES_A_SLICE
 from ..state import BrokerState
 from ..tables import TOPIC_ATTRIBUTES, alter, parse_changes
 
@@ -61,14 +61,16 @@ class TopicRequests:
         self._topics.update(config, now_ms)
         return answer(peer, request)
 
-    def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """18: create or change topics, in order; stops at the first invalid one."""
         configs = TopicConfigList.decode(request.body).topic_config_list
         check_count("topics", configs, CONFIG_LIST_MAX)
-        for config in configs:
+        for number, config in enumerate(configs, 1):
             known = self._topics.get(config.topic)
             attributes = alter(_attributes(known), config.attributes, TOPIC_ATTRIBUTES)
             self._topics.update(replace(config, attributes=attributes), now_ms)
+            if number % CHANGES_A_SLICE == 0:
+                yield
         return answer(peer, request)
 
     def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
