@@ -176,6 +176,7 @@ MESSAGES = [
     PUB.rstrip("\x02"),
     BATCH,
     BATCH.replace("o1,o2,o3", "o1"),
+    BATCH.replace("o1,o2,o3\x01", ""),  # of a client whose Pub has no offset ids
     BATCH.replace("id1,id2,id3", "id1,,id3,"),
     BATCH.replace("Pub\x01170\x01R", "Pub\x01x\x01R"),
     "TraceBatch\x011\x01client@1\x01start\x013\x01170\x010\x02" + PUB,

@@ -309,9 +309,9 @@ def _items() -> str:
 
 
 def _batch_places() -> str:
-    """SQL: the offset ids of a batch's Pub, split once a record and not once an item; null elsewhere."""
-    ids, places = (f"get(f, {_place('Pub', name)})" for name in ("msg_id", "offset_msg_id"))
-    return f"CASE WHEN t = {_TYPES['Pub']} AND contains({ids}, ',') THEN split({places}, ',') END"
+    """SQL: the offset ids of a batch's Pub, split once per record and not once per item; null elsewhere."""
+    ids = f"get(f, {_place('Pub', 'msg_id')})"
+    return f"CASE WHEN t = {_TYPES['Pub']} AND contains({ids}, ',') THEN split({_text_of('offset_msg_id')}, ',') END"
 
 
 def _event_columns() -> dict[str, str]:
