@@ -18,15 +18,17 @@ from mqtrail.wire import (
     RequestCode,
     ResponseCode,
     Send,
+    SendMessageHeader,
     SubscriptionData,
     TopicConfig,
     UserInfo,
     dumps_fastjson,
     encode_command,
+    encode_properties,
 )
 from tests.store.hard_disk import HardDisk, PowerCut
 
-from .helpers import NOW_MS, PEER, Bench
+from .helpers import NOW_MS, OTHER, PEER, Bench
 
 
 class Gathering(Bench):
@@ -401,3 +403,20 @@ def test_no_table_is_written_in_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.files.end_save()
     for name in (FILTERS_FILE, DELAYS_FILE, TIMER_METRICS_FILE):
         assert ConfigFileStore(bench.disk).load(name) is not None, name
+
+
+def test_a_pop_woken_by_the_fast_lane_waits_for_the_first_save() -> None:
+    """A start reads the logs from where they ended at that save: without it the messages would be popped again."""
+    bench = Gathering()
+    bench.create("orders")
+    bench.save()
+    header = PopHeader("g", "orders", 0, 32, 60_000, 10_000, bench.now_ms, 0)
+    assert bench.tell(RequestCode.POP_MESSAGE, header.to_ext()) == []
+    properties = encode_properties({"UNIQ_KEY": "0" * 32, "WAIT": "true"})
+    message = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=bench.now_ms, properties=properties)
+    piece = encode_command(bench.request(RequestCode.SEND_MESSAGE_V2, message.to_ext_v2(), b"hi"))
+    served = Lane(bench.broker).process(OTHER, piece, 0, len(piece), bench.now_ms)
+    assert served.stored
+    (answer,) = served.sends
+    assert answer.peer == PEER.id
+    assert answer.after_tables > bench.files.settled

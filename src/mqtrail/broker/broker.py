@@ -97,7 +97,7 @@ class Broker:
             return self._serve(peer, command, lambda: _refuse(refusal))
         self.files.looked = 0
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
-        return self._after_tables(sends + self.settle(now_ms))
+        return self._after_tables(sends + self._settle(now_ms))
 
     def _after_tables(self, sends: list[Send]) -> list[Send]:
         """Let answers to changes of tables wait until the changes are durable."""
@@ -132,10 +132,12 @@ class Broker:
     # Held pulls.
 
     def settle(self, now_ms: int) -> list[Send]:
-        """Write trace records that are due, and serve held pulls that have messages.
+        """Serve held pulls and pops after the fast lane has stored messages; `handle` and `tick` do it themselves."""
+        self.files.looked = 0
+        return self._after_tables(self._settle(now_ms))
 
-        `handle` and `tick` end with it; the fast lane calls it after a piece.
-        """
+    def _settle(self, now_ms: int) -> list[Send]:
+        """Write trace records that are due, and serve held pulls and pops that have messages."""
         if self.trace is not None:
             self.trace.flush(lambda records: self.writer.write(records, now_ms), now_ms)
         at_once = False
@@ -274,7 +276,7 @@ class Broker:
         sends += self._concerns.forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
         sends += self.pop.tick(now_ms)
-        return self._after_tables(sends + self.settle(now_ms))
+        return self._after_tables(sends + self._settle(now_ms))
 
     def _clock_set_back(self, by_ms: int, now_ms: int) -> None:
         """Wait no longer for anything than before the clock was set back."""
