@@ -152,7 +152,7 @@ class Desk:
         return all(now_ms() - since_ms >= duration_ms for since_ms in self._hanging.values())
 
     async def handle(self, delivery: Delivery) -> None:
-        """Handle one delivery; raise if the plan says so."""
+        """Handle one delivery; raise if the plan requires a failure."""
         key = delivery.keys[0]
         number = self._truth.start(key, self._plan.name, delivery.attempt - 1)
         begun = time.perf_counter()

@@ -315,10 +315,6 @@ class RouteTable:
             tuple([queues[name] for name in names]), tuple([self._groups[name].data(name) for name in names])
         )
 
-    def brokers_of(self, topic: str) -> int:
-        """Return an upper bound of the number of brokers with the topic."""
-        return len(self._queues.get(topic, ()))
-
     def clusters(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the broker groups of each cluster."""
         clusters: dict[str, list[str]] = {}

@@ -121,12 +121,6 @@ class Connection(asyncio.Protocol):
         return self._closed
 
     @property
-    def local_host(self) -> str:
-        """The IP address of this side of the connection; '' when it is closed."""
-        name = self._transport.get_extra_info("sockname") if self._transport is not None else None
-        return str(name[0]) if name else ""
-
-    @property
     def pending_count(self) -> int:
         """Number of requests without a reply."""
         return len(self._pending)

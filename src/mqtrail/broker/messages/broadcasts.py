@@ -76,7 +76,7 @@ class BroadcastOffsets:
         return offset
 
     def note(self, client_id: str, header: PullHeader, queue_offset: int, now_ms: int) -> None:
-        """Store the offset of a client: the one that it pulled from, or was told to start from."""
+        """Store the offset of a client: the one that it pulled from, or the start offset in the answer."""
         from_proxy = header.request_source == PROXY_BROADCAST
         client = self._client((header.topic, header.consumer_group, client_id), from_proxy, now_ms)
         if client is not None:

@@ -171,10 +171,6 @@ class SendMessages:
             return None
         return None if self._topics.is_system(topic) else config
 
-    def accepts_from(self) -> int:
-        """Return the time (epoch ms) before which all sends are refused."""
-        return self._config.start_accept_ms
-
     def queue_for(self, header: SendMessageHeader, request: RemotingCommand, now_ms: int) -> tuple[str, int]:
         """Apply the checks of a send; return the target of its message. Refusal: a check failed."""
         destination = self._admit(header, request, now_ms)

@@ -2,7 +2,7 @@
 
 Names are those that Prometheus reads from Apache's broker: OpenTelemetry's exporter appends the unit of an instrument
 to its name unless the name contains it. Three instruments of Apache name a wrong unit; they keep name and value here,
-and their meaning says so.
+and their meaning states the real unit.
 
 Source: BrokerMetricsConstant, PopMetricsConstant, RemotingMetricsConstant, DefaultStoreMetricsConstant,
 TieredStoreMetricsConstant and the managers beside them, apache/rocketmq 5.3.3; PrometheusMetricNameMapper,

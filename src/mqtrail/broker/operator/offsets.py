@@ -123,7 +123,7 @@ class OffsetAdmin:
         return answer(peer, request)
 
     def forbid(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
-        """353: whether a group may read a topic; changed if the request says so."""
+        """353: return whether a group may read a topic, after the change in the request, if any."""
         header = GroupForbiddenHeader.from_ext(request.ext)
         if header.readable is not None:
             self._groups.forbid(header.group, header.topic, not header.readable, now_ms)

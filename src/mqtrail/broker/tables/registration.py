@@ -29,8 +29,6 @@ from mqtrail.wire import (
 from ..config import BrokerConfig
 from .topics import TopicTable
 
-REGISTER_TIMEOUT_MS = 24_000  # timeout of a registration at the name server
-
 
 def register_command(config: BrokerConfig, topics: TopicTable) -> RemotingCommand:
     """Return 103 with all topics; permissions that the broker lacks are removed from each topic."""

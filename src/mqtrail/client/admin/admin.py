@@ -2,8 +2,9 @@
 
 A query to many brokers returns `Gathered`: what was found, and which brokers failed and how. "Nothing there" and "could
 not look" are different answers: a broker's refusal is in `failures`, with its class. Changes return the same: the
-outcome for each broker, queue or name server. Only methods whose names say so (create_, set_, update_, delete_, reset_,
-clone_, clean_, wipe_, add_, kv_put, consume_directly, resend_, resume_) change anything.
+outcome for each broker, queue or name server.Only methods with these
+names or prefixes change anything: create_, set_, update_, delete_, reset_, clone_, clean_, wipe_, add_, kv_put,
+consume_directly, resend_, resume_.
 """
 
 from .access import AclVersion, AdminAccess

@@ -297,7 +297,7 @@ class AdminMessages(AdminOffsets):
         They go to the group's retry topic, so that no other group sees them, or (to_topic) to the topic they were sent
         to. That topic is the letter's property RETRY_TOPIC, which any sender of a message can set: it must be an
         existing topic, and neither a system topic nor one of retries or dead letters. A letter with another one is
-        not sent; its `error` says so. msg_ids: these alone. count_max: at most so many.
+        not sent and has an `error`. msg_ids: only these letters. count_max: maximum number of letters.
         """
         config = ProducerConfig()
         sender = Sender(self._client, Composer(INNER_PRODUCER_GROUP, config, unique_ids().next), config, (), ())

@@ -22,8 +22,8 @@ class OnUndecodable(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
-    """A consumer's settings."""
+class BaseConsumerConfig:
+    """Settings that all consumers have."""
 
     model: MessageModel = setting(MessageModel.CLUSTERING, "CLUSTERING or BROADCASTING", like="messageModel")
     consume_from: ConsumeFromWhere = setting(
@@ -36,6 +36,56 @@ class ConsumerConfig:
         "start time for CONSUME_FROM_TIMESTAMP, epoch ms; none: half an hour before the start",
         like="consumeTimestamp",
     )
+    pull_batch_size: int = setting(256 * KIB, "maximum bytes per pull", like="pullBatchSizeInBytes")
+    queue_count_max: int = setting(
+        1_000, "maximum number of cached messages per queue", like="pullThresholdForQueue", least=1, most=COUNT_MAX
+    )
+    queue_size_max: int = setting(
+        100 * MIB,
+        "maximum bytes of cached bodies per queue",
+        like="pullThresholdSizeForQueue",
+        least=1,
+        most=1_024 * MIB,
+    )
+    body_size_max: int = setting(
+        BODY_SIZE_MAX,
+        "maximum bytes of a decompressed body; a message with a larger one is undecodable",
+        least=1,
+        most=1_024 * MIB,
+    )
+    expanded_size_max: int = setting(
+        256 * MIB,
+        "maximum bytes of cached decompressed bodies of all queues; each queue may always have one message",
+        least=1,
+        most=102_400 * MIB,
+    )
+    on_undecodable: OnUndecodable = setting(
+        OnUndecodable.REJECT,
+        "REJECT: send to the dead letters with the reason (broadcast, lite pull: skip); DELIVER: deliver with"
+        " the body as stored",
+    )
+    pull_error_ms: int = setting(1_000, "pause after a failed pull", like="pullTimeDelayMillsWhenException")
+    rebalance_ms: int = setting(20_000, "interval of rebalances", like="rocketmq.client.rebalance.waitInterval")
+    offset_persist_ms: int = setting(
+        5_000, "interval at which offsets are committed", like="persistConsumerOffsetInterval"
+    )
+    offset_dir: Path | None = setting(
+        None, "folder of broadcast offsets; none: ~/.mqtrail/offsets", like="rocketmq.client.localOffsetStoreDir"
+    )
+    instance_name: str = setting(
+        "DEFAULT", "distinguishes broadcast consumers of one group on one host", like="rocketmq.client.name", least=1
+    )
+    instance: InstanceConfig = field(default_factory=InstanceConfig)
+    trace: TraceConfig = field(default_factory=TraceConfig)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(BaseConsumerConfig):
+    """A consumer's settings."""
+
     ordered: bool = setting(
         False,
         "consume each queue in order, one message at a time, with queue locks at the broker",
@@ -49,17 +99,6 @@ class ConsumerConfig:
     )
     pull_batch_count: int = setting(
         32, "maximum number of messages per pull", like="pullBatchSize", least=1, most=1_024
-    )
-    pull_batch_size: int = setting(256 * KIB, "maximum bytes per pull", like="pullBatchSizeInBytes")
-    queue_count_max: int = setting(
-        1_000, "maximum number of cached messages per queue", like="pullThresholdForQueue", least=1, most=COUNT_MAX
-    )
-    queue_size_max: int = setting(
-        100 * MIB,
-        "maximum bytes of cached bodies per queue",
-        like="pullThresholdSizeForQueue",
-        least=1,
-        most=1_024 * MIB,
     )
     topic_count_max: int | None = setting(
         None,
@@ -82,23 +121,6 @@ class ConsumerConfig:
         least=1,
         most=COUNT_MAX,
     )
-    body_size_max: int = setting(
-        BODY_SIZE_MAX,
-        "maximum bytes of a decompressed body; a message with a larger one is undecodable",
-        least=1,
-        most=1_024 * MIB,
-    )
-    expanded_size_max: int = setting(
-        256 * MIB,
-        "maximum bytes of cached decompressed bodies of all queues; each queue may always have one message",
-        least=1,
-        most=102_400 * MIB,
-    )
-    on_undecodable: OnUndecodable = setting(
-        OnUndecodable.REJECT,
-        "REJECT: send to the dead letters with the reason (broadcast, lite pull: skip); DELIVER: deliver with"
-        " the body as stored",
-    )
     pull_interval_ms: int = setting(0, "pause between pulls", like="pullInterval", least=0, most=COUNT_MAX)
     pull_with_subscription: bool = setting(
         False,
@@ -113,8 +135,6 @@ class ConsumerConfig:
     broker_flow_control_ms: int = setting(
         20, "pause when the broker is busy", like="pullTimeDelayMillsWhenBrokerFlowControl"
     )
-    pull_error_ms: int = setting(1_000, "pause after a failed pull", like="pullTimeDelayMillsWhenException")
-    rebalance_ms: int = setting(20_000, "interval of rebalances", like="rocketmq.client.rebalance.waitInterval")
     client_rebalance: bool = setting(
         True, "false: brokers assign queues and decide which topics are popped", like="clientRebalance"
     )
@@ -130,9 +150,6 @@ class ConsumerConfig:
         96, "maximum number of popped messages per assignment that are not acknowledged", like="popThresholdForQueue"
     )
     ack_retry_count: int = setting(2, "retries of an acknowledgement of a popped message after a broken connection")
-    offset_persist_ms: int = setting(
-        5_000, "interval at which offsets are committed", like="persistConsumerOffsetInterval"
-    )
     consume_timeout_ms: int = setting(
         15 * MINUTE_MS,
         "time after which the message of a running handler is sent back for another attempt (RocketMQ: minutes)",
@@ -155,34 +172,12 @@ class ConsumerConfig:
     close_wait_ms: int = setting(
         5_000, "time to wait for running handlers at close", like="awaitTerminationMillisWhenShutdown"
     )
-    offset_dir: Path | None = setting(
-        None, "folder of broadcast offsets; none: ~/.mqtrail/offsets", like="rocketmq.client.localOffsetStoreDir"
-    )
-    instance_name: str = setting(
-        "DEFAULT", "distinguishes broadcast consumers of one group on one host", like="rocketmq.client.name", least=1
-    )
-    instance: InstanceConfig = field(default_factory=InstanceConfig)
-    trace: TraceConfig = field(default_factory=TraceConfig)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LitePullConfig:
+class LitePullConfig(BaseConsumerConfig):
     """A lite pull consumer's settings."""
 
-    model: MessageModel = setting(MessageModel.CLUSTERING, "CLUSTERING or BROADCASTING", like="messageModel")
-    consume_from: ConsumeFromWhere = setting(
-        ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        "where a group without committed offsets starts",
-        like="consumeFromWhere",
-    )
-    consume_from_timestamp_ms: int | None = setting(
-        None,
-        "start time for CONSUME_FROM_TIMESTAMP, epoch ms; none: half an hour before the start",
-        like="consumeTimestamp",
-    )
     auto_commit: bool = setting(True, "commit the messages of earlier polls at each poll", like="autoCommit")
     auto_commit_ms: int = setting(5_000, "interval of these commits; at least 1 000", like="autoCommitIntervalMillis")
     poll_timeout_ms: int = setting(5_000, "timeout of a poll without one", like="pollTimeoutMillis")
@@ -193,19 +188,8 @@ class LitePullConfig:
         least=1,
         most=1_024,
     )
-    pull_batch_size: int = setting(256 * KIB, "maximum bytes per pull", like="pullBatchSizeInBytes")
     count_max: int = setting(
         10_000, "maximum number of cached messages of all queues", like="pullThresholdForAll", least=1, most=6_553_500
-    )
-    queue_count_max: int = setting(
-        1_000, "maximum number of cached messages per queue", like="pullThresholdForQueue", least=1, most=COUNT_MAX
-    )
-    queue_size_max: int = setting(
-        100 * MIB,
-        "maximum bytes of cached bodies per queue",
-        like="pullThresholdSizeForQueue",
-        least=1,
-        most=1_024 * MIB,
     )
     span_max: int = setting(
         2_000,
@@ -214,43 +198,10 @@ class LitePullConfig:
         least=1,
         most=COUNT_MAX,
     )
-    body_size_max: int = setting(
-        BODY_SIZE_MAX,
-        "maximum bytes of a decompressed body; a message with a larger one is undecodable",
-        least=1,
-        most=1_024 * MIB,
-    )
-    expanded_size_max: int = setting(
-        256 * MIB,
-        "maximum bytes of cached decompressed bodies of all queues; each queue may always have one message",
-        least=1,
-        most=102_400 * MIB,
-    )
-    on_undecodable: OnUndecodable = setting(
-        OnUndecodable.REJECT,
-        "REJECT: send to the dead letters with the reason (broadcast, lite pull: skip); DELIVER: deliver with"
-        " the body as stored",
-    )
     suspend_ms: int = setting(20_000, "time that the broker may hold a pull", like="brokerSuspendMaxTimeMillis")
     suspend_timeout_ms: int = setting(30_000, "timeout of a held pull", like="consumerTimeoutMillisWhenSuspend")
     flow_control_ms: int = setting(50, "pause when a cache limit is reached")
     broker_flow_control_ms: int = setting(20, "pause when the broker is busy")
-    pull_error_ms: int = setting(1_000, "pause after a failed pull", like="pullTimeDelayMillsWhenException")
-    rebalance_ms: int = setting(20_000, "interval of rebalances", like="rocketmq.client.rebalance.waitInterval")
     metadata_check_ms: int = setting(
         30_000, "interval at which `watch_queues` checks the queues", like="topicMetadataCheckIntervalMillis"
     )
-    offset_persist_ms: int = setting(
-        5_000, "interval at which offsets are committed", like="persistConsumerOffsetInterval"
-    )
-    offset_dir: Path | None = setting(
-        None, "folder of broadcast offsets; none: ~/.mqtrail/offsets", like="rocketmq.client.localOffsetStoreDir"
-    )
-    instance_name: str = setting(
-        "DEFAULT", "distinguishes broadcast consumers of one group on one host", like="rocketmq.client.name", least=1
-    )
-    instance: InstanceConfig = field(default_factory=InstanceConfig)
-    trace: TraceConfig = field(default_factory=TraceConfig)
-
-    def __post_init__(self) -> None:
-        check_settings(self)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
-SEPARATOR = "\x01"
 END = "\x02"
 TRACE_BATCH_VERSION = 1
 DETAIL_SIZE_MAX = 200  # characters of an error text in a SubResult

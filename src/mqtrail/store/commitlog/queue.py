@@ -30,7 +30,6 @@ ENTRY = struct.Struct(
 assert ENTRY.size == QUEUE_ENTRY_SIZE
 BLANK_ENTRY_SIZE_FIELD = 0x7FFFFFFF
 BLANK_ENTRY = ENTRY.pack(0, BLANK_ENTRY_SIZE_FIELD, 0)  # fills a queue's first file up to its first entry
-SCAN_CHUNK = 1024 * QUEUE_ENTRY_SIZE
 
 
 class ConsumeQueue(QueueState):
