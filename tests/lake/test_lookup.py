@@ -114,6 +114,23 @@ def test_rows_after_the_lake_change_the_answer(tmp_path: Path) -> None:
     assert connection.sql("SELECT * FROM trajectories").fetchall() == []
 
 
-def test_the_state_that_is_asked_for_is_a_relation_of_trail() -> None:
+@pytest.mark.parametrize(("count", "state"), [(98, "HUNG"), (100, "IN_FLIGHT")])
+def test_a_slow_group_of_the_lake_is_hung_later(tmp_path: Path, count: int, state: str) -> None:
+    """Verdicts of other messages in the lake show how slow the group's handlers are, as in a whole judgement."""
+    slow = next(history for history in HISTORIES if history.name == "hung")
+    rows = {name: list(some) for name, some in evidence((slow,)).items()}
+    begun = next(row for row in rows["trace_events"] if row["record_type"] == "SubBefore")
+    ended = {"record_type": "SubAfter", "success": True, "cost_ms": 20_000, "event_ms": begun["event_ms"] + 20_000}
+    for number in range(count):
+        ids = {"msg_id": f"{begun['msg_id'][:28]}{0x1000 + number:04X}", "request_id": f"Q{number}"}
+        rows["trace_events"] += [begun | ids, begun | ids | ended]
+    lake = Lake.create(tmp_path)
+    fill(lake, rows, AS_OF_MS)
+    connection = connect()
+    judge_messages(lake, [begun["msg_id"]], AS_OF_MS, {}, connection)
+    assert connection.sql("SELECT state FROM verdicts").fetchall() == [(state,)]
+
+
+def test_every_input_of_a_judgement_is_a_relation_of_trail() -> None:
     """Every relation that judge reads is bronze evidence, or attempts."""
     assert set(trail.INPUTS) <= {relation.name for relation in trail.EVIDENCE} | {"attempts"}

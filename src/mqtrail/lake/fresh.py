@@ -7,7 +7,6 @@ whether it traces, how many attempts it makes) come from the verdicts of the mes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -22,18 +21,6 @@ from .tables import Lake
 SAMPLE_WINDOW_MS = 3_600_000
 """Older samples of the lake are used only to find when a group was first seen."""
 
-_GROUP_STAGES = {
-    # stage of trail.judge -> rows that the lake's verdicts add to it
-    "traced_groups": """SELECT cluster, group_name, min(first_delivered_ms) AS traced_from_ms,
-        max(last_delivered_ms) AS traced_to_ms FROM known_verdicts WHERE delivery_count > 0
-        GROUP BY cluster, group_name""",
-    "group_limits": """SELECT cluster, group_name, max(retry_times) AS handed_times_max FROM known_verdicts
-        GROUP BY cluster, group_name""",
-    "hung_limits": """SELECT cluster, group_name, cast(floor({factor} * percentile_cont(0.99)
-        WITHIN GROUP (ORDER BY handler_ms)) AS bigint) AS hung_ms FROM known_verdicts WHERE handler_ms >= 0
-        GROUP BY cluster, group_name HAVING count(*) >= {samples}""",
-}
-
 
 def judge_messages(
     lake: Lake | None,
@@ -47,7 +34,6 @@ def judge_messages(
 
     extra: relation name -> rows of bronze relations that are newer than the lake. lake None: use only `extra`.
     """
-    limits = settings or Settings()
     for relation in trail.EVIDENCE:
         connection.register(f"extra_{relation.name}", arrow_rows(relation, extra.get(relation.name, ())))
     connection.register("asked_ids", pa.table({"msg_id": pa.array(list(msg_ids), pa.string())}))
@@ -59,24 +45,8 @@ def judge_messages(
     define(connection, Stage("all_attempts", attempts, ("extra_trace_events", "extra_message_meta")))
     define(connection, Stage("batch_ids", _BATCH_IDS, ("all_attempts", "asked_ids")), table=True)
     define(connection, Stage("attempts", _ATTEMPTS, ("all_attempts", "asked_ids", "batch_ids")), table=True)
-    define(connection, Stage("known_verdicts", _known_verdicts(lake, msg_ids), ()), table=True)
-    stages = [
-        _with_lake(stage, limits) if stage.name in _GROUP_STAGES else stage for stage in trail.judge(as_of_ms, limits)
-    ]
-    run_stages(connection, stages, also_read=_GROUP_STAGES)
-
-
-def _with_lake(stage: Stage, settings: Settings) -> Stage:
-    """Return the stage over this message's rows, joined with the lake's facts about the group."""
-    known = _GROUP_STAGES[stage.name].format(factor=settings.hung_p99_factor, samples=settings.hung_p99_samples)
-    folds = {
-        "traced_groups": "min(traced_from_ms) AS traced_from_ms, max(traced_to_ms) AS traced_to_ms",
-        "group_limits": "max(handed_times_max) AS handed_times_max",
-        "hung_limits": "max(hung_ms) AS hung_ms",
-    }[stage.name]
-    sql = f"""SELECT cluster, group_name, {folds} FROM ({stage.sql} UNION ALL {known}) AS both_sides
-      GROUP BY cluster, group_name"""
-    return replace(stage, sql=sql, reads=(*stage.reads, "known_verdicts"))
+    define(connection, Stage(trail.KNOWN_VERDICTS, _known_verdicts(lake, msg_ids), ()), table=True)
+    run_stages(connection, trail.with_known_verdicts(trail.judge(as_of_ms, settings)))
 
 
 _BATCH_IDS = """
@@ -107,12 +77,12 @@ def _attempts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
 
 
 def _known_verdicts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
-    wanted = "cluster, group_name, first_delivered_ms, last_delivered_ms, delivery_count, retry_times, handler_ms"
     if lake is None:
-        typed = ", ".join(f"cast(NULL AS bigint) AS {name}" for name in wanted.split(", ")[2:])
-        return f"SELECT '' AS cluster, '' AS group_name, {typed} WHERE false"
+        typed = (f"cast(NULL AS {trail.VERDICTS.column(name).type}) AS {name}" for name in trail.KNOWN_COLUMNS)
+        return f"SELECT {', '.join(typed)} WHERE false"
     table = lake["verdicts"]
-    return f"SELECT {wanted} FROM ({relation_of(table, table.files(_hours(lake, 'verdicts', msg_ids)))}) AS known"
+    rows = relation_of(table, table.files(_hours(lake, "verdicts", msg_ids)))
+    return f"SELECT {', '.join(trail.KNOWN_COLUMNS)} FROM ({rows}) AS known"
 
 
 def _evidence(lake: Lake | None, name: str, as_of_ms: int) -> str:

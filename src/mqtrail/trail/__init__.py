@@ -22,6 +22,7 @@ from .evidence import (
     TRACE_EVENTS,
     TRACE_REJECTS,
 )
+from .groups import KNOWN_COLUMNS, KNOWN_VERDICTS, with_known_verdicts
 from .hours import UNKNOWN_HOUR, publish_hour_select, publish_hours
 from .judge import INPUTS, judge
 from .judgement import OPEN_STATES
@@ -68,6 +69,8 @@ __all__ = [
     "GROUP_OFFSETS",
     "INPUTS",
     "KEY_INDEX",
+    "KNOWN_COLUMNS",
+    "KNOWN_VERDICTS",
     "LAG",
     "LATENCY_MINUTE",
     "MESSAGE_META",
@@ -110,4 +113,5 @@ __all__ = [
     "rounds",
     "stored_kind",
     "trace_rows",
+    "with_known_verdicts",
 ]

@@ -9,6 +9,9 @@ All of them aggregate by msg_id first, so that a share of the ids can be judged 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from .kinds import business_group
 from .packing import packed, padded
 from .settings import Settings
@@ -34,6 +37,36 @@ def group_stages(settings: Settings) -> list[Stage]:
         ),
         Stage("filtered_groups", _FILTERED_GROUPS, ("subscription_runs",)),
         Stage("filters", _FILTERS, ("messages", "filtered_groups", "subscription_runs")),
+    ]
+
+
+KNOWN_VERDICTS = "known_verdicts"
+KNOWN_COLUMNS = (
+    "cluster",
+    "group_name",
+    "first_delivered_ms",
+    "last_delivered_ms",
+    "delivery_count",
+    "retry_times",
+    "handler_ms",
+)
+
+
+def with_known_verdicts(stages: Iterable[Stage]) -> list[Stage]:
+    """Return stages that also gather the facts about whole groups from `known_verdicts`, earlier rows of verdicts.
+
+    For a judgement of a few messages: theirs alone do not show how slow the handlers of a group are, since when it is
+    traced and how many attempts it makes. known_verdicts has KNOWN_COLUMNS of verdicts.
+    """
+    return [
+        replace(
+            stage,
+            sql=f"{stage.sql} UNION ALL {_FROM_VERDICTS[stage.name]}",
+            reads=tuple(dict.fromkeys((*stage.reads, KNOWN_VERDICTS))),
+        )
+        if stage.name in _FROM_VERDICTS
+        else stage
+        for stage in stages
     ]
 
 
@@ -151,6 +184,14 @@ GROUP BY cluster, group_name"""
 _TRACED_GROUPS = """
 SELECT cluster, group_name, min(traced_from_ms) AS traced_from_ms, max(traced_to_ms) AS traced_to_ms FROM traced_spans
 GROUP BY cluster, group_name"""
+
+# The rows that earlier verdicts add to the gathered stages. Readers of a gathered stage aggregate its rows again.
+_FROM_VERDICTS = {
+    "longest_chains": f"SELECT cluster, group_name, retry_times FROM {KNOWN_VERDICTS}",
+    "handling_times": f"SELECT cluster, group_name, handler_ms, 1 FROM {KNOWN_VERDICTS} WHERE handler_ms >= 0",
+    "traced_spans": f"""
+SELECT cluster, group_name, first_delivered_ms, last_delivered_ms FROM {KNOWN_VERDICTS} WHERE delivery_count > 0""",
+}
 
 # SAID counts, unless a copy with more attempts exists that no failed hand-over of the same round explains: then the
 # listener acknowledged only the head of its batch (ackIndex), and this message was in the tail.
