@@ -9,8 +9,8 @@ import pytest
 
 from mqtrail import trail
 from mqtrail.lake import arrow_rows, connect, run_stages
-from mqtrail.trail.kinds import business_group, business_topic, is_business_group, is_business_topic
-from mqtrail.wire import SYSTEM_GROUPS, SYSTEM_TOPICS
+from mqtrail.trail.kinds import business_group, business_topic
+from mqtrail.wire import SYSTEM_GROUPS, SYSTEM_TOPICS, is_business_group, is_business_topic
 
 HOUR_MS = 3_600_000
 
@@ -101,7 +101,7 @@ def test_an_applications_own_names() -> None:
     connection.executemany("INSERT INTO names VALUES (?)", [[name] for name in names])
     found = connection.sql(f"SELECT topic FROM names WHERE {trail.business_topic()}").fetchall()
     assert found == [("orders",), ("RMQ_SYSTEMS",)]
-    assert [(name,) for name in names if trail.is_business_topic(name)] == found
+    assert [(name,) for name in names if is_business_topic(name)] == found
     for group, own in (
         ("CG", True),
         ("TOOLS_CONSUMER", False),
@@ -111,7 +111,7 @@ def test_an_applications_own_names() -> None:
     ):
         condition = trail.business_group(f"'{group}'")
         assert connection.sql(f"SELECT {condition}").fetchall() == [(own,)], group
-        assert trail.is_business_group(group) == own
+        assert is_business_group(group) == own
 
 
 def test_lag_counts_what_is_still_kept() -> None:

@@ -5,12 +5,14 @@ import pytest
 from mqtrail.wire import (
     DELAY_LEVELS_MS,
     InvalidParameter,
+    business_topics,
     delay_of_level,
     dlq_topic,
     group_of,
     is_system_group,
     is_system_topic,
     parse_delay_levels,
+    reply_topic,
     retry_topic,
     validate_group,
     validate_topic,
@@ -49,6 +51,22 @@ def test_names_of_rocketmqs_own() -> None:
     assert is_system_group("CID_RMQ_SYS_x")
     assert is_system_group("DEFAULT_PRODUCER")
     assert not is_system_group("g")
+
+
+def test_business_topics_of_a_cluster() -> None:
+    """System, retry and dead-letter topics are left out, and those that brokers name after themselves and clusters."""
+    clusters, brokers = ["C1", "C2"], ["broker-a"]
+    system = [
+        "TBW102",
+        "RMQ_SYS_TRACE_TOPIC",
+        "rmq_sys_wheel_timer",
+        "%RETRY%g",
+        "%DLQ%g",
+        "DefaultHeartBeatSyncerTopic",
+    ]
+    own = ["C1", "C2", "broker-a", reply_topic("C1"), reply_topic("C2")]
+    others = ["payments", "orders", reply_topic("C3")]
+    assert business_topics([*others, *system, *own, ""], clusters, brokers) == others
 
 
 def test_delay_levels() -> None:

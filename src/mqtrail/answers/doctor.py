@@ -24,8 +24,8 @@ from mqtrail.wire import (
     SubBefore,
     TraceBatch,
     TraceReject,
-    group_of,
-    is_system_topic,
+    business_topics,
+    is_business_group,
     iter_trace,
     open_record,
 )
@@ -127,15 +127,12 @@ def examine(
 
 def _examine(admin: SyncAdmin, namesrv: str, now_ms: int, trace_topic: str, sample_count: int) -> Diagnosis:
     known = admin.cluster()
-    own = {*known.cluster_addr_table, *known.broker_addr_table}
-    own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
     masters = admin.masters()
     brokers = tuple(_broker(admin, known.broker_addr_table[name].cluster, name, masters[name]) for name in masters)
     if not brokers:
         why = f"the name server {namesrv} knows no master broker; check that one is registered there"
         return Diagnosis(Scope(now_ms, (), omissions=(why,)), why=why)
-    names = [name for name in admin.topics() if name not in own]
-    topics = tuple(name for name in names if not is_system_topic(name) and group_of(name) is None)
+    topics = tuple(business_topics(admin.topics(), known.cluster_addr_table, known.broker_addr_table))
     omissions = [f"broker {broker.name}: {broker.why}" for broker in brokers if broker.why]
     trace = _trace_topic(admin, trace_topic, sample_count, omissions)
     groups = _groups(admin, masters, set(trace.consumer_groups), omissions)
@@ -265,9 +262,7 @@ def _groups(
     names = set(traced)
     for name, address in masters.items():
         try:
-            names |= {
-                group for group in admin.groups(address).subscription_group_table if trail.is_business_group(group)
-            }
+            names |= {group for group in admin.groups(address).subscription_group_table if is_business_group(group)}
         except MQError as error:
             omissions.append(f"groups of {name} could not be queried: {error}")
     if len(names) > GROUPS_MAX:

@@ -22,10 +22,11 @@ from mqtrail.wire import (
     MessageExt,
     MQError,
     Refusal,
+    business_topics,
     delay_of_level,
     dlq_topic,
     group_of,
-    is_system_topic,
+    is_business_group,
     parse_delay_levels,
     parse_offset_msg_id,
     retry_topic,
@@ -163,14 +164,11 @@ def _traces(admin: SyncAdmin, live: LiveEvidence, asked: str, cluster: str, trac
 def _business_topics(admin: SyncAdmin, live: LiveEvidence) -> set[str]:
     try:
         known = admin.cluster()
-        own = {*known.cluster_addr_table, *known.broker_addr_table}
-        own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
-        names = [name for name in admin.topics() if not is_system_topic(name) and group_of(name) is None]
+        names = business_topics(admin.topics(), known.cluster_addr_table, known.broker_addr_table)
     except MQError as error:
         live.is_reachable = False
         live.omissions.append(f"the cluster's topics could not be queried: {error}")
         return set()
-    names = [name for name in names if name not in own]
     if len(names) > TOPICS_MAX:
         live.is_reachable = False
         live.omissions.append(
@@ -270,7 +268,7 @@ class _Seeker:
             return set()
         for name, failure in gathered.failures.items():
             self._live.omissions.append(f"consumer groups of {topic!r} on {name} could not be queried: {failure}")
-        return {group for names in gathered.values() for group in names.group_list if trail.is_business_group(group)}
+        return {group for names in gathered.values() for group in names.group_list if is_business_group(group)}
 
 
 def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:

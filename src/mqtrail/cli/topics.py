@@ -25,6 +25,7 @@ from .options import ConfigFile, Json, Namesrv
 from .output import progress, say, show_json
 
 if TYPE_CHECKING:
+    from mqtrail.client import SyncAdmin
     from mqtrail.wire import BrokerStatsData
 
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
@@ -40,24 +41,21 @@ def topic_list(
     json: Json = False,
 ) -> int:
     """List the topics that the name server knows."""
-    from mqtrail.wire import group_of, is_system_topic
-
     with admin_of(load(config), namesrv) as admin:
-        known = admin.cluster()
-        # Brokers register topics with their own name and their cluster's name.
-        own = {*known.cluster_addr_table, *known.broker_addr_table}
-        own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
-        names = [
-            name
-            for name in admin.topics()
-            if everything or not (is_system_topic(name) or group_of(name) is not None or name in own)
-        ]
+        names = admin.topics() if everything else _business_topics(admin)
     if json:
         show_json({"topics": names})
     else:
         for name in names:
             say(name)
     return Exit.OK
+
+
+def _business_topics(admin: SyncAdmin) -> list[str]:
+    from mqtrail.wire import business_topics
+
+    known = admin.cluster()
+    return business_topics(admin.topics(), known.cluster_addr_table, known.broker_addr_table)
 
 
 def topic_create(
@@ -188,18 +186,10 @@ def topic_stats(
     json: Json = False,
 ) -> int:
     """Show how many messages topics receive and deliver, as counted by their brokers."""
-    from mqtrail.wire import group_of, is_system_topic
-
     rows: list[dict[str, Any]] = []
     failures: dict[str, str] = {}
     with admin_of(load(config), namesrv) as admin, progress("querying the brokers", enabled=not json) as shown:
-        known = admin.cluster()
-        own = {*known.cluster_addr_table, *known.broker_addr_table}
-        own |= {f"{name}_REPLY_TOPIC" for name in known.cluster_addr_table}
-        wanted = topic or [
-            name for name in admin.topics() if not (is_system_topic(name) or group_of(name) is not None or name in own)
-        ]
-        for name in wanted:
+        for name in topic or _business_topics(admin):
             if shown is not None:
                 shown.update(shown.task_ids[0], description=f"querying the brokers of {name}")
             found = admin.topic_rates(name)

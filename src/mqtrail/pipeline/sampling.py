@@ -26,6 +26,8 @@ from mqtrail.wire import (
     MessageQueue,
     MQError,
     Refusal,
+    business_topics,
+    is_business_group,
     parse_delay_levels,
 )
 
@@ -63,7 +65,6 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
     names = sorted(info.cluster_addr_table)
     masters = admin.masters()
     topics = admin.topics()
-    own = {*names, *info.broker_addr_table, *(f"{name}_REPLY_TOPIC" for name in names)}
     levels, is_ours = DELAY_LEVELS_DEFAULT, bool(masters)
     for address in masters.values():
         settings = admin.broker_config(address)
@@ -72,11 +73,8 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
     everything = is_ours if only is None else ALL_TOPICS in only
     business = tuple(
         topic
-        for topic in topics
-        if trail.is_business_topic(topic)
-        and topic not in own
-        and topic != trace_topic
-        and (everything or topic in (only or ()))
+        for topic in business_topics(topics, names, info.broker_addr_table)
+        if topic != trace_topic and (everything or topic in (only or ()))
     )
     problems = () if everything or only is not None else (NOT_OPTED_IN,)
     around = tuple(topic for topic in topics if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
@@ -152,7 +150,7 @@ def sample(
             continue
         for place, queues in offsets.items():
             topic, at, group = place.partition("@")
-            if not at or not trail.is_business_group(group):
+            if not at or not is_business_group(group):
                 continue
             groups.add(group)
             for queue_id, offset in queues.items():
@@ -161,7 +159,7 @@ def sample(
     for topic in topology.business:
         try:
             for names in admin.groups_of_topic(topic).values():
-                groups.update(group for group in names.group_list if trail.is_business_group(group))
+                groups.update(group for group in names.group_list if is_business_group(group))
         except MQError as error:
             found.problems.append(f"groups of {topic}: {error}")
     for group in sorted(groups):

@@ -29,8 +29,6 @@ from .judgement import OPEN_STATES
 from .kinds import (
     business_group,
     business_topic,
-    is_business_group,
-    is_business_topic,
     retry_group,
     stored_kind,
 )
@@ -101,8 +99,6 @@ __all__ = [
     "business_group",
     "business_topic",
     "changed_settings",
-    "is_business_group",
-    "is_business_topic",
     "judge",
     "lag_stages",
     "merge_sql",

@@ -68,22 +68,12 @@ def retry_group(topic: str) -> str:
 
 
 def business_topic(topic: str = "topic") -> str:
-    """SQL condition: a topic of an application: not '' and not a system topic."""
+    """SQL condition: the topic is an application's, as wire.is_business_topic decides."""
     prefixes = " AND ".join(f"NOT {starts_with(topic, prefix)}" for prefix in INNER_TOPIC_PREFIXES)
     return f"({topic} <> '' AND {topic} NOT IN ({quoted(sorted(INNER_TOPICS))}) AND {prefixes})"
 
 
-def is_business_topic(topic: str) -> bool:
-    """Whether a name meets the condition of `business_topic`."""
-    return bool(topic) and topic not in INNER_TOPICS and not topic.startswith(INNER_TOPIC_PREFIXES)
-
-
-def is_business_group(group: str) -> bool:
-    """Whether a name meets the condition of `business_group`."""
-    return bool(group) and group not in SYSTEM_GROUPS and not group.startswith(INNER_GROUP_PREFIXES)
-
-
 def business_group(group: str = "group_name") -> str:
-    """SQL condition: a consumer group of an application; not ''."""
+    """SQL condition: the group is an application's, as wire.is_business_group decides."""
     prefixes = " AND ".join(f"NOT {starts_with(group, prefix)}" for prefix in INNER_GROUP_PREFIXES)
     return f"({group} <> '' AND {group} NOT IN ({quoted(sorted(SYSTEM_GROUPS))}) AND {prefixes})"

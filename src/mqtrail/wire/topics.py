@@ -4,7 +4,7 @@ Source: TopicValidator, Validators, MixAll, MessageStoreConfig, apache/rocketmq 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from .errors import InvalidParameter
@@ -36,12 +36,16 @@ __all__ = [
     "TRANSACTION_GROUP",
     "TRANS_CHECK_MAX_TIME_TOPIC",
     "UNSENDABLE_TOPICS",
+    "business_topics",
     "delay_of_level",
     "dlq_topic",
     "group_of",
+    "is_business_group",
+    "is_business_topic",
     "is_system_group",
     "is_system_topic",
     "parse_delay_levels",
+    "reply_topic",
     "retry_topic",
     "revive_topic",
     "validate_group",
@@ -71,6 +75,7 @@ CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 HEARTBEAT_SYNC_TOPIC: Final = "DefaultHeartBeatSyncerTopic"  # of 5.x proxies
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"  # and the cluster's name
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"  # after the cluster's name
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -169,6 +174,25 @@ def is_system_group(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
+def is_business_topic(topic: str) -> bool:
+    """Return whether an application may have made the topic: it is not '', a system, retry or dead-letter topic."""
+    return bool(topic) and topic not in INNER_TOPICS and not topic.startswith(INNER_TOPIC_PREFIXES)
+
+
+def is_business_group(group: str) -> bool:
+    """Return whether a consumer group is an application's: not '', and not of the system, of tools or of traces."""
+    return bool(group) and group not in SYSTEM_GROUPS and not group.startswith(INNER_GROUP_PREFIXES)
+
+
+def business_topics(topics: Iterable[str], clusters: Collection[str], brokers: Iterable[str]) -> list[str]:
+    """Return the topics of applications among the topics of clusters, in the same order.
+
+    Brokers register a topic with their own name, one with their cluster's name and the cluster's reply topic.
+    """
+    own = {*clusters, *brokers, *map(reply_topic, clusters)}
+    return [topic for topic in topics if is_business_topic(topic) and topic not in own]
+
+
 def retry_topic(group: str) -> str:
     """Return the topic where messages wait that group asked to have again."""
     return RETRY_PREFIX + group
@@ -177,6 +201,11 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Return the topic where messages end that group gave up."""
     return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    """Return the topic through which the consumers of a cluster reply to requests."""
+    return cluster + REPLY_TOPIC_SUFFIX
 
 
 def revive_topic(cluster: str) -> str:

@@ -31,6 +31,7 @@ from mqtrail.wire import (
     TopicConfigTable,
     dumps_fastjson,
     is_system_topic,
+    reply_topic,
     revive_topic,
     validate_topic,
 )
@@ -220,7 +221,7 @@ def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
         TopicConfig(config.broker_name, 1, 1, Perm.INHERIT | (read_write if config.broker_topic else 0)),
         TopicConfig(OFFSET_MOVED_EVENT, 1, 1, read_write),
         TopicConfig(SCHEDULE_TOPIC, 18, 18, read_write),
-        TopicConfig(f"{config.cluster_name}_REPLY_TOPIC", 1, 1, read_write),
+        TopicConfig(reply_topic(config.cluster_name), 1, 1, read_write),
         TopicConfig(revive_topic(config.cluster_name), config.revive_queue_nums, config.revive_queue_nums, read_write),
         TopicConfig(HALF_TOPIC, 1, 1, read_write),
         TopicConfig(OP_HALF_TOPIC, 1, 1, read_write),

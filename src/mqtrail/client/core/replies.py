@@ -26,6 +26,7 @@ from mqtrail.wire import (
     ResponseCode,
     decode_properties,
     decompress,
+    reply_topic,
 )
 
 from .errors import ClientClosed, ClientError, NotARequest
@@ -34,7 +35,6 @@ from .identity import now_ms
 log = Log()
 
 REPLY_TYPE: Final = "reply"
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 _NO_HOST: Final = Host("0.0.0.0", 0)
 
 
@@ -144,4 +144,4 @@ def make_reply(request: Replyable, body: bytes) -> Message:
     }
     if PROPERTY_TTL in properties:
         back[PROPERTY_TTL] = properties[PROPERTY_TTL]
-    return Message(cluster + REPLY_TOPIC_SUFFIX, body, properties=back)
+    return Message(reply_topic(cluster), body, properties=back)
