@@ -3,6 +3,7 @@
 The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail` over committed files and newer rows.
 """
 
+from .batches import Batches, Change, LakeBatch
 from .duck import arrow_rows, connect, define, judge_rows, run_stages
 from .edge import lake_errors
 from .errors import (
@@ -17,10 +18,11 @@ from .errors import (
 )
 from .fresh import judge_messages
 from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
+from .lake import Lake
 from .lookup import Answer, LookUp, relation_of
 from .maintenance import compact, copy, copy_hours, expire, parquet_of, sweep
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
-from .tables import DataFile, Lake, LakeTable
+from .tables import DataFile, LakeTable
 
 __all__ = [
     "JUDGED",
@@ -28,9 +30,12 @@ __all__ = [
     "SCHEMA_VERSION",
     "TABLES",
     "Answer",
+    "Batches",
+    "Change",
     "DataFile",
     "FileRefused",
     "Lake",
+    "LakeBatch",
     "LakeBusy",
     "LakeDamaged",
     "LakeError",

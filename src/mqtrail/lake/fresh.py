@@ -15,8 +15,8 @@ from mqtrail import trail
 from mqtrail.trail import Settings, Stage
 
 from .duck import Row, arrow_rows, define, run_stages
+from .lake import Lake
 from .lookup import relation_of
-from .tables import Lake
 
 SAMPLE_WINDOW_MS = 3_600_000
 """Older samples of the lake are used only to find when a group was first seen."""

@@ -19,7 +19,8 @@ from mqtrail.trail import KEY_INDEX, LATENCY_MINUTE, TRAJECTORIES, VERDICTS, Set
 
 from .edge import RESTORE
 from .errors import LakeDamaged
-from .tables import Lake, LakeTable
+from .lake import Lake
+from .tables import LakeTable
 
 KEY: Final = "mqtrail.judged"
 CHANGES_MAX: Final = 100  # older entries are dropped; the thresholds of their rows are then unknown

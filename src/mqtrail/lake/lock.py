@@ -33,14 +33,18 @@ class WriteLock:
         self._guard = Lock()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock while the block runs. LakeBusy: another process, or another Lake object, holds it."""
+    def held(self) -> Iterator[bool]:
+        """Hold the lock while the block runs; yield whether it was free before.
+
+        LakeBusy: another process, or another Lake object, holds it.
+        """
         with self._guard:
+            is_new = self._file is None
             if self._file is None:
                 self._file = self._take()
             self._depth += 1
         try:
-            yield
+            yield is_new
         finally:
             with self._guard:
                 self._depth -= 1

@@ -17,9 +17,10 @@ from mqtrail.trail import publish_hours
 
 from .duck import connect
 from .edge import lake_errors
+from .lake import Lake
 from .maintenance import parquet_of
 from .schemas import ddl
-from .tables import DataFile, Lake, LakeTable
+from .tables import DataFile, LakeTable
 
 
 @dataclass(frozen=True, slots=True)

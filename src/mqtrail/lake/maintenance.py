@@ -15,8 +15,9 @@ import duckdb
 from mqtrail.trail import merge_sql
 
 from .duck import connect
+from .lake import Lake
 from .schemas import Table
-from .tables import DataFile, Lake, LakeTable
+from .tables import DataFile, LakeTable
 
 HOUR_MS = 3_600_000
 ROW_GROUP_ROWS = 65_536

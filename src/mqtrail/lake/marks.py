@@ -34,6 +34,11 @@ class CommitMark:
         self.commits: dict[int, int] = {}
 
     @property
+    def exists(self) -> bool:
+        """Whether the table was ever marked."""
+        return self._file.exists()
+
+    @property
     def version(self) -> int:
         """The last version that was marked; -1: none."""
         return max(self.commits, default=-1)

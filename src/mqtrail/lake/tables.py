@@ -1,4 +1,4 @@
-"""A folder of Delta tables: its committed files, and commits exactly once.
+"""One Delta table of a lake: its committed files, and commits exactly once.
 
     lake = Lake.create(path)                       # or open; a lake of another schema version is refused
     table = lake["attempts"]
@@ -20,8 +20,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from .edge import RESTORE, first_line, lake_errors
-from .errors import FileRefused, LakeDamaged, LakeError, LakeMissing, LakeUnsupported, SchemaVersionError
+from .errors import FileRefused, LakeDamaged, LakeError, SchemaVersionError
 from .lock import WriteLock
 from .marks import MARKS, CommitMark
-from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema
+from .schemas import SCHEMA_VERSION, Table, arrow_schema
 
 VERSION_KEY = "mqtrail.schema"
 _STATS_TEXT_SIZE_MAX = 256
@@ -238,10 +237,28 @@ class LakeTable:
         now_ms: int | None = None,
     ) -> None:
         """Replace `removed` by `added` in one commit. data_change=False: the same rows in other files."""
+        actions = self.actions(added, removed, data_change=data_change, now_ms=now_ms)
+        self.commit_actions(actions, app_transaction)
+
+    def actions(
+        self,
+        added: Sequence[str | Path],
+        removed: Sequence[DataFile],
+        *,
+        data_change: bool = True,
+        now_ms: int | None = None,
+    ) -> list[AddAction | RemoveAction]:
+        """Return what `commit_actions` commits to replace `removed` by `added`. FileRefused."""
+        at_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        with lake_errors(self.path):
+            adds = [self._add_action(Path(f), at_ms, data_change) for f in added]
+        return [*adds, *(RemoveAction(f.path, data_change, at_ms, f.size, self._partition(f.hour)) for f in removed)]
+
+    def commit_actions(
+        self, actions: list[AddAction | RemoveAction], app_transaction: Transaction | None = None
+    ) -> None:
+        """Make one commit of actions."""
         with self._lock.held(), lake_errors(self.path):
-            at_ms = int(time.time() * 1000) if now_ms is None else now_ms
-            actions: list[AddAction | RemoveAction] = [self._add_action(Path(f), at_ms, data_change) for f in added]
-            actions += [RemoveAction(f.path, data_change, at_ms, f.size, self._partition(f.hour)) for f in removed]
             self._delta.create_write_transaction(
                 actions,
                 "append",
@@ -253,13 +270,17 @@ class LakeTable:
             self._files = None
             self._mark.write(self._delta.version())
 
+    def relative(self, file: str | Path) -> str:
+        """Return the path of a file below this table's folder, relative to it."""
+        absolute = self.path / file
+        return absolute.resolve().relative_to(self.path.resolve()).as_posix()
+
     def _partition(self, hour: int | None) -> dict[str, str | None]:
         return {self.table.partition_by: str(hour)} if self.table.partition_by else {}
 
     def _add_action(self, file: Path, at_ms: int, data_change: bool) -> AddAction:
-        absolute = file if file.is_absolute() else self.path / file
-        relative = absolute.resolve().relative_to(self.path.resolve()).as_posix()
-        data = read_footer(absolute, self.table, relative)
+        relative = self.relative(file)
+        data = read_footer(self.path / file, self.table, relative)
         stats = {
             "numRecords": data.row_count,
             "minValues": data.minimum,
@@ -277,105 +298,6 @@ class LakeTable:
             {k.removeprefix("min."): v for k, v in action.items() if k.startswith("min.") and v is not None},
             {k.removeprefix("max."): v for k, v in action.items() if k.startswith("max.") and v is not None},
         )
-
-
-class Lake:
-    """All tables below one folder, by name."""
-
-    def __init__(self, path: Path, tables: dict[str, LakeTable], lock: WriteLock) -> None:
-        self.path = path
-        self._tables = tables
-        self._lock = lock
-
-    @classmethod
-    def open(cls, path: str | Path, *, is_whole: bool = True) -> Lake:
-        """Open the lake at `path`. LakeMissing, SchemaVersionError, LakeUnsupported, LakeUnreadable.
-
-        is_whole: raise LakeDamaged if a table is unreadable; otherwise skip it and list it in `damage`.
-        """
-        return cls._open(path, WriteLock(local_folder(path)), is_whole=is_whole)
-
-    @classmethod
-    def _open(cls, path: str | Path, lock: WriteLock, *, is_whole: bool) -> Lake:
-        folder = local_folder(path)
-        with lake_errors(folder):
-            missing = [name for name in TABLES if not _has_log(folder / name)]
-        if missing and not _is_begun(folder):
-            raise LakeMissing(
-                f"no lake at {folder}: found no table {missing[0]!r}, expected {len(TABLES)} of them. "
-                "Run `mqtrail pipeline once --namesrv HOST:PORT --lake DIR` first, or name its folder."
-            )
-        tables = {name: LakeTable(table, folder / name, lock, is_whole=is_whole) for name, table in TABLES.items()}
-        for table in tables.values():
-            if not table.is_lost:
-                table.check_version()
-        lake = cls(folder, tables, lock)
-        if all(table.is_lost for table in lake):
-            raise LakeDamaged(lake.damage[0])
-        return lake
-
-    @classmethod
-    def create(cls, path: str | Path) -> Lake:
-        """Open the lake at `path`; create missing tables of a new lake.
-
-        Errors: those of `open`, and LakeBusy. If a lake with commits lacks a table, it is damaged: creating an empty
-        table would hide that.
-        """
-        folder = local_folder(path)
-        lock = WriteLock(folder)
-        with lake_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            missing = [name for name in TABLES if not _has_log(folder / name)]
-            if missing and not _is_begun(folder):
-                with lock.held():
-                    for name in missing:
-                        if not _has_log(folder / name):
-                            _create_table(TABLES[name], folder / name)
-        return cls._open(folder, lock, is_whole=True)
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the write lock while the block runs. LakeBusy."""
-        with lake_errors(self.path), self._lock.held():
-            yield
-
-    @property
-    def damage(self) -> list[str]:
-        """A sentence for each unreadable table and file. Tables are checked at open, files when they are used."""
-        return [text for table in self for text in table.damage.values()]
-
-    def check(self) -> None:
-        """Find committed files that are missing or have another size. LakeDamaged, or entries in `damage`."""
-        for table in self:
-            table.refresh()
-            table.readable(table.files())
-
-    def probe(self) -> None:
-        """Read all committed files completely, to find damage. LakeDamaged, or entries in `damage`."""
-        for table in self:
-            table.probe()
-
-    def __getitem__(self, name: str) -> LakeTable:
-        return self._tables[name]
-
-    def __iter__(self) -> Iterator[LakeTable]:
-        return iter(self._tables.values())
-
-    def refresh(self) -> None:
-        """Read newer commits of every table."""
-        for table in self:
-            table.refresh()
-
-
-def local_folder(path: str | Path) -> Path:
-    """Return `path` as an absolute local folder. LakeUnsupported: it is a URL."""
-    text = str(path)
-    if "://" in text:
-        raise LakeUnsupported(
-            f"found {text!r}, expected a local or mounted path: an object store needs atomic renames for the Delta "
-            "log, credentials on every executor and range reads in DuckDB, none of which is supported yet"
-        )
-    return Path(text).expanduser().absolute()
 
 
 def read_footer(path: Path, table: Table, relative: str = "") -> DataFile:
@@ -421,33 +343,24 @@ def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
     return found == expected or (pa.types.is_string(expected) and pa.types.is_large_string(found))
 
 
-def _has_log(folder: Path) -> bool:
+def has_log(folder: Path) -> bool:
     """Return whether a table was created here. A crash during creation leaves a log without a commit."""
     log = folder / "_delta_log"
     return log.is_dir() and any(file.suffix == ".json" for file in log.iterdir())
 
 
-def _is_begun(folder: Path) -> bool:
-    """Return whether a table here has a commit after its creation."""
-    return (folder / MARKS).is_dir() or any(
-        file.name.removesuffix(".json").isdigit() and int(file.name.removesuffix(".json")) > 0
-        for name in TABLES
-        if (folder / name / "_delta_log").is_dir()
-        for file in (folder / name / "_delta_log").iterdir()
-    )
-
-
 def _check_log(folder: Path) -> None:
     """LakeDamaged: the table has no log, or an empty commit file, which delta-rs would read as a commit of nothing."""
     with lake_errors(folder):
-        if not _has_log(folder):
+        if not has_log(folder):
             raise LakeDamaged(f"{folder}: found no Delta log, expected one, as the lake has commits: {RESTORE}")
         for file in (folder / "_delta_log").glob("*.json"):
             if file.stat().st_size == 0:
                 raise LakeDamaged(f"{file}: found 0 bytes, expected a commit of the table: {RESTORE}")
 
 
-def _create_table(table: Table, folder: Path) -> None:
+def create_table(table: Table, folder: Path) -> None:
+    """Create a Delta table without rows, of this schema version."""
     folder.mkdir(parents=True, exist_ok=True)
     DeltaTable.create(
         str(folder),

@@ -1,0 +1,209 @@
+"""Batches: commits of several tables that count as one, and what their writer noted with them.
+
+A batch has an app (who writes: a stream of the pipeline, the judgement, the sampler) and a number that rises with each
+batch of the app. Its tables are committed one after the other, so a crash could leave it in some of them. Therefore the
+whole batch is recorded first, by one commit of a small table of its own:
+
+    <lake>/_batches/     a Delta table, one row for the last batch of each app: number, notes, files of each table
+
+That commit decides: before it, the batch does not exist; after it, `Batches.recover` brings whatever is missing into
+the tables. So each batch is in all of its tables or in none, and its notes (how far the writer has read, what it has
+judged) agree with the tables. Readers need not look here.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import Transaction
+
+from mqtrail.trail import Column, Relation
+
+from .edge import RESTORE
+from .errors import LakeDamaged
+from .lock import WriteLock
+from .marks import CommitMark
+from .schemas import Table, arrow_schema
+from .tables import DataFile, LakeTable, create_table, has_log
+
+FOLDER: Final = "_batches"
+
+_BATCHES: Final = Table(
+    Relation(
+        "batches",
+        "One row an app: its last batch.",
+        (
+            Column("app", "string", "who wrote the batch"),
+            Column("number", "bigint", "number of the batch, rising within the app"),
+            Column("committed_ms", "bigint", "when it was recorded"),
+            Column("notes", "string", "JSON object: what the writer noted"),
+            Column(
+                "changes", "string", "JSON object: table -> {added, removed}: files, relative to the table's folder"
+            ),
+        ),
+    ),
+    "bronze",
+    sort_by=("app",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a batch does to one table: files to add (absolute, or below the table's folder), and to remove."""
+
+    added: Sequence[str | Path] = ()
+    removed: Sequence[DataFile] = ()
+    data_change: bool = True
+    """False: the same rows in other files."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeBatch:
+    """A recorded batch."""
+
+    app: str
+    number: int
+    notes: Mapping[str, Any]
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class Batches:
+    """The batches of one lake, for its writer."""
+
+    def __init__(self, folder: Path, lock: WriteLock, tables: Mapping[str, LakeTable]) -> None:
+        """Open the record of a lake; create it if there is none. tables: by name. LakeBusy, LakeDamaged."""
+        self._lock = lock
+        self._tables = tables
+        path = folder / FOLDER
+        if not has_log(path) and not CommitMark(path).exists:
+            with lock.held():
+                create_table(_BATCHES, path)
+        self._record = LakeTable(_BATCHES, path, lock)
+        self._last: dict[str, tuple[LakeBatch, DataFile]] | None = None
+        self._is_partial = False
+
+    def last(self, app: str) -> LakeBatch | None:
+        """Return the last batch of an app, None if it has none."""
+        found = self._read().get(app)
+        return found[0] if found else None
+
+    def commit(
+        self,
+        app: str,
+        number: int,
+        changes: Mapping[str, Change],
+        notes: Mapping[str, Any],
+        now_ms: int | None = None,
+    ) -> bool:
+        """Commit files of several tables as one batch. Return False, and do nothing, if it or a later one is committed.
+
+        FileRefused: a file does not fit its table; nothing is committed. Any other error: `recover` finishes the batch
+        if it was recorded, and so does the next commit.
+        """
+        with self._lock.held():
+            if self._is_partial:
+                self.recover()
+            before = self.last(app)
+            if before is not None and before.number >= number:
+                return False
+            at_ms = int(time.time() * 1000) if now_ms is None else now_ms
+            prepared = {
+                name: self._tables[name].actions(one.added, one.removed, data_change=one.data_change, now_ms=at_ms)
+                for name, one in changes.items()
+            }
+            batch = LakeBatch(app, number, notes, {name: self._noted(name, one) for name, one in changes.items()})
+            self._is_partial = True
+            self._write(batch, at_ms)
+            for name, actions in prepared.items():
+                self._tables[name].commit_actions(actions, Transaction(app, number))
+            self._is_partial = False
+            return True
+
+    def recover(self) -> list[str]:
+        """Finish batches that a crash left in some of their tables; return the tables that were mended.
+
+        LakeDamaged: a table has a later batch than the record: one of them was replaced by an older copy.
+        """
+        with self._lock.held():
+            self._record.refresh()
+            self._last = None
+            mended = [name for batch, _ in list(self._read().values()) for name in self._finish(batch)]
+            self._is_partial = False
+            return mended
+
+    def _finish(self, batch: LakeBatch) -> Iterator[str]:
+        """Commit the batch to those of its tables that lack it."""
+        for name, change in batch.changes.items():
+            table = self._tables[name]
+            table.refresh()
+            reached = table.last_batch(batch.app)
+            if reached is not None and reached > batch.number:
+                raise LakeDamaged(
+                    f"{table.path}: found batch {reached} of {batch.app!r}, expected at most {batch.number}, the last "
+                    f"one in {self._record.path}: {RESTORE}"
+                )
+            if reached != batch.number:
+                gone = set(change["removed"])
+                removed = [file for file in table.files() if file.path in gone]
+                actions = table.actions(change["added"], removed, data_change=change["data_change"])
+                table.commit_actions(actions, Transaction(batch.app, batch.number))
+                yield name
+
+    # -- the record ------------------------------------------------------------------------------------------------
+
+    def _noted(self, name: str, change: Change) -> dict[str, Any]:
+        """One table's change as JSON."""
+        table = self._tables[name]
+        return {
+            "added": [table.relative(file) for file in change.added],
+            "removed": [file.path for file in change.removed],
+            "data_change": change.data_change,
+        }
+
+    def _write(self, batch: LakeBatch, at_ms: int) -> None:
+        """Record the batch in place of the app's last one: from here on it is committed."""
+        folder = self._record.path / f"batch={batch.app}-{batch.number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        row = {
+            "app": batch.app,
+            "number": batch.number,
+            "committed_ms": at_ms,
+            "notes": json.dumps(batch.notes, separators=(",", ":")),
+            "changes": json.dumps(batch.changes, separators=(",", ":")),
+        }
+        rows = pa.Table.from_pylist([row], schema=arrow_schema(_BATCHES.relation))
+        pq.write_table(rows, folder / "batch.parquet", compression="zstd")
+        before = self._read().get(batch.app)
+        removed = [before[1]] if before else []
+        self._record.swap([folder / "batch.parquet"], removed, now_ms=at_ms)
+        self._last = None
+        for file in removed:
+            shutil.rmtree((self._record.path / file.path).parent, ignore_errors=True)
+
+    def _read(self) -> dict[str, tuple[LakeBatch, DataFile]]:
+        if self._last is None:
+            self._last = {batch.app: (batch, file) for batch, file in self._rows()}
+        return self._last
+
+    def _rows(self) -> Iterator[tuple[LakeBatch, DataFile]]:
+        for file in self._record.readable(self._record.files()):
+            for row in pq.read_table(self._record.path / file.path, partitioning=None).to_pylist():
+                try:
+                    yield (
+                        LakeBatch(row["app"], row["number"], json.loads(row["notes"]), json.loads(row["changes"])),
+                        file,
+                    )
+                except (ValueError, KeyError, TypeError) as error:
+                    raise LakeDamaged(
+                        f"{self._record.path / file.path}: found no batch ({error}), expected one with notes and "
+                        f"changes as JSON: {RESTORE}"
+                    ) from None
