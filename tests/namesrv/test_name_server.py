@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqtrail.namesrv import NameServer, NameServerConfig, name_server, routes
+from mqtrail.namesrv import NameServer, NameServerConfig, key_values, queries, registrations, routes
+from mqtrail.namesrv.requests import BODY_SIZE_MAX
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
     BrokerHeader,
@@ -458,7 +459,7 @@ def registration(count: int, counter: int = 1, name: str = "a", address: str = "
     return RemotingCommand(RequestCode.REGISTER_BROKER, header.to_ext(), body)
 
 
-LARGE = 3 * name_server.TOPICS_AT_ONCE
+LARGE = 3 * registrations.TOPICS_AT_ONCE
 
 
 def test_a_large_registration_is_served_in_slices() -> None:
@@ -484,7 +485,7 @@ def test_the_same_registration_is_not_read_again(monkeypatch: pytest.MonkeyPatch
         read.append(len(data))
         return read_registration(data, **settings)
 
-    monkeypatch.setattr(name_server, "read_registration", counting)
+    monkeypatch.setattr(registrations, "read_registration", counting)
     bench = Bench()
     _, ticks = bench.tell(registration(LARGE), BROKER)
     assert (len(read), ticks > 2) == (1, True)
@@ -535,7 +536,7 @@ def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
         topics = ("everywhere", *(f"b{number}-{topic}" for topic in range(9)))
         assert bench.register(f"b{number}", f"1.1.1.{number}:1", topics=topics).code == 0
     for number in range(9):
-        put(bench, name_server.ORDER_TOPIC_CONFIG, f"key-{number}")
+        put(bench, key_values.ORDER_TOPIC_CONFIG, f"key-{number}")
     requests: list[tuple[int, dict[str, str], int]] = [
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "everywhere"}, 479),
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "everywhere"}, 300),
@@ -543,13 +544,14 @@ def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
         (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}, 479),
         (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}, 479),
         (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, {}, 479),
-        (RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": name_server.ORDER_TOPIC_CONFIG}, 479),
+        (RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": key_values.ORDER_TOPIC_CONFIG}, 479),
         (RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b1"}, 479),
     ]
     whole = [bench.tell(RemotingCommand(code, ext, version=version)) for code, ext, version in requests]
     assert [ticks for _, ticks in whole] == [0] * len(requests)
-    for bound in ("BROKERS_A_SLICE", "NAMES_A_SLICE", "VALUES_A_SLICE"):
-        monkeypatch.setattr(name_server, bound, 2)
+    monkeypatch.setattr(queries, "BROKERS_A_SLICE", 2)
+    monkeypatch.setattr(queries, "NAMES_A_SLICE", 2)
+    monkeypatch.setattr(key_values, "VALUES_A_SLICE", 2)
     monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
     for (code, ext, version), (expected, _) in zip(requests, whole, strict=True):
         reply, ticks = bench.tell(RemotingCommand(code, ext, version=version))
@@ -593,7 +595,7 @@ def test_other_requests_have_small_bodies() -> None:
     """Parsing one large JSON text would block all other requests."""
     bench = Bench()
     bench.register()
-    body = b"{" + b" " * name_server.BODY_SIZE_MAX + b"}"
+    body = b"{" + b" " * BODY_SIZE_MAX + b"}"
     for code in (
         RequestCode.QUERY_DATA_VERSION,
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,
@@ -601,7 +603,7 @@ def test_other_requests_have_small_bodies() -> None:
     ):
         reply = bench.ask(code, {"topic": "t"}, body)
         assert reply.code == ResponseCode.SYSTEM_ERROR
-        assert f"expected at most {name_server.BODY_SIZE_MAX}" in (reply.remark or "")
+        assert f"expected at most {BODY_SIZE_MAX}" in (reply.remark or "")
 
 
 def test_filter_servers_are_bounded() -> None:
@@ -629,8 +631,8 @@ def put(bench: Bench, namespace: str = "n", key: str = "k", value: str = "v") ->
 
 def test_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of number, length and total size. Existing values can be changed and deleted, which makes room."""
-    monkeypatch.setattr(name_server, "KV_VALUES_MAX", 2)
-    monkeypatch.setattr(name_server, "KV_SIZE_MAX", 100)
+    monkeypatch.setattr(key_values, "VALUES_MAX", 2)
+    monkeypatch.setattr(key_values, "SIZE_MAX", 100)
     bench = Bench()
     for fields, message in (
         ({"namespace": "n" * 1_025}, "a namespace of 1025 characters"),
@@ -651,7 +653,7 @@ def test_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_namespaces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty namespace is removed for a new one."""
-    monkeypatch.setattr(name_server, "KV_NAMESPACES_MAX", 2)
+    monkeypatch.setattr(key_values, "NAMESPACES_MAX", 2)
     bench = Bench()
     assert [put(bench, namespace).code for namespace in ("a", "b", "c")] == [0, 0, ResponseCode.SYSTEM_ERROR]
     bench.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "a", "key": "k"})

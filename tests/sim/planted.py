@@ -11,7 +11,7 @@ from mqtrail.broker import Broker
 from mqtrail.broker.pop.orders import PoppedQueue
 from mqtrail.broker.tables.locks import LockTable
 from mqtrail.store import CommitLogStore
-from mqtrail.wire import MessageExt, MessageQueue, RemotingCommand, Send
+from mqtrail.wire import MessageExt, MessageQueue, RemotingCommand
 from tests.store.hard_disk import Rates
 
 from .broadcast import BroadcastConsumer
@@ -53,8 +53,9 @@ class HastyBroker(Broker):
 class HastyTables(Broker):
     """Replies before a created topic is durable."""
 
-    def _after_tables(self, sends: list[Send]) -> list[Send]:
-        return sends
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.files.after_tables = lambda sends: sends  # type: ignore[method-assign]
 
 
 class CarelessBroker(Broker):

@@ -10,7 +10,6 @@ Source: BrokerController, NettyRemotingAbstract.processRequestCommand, apache/ro
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -28,12 +27,12 @@ from mqtrail.wire import (
     Send,
     SerializeType,
     answer,
+    answer_error,
 )
 
 from .access import AclFiles
 from .concerns import Concerns
 from .config import BrokerConfig
-from .errors import response_code
 from .messages import FastFailure
 from .pop import HeldPop
 from .requests import PERMISSIONS, REQUESTS, WAITS
@@ -97,14 +96,7 @@ class Broker:
             return self._serve(peer, command, lambda: _refuse(refusal))
         self.files.looked = 0
         sends = self._serve(peer, command, lambda: self._handler(command)(peer, command, now_ms))
-        return self._after_tables(sends + self._settle(now_ms))
-
-    def _after_tables(self, sends: list[Send]) -> list[Send]:
-        """Let answers to changes of tables wait until the changes are durable."""
-        number = self.files.looked
-        if number <= self.files.settled:
-            return sends
-        return [replace(send, after_tables=number) for send in sends]
+        return self.files.after_tables(sends + self._settle(now_ms))
 
     def _handler(self, command: RemotingCommand) -> Handler:
         handler = self._handlers.get(command.code)
@@ -117,8 +109,7 @@ class Broker:
         try:
             sends = act()
         except MQError as error:
-            remark = error.remark if isinstance(error, Refusal) else str(error)
-            sends = answer(peer, request, code=response_code(error, request.version), remark=remark)
+            sends = answer_error(peer, request, error)
         except StoreError as error:
             sends = answer(peer, request, code=ResponseCode.SYSTEM_ERROR, remark=str(error))
         if request.is_oneway:
@@ -134,7 +125,7 @@ class Broker:
     def settle(self, now_ms: int) -> list[Send]:
         """Serve held pulls and pops after the fast lane has stored messages; `handle` and `tick` do it themselves."""
         self.files.looked = 0
-        return self._after_tables(self._settle(now_ms))
+        return self.files.after_tables(self._settle(now_ms))
 
     def _settle(self, now_ms: int) -> list[Send]:
         """Write trace records that are due, and serve held pulls and pops that have messages."""
@@ -276,7 +267,7 @@ class Broker:
         sends += self._concerns.forwards.tick(now_ms)
         sends += self._sweep_held(now_ms)
         sends += self.pop.tick(now_ms)
-        return self._after_tables(sends + self._settle(now_ms))
+        return self.files.after_tables(sends + self._settle(now_ms))
 
     def _clock_set_back(self, by_ms: int, now_ms: int) -> None:
         """Wait no longer for anything than before the clock was set back."""

@@ -1,6 +1,7 @@
 """The name server's core: routes of topics and live brokers. Pure, and built like the broker.
 
-`NameServer` serves requests, routes keeps the registrations, access decides which account each request needs.
+`NameServer` serves requests: requests has a row for each code, whose handler is in registrations, queries, key_values
+or settings. routes keeps the tables; access checks the account that a request needs.
 """
 
 from .access import AccountKey, Accounts, Level, no_accounts

@@ -2,7 +2,7 @@
 
 A request proves its account by the same signature that brokers check (AccessKey, Signature: wire/signature). Reading
 routes needs no account unless `protect_routes` is set. Registration needs a broker's account, and operators' changes
-need an administrator's account. A request code without a row in NEEDS is refused.
+need an administrator's account. The level of each request code is in its row (requests).
 
 The signature covers the values of a request's fields and its body, but neither its code nor a time. So an attacker who
 reads a signed request on the network can replay it. TLS prevents that (docs/how-to/acl.md).
@@ -20,7 +20,6 @@ from mqtrail.wire import (
     EXT_ACCESS_KEY,
     NoPermission,
     RemotingCommand,
-    RequestCode,
     address_matcher,
     is_signed_with,
 )
@@ -48,32 +47,6 @@ class AccountKey:
 Accounts = Callable[[str], Iterable[AccountKey]]
 """access key -> its secret keys, none for an unknown one."""
 
-NEEDS: Final[Mapping[int, Level]] = {
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: Level.ROUTES,
-    RequestCode.GET_BROKER_CLUSTER_INFO: Level.ROUTES,
-    RequestCode.GET_BROKER_MEMBER_GROUP: Level.ROUTES,
-    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Level.ROUTES,
-    RequestCode.GET_TOPICS_BY_CLUSTER: Level.ROUTES,
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: Level.ROUTES,
-    RequestCode.GET_UNIT_TOPIC_LIST: Level.ROUTES,
-    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: Level.ROUTES,
-    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: Level.ROUTES,
-    RequestCode.GET_KV_CONFIG: Level.ACCOUNT,
-    RequestCode.GET_KVLIST_BY_NAMESPACE: Level.ACCOUNT,
-    RequestCode.REGISTER_BROKER: Level.BROKER,
-    RequestCode.UNREGISTER_BROKER: Level.BROKER,
-    RequestCode.BROKER_HEARTBEAT: Level.BROKER,
-    RequestCode.QUERY_DATA_VERSION: Level.BROKER,  # it also counts as a heartbeat
-    RequestCode.REGISTER_TOPIC_IN_NAMESRV: Level.BROKER,
-    RequestCode.WIPE_WRITE_PERM_OF_BROKER: Level.ADMIN,
-    RequestCode.ADD_WRITE_PERM_OF_BROKER: Level.ADMIN,
-    RequestCode.DELETE_TOPIC_IN_NAMESRV: Level.ADMIN,
-    RequestCode.PUT_KV_CONFIG: Level.ADMIN,
-    RequestCode.DELETE_KV_CONFIG: Level.ADMIN,
-    RequestCode.GET_NAMESRV_CONFIG: Level.ADMIN,
-    RequestCode.UPDATE_NAMESRV_CONFIG: Level.ADMIN,
-}
-
 
 def no_accounts(access_key: str) -> Iterable[AccountKey]:
     """Return no key: for a name server without accounts."""
@@ -89,20 +62,17 @@ class NameServerAccess:
         self._is_trusted = address_matcher(config.trusted_addresses)
         self.refused = 0  # requests since the start
 
-    def check(self, ip: str, command: RemotingCommand) -> None:
-        """Return if the request may be served. NoPermission: it may not, and is counted."""
+    def check(self, ip: str, command: RemotingCommand, needed: Level) -> None:
+        """Return if the request, which needs a level, may be served. NoPermission: it may not, and is counted."""
         try:
-            self._check(ip, command)
+            self._check(ip, command, needed)
         except NoPermission:
             self.refused += 1
             raise
 
-    def _check(self, ip: str, command: RemotingCommand) -> None:
+    def _check(self, ip: str, command: RemotingCommand, needed: Level) -> None:
         if not self._config.acl:
             return
-        needed = NEEDS.get(command.code)
-        if needed is None:
-            raise NoPermission(f"request code {command.code} is refused: no permission is defined for it")
         if needed is Level.ROUTES:
             if not self._config.protect_routes:
                 return

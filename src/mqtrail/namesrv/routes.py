@@ -39,6 +39,7 @@ from mqtrail.wire import (
 from .config import NameServerConfig
 
 MASTER_ID = 0
+EXT_ZONE_NAME: Final = "__ZONE_NAME"  # a field of registrations and of requests for routes
 NAME_LENGTH_MAX: Final = 255  # of brokers, clusters, zones and topics
 ADDRESS_LENGTH_MAX: Final = 255
 ROUTES_A_SLICE: Final = 10_000  # table entries that are read or changed without a pause

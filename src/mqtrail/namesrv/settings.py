@@ -5,14 +5,38 @@ Source: DefaultRequestProcessor.updateConfig, getConfig, apache/rocketmq namesrv
 
 from typing import Final
 
-from mqtrail.wire import InvalidParameter, NoPermission, change_settings, conf_keys, conf_lines
+from mqtrail.wire import (
+    InvalidParameter,
+    NoPermission,
+    Peer,
+    RemotingCommand,
+    Send,
+    answer,
+    change_settings,
+    conf_keys,
+    conf_lines,
+)
 
 from .config import NameServerConfig
 
 BLACK_LIST: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
-
-
 _CHANGEABLE: Final = {key: one for key, one in conf_keys(NameServerConfig).items() if one.changeable}
+
+
+class SettingsRequests:
+    """Shows and changes the settings of one name server."""
+
+    def __init__(self, config: NameServerConfig) -> None:
+        self._config = config
+
+    def show(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """319."""
+        return answer(peer, request, body=settings_text(self._config).encode())
+
+    def update(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """318. The change lasts until the name server stops. NoPermission, InvalidParameter."""
+        update_settings(self._config, str(request.body, "utf-8", "replace"))
+        return answer(peer, request)
 
 
 def settings_text(config: NameServerConfig) -> str:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
-from mqtrail.wire import BodyError, dumps_fastjson, loads_file
+from mqtrail.wire import BodyError, Send, dumps_fastjson, loads_file
 
 from .disk import Disk
 from .errors import StoreError
@@ -145,6 +146,12 @@ class ConfigFileStore:
         """Note that the answer under way follows from a change."""
         if number > self.settled:
             self.looked = max(self.looked, number)
+
+    def after_tables(self, sends: list[Send]) -> list[Send]:
+        """Return sends that wait until the changes that they follow from are durable."""
+        if self.looked <= self.settled:
+            return sends
+        return [replace(send, after_tables=self.looked) for send in sends]
 
     def begin_save(self) -> Callable[[], None] | None:
         """Take note of what has changed; return what makes it durable, in any thread. None: nothing has changed.

@@ -18,7 +18,6 @@ from mqtrail.wire import (
     MessageSysFlag,
     MQError,
     Peer,
-    Refusal,
     RemotingCommand,
     ReplyMessageHeader,
     RequestCode,
@@ -27,13 +26,13 @@ from mqtrail.wire import (
     SendMessageHeader,
     SendResponseHeader,
     answer,
+    answer_error,
     decode_properties,
     encode_properties,
     offset_msg_id,
 )
 
 from ..clients import ForwardedRequests
-from ..errors import response_code
 from ..properties import check_size, tag_hash
 from ..state import BrokerState
 from .send import SendMessages
@@ -85,8 +84,7 @@ class ReplyMessages:
             self._forwards.require_room(peer, [addressee.peer.id])
             return self._forwards.ask(peer, request, addressee.peer.id, command, finish, now_ms)
         except MQError as error:
-            remark = error.remark if isinstance(error, Refusal) else str(error)
-            return answer(peer, request, dict(self._ext), code=response_code(error, request.version), remark=remark)
+            return answer_error(peer, request, error, dict(self._ext))
 
     def _refuse(self, peer: Peer, request: RemotingCommand, place: dict[str, str], remark: str) -> list[Send]:
         return answer(peer, request, self._ext | place, code=ResponseCode.SYSTEM_ERROR, remark=remark)

@@ -30,7 +30,6 @@ from mqtrail.wire import (
     Peer,
     Perm,
     RecallHandle,
-    Refusal,
     RemotingCommand,
     RequestCode,
     Send,
@@ -42,6 +41,7 @@ from mqtrail.wire import (
     TopicConfig,
     TopicNotExist,
     answer,
+    answer_error,
     batch_items,
     decode_properties,
     delay_of_level,
@@ -50,7 +50,6 @@ from mqtrail.wire import (
     validate_topic,
 )
 
-from ..errors import response_code
 from ..properties import (
     StoredProperties,
     check_size,
@@ -132,8 +131,7 @@ class SendMessages:
             return self._refuse(peer, request, error)
 
     def _refuse(self, peer: Peer, request: RemotingCommand, error: MQError) -> list[Send]:
-        remark = error.remark if isinstance(error, Refusal) else str(error)
-        return answer(peer, request, dict(self._ext), code=response_code(error, request.version), remark=remark)
+        return answer_error(peer, request, error, dict(self._ext))
 
     # Checks.
 

@@ -26,7 +26,6 @@ from mqtrail.wire import (
     RecallHandle,
     RecallMessageHeader,
     RecallMessageResponseHeader,
-    Refusal,
     RemotingCommand,
     Send,
     ServiceNotAvailable,
@@ -34,11 +33,11 @@ from mqtrail.wire import (
     SystemError_,
     TopicNotExist,
     answer,
+    answer_error,
     encode_properties,
     tags_code,
 )
 
-from ..errors import response_code
 from ..state import BrokerState
 from .timers import Timers
 
@@ -62,8 +61,7 @@ class TimerRequests:
             handle = self._check(header, now_ms)
             after_offset = self._write(peer, header, handle, now_ms)
         except MQError as error:
-            remark = error.remark if isinstance(error, Refusal) else str(error)
-            return answer(peer, request, ext, code=response_code(error, request.version), remark=remark)
+            return answer_error(peer, request, error, ext)
         ext |= RecallMessageResponseHeader(handle.msg_id).to_ext()
         return answer(peer, request, ext, after_offset=after_offset)
 

@@ -1,0 +1,146 @@
+"""The key-value configuration of a name server: values by namespace and key, saved in kvConfig.json.
+
+Operators set them with requests.
+
+Source: KVConfigManager, apache/rocketmq namesrv/.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+import msgspec
+
+from mqtrail.store import ConfigFileStore
+from mqtrail.wire import (
+    InvalidParameter,
+    KvHeader,
+    KvResponseHeader,
+    KvTable,
+    NamespaceHeader,
+    Peer,
+    QueryNotFound,
+    RemotingCommand,
+    Send,
+    SystemError_,
+    Work,
+    answer,
+    dumps_fastjson,
+    encode_in_slices,
+)
+
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"  # namespace: topic -> the order of its queues
+FILE: Final = "kvConfig.json"
+VALUES_A_SLICE: Final = 2_000  # encoded as JSON
+
+# Limits of the configuration, which is kept in memory and saved whole. Lengths are characters.
+NAMESPACES_MAX: Final = 1_000
+VALUES_MAX: Final = 100_000
+NAME_LENGTH_MAX: Final = 1_024  # of a namespace, of a key
+VALUE_LENGTH_MAX: Final = 64 * 1024
+SIZE_MAX: Final = 16 * 1024 * 1024  # total of all keys and values
+
+
+class KeyValues:
+    """The values of one name server. files: where they are saved."""
+
+    def __init__(self, files: ConfigFileStore) -> None:
+        self._files = files
+        self._tables = _read(self._files.load(FILE))
+        self._count = sum(map(len, self._tables.values()))
+        self._size = sum(len(key) + len(value) for table in self._tables.values() for key, value in table.items())
+
+    def put(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """100."""
+        header = KvHeader.from_ext(request.ext)
+        if header.value is None:
+            raise SystemError_(f"found no value for {header.namespace}/{header.key}, expected one")
+        self._check_room(header.namespace, header.key, header.value)
+        self._change(header.namespace, header.key, header.value)
+        return answer(peer, request)
+
+    def _check_room(self, namespace: str, key: str, value: str) -> None:
+        """Check the limits for a new value. SystemError_: one would be exceeded."""
+        if namespace not in self._tables and len(self._tables) >= NAMESPACES_MAX:
+            self._tables = {known: table for known, table in self._tables.items() if table}
+        table = self._tables.get(namespace)
+        before = None if table is None else table.get(key)
+        size = self._size + len(value) - len(before) if before is not None else self._size + len(key) + len(value)
+        for what, found, limit in (
+            ("a namespace of {} characters", len(namespace), NAME_LENGTH_MAX),
+            ("a key of {} characters", len(key), NAME_LENGTH_MAX),
+            ("a value of {} characters", len(value), VALUE_LENGTH_MAX),
+            ("{} namespaces with this one", len(self._tables) + (table is None), NAMESPACES_MAX),
+            ("{} values with this one", self._count + (before is None), VALUES_MAX),
+            ("{} characters of keys and values with this one", size, SIZE_MAX),
+        ):
+            if found > limit:
+                raise SystemError_(
+                    f"found {what.format(found)}, expected at most {limit}: delete some, or use shorter ones"
+                )
+
+    def _change(self, namespace: str, key: str, value: str | None) -> None:
+        """Set or delete a value. It is saved together with other concurrent changes."""
+        before = self.value(namespace, key)
+        self._set(namespace, key, value)
+        self._files.change(FILE, self._document, lambda: self._set(namespace, key, before))
+
+    def _set(self, namespace: str, key: str, value: str | None) -> None:
+        table = self._tables.setdefault(namespace, {})
+        before = table.pop(key, None)
+        if before is not None:
+            self._count -= 1
+            self._size -= len(key) + len(before)
+        if value is not None:
+            table[key] = value
+            self._count += 1
+            self._size += len(key) + len(value)
+
+    def _document(self) -> Callable[[], bytes]:
+        tables = {namespace: table.copy() for namespace, table in self._tables.items()}
+        return lambda: dumps_fastjson({"configTable": tables})
+
+    def get(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """101."""
+        header = KvHeader.from_ext(request.ext)
+        value = self.value(header.namespace, header.key)
+        if value is None:
+            raise QueryNotFound(f"No config item, Namespace: {header.namespace} Key: {header.key}")
+        return answer(peer, request, KvResponseHeader(value).to_ext())
+
+    def delete(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+        """102."""
+        header = KvHeader.from_ext(request.ext)
+        if header.key in self._tables.get(header.namespace, {}):
+            self._change(header.namespace, header.key, None)
+        return answer(peer, request)
+
+    def list_values(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
+        """219."""
+        header = NamespaceHeader.from_ext(request.ext)
+        if header.namespace not in self._tables:
+            raise QueryNotFound(f"No config item, Namespace: {header.namespace}")
+        return answer(peer, request, body=(yield from self.encoded(header.namespace)))
+
+    # For other requests.
+
+    def value(self, namespace: str, key: str) -> str | None:
+        """Return one value; None: there is none."""
+        return self._tables.get(namespace, {}).get(key)
+
+    def has_values(self, namespace: str) -> bool:
+        """Return whether the namespace has any value."""
+        return bool(self._tables.get(namespace))
+
+    def encoded(self, namespace: str) -> Generator[None, None, bytes]:
+        """Return the values of a namespace as the body of a reply, in slices."""
+        values = sorted(self._tables[namespace].items())
+        return (yield from encode_in_slices(KvTable(), "table", values, VALUES_A_SLICE))
+
+
+def _read(document: dict[str, Any] | None) -> dict[str, dict[str, str]]:
+    if document is None:
+        return {}
+    try:
+        return msgspec.convert(document.get("configTable") or {}, dict[str, dict[str, str]])
+    except msgspec.ValidationError as error:
+        raise InvalidParameter(f"{FILE}: {error}: restore {FILE}.bak or repair it by hand") from error
