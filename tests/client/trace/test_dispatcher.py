@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mqtrail.client.core.config import TraceConfig
 from mqtrail.client.trace.dispatcher import Dispatcher
+from mqtrail.client.trace.segments import Segment
 from mqtrail.client.trace.shared_spool import SharedSpool, SpoolTicket
 from mqtrail.client.trace.spool import SpooledMessage
 from mqtrail.client.trace.text import pub
@@ -290,6 +291,72 @@ def test_text_beyond_utf8_cannot_stop_the_trace(tmp_path: Path) -> None:
 
     _, sink = play(tmp_path, scenario)
     assert sink.of("Pub")[0].msg_id == "id-?"
+
+
+def test_a_segment_that_cannot_be_composed_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its contexts are counted and reported; the other segments of the same tick are sent, and so are later ones."""
+    keys = Segment.keys
+
+    def failing(segment: Segment, size_max: int) -> str:
+        if segment.topic == "bad":
+            raise RuntimeError("unwritable")
+        return keys(segment, size_max)
+
+    monkeypatch.setattr(Segment, "keys", failing)
+
+    async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
+        for number, topic in enumerate(("orders", "bad", "payments")):
+            dispatcher.record(topic, text(number), [f"id-{number}"], 0)
+        await until(lambda: len(sink.of("Pub")) == 2 and sink.of("TraceLoss"))
+        check(dispatcher)
+        dispatcher.record("orders", text(3), ["id-3"], 0)
+        await until(lambda: len(sink.of("Pub")) == 3)
+
+    dispatcher, sink = play(tmp_path, scenario)
+    assert {message.business_topic for message in sink.messages} >= {"orders", "payments"}
+    assert [(loss.count, loss.reason) for loss in sink.of("TraceLoss")] == [(1, "not composed")]
+    assert dispatcher.counts.lost == 1
+    numbers = [batch.sequence for batch in sink.of("TraceBatch")]
+    assert sorted(numbers) == list(range(1, len(numbers) + 1)), "a gap would look like a lost message"
+
+
+def test_losses_that_cannot_be_reported_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If not even the note of a loss can be composed, the dispatcher neither hangs nor raises."""
+
+    def failing(segment: Segment, size_max: int) -> str:
+        raise RuntimeError("unwritable")
+
+    monkeypatch.setattr(Segment, "keys", failing)
+
+    async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
+        dispatcher.record("orders", text(1), ["id-1"], 0)
+        await until(lambda: dispatcher.counts.lost == 1)
+
+    dispatcher, sink = play(tmp_path, scenario)
+    assert (dispatcher.counts.lost, sink.messages) == (1, [])
+
+
+def test_contexts_whose_collection_fails_hold_up_no_others(tmp_path: Path) -> None:
+    """A failure of the owner that holds contexts back is reported; those that it gave are sent."""
+
+    async def main() -> None:
+        def failing() -> None:
+            if collecting:
+                raise RuntimeError("cannot hand over")
+
+        collecting = [True]
+        config = TraceConfig(spool_dir=tmp_path, linger_ms=20)
+        sink, spool = TraceSink(), SharedSpool.acquire(tmp_path, NAMESRV, config.spool_size_max)
+        dispatcher = Dispatcher("10.0.0.1@1#1", "start-1", sink.send, config, spool, failing)
+        dispatcher.start()
+        dispatcher.record("orders", text(1), ["id-1"], 0)
+        await until(lambda: sink.record_count == 1)
+        collecting.clear()
+        await dispatcher.close()
+
+    run(main())
 
 
 steps = st.lists(

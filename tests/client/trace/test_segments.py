@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.client.core.config import TraceConfig
-from mqtrail.client.trace.segments import HEAD_SIZE, Closed, TraceSegments, utf8_size
+from mqtrail.client.trace.segments import HEAD_SIZE, Segment, TraceSegments, utf8_size
 
 CONFIG = TraceConfig(batch_count_max=7, body_size_max=HEAD_SIZE + 300, keys_size_max=80)
 
@@ -21,7 +21,7 @@ contexts: st.SearchStrategy[list[Context]] = st.lists(
 )
 
 
-def fill(segments: TraceSegments, given_contexts: list[Context]) -> list[Closed]:
+def fill(segments: TraceSegments, given_contexts: list[Context]) -> list[Segment]:
     closed = []
     for topic, text, msg_id, keys in given_contexts:
         closed += segments.add(topic, text, "", [msg_id, keys], 1, 0)
@@ -47,7 +47,7 @@ def test_every_message_fits(given_contexts: list[Context]) -> None:
     segments = TraceSegments(CONFIG)
     for one in fill(segments, given_contexts) + segments.close_all():
         assert utf8_size(one.text) <= CONFIG.body_size_max - HEAD_SIZE or one.count == 1
-        assert utf8_size(one.keys) <= CONFIG.keys_size_max
+        assert utf8_size(one.keys(CONFIG.keys_size_max)) <= CONFIG.keys_size_max
         assert 1 <= one.count <= CONFIG.batch_count_max
 
 
@@ -63,7 +63,7 @@ def test_keys_are_those_of_the_contexts(given_contexts: list[Context]) -> None:
             asked = dict.fromkeys(
                 [context[2] for context in contexts_in] + [key for context in contexts_in for key in context[3].split()]
             )
-            found = one.keys.split()
+            found = one.keys(CONFIG.keys_size_max).split()
             assert len(set(found)) == len(found)
             assert set(found) <= set(asked)
             assert len(found) == len(asked) or one.count == 1
@@ -86,4 +86,5 @@ def test_pieces_of_many_contexts_stay_together() -> None:
     assert segments.add("orders", "abc", "1 2 3", ["k", "k l"], 3, 0) == []
     assert segments.add("orders", "def", "4 5 6", ["l m"], 3, 0) == []
     (closed,) = segments.add("orders", "g", "7", [""], 1, 0)
-    assert closed == Closed("orders", "abcdefg", "1 2 3 4 5 6 7 k l m", 7)
+    found = (closed.topic, closed.text, closed.keys(CONFIG.keys_size_max), closed.count)
+    assert found == ("orders", "abcdefg", "1 2 3 4 5 6 7 k l m", 7)

@@ -20,7 +20,7 @@ from mqtrail.net import Log
 from mqtrail.wire import MQError
 
 from ..core import TraceConfig, keep_going, report
-from .segments import Closed, TraceSegments
+from .segments import Segment, TraceSegments
 from .shared_spool import SharedSpool, SpoolTicket
 from .spool import SpooledMessage, SpoolFull
 from .text import trace_batch, trace_loss
@@ -132,8 +132,13 @@ class Dispatcher:
             self._lose("recorded after close" if self._closed else "memory full", now_ms, count)
             self.wake_later()
             return
-        for closed in self._segments.add(topic, text, ids, keys, count, now_ms):
-            self._make_ready(closed)
+        try:
+            closed = self._segments.add(topic, text, ids, keys, count, now_ms)
+        except Exception as error:
+            self._lose_uncomposed(topic, count, error)
+            return
+        for segment in closed:
+            self._make_ready(segment)
         if self._timer is None:
             self.wake_later()
 
@@ -172,7 +177,10 @@ class Dispatcher:
 
     def _on_linger(self) -> None:
         self._timer = None
-        self._collect()
+        try:
+            self._collect()
+        except Exception as error:
+            report("trace.not_collected", error)
         for segment in self._segments.due(self._clock_ms() - self._config.linger_ms + 1):
             self._make_ready(segment)
         if self._segments:
@@ -180,33 +188,43 @@ class Dispatcher:
         elif not self._ready:
             self._report_losses()
 
-    def _make_ready(self, segment: Closed) -> None:
-        ready = self._compose(segment)
+    def _make_ready(self, segment: Segment) -> bool:
+        """Queue the message of a segment. False: it cannot be composed, and is counted as lost."""
+        try:
+            ready = self._compose(segment)
+        except Exception as error:
+            self._lose_uncomposed(segment.topic, segment.count, error)
+            return False
         self._ready.append(ready)
         self._held_size += ready.size
         half = self._config.memory_size_max // 2
         if self._held_size > half and self._spilling is None and self._loop is not None:
             self._spilling = self._loop.create_task(self._spill(half // 2))
         self._wake()
+        return True
 
-    def _compose(self, segment: Closed) -> _Ready:
+    def _compose(self, segment: Segment) -> _Ready:
         losses = tuple(self._losses.values())
-        self._losses = {}
-        self._sequence += 1
-        head = [trace_batch(self.client_id, self.start_id, self._sequence, self._clock_ms(), self._lost)]
+        head = [trace_batch(self.client_id, self.start_id, self._sequence + 1, self._clock_ms(), self._lost)]
         head += [
             trace_loss(self.client_id, self.start_id, loss.from_ms, loss.to_ms, loss.count, loss.reason)
             for loss in losses
         ]
         body = f"{''.join(head)}{segment.text}".encode("utf-8", "replace")
-        keys = segment.keys
+        keys = segment.keys(self._config.keys_size_max)
         message = SpooledMessage(self._config.topic, keys, body, segment.count, self.start_id, segment.topic)
+        self._sequence += 1
+        self._losses = {}
         return _Ready(message, losses, len(body) + len(keys))
 
-    def _report_losses(self) -> None:
-        """Report losses also when no further record comes to carry them."""
-        if self._losses:
-            self._make_ready(Closed("", "", "", 0))
+    def _report_losses(self) -> bool:
+        """Report losses also when no further record comes to carry them. False: there is none, or it cannot be done."""
+        return bool(self._losses) and self._make_ready(Segment())
+
+    def _lose_uncomposed(self, topic: str, count: int, error: Exception) -> None:
+        """Count contexts whose text cannot be written: a bug of ours, which must not take other contexts with it."""
+        self._lose("not composed", self._clock_ms(), count)
+        report("trace.lost", error, topic=topic, count=count)
 
     def _lose(self, reason: str, now_ms: int, count: int, losses: Sequence[Loss] = ()) -> None:
         """Count contexts as lost; losses: what their message would have reported."""
@@ -248,9 +266,8 @@ class Dispatcher:
             elif self._closed or not self._spool_waits or not await self._send_spooled():
                 if self._ready:
                     continue  # it came while the spool was read
-                if not self._losses or self._segments or self._closed:
+                if self._segments or self._closed or not self._report_losses():
                     break
-                self._report_losses()
         sent.set()
 
     async def _send_ready(self, ready: _Ready) -> None:
@@ -372,8 +389,8 @@ class Dispatcher:
         if not self._losses:
             return
         total = sum(loss.count for loss in self._losses.values())
-        note = self._compose(Closed("", "", "", 0))
         try:
+            note = self._compose(Segment())
             await asyncio.to_thread(self._spool.append, note.message, note=True)
         except Exception as error:
             report("trace.loss_unreported", error, count=total)

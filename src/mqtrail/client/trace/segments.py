@@ -19,32 +19,34 @@ def utf8_size(text: str) -> int:
 
 
 @dataclass(slots=True)
-class Closed:
-    """Contexts of one trace message. keys: blank-joined, each once."""
+class Segment:
+    """Contexts of one trace message, of one business topic. Sizes are bytes."""
 
-    topic: str
-    text: str
-    keys: str
-    count: int
-
-
-@dataclass(slots=True)
-class _Open:
-    topic: str
-    first_ms: int
+    topic: str = ""
+    first_ms: int = 0
     texts: list[str] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
-    keys: dict[str, None] = field(default_factory=dict)
+    tokens: dict[str, None] = field(default_factory=dict)  # further keys
     count: int = 0
     size: int = 0
     keys_size: int = 0
+
+    @property
+    def text(self) -> str:
+        """Its records."""
+        return "".join(self.texts)
+
+    def keys(self, size_max: int) -> str:
+        """Return its keys, each once and blank-joined; those beyond size_max bytes are cut off."""
+        keys = " ".join([*filter(None, self.ids), *filter(None, self.tokens)])
+        return keys if utf8_size(keys) <= size_max else _cut(keys, size_max)
 
 
 class TraceSegments:
     """The open segment of each business topic. Sizes are bytes."""
 
     def __init__(self, config: TraceConfig) -> None:
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, Segment] = {}
         self._count_max = config.batch_count_max
         self._size_max = config.body_size_max - HEAD_SIZE
         self._keys_size_max = config.keys_size_max
@@ -54,7 +56,7 @@ class TraceSegments:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def add(self, topic: str, text: str, ids: str, keys: Sequence[str], count: int, now_ms: int) -> list[Closed]:
+    def add(self, topic: str, text: str, ids: str, keys: Sequence[str], count: int, now_ms: int) -> list[Segment]:
         """Add count contexts that must stay together; return the messages that this closed.
 
         text: their records. ids: keys that occur once in the message, blank-joined. keys: further ones, which may
@@ -64,7 +66,7 @@ class TraceSegments:
         joined = " ".join(keys)
         size, keys_size = utf8_size(text), utf8_size(ids) + utf8_size(joined) + 2
         segment = self._open.get(topic)
-        closed: list[Closed] = []
+        closed: list[Segment] = []
         if segment is not None and (
             segment.count + count > self._count_max
             or segment.size + size > self._size_max
@@ -73,10 +75,10 @@ class TraceSegments:
             closed.append(self._close(segment))
             segment = None
         if segment is None:
-            segment = self._open[topic] = _Open(topic, now_ms)
+            segment = self._open[topic] = Segment(topic, now_ms)
         segment.texts.append(text)
         segment.ids.append(ids)
-        segment.keys.update(dict.fromkeys(keys if joined.count(" ") < len(keys) else joined.split()))
+        segment.tokens.update(dict.fromkeys(keys if joined.count(" ") < len(keys) else joined.split()))
         segment.count += count
         segment.size += size
         segment.keys_size += keys_size
@@ -86,30 +88,27 @@ class TraceSegments:
             closed.append(self._close(segment))
         return closed
 
-    def due(self, before_ms: int) -> list[Closed]:
+    def due(self, before_ms: int) -> list[Segment]:
         """Close and return the segments whose first context came at or before before_ms."""
         return [self._close(segment) for segment in list(self._open.values()) if segment.first_ms <= before_ms]
 
-    def close_all(self) -> list[Closed]:
+    def close_all(self) -> list[Segment]:
         """Close and return every segment."""
         return [self._close(segment) for segment in list(self._open.values())]
 
-    def _close(self, segment: _Open) -> Closed:
+    def _close(self, segment: Segment) -> Segment:
         del self._open[segment.topic]
         self.count -= segment.count
         self.size -= segment.size + segment.keys_size
-        segment.keys.pop("", None)
-        keys = " ".join([*filter(None, segment.ids), *segment.keys])
-        if utf8_size(keys) > self._keys_size_max:
-            keys = self._cut(keys)
-        return Closed(segment.topic, "".join(segment.texts), keys, segment.count)
+        return segment
 
-    def _cut(self, keys: str) -> str:
-        kept: list[str] = []
-        room = self._keys_size_max + 1
-        for key in keys.split():
-            room -= utf8_size(key) + 1
-            if room < 0:
-                break
-            kept.append(key)
-        return " ".join(kept)
+
+def _cut(keys: str, size_max: int) -> str:
+    kept: list[str] = []
+    room = size_max + 1
+    for key in keys.split():
+        room -= utf8_size(key) + 1
+        if room < 0:
+            break
+        kept.append(key)
+    return " ".join(kept)
