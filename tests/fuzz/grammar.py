@@ -99,6 +99,26 @@ class Grammar:
         members = [f"{self.quoted(name)}:{self.json(1)}" for name in names if chance.random() < 0.8]
         return "{" + ",".join(members) + "}"
 
+    def route(self) -> bytes:
+        """Return a topic's route whose numbers and addresses are any."""
+        chance = self._chance
+        counts = (*NUMBERS, "4", "4", "8", "65536", "-4")
+        queues = ",".join(
+            f'{{"brokerName":"b{chance.randrange(3)}","perm":{chance.choice(NUMBERS[:4])},'
+            f'"readQueueNums":{chance.choice(counts)},"writeQueueNums":{chance.choice(counts)}}}'
+            for _ in range(chance.randrange(4))
+        )
+        brokers = ",".join(
+            f'{{"brokerName":"b{chance.randrange(3)}","cluster":"c",'
+            f'"brokerAddrs":{{"{chance.choice(NUMBERS[:6])}":{self.quoted(chance.choice(WORDS))}}}}}'
+            for _ in range(chance.randrange(4))
+        )
+        parts = (f"{chance.choice(WORDS)}:{chance.choice((*counts, '²', ''))}" for _ in range(chance.randrange(3)))
+        conf = self.quoted(";".join(parts)) if chance.random() < 0.3 else "null"
+        return f'{{"orderTopicConf":{conf},"queueDatas":[{queues}],"brokerDatas":[{brokers}]}}'.encode(
+            "utf-8", "surrogatepass"
+        )
+
     def bomb(self) -> str:
         """Return a text whose references stand for a great deal."""
         chance = self._chance

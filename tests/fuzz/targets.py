@@ -14,7 +14,7 @@ from typing import Any
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.broker.filter import compile_sql
 from mqtrail.client.core.outgoing import Outgoing, send_result
-from mqtrail.client.core.routes import TopicRoute
+from mqtrail.client.core.routes import TopicRoute, read_route
 from mqtrail.namesrv import NameServer, NameServerConfig
 from mqtrail.net import Server
 from mqtrail.net.server_connection import PieceConnection
@@ -34,7 +34,6 @@ from mqtrail.wire import (
     RemotingCommand,
     RemotingError,
     Send,
-    TopicRouteData,
     cut_frame,
     decode_command,
     decode_message_offsets,
@@ -274,6 +273,7 @@ class LyingServer(Target):
 
     def renew(self) -> None:
         """Readers keep nothing."""
+        self._grammar = Grammar(self._chance)
 
     def run(self, count: int) -> None:
         for _ in range(count):
@@ -313,19 +313,16 @@ class LyingServer(Target):
         place = TracePlace("c", "b", "T", 0, 0, 0, 0, "h:1")
         for _, row in trace_rows(place, body):
             assert row["record_no"] >= 0
-        TopicRoute.build("T", _route_of(body))
+        for data in (body, self._grammar.route()):
+            with contextlib.suppress(MQError):
+                route = read_route(data)
+                TopicRoute.build("T", route)
+                TopicRoute.from_template_route("T", route, 4)
 
     def _messages(self, body: bytes) -> list[MessageExt]:
         with contextlib.suppress(MQError):
             return decode_records(body, "broker-a")
         return []
-
-
-def _route_of(body: bytes) -> TopicRouteData:
-    try:
-        return TopicRouteData.decode(body)
-    except MQError:
-        return TopicRouteData()
 
 
 class Expressions(Target):

@@ -1,12 +1,17 @@
 """The client side with a server that answers, stays silent, sends requests, or disconnects."""
 
 import asyncio
+import contextlib
+import socket
+import threading
 
 import pytest
+from structlog.testing import capture_logs
 
 from mqtrail.client.sync.blocking import BlockingConnection
 from mqtrail.net import ConnectError, Connection, ConnectionClosed, ConnectionPool, RequestTimeout
-from mqtrail.wire import RemotingCommand, SerializeType
+from mqtrail.net.client import PEER_REQUESTS_A_TURN, PEER_REQUESTS_MAX
+from mqtrail.wire import RemotingCommand, SerializeType, encode_command
 
 from .conftest import ASK_BACK, BATCH, ECHO, SILENT, serving, until
 
@@ -182,3 +187,88 @@ async def test_bytes_that_make_no_sense_end_the_connection() -> None:
     await gone.wait()
     listener.close()
     await listener.wait_closed()
+
+
+async def test_a_flood_of_requests_is_bounded() -> None:
+    """A peer's requests beyond those served or waiting are dropped, counted in the log; the connection goes on."""
+    running = most = 0
+    gate = asyncio.Event()
+
+    async def serve(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await gate.wait()
+        running -= 1
+        return RemotingCommand.reply_to(command, 0, "late")
+
+    async with serving() as (server, application):
+        connection = await Connection.open(server.address, on_request=serve)
+        assert (await connection.request(RemotingCommand(ECHO), 60_000)).code == 0
+        with capture_logs() as logs:
+            flood = encode_command(RemotingCommand(40, {"consumerGroup": "g"})) * (3 * PEER_REQUESTS_MAX)
+            application.connections[0].write(flood)
+            await connection.request(RemotingCommand(ECHO), 60_000)
+            await until(lambda: most == PEER_REQUESTS_MAX)
+            await connection.request(RemotingCommand(ECHO), 60_000)
+        assert most == PEER_REQUESTS_MAX
+        counts = [entry["count"] for entry in logs if entry["event"] == "connection.requests_dropped"]
+        assert counts == [1 << place for place in range(len(counts))]
+        assert counts[-1] > PEER_REQUESTS_MAX // 2
+        gate.set()
+        await until(lambda: len([one for one in application.seen if one.remark == "late"]) == PEER_REQUESTS_MAX)
+        connection.close()
+
+
+async def test_requests_of_a_peer_do_not_take_one_turn_of_the_loop() -> None:
+    """A piece with many requests is served over several turns, so that other work goes on between them."""
+    served: list[int] = []
+    turn = 0
+
+    def serve(connection: Connection, command: RemotingCommand) -> None:
+        served.append(turn)
+
+    async with serving() as (server, application):
+        connection = await Connection.open(server.address, on_request=serve)
+        await connection.request(RemotingCommand(ECHO), 60_000)
+        count = 8 * PEER_REQUESTS_A_TURN
+        application.connections[0].write(encode_command(RemotingCommand(40, {}, flag=2)) * count)
+        async with asyncio.timeout(60):
+            while len(served) < count:
+                await asyncio.sleep(0)
+                turn += 1
+        assert max(served.count(one) for one in set(served)) <= PEER_REQUESTS_A_TURN
+        connection.close()
+
+
+@pytest.mark.parametrize("drip", [b"\x00\xff\xff\x00\x00\x00\x00\x10", b""])
+async def test_a_blocking_request_ends_in_time_whatever_trickles_in(drip: bytes) -> None:
+    """A peer that sends bytes or foreign replies without end keeps no caller beyond the timeout."""
+    stop = threading.Event()
+    other = drip or encode_command(RemotingCommand(0, {}, flag=1, opaque=77))
+
+    def trickle() -> None:
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.recv(1 << 16)
+            peer.sendall(drip)
+            while not stop.is_set():
+                peer.sendall(other if not drip else b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        connection = BlockingConnection(f"127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(RequestTimeout):
+            await asyncio.wait_for(asyncio.to_thread(connection.request, RemotingCommand(ECHO), 300), 60)
+        stop.set()
+        thread.join(60)
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:" + "9" * 5_000, "x", ":1", "\x00:1"]
+)
+def test_blocking_connections_to_impossible_addresses_fail_clearly(address: str) -> None:
+    """A route can name anything as an address."""
+    with pytest.raises(ConnectError):
+        BlockingConnection(address).request(RemotingCommand(ECHO), 1_000)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -36,6 +37,8 @@ PENDING_MAX = 65_535  # clientAsyncSemaphoreValue: requests without a reply on o
 WRITE_BUFFER_HIGH = 4 * 1024 * 1024  # unsent bytes above which requests wait for the socket
 SILENCE_CLOSES_MS = 500  # a timeout at least this long without any received byte closes the connection
 OPAQUE_MASK = 0x7FFFFFFF
+PEER_REQUESTS_MAX = 1_024  # requests of the peer that are served or wait; further ones are dropped
+PEER_REQUESTS_A_TURN = 16  # of these, how many begin in one turn of the event loop
 
 Reply = RemotingCommand | None
 OnRequest = Callable[["Connection", RemotingCommand], Reply | Awaitable[Reply]]
@@ -79,6 +82,8 @@ class Connection(asyncio.Protocol):
         self._closed = False
         self._reason = "closed by us"
         self._received = 0
+        self._asked: deque[RemotingCommand] = deque()  # requests of the peer that wait
+        self._dropped = 0
         self._tasks: set[asyncio.Future[None]] = set()
 
     @classmethod
@@ -257,9 +262,32 @@ class Connection(asyncio.Protocol):
             else:
                 waiting.set_result(command)
         elif self._on_request is not None:
-            task = asyncio.ensure_future(self._serve(self._on_request, command))
+            self._take_request(command)
+
+    def _take_request(self, command: RemotingCommand) -> None:
+        """Serve a request of the peer in a later turn, or drop it: a peer can send more than can be served."""
+        if len(self._asked) + len(self._tasks) < PEER_REQUESTS_MAX:
+            self._asked.append(command)
+            if len(self._asked) == 1:
+                self._loop.call_soon(self._begin_some)
+            return
+        self._dropped += 1
+        if self._dropped.bit_count() == 1:  # 1, 2, 4, …: a flood must not fill the log
+            log.warning(
+                "connection.requests_dropped",
+                peer=self.address,
+                count=self._dropped,
+                remedy=f"none here: the peer sends requests before {PEER_REQUESTS_MAX} others of it are answered",
+            )
+
+    def _begin_some(self) -> None:
+        assert self._on_request is not None
+        for _ in range(min(PEER_REQUESTS_A_TURN, len(self._asked))):
+            task = asyncio.ensure_future(self._serve(self._on_request, self._asked.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        if self._asked:
+            self._loop.call_soon(self._begin_some)
 
     async def _serve(self, on_request: OnRequest, command: RemotingCommand) -> None:
         try:
@@ -269,7 +297,10 @@ class Connection(asyncio.Protocol):
                 return
             reply.opaque = command.opaque
             reply.flag |= 1
-            self._write(encode_command(reply))
+            data = encode_command(reply)
+            await self._writable.wait()  # a peer that reads nothing gets no further answers
+            if not self._closed:
+                self._write(data)
         except Exception:
             log.exception("connection.request_failed", peer=self.address, code=command.code)
 
@@ -329,6 +360,7 @@ class Connection(asyncio.Protocol):
         for waiting in self._pending.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionClosed(f"no reply: {reason}"))
+        self._asked.clear()
         for task in tuple(self._tasks):
             task.cancel()
         if self._on_closed is not None:

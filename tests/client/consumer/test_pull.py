@@ -89,6 +89,18 @@ def test_no_reply_moves_beyond_the_queues_end() -> None:
     assert FAR > 100 + OVERTAKE_MAX
 
 
+@pytest.mark.parametrize("status", [PullStatus.NO_NEW_MESSAGE, PullStatus.NO_MATCHED_MESSAGE, PullStatus.FOUND])
+def test_no_reply_moves_back(status: PullStatus) -> None:
+    """Only OFFSET_MOVED can do that: else a lite pull consumer would get the same messages again and again."""
+    assert read_pull_reply(reply(status, 3, 100), QUEUE, 10, 32).next_offset == 10
+
+
+def test_records_with_an_offset_below_the_one_asked_for_are_delivered() -> None:
+    """No CRC covers a record's head: a flipped bit must not make a message one that was delivered before."""
+    result = read_pull_reply(reply(PullStatus.FOUND, 13, 100, iter((10, 3, 12))), QUEUE, 10, 32)
+    assert offsets_of(result, 10) == [10, 11, 12]
+
+
 def test_far_more_records_than_asked_for_are_not_decoded() -> None:
     """16 MiB of the smallest records: what is read costs little, and the next pull goes on behind it."""
     body = record("orders", 0, 0)

@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 
 from mqtrail.client import parse_namesrv
 from mqtrail.client.core.faults import FaultTable, QueueChooser
-from mqtrail.client.core.routes import TopicRoute
+from mqtrail.client.core.outgoing import Outgoing, send_result
+from mqtrail.client.core.routes import ROUTE_ADDRESSES_MAX, ROUTE_QUEUES_MAX, TopicRoute, read_route
 from mqtrail.client.delivery.process_queue import ProcessQueue
 from mqtrail.client.trace import text
 from mqtrail.wire import (
+    BodyError,
     BrokerData,
     Host,
     MessageExt,
     MessageQueue,
     QueueData,
+    RemotingCommand,
     TopicRouteData,
     decode_trace,
     encode_trace,
@@ -68,6 +71,46 @@ def test_a_failure_isolates_and_a_success_makes_reachable_again() -> None:
     assert chosen == {"broker-b"}
     faults.forget("broker-a")
     assert faults.is_available("broker-a", 5)
+
+
+def route_of(*counts: tuple[int, int], conf: str | None = None, addresses: int = 1) -> bytes:
+    datas = tuple(QueueData(f"b{number}", *pair) for number, pair in enumerate(counts))
+    brokers = tuple(BrokerData(f"b{number}", {0: "h:1"}) for number in range(addresses))
+    return TopicRouteData(datas, brokers, conf).encode(strict=True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        route_of((1 << 62, 4)),
+        route_of((4, 1 << 31)),
+        route_of((ROUTE_QUEUES_MAX, 0), (1, 0)),
+        route_of((-1, 4)),
+        route_of((4, 4), conf="b0:999999999"),
+        route_of((4, 4), addresses=ROUTE_ADDRESSES_MAX + 1),
+    ],
+)
+def test_a_route_that_claims_too_much_is_refused(data: bytes) -> None:
+    """A few bytes of a name server's answer must not make millions of queues, nor connections to thousands of hosts."""
+    with pytest.raises(BodyError, match="found a route with"):
+        read_route(data)
+
+
+def test_routes_of_any_shape_are_built() -> None:
+    """Order configurations with odd parts, and brokers named twice, give queues once, and no error."""
+    data = read_route(route_of((2, 2), (3, 3), conf="b0:²;b1:2;:3;b1;b1:x;;b0:" + "9" * 5_000, addresses=2))
+    assert [queue.queue_id for queue in TopicRoute.build("T", data).publish_queues] == [0, 1]
+    twice = TopicRouteData((QueueData("b", 2, 2), QueueData("b", 2, 2)), (BrokerData("b", {0: "h:1"}),))
+    assert TopicRoute.build("T", twice).subscribe_queues == (MessageQueue("T", "b", 0), MessageQueue("T", "b", 1))
+
+
+@pytest.mark.parametrize("odd", ["9" * 400, "9223372036854775808", "x", "", "1.5", "٣"])
+def test_a_stored_message_stays_stored_whatever_the_numbers(odd: str) -> None:
+    """A success with numbers that no queue has is a success; what is unknown is -1."""
+    queue = MessageQueue("T", "b", 3)
+    found = send_result(Outgoing("T", b"", "", "ID"), queue, RemotingCommand(0, {"queueId": "1", "queueOffset": odd}))
+    assert found is not None
+    assert (found.queue, found.queue_offset) == ((queue, -1) if odd != "٣" else (MessageQueue("T", "b", 1), 3))
 
 
 def message(offset: int, body: bytes = b"12345") -> MessageExt:

@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import MASTER_ID, ClusterInfo, MessageQueue, MQError, RemotingCommand, RequestCode
 
-from ..core import ClientError, ClientInstance, InstanceConfig, read_body
+from ..core import ClientError, ClientInstance, InstanceConfig, read_body, reply_number
 
 T = TypeVar("T")
 
@@ -112,10 +112,7 @@ class AdminBase:
         address = await self._address_of(queue)
         ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name} | ext
         reply = await self._client.call(address, code, ext)
-        try:
-            return int(reply.ext["offset"])
-        except (KeyError, ValueError) as error:
-            raise ClientError(f"{code.name} was answered without an offset: {reply.ext}") from error
+        return reply_number(reply, "offset")
 
     async def _address_of(self, queue: MessageQueue) -> str:
         route = await self._client.route(queue.topic)

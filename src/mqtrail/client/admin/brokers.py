@@ -13,7 +13,7 @@ from mqtrail.wire import (
     TopicConfig,
 )
 
-from ..core import ClientError, read_body
+from ..core import read_body, reply_number
 from .base import Gathered
 from .messages import AdminMessages
 
@@ -159,10 +159,7 @@ class AdminBrokers(AdminMessages):
     async def _write_perm(self, broker_name: str, code: RequestCode, counted: str) -> Gathered[int]:
         async def change(address: str) -> int:
             reply = await self._client.call(address, code, {"brokerName": broker_name})
-            try:
-                return int(reply.ext[counted])
-            except (KeyError, ValueError) as error:
-                raise ClientError(f"{code.name} was answered without {counted}: {reply.ext}") from error
+            return reply_number(reply, counted)
 
         return await self._on_name_servers(change)
 

@@ -13,7 +13,7 @@ from mqtrail.wire import (
 )
 
 from ..consumer import in_waves
-from ..core import ClientError
+from ..core import reply_number
 from .base import Gathered
 from .groups import AdminGroups
 
@@ -47,10 +47,7 @@ class AdminOffsets(AdminGroups):
         address = await self._address_of(queue)
         ext = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
         reply = await self._client.call(address, RequestCode.GET_EARLIEST_MSG_STORETIME, ext)
-        try:
-            found = int(reply.ext["timestamp"])
-        except (KeyError, ValueError) as error:
-            raise ClientError(f"GET_EARLIEST_MSG_STORETIME was answered without a timestamp: {reply.ext}") from error
+        found = reply_number(reply, "timestamp")
         return found if found >= 0 else None
 
     async def committed_offsets(self, broker_address: str) -> ConsumerOffsetTable:

@@ -145,6 +145,7 @@ class HeldQueues:
         held.process_queue.dropped = True
         held.task.cancel()
         self._held.pop(held.process_queue.queue, None)
+        self._work.answers.pop(held.process_queue.queue, None)
 
     def mend(self, queue: MessageQueue) -> None:
         """Restart the puller of a queue that was to be released and now is not."""

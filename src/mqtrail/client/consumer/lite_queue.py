@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from mqtrail.wire import MASTER_ID, MessageExt, MessageQueue
 
+from ..core import EmptyAnswers
+
 
 @dataclass(slots=True)
 class _Pulled:
@@ -42,6 +44,7 @@ class LiteQueue:
         self.count = 0
         self.size = 0  # body bytes
         self.expanded_size = 0  # of these, bytes of bodies that were decompressed
+        self.answers = EmptyAnswers()
         self._pulled: deque[_Pulled] = deque()
 
     @property

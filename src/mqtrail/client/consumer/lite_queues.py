@@ -287,6 +287,9 @@ class LiteQueues:
         begun_ms = lite.last_pull_ms = now_ms()
         reply = await self._client.pool.request(address, request.command(), config.suspend_timeout_ms)
         result = read_pull_reply(reply, queue, request.offset, request.count_max)
+        is_empty = result.status is PullStatus.OFFSET_MOVED or result.next_offset <= request.offset
+        if wait_ms := lite.answers.wait_ms(is_empty=is_empty, took_ms=now_ms() - begun_ms):
+            await asyncio.sleep(wait_ms / 1000)
         messages: Sequence[MessageExt] = ()
         next_offset = result.next_offset
         if result.status is PullStatus.FOUND:

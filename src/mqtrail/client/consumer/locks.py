@@ -38,13 +38,13 @@ class QueueLocks:
         try:
             address = self._client.master(broker_name)
             reply = await self._client.call(address, RequestCode.LOCK_BATCH_MQ, {}, self._body(queues), 1_000)
-            locked = set(LockedQueues.decode(reply.body).locked)
+            locked = set(LockedQueues.decode(reply.body).locked) & set(queues)  # not what another client was told
         except (MQError, OSError) as error:
             log.warning("consumer.lock_failed", group=self._group, broker=broker_name, error=str(error))
             return set()
         until = asked_at + self._config.lock_valid_ms / 1000
         self._locked_until.update(dict.fromkeys(locked, until))
-        return locked & set(queues)
+        return locked
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Unlock queues, so that another member can take them at once. Failures are logged: the lock expires."""

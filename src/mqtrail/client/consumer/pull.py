@@ -88,8 +88,9 @@ class PullResult:
         last = asked_offset - 1
         bounds = {"body_size_max": body_size_max, "expanded_size_max": expanded_size_max}
         for message in open_records(self.records, queue.broker_name, **bounds):
-            if message.topic and message.queue_offset >= self.next_offset:
-                # No CRC covers a record's head. This offset would move the consumer past the queue's end.
+            if message.topic and not last < message.queue_offset < self.next_offset:
+                # No CRC covers a record's head. This offset would move the consumer past the queue's end, or have the
+                # message taken for one that was delivered before.
                 message = replace(message, queue_offset=last + 1)
             elif not message.topic:
                 offset = message.queue_offset if last < message.queue_offset < self.next_offset else last + 1
@@ -170,7 +171,8 @@ def read_pull_reply(reply: RemotingCommand, queue: MessageQueue, asked_offset: i
     """Return what a pull of count_max records from asked_offset on found.
 
     A reply is not trusted to move the reader past messages that it has not seen: `next_offset` is at most the queue's
-    end by the same reply. What the reply holds beyond that, or beyond the records asked for, is left to the next pull.
+    end by the same reply. Nor does it move the reader back, unless the offset was outside the queue. What the reply
+    holds beyond that, or beyond the records asked for, is left to the next pull.
     Raises the Refusal of any other code; HeaderError for a header that cannot be read or contradicts itself.
     """
     status = _STATUS.get(reply.code)
@@ -178,7 +180,8 @@ def read_pull_reply(reply: RemotingCommand, queue: MessageQueue, asked_offset: i
         raise refusal_for(reply.code, reply.remark)
     header = PullResponseHeader.from_ext(reply.ext)
     records: Sequence[bytes] = ()
-    next_offset = header.next_begin_offset
+    moved = status is PullStatus.OFFSET_MOVED
+    next_offset = header.next_begin_offset if moved else max(header.next_begin_offset, asked_offset)
     if status is PullStatus.FOUND:
         records, whole = cut_asked(reply.body, count_max, queue)
         if not whole:

@@ -11,6 +11,7 @@ from mqtrail.wire import (
     MASTER_ID,
     FlowControl,
     MessageExt,
+    MessageQueue,
     MQError,
     PullSysFlag,
     SubscriptionData,
@@ -18,7 +19,7 @@ from mqtrail.wire import (
     SubscriptionNotLatest,
 )
 
-from ..core import ClientInstance, ConsumerConfig, Names, keep_going, now_ms, queue_name
+from ..core import ClientInstance, ConsumerConfig, EmptyAnswers, Names, keep_going, now_ms, queue_name
 from ..delivery import ConsumerStats, Flow, ProcessQueue
 from .offsets import OffsetStore
 from .pull import PullRequest, PullResult, PullStatus, pull_address, read_pull_reply
@@ -65,6 +66,7 @@ class PullWork:
         self.room = room
         self.on_messages = on_messages
         self.on_moved = on_moved
+        self.answers: dict[MessageQueue, EmptyAnswers] = {}  # of the queues held; a restart of a queue keeps them
 
     def count_undecodable(self, messages: Sequence[MessageExt]) -> None:
         """Count those of the messages that could not be read, by the topic they were sent to."""
@@ -83,6 +85,7 @@ class Puller:
         self._offset = offset
         self._broker_id = MASTER_ID
         self._room = asyncio.Event()
+        self._answers = work.answers.setdefault(process_queue.queue, EmptyAnswers())
         self._unknown = False  # the broker did not know the subscription at the last pull
         self.last_pull_ms = 0
 
@@ -141,6 +144,9 @@ class Puller:
         begun_ms = self.last_pull_ms = now_ms()
         reply = await work.client.pool.request(address, request.command(), self._config.poll_timeout_ms)
         result = read_pull_reply(reply, held.queue, request.offset, request.count_max)
+        is_empty = result.status is PullStatus.OFFSET_MOVED or result.next_offset <= request.offset
+        if wait_ms := self._answers.wait_ms(is_empty=is_empty, took_ms=now_ms() - begun_ms):
+            await asyncio.sleep(wait_ms / 1000)
         if held.dropped or held.closing:
             return  # released while the pull was in flight
         self._broker_id = result.suggested_broker_id

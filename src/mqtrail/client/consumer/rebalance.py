@@ -8,7 +8,7 @@ Source: RebalanceImpl, RebalancePushImpl, RocketMQ 5.x client.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mqtrail.net import Log
 from mqtrail.wire import (
@@ -27,6 +27,9 @@ from .allocate import Allocation
 from .start_offset import StartOffsets
 
 log = Log()
+
+ANY_QUEUE: Final = -1  # queue id of a broker's queues that are popped together
+QUEUES_OF_BROKER_MAX: Final = 65_536  # of one topic, as many as our broker allows; Java has no limit
 
 
 class QueueTaker(Protocol):
@@ -175,7 +178,7 @@ class Rebalancer:
                 reply = await self._client.call(
                     address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._group}
                 )
-                return sorted(ConsumerIdList.decode(reply.body).consumer_id_list)
+                return sorted(set(ConsumerIdList.decode(reply.body).consumer_id_list))  # a repeat would get a share
             except (MQError, OSError) as error:
                 log.warning("consumer.members_unknown", group=self._group, broker=name, error=str(error))
         return None
@@ -196,9 +199,24 @@ class Rebalancer:
                 continue
             if found is None:
                 return None
-            popped = {one.queue for one in found if one.mode == "POP"}
-            return Share(queues, {one.queue for one in found} - popped, popped)
+            mine = [one for one in found if self._is_ours(one.queue, topic)]
+            if len(mine) < len(found):
+                log.warning(
+                    "consumer.assignment_foreign",
+                    group=self._group,
+                    topic=topic,
+                    broker=name,
+                    count=len(found) - len(mine),
+                )
+            popped = {one.queue for one in mine if one.mode == "POP"}
+            return Share(queues, {one.queue for one in mine} - popped, popped)
         return None
+
+    def _is_ours(self, queue: MessageQueue, topic: str) -> bool:
+        """Whether an assigned queue can be one of the topic: each one taken costs a task and requests."""
+        route = self._client.known_route(topic)
+        known = route is not None and queue.broker_name in route.brokers
+        return known and queue.topic == topic and ANY_QUEUE <= queue.queue_id < QUEUES_OF_BROKER_MAX
 
     def _brokers(self, topic: str) -> list[str]:
         route = self._client.known_route(topic)

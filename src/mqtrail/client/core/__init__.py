@@ -9,6 +9,7 @@ from .background import keep_going, report
 from .composer import Composer
 from .config import NEVER, InstanceConfig, ProducerConfig, TraceConfig
 from .consumer_config import ConsumerConfig, LitePullConfig, OnUndecodable
+from .empty_answers import EmptyAnswers
 from .endpoint import ask_addresses, endpoint_url
 from .errors import (
     AttemptFailure,
@@ -36,7 +37,7 @@ from .naming import Names
 from .numbers import reply_number
 from .outgoing import REGION_DEFAULT, Outgoing, SendResult, send_result
 from .replies import make_reply
-from .routes import TopicRoute, queue_name
+from .routes import TopicRoute, queue_name, read_route
 
 __all__ = [
     "NEVER",
@@ -49,6 +50,7 @@ __all__ = [
     "Composer",
     "ConsumeHook",
     "ConsumerConfig",
+    "EmptyAnswers",
     "FaultTable",
     "InstanceConfig",
     "InvalidMessage",
@@ -81,6 +83,7 @@ __all__ = [
     "now_ms",
     "queue_name",
     "read_body",
+    "read_route",
     "reply_number",
     "report",
     "send_result",

@@ -6,6 +6,10 @@ Source: DefaultTopAddressing, MixAll.getWSAddr, apache/rocketmq common/.
 """
 
 import asyncio
+import contextlib
+import http.client
+import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -48,17 +52,71 @@ def ask_addresses(url: str, timeout_ms: int = FETCH_TIMEOUT_MS) -> tuple[str, ..
     try:
         text = _get(url, timeout_ms)
         return parse_namesrv(text.strip().partition("\n")[0].strip())
-    except (OSError, ValueError) as error:  # URLError is an OSError
+    except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
         raise NoNameServer(
             f"the end point {url} returned no name servers: {error}; expected the answer host:port;host:port"
         ) from error
 
 
+class _Deadline:
+    """Ends connections when their time is up: timeouts of sockets begin anew with each byte that a slow peer sends."""
+
+    def __init__(self) -> None:
+        self.passed = False
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+
+    def guard(self, one: socket.socket) -> None:
+        with self._lock:
+            self._sockets.append(one)
+        if self.passed:
+            self.end()
+
+    def end(self) -> None:
+        with self._lock:
+            self.passed = True
+            for one in self._sockets:
+                with contextlib.suppress(OSError):  # closed already
+                    socket.socket.shutdown(one, socket.SHUT_RDWR)
+
+
+def _opener(deadline: _Deadline) -> urllib.request.OpenerDirector:
+    class Plain(http.client.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            deadline.guard(self.sock)
+
+    class Secure(http.client.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            deadline.guard(self.sock)
+
+    class OpenPlain(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Plain, req)
+
+    class OpenSecure(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Secure, req)
+
+    no_proxy = urllib.request.ProxyHandler({})  # the endpoint is in the local network
+    return urllib.request.build_opener(no_proxy, OpenPlain, OpenSecure)
+
+
 def _get(url: str, timeout_ms: int) -> str:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the endpoint is in the local network
+    """Return the answer. OSError, ValueError, HTTPException: there is none within timeout_ms, or an invalid one."""
+    deadline = _Deadline()
+    timer = threading.Timer(timeout_ms / 1000, deadline.end)
+    timer.daemon = True
+    timer.start()
     try:
-        with opener.open(url, timeout=timeout_ms / 1000) as reply:
-            return str(reply.read(ANSWER_SIZE_MAX), "utf-8", "replace")
+        with _opener(deadline).open(url, timeout=timeout_ms / 1000) as reply:
+            data = reply.read(ANSWER_SIZE_MAX)
     except urllib.error.HTTPError as error:
         with error:
             raise ValueError(f"HTTP status {error.code}") from None
+    finally:
+        timer.cancel()
+    if deadline.passed:
+        raise ValueError(f"no whole answer within {timeout_ms} ms")
+    return str(data, "utf-8", "replace")

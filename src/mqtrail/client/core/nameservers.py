@@ -14,6 +14,7 @@ from mqtrail.wire import MQError, RemotingCommand, RequestCode, ResponseCode, To
 
 from .endpoint import fetch_addresses
 from .errors import NoNameServer, RouteNotFound
+from .routes import read_route
 
 log = Log()
 
@@ -94,7 +95,7 @@ class NameServers:
                     f"no broker has the topic {topic!r}, according to the name servers {', '.join(self.addresses)}: "
                     "create it (mqtrail topic create), or let brokers create topics (autoCreateTopicEnable)"
                 )
-            return read_body(reply, TopicRouteData.decode)
+            return read_body(reply, read_route)
 
         ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
         return await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, read)

@@ -8,13 +8,21 @@ _LONG_MAX = (1 << 63) - 1
 _TEXT_MAX = 20  # characters of an int64
 
 
-def reply_number(reply: RemotingCommand, name: str) -> int:
-    """Return an int64 of a reply's header. ClientError: it is missing, or none."""
-    text = reply.ext.get(name)
+def long_of(text: str | None) -> int | None:
+    """Return the int64 that a text is; None: it is none."""
     try:
         if text is not None and len(text) <= _TEXT_MAX and -_LONG_MAX - 1 <= (number := int(text)) <= _LONG_MAX:
             return number
     except ValueError:
         pass
+    return None
+
+
+def reply_number(reply: RemotingCommand, name: str) -> int:
+    """Return an int64 of a reply's header. ClientError: it is missing, or none."""
+    text = reply.ext.get(name)
+    number = long_of(text)
+    if number is not None:
+        return number
     found = "nothing" if text is None else repr(text[:_TEXT_MAX])
     raise ClientError(f"found {found} as {name} in a reply, expected an int64: is a RocketMQ broker listening there?")

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from mqtrail.wire import MessageQueue, RemotingCommand, RequestCode, ResponseCode, SendStatus
 
+from .numbers import long_of
+
 MSG_TYPE_NORMAL = 0
 MSG_TYPE_HALF = 1
 MSG_TYPE_DELAY = 3
@@ -129,9 +131,8 @@ def send_result(out: Outgoing, queue: MessageQueue, reply: RemotingCommand) -> S
         return None
     ext = reply.ext
     get = ext.get
-    try:
-        queue_id, queue_offset = int(get("queueId", queue.queue_id)), int(get("queueOffset", -1))
-    except ValueError:
+    queue_id, queue_offset = long_of(get("queueId")), long_of(get("queueOffset"))
+    if queue_id is None or queue_offset is None:
         queue_id, queue_offset = queue.queue_id, -1
     if queue_id != queue.queue_id or queue.topic != out.topic:
         queue = MessageQueue(out.topic, queue.broker_name, queue_id)

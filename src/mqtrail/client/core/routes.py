@@ -4,10 +4,19 @@ Built from a name server's TopicRouteData. Source: MQClientInstance.topicRouteDa
 …SubscribeInfo, RocketMQ client.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from mqtrail.wire import MASTER_ID, BrokerData, MessageQueue, Perm, TopicRouteData
+from mqtrail.wire import MASTER_ID, BodyError, BrokerData, MessageQueue, Perm, TopicRouteData
+
+ROUTE_QUEUES_MAX: Final = 131_072
+"""Queues of one topic that a client reads or writes, on all brokers. Our brokers give a topic 65,536 each at most."""
+ROUTE_ADDRESSES_MAX: Final = 4_096
+"""Brokers of one topic, slaves included: a client connects to each of them."""
+
+_ORDERED = re.compile(r"(.+):([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ class TopicRoute:
                 for name, count in _order_conf(data.order_topic_conf)
                 for queue_id in range(count)
             ]
-        return cls(topic, tuple(publish), tuple(sorted(subscribe)), brokers)
+        return cls(topic, tuple(publish), tuple(sorted(set(subscribe))), brokers)
 
     @classmethod
     def from_template_route(cls, topic: str, data: TopicRouteData, queue_nums: int) -> "TopicRoute":
@@ -66,6 +75,25 @@ class TopicRoute:
         return next(iter(addresses.values()), None)
 
 
+def read_route(data: bytes) -> TopicRouteData:
+    """Return the route in a name server's answer. BodyError: it cannot be read, or is none that a client can use.
+
+    A few bytes can claim any number of queues, each of which costs a client memory.
+    """
+    route = TopicRouteData.decode(data)
+    counts = [(queues.read_queue_nums, queues.write_queue_nums) for queues in route.queue_datas]
+    ordered = sum(count for _, count in _order_conf(route.order_topic_conf or ""))
+    if min((min(pair) for pair in counts), default=0) < 0:
+        raise BodyError("found a route with fewer than 0 queues on a broker, expected 0 or more")
+    found = max(sum(reads for reads, _ in counts), sum(writes for _, writes in counts), ordered)
+    if found > ROUTE_QUEUES_MAX:
+        raise BodyError(f"found a route with {found} queues, expected at most {ROUTE_QUEUES_MAX}")
+    addresses = sum(len(broker.broker_addrs) for broker in route.broker_datas)
+    if addresses > ROUTE_ADDRESSES_MAX:
+        raise BodyError(f"found a route with {addresses} addresses of brokers, expected {ROUTE_ADDRESSES_MAX} or fewer")
+    return route
+
+
 def queue_name(queue: MessageQueue) -> str:
     """Return topic/broker/queue id, for logs and errors."""
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
@@ -77,5 +105,5 @@ def _addresses(broker: BrokerData) -> dict[int, str]:
 
 def _order_conf(text: str) -> list[tuple[str, int]]:
     """Parse `broker-a:4;broker-b:2`; a part that is not of this shape is left out."""
-    pairs = [part.rpartition(":") for part in text.split(";")]
-    return [(name, int(count)) for name, _, count in pairs if name and count.isdigit()]
+    found = (_ORDERED.fullmatch(part) for part in text.split(";"))
+    return [(match[1], int(match[2])) for match in found if match is not None]

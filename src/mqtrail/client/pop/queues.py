@@ -12,7 +12,17 @@ from functools import partial
 from mqtrail.net import Log, NetError
 from mqtrail.wire import PROPERTY_POP_CK, FlowControl, MessageExt, MessageQueue, MQError, SubscriptionData
 
-from ..core import ClientInstance, ConsumerConfig, Names, OnUndecodable, keep_going, now_ms, queue_name, report
+from ..core import (
+    ClientInstance,
+    ConsumerConfig,
+    EmptyAnswers,
+    Names,
+    OnUndecodable,
+    keep_going,
+    now_ms,
+    queue_name,
+    report,
+)
 from ..delivery import Batch, ConsumerStats, Delivery, Flow, Outcome, Ready, RunningHandlers, SendBackCalls
 from .calls import PopCalls, PopStatus, due_ms, handle_of
 
@@ -36,6 +46,7 @@ class PopQueue:
         self.unread: dict[str, MessageExt] = {}  # handle -> popped and not delivered yet
         self.last_pop_ms = 0
         self.room = asyncio.Event()
+        self.answers = EmptyAnswers()
 
     def popped(self, messages: Sequence[MessageExt]) -> None:
         """Note that these wait."""
@@ -132,8 +143,11 @@ class PoppedQueues:
             return
         wait_ms = config.pull_error_ms
         try:
-            if await self._pop(popped) is not PopStatus.FULL:
-                wait_ms = config.pull_interval_ms
+            begun_ms = self._clock()
+            status = await self._pop(popped)
+            if status is not PopStatus.FULL:
+                is_empty, took_ms = status is not PopStatus.FOUND, self._clock() - begun_ms
+                wait_ms = max(config.pull_interval_ms, popped.answers.wait_ms(is_empty=is_empty, took_ms=took_ms))
         except FlowControl:
             wait_ms = config.broker_flow_control_ms
         except (MQError, OSError) as error:
@@ -171,6 +185,8 @@ class PoppedQueues:
         if result.status is PopStatus.FOUND:
             self._stats.pulled(queue.topic, len(result.messages), self._clock() - begun_ms)
             self._offer(popped, result.messages, subscription)
+            if not result.messages and not result.beyond:
+                return PopStatus.NOT_FOUND
         return result.status
 
     def _room(self) -> int:

@@ -7,7 +7,7 @@ import socket
 import ssl
 import time
 
-from mqtrail.net import ConnectError, ConnectionClosed, RequestTimeout, tls_failure
+from mqtrail.net import ConnectError, ConnectionClosed, RequestTimeout, split_address, tls_failure
 from mqtrail.wire import (
     REPLY_HEADER_SIZE_MAX,
     Credentials,
@@ -78,13 +78,13 @@ class BlockingConnection:
             self._socket = None
 
     def _connect(self, timeout_ms: int) -> None:
-        host, _, port = self.address.rpartition(":")
         try:
+            host, port = split_address(self.address)
             seconds = min(timeout_ms, self._connect_timeout_ms) / 1000
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=seconds)
+            self._socket = socket.create_connection((host, port), timeout=seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
-                self._socket = self._tls.wrap_socket(self._socket, server_hostname=host.strip("[]"))
+                self._socket = self._tls.wrap_socket(self._socket, server_hostname=host)
         except ssl.SSLError as error:
             self.close()
             raise ConnectError(f"cannot connect to {self.address}: {tls_failure(error)}") from error
@@ -102,7 +102,10 @@ class BlockingConnection:
                 reply = decode_command(frame)
                 if reply.is_response and reply.opaque == opaque:
                     return reply
-            self._socket.settimeout(max(0.001, end - time.monotonic()))
+            left = end - time.monotonic()
+            if left <= 0:  # a peer that sends bytes without end, but no reply, must not keep the caller
+                raise TimeoutError
+            self._socket.settimeout(left)
             data = self._socket.recv(RECEIVE_SIZE)
             if not data:
                 raise ConnectionResetError("the other side closed it")

@@ -46,6 +46,8 @@ from ..core import (
     endpoint_url,
     queue_name,
     read_body,
+    read_route,
+    reply_number,
 )
 from .blocking import BlockingConnection
 
@@ -248,7 +250,7 @@ class QueueReader:
         def read(reply: RemotingCommand) -> int:
             if reply.code != ResponseCode.SUCCESS:
                 raise refusal_for(reply.code, reply.remark)
-            return int(reply.ext["offset"])
+            return reply_number(reply, "offset")
 
         return self._ask(queue, code, ext, read)
 
@@ -306,7 +308,7 @@ class QueueReader:
                 reply = self._request(address, command)
                 if reply.code == ResponseCode.TOPIC_NOT_EXIST:
                     raise RouteNotFound(f"no broker has the topic {topic!r}, says the name server {address}")
-                data = read_body(reply, TopicRouteData.decode)
+                data = read_body(reply, read_route)
             except (RouteNotFound, NetError) as error:
                 if isinstance(error, RouteNotFound):
                     raise
