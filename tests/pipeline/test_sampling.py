@@ -6,8 +6,17 @@ from typing import Any, cast
 import pytest
 
 from mqtrail.client import SyncAdmin
-from mqtrail.pipeline.sampling import ALL_TOPICS, NOT_OPTED_IN, survey
-from mqtrail.wire import IMPLEMENTATION, IMPLEMENTATION_KEY, TRACE_TOPIC
+from mqtrail.pipeline.sampling import ALL_TOPICS, NOT_OPTED_IN, Topology, sample, survey
+from mqtrail.wire import (
+    IMPLEMENTATION,
+    IMPLEMENTATION_KEY,
+    TRACE_TOPIC,
+    ConsumerConnections,
+    ConsumerNotOnline,
+    ConsumerOffsetTable,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
 
 
 class Cluster:
@@ -53,3 +62,27 @@ def test_business_topics_of_others_are_opted_in(
     assert (found.business, found.problems) == (read, (NOT_OPTED_IN,) if is_told else ())
     assert found.evidence == (*read, "%RETRY%billing")
     assert (found.trace_topics, found.delays_ms) == ((TRACE_TOPIC,), (1_000, 2_000))
+
+
+class Master:
+    """What sample asks of an admin: one master with groups that different tables know."""
+
+    def committed_offsets(self, address: str) -> ConsumerOffsetTable:
+        offsets = {"orders@Stopped": {0: 7}, "orders@Everyone@broadcast": {0: 5}, "orders@TOOLS_CONSUMER": {0: 1}}
+        return ConsumerOffsetTable({**offsets, "orders": {0: 1}, "orders@Odd@other": {0: 1}})
+
+    def groups(self, address: str) -> SubscriptionGroupTable:
+        return SubscriptionGroupTable({name: SubscriptionGroupConfig(name) for name in ("New", "TOOLS_CONSUMER")})
+
+    def consumer_connections(self, group: str, address: str) -> ConsumerConnections:
+        raise ConsumerNotOnline(group)
+
+
+def test_groups_are_looked_for_in_all_tables() -> None:
+    """Groups are those of the configurations, the offsets, earlier samples and the trace. A broadcasting group has no
+    committed offset: its common one is the broker's."""
+    topology = Topology("C", {"broker-0": "0"}, (), (), (), ())
+    found = sample(cast(SyncAdmin, Master()), topology, "C", 1, ["Traced"])
+    assert not found.problems
+    assert {row["group_name"] for row in found.rows["clients"]} == {"Stopped", "Everyone", "New", "Traced"}
+    assert [(row["group_name"], row["consumer_offset"]) for row in found.rows["group_offsets"]] == [("Stopped", 7)]

@@ -8,6 +8,7 @@ skipped: a query returns only some of them, and the missing numbers would look l
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from mqtrail.wire import (
     DELAY_LEVELS_MS,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
+    GroupOffsets,
     IdError,
     MessageExt,
     MQError,
@@ -196,6 +198,7 @@ class _Seeker:
         self._now_ms = now_ms
         self._delays_ms: tuple[int, ...] | None = None
         self._seen: set[tuple[str, int]] = set()
+        self._committed: dict[str, list[GroupOffsets]] | None = None
 
     def messages(self, asked: str, topics: list[str]) -> None:
         """Query the topics, the schedule topic, then the retry and dead-letter topics of the groups that read them."""
@@ -213,7 +216,7 @@ class _Seeker:
             for topic in (retry_topic(group), dlq_topic(group)):
                 self._ask(topic, asked, is_optional=True)
         if concerned:
-            _sample(self._admin, self._live, concerned, groups, self._cluster, self._now_ms)
+            _sample(self._admin, self._live, self.committed, concerned, groups, self._cluster, self._now_ms)
 
     def _ask(self, topic: str, asked: str, *, is_optional: bool = False) -> bool:
         """Add the copies in a topic; return whether there are any. is_optional: the topic may not exist."""
@@ -260,15 +263,39 @@ class _Seeker:
         return self._delays_ms
 
     def _groups(self, topic: str) -> set[str]:
-        """Return the groups that read a topic."""
+        """Return the groups that read a topic: by the brokers, by their committed offsets and by the trace."""
+        groups = {
+            row["group_name"]
+            for row in self._live.rows.get(trail.TRACE_EVENTS.name, ())
+            if row["record_type"] in ("SubBefore", "SubAfter")
+        }
+        groups |= {each.group for offsets in self.committed.values() for each in offsets if each.topic == topic}
         try:
             gathered = self._admin.groups_of_topic(topic)
         except MQError as error:
             self._live.omissions.append(f"consumer groups of {topic!r} could not be queried: {error}")
-            return set()
-        for name, failure in gathered.failures.items():
-            self._live.omissions.append(f"consumer groups of {topic!r} on {name} could not be queried: {failure}")
-        return {group for names in gathered.values() for group in names.group_list if is_business_group(group)}
+        else:
+            for name, failure in gathered.failures.items():
+                self._live.omissions.append(f"consumer groups of {topic!r} on {name} could not be queried: {failure}")
+            groups.update(group for names in gathered.values() for group in names.group_list)
+        return {group for group in groups if is_business_group(group)}
+
+    @property
+    def committed(self) -> dict[str, list[GroupOffsets]]:
+        """The committed offsets by master, asked for once."""
+        if self._committed is None:
+            self._committed = {}
+            try:
+                masters = self._admin.masters()
+            except MQError as error:
+                self._live.omissions.append(f"offsets could not be sampled: {error}")
+                masters = {}
+            for name, address in masters.items():
+                try:
+                    self._committed[name] = list(self._admin.committed_offsets(address).by_group())
+                except MQError as error:
+                    self._live.omissions.append(f"offsets on {name} could not be sampled: {error}")
+        return self._committed
 
 
 def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:
@@ -306,23 +333,23 @@ def _meta(message: MessageExt, topic: str, cluster: str, now_ms: int) -> Row:
 
 
 def _sample(
-    admin: SyncAdmin, live: LiveEvidence, topics: list[str], groups: list[str], cluster: str, now_ms: int
+    admin: SyncAdmin,
+    live: LiveEvidence,
+    committed: Mapping[str, list[GroupOffsets]],
+    topics: list[str],
+    groups: list[str],
+    cluster: str,
+    now_ms: int,
 ) -> None:
     try:
         masters = admin.masters()
     except MQError as error:
-        live.omissions.append(f"offsets and clients could not be sampled: {error}")
+        live.omissions.append(f"clients could not be sampled: {error}")
         return
     stamp = {"cluster": cluster, "sampled_ms": now_ms}
-    for name, address in masters.items():
-        try:
-            offsets = admin.committed_offsets(address).offset_table
-        except MQError as error:
-            live.omissions.append(f"offsets on {name} could not be sampled: {error}")
-            continue
-        for place, queues in offsets.items():
-            topic, _, group = place.partition("@")
-            if topic in topics and group in groups:
+    for name, offsets in committed.items():
+        for topic, group, is_broadcast, queues in offsets:
+            if topic in topics and group in groups and not is_broadcast:
                 for queue_id, offset in queues.items():
                     row = {"group_name": group, "topic": topic, "broker_name": name, "queue_id": queue_id}
                     live.add(trail.GROUP_OFFSETS.name, {**stamp, **row, "consumer_offset": offset})

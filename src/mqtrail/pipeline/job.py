@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
 from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, lake_errors, relation_of, sweep
-from mqtrail.wire import MQError
+from mqtrail.wire import MQError, is_business_group
 
 from .config import HOUR_MS, JobConfig, JobReport
 from .files import Committer
@@ -38,6 +38,7 @@ from .source import RocketMQDataSource
 from .tasks import SparkTasks
 
 Progress = Callable[[str], None]
+TRACED_HOURS = 2  # latest publish hours whose verdicts are searched for groups that the brokers may not know
 
 
 class PipelineJob:
@@ -190,12 +191,17 @@ class PipelineJob:
         return sample(admin, topology, cluster, now_ms(), self._known_groups(cluster)), topology
 
     def _known_groups(self, cluster: str) -> list[str]:
-        """Groups of earlier samples. A group whose consumers are gone may be known nowhere else."""
-        table = self.lake[trail.CLIENTS.name]
-        table.refresh()
-        query = f"SELECT DISTINCT group_name FROM ({relation_of(table)}) WHERE cluster = ?"
-        with lake_errors(table.path):
-            return [name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()]
+        """Groups of earlier samples and of recent verdicts. A group whose consumers are gone may be known nowhere
+        else, and one that the brokers do not know may have traced its deliveries."""
+        clients, verdicts = self.lake[trail.CLIENTS.name], self.lake[trail.VERDICTS.name]
+        for table in (clients, verdicts):
+            table.refresh()
+        recent = verdicts.files(verdicts.hours()[-TRACED_HOURS:])
+        both = f"{relation_of(clients)} UNION ALL BY NAME {relation_of(verdicts, recent)}"
+        query = f"SELECT DISTINCT group_name FROM ({both}) AS known WHERE cluster = ?"
+        with lake_errors(self.lake.path):
+            names = [name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()]
+        return [name for name in names if is_business_group(name)]
 
     def _keep(self, found: ClusterSample, reached: QueueOffsets) -> None:
         """Write a sample's rows, after the read, so that they contain how far the pipeline has read each queue."""

@@ -137,36 +137,43 @@ def sample(
 ) -> ClusterSample:
     """Sample a cluster now.
 
-    known_groups: groups to ask for as well, because a broker forgets a group that has committed no offset.
+    Groups are those that masters have a configuration or offsets of, and known_groups: groups of earlier samples and
+    of the trace, because a broker forgets a group.
     """
     found = ClusterSample(sampled_ms)
     stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
     groups: set[str] = set(known_groups)
     for name, address in topology.masters.items():
+        groups |= _sample_offsets(admin, found, name, address, stamp)
         try:
-            offsets = admin.committed_offsets(address).offset_table
+            groups |= {group for group in admin.groups(address).subscription_group_table if is_business_group(group)}
         except MQError as error:
-            found.problems.append(f"committed offsets on {name}: {error}")
-            continue
-        for place, queues in offsets.items():
-            topic, at, group = place.partition("@")
-            if not at or not is_business_group(group):
-                continue
-            groups.add(group)
-            for queue_id, offset in queues.items():
-                where = {"topic": topic, "broker_name": name, "queue_id": queue_id}
-                found.add(trail.GROUP_OFFSETS, {**stamp, "group_name": group, **where, "consumer_offset": offset})
-    for topic in topology.business:
-        try:
-            for names in admin.groups_of_topic(topic).values():
-                groups.update(group for group in names.group_list if is_business_group(group))
-        except MQError as error:
-            found.problems.append(f"groups of {topic}: {error}")
+            found.problems.append(f"groups of {name}: {error}")
     for group in sorted(groups):
         _sample_group(admin, found, group, topology.masters, stamp)
     for topic in (*topology.trace_topics, *topology.evidence):
         _sample_ranges(admin, found, topic, stamp)
     return found
+
+
+def _sample_offsets(admin: SyncAdmin, found: ClusterSample, name: str, address: str, stamp: Row) -> set[str]:
+    """Add the committed offsets on one master; return its groups, of which broadcasting ones commit no offset."""
+    try:
+        offsets = admin.committed_offsets(address)
+    except MQError as error:
+        found.problems.append(f"committed offsets on {name}: {error}")
+        return set()
+    groups = set()
+    for topic, group, is_broadcast, queues in offsets.by_group():
+        if not is_business_group(group):
+            continue
+        groups.add(group)
+        if is_broadcast:
+            continue
+        for queue_id, offset in queues.items():
+            where = {"topic": topic, "broker_name": name, "queue_id": queue_id}
+            found.add(trail.GROUP_OFFSETS, {**stamp, "group_name": group, **where, "consumer_offset": offset})
+    return groups
 
 
 def _sample_group(admin: SyncAdmin, found: ClusterSample, group: str, masters: Mapping[str, str], stamp: Row) -> None:

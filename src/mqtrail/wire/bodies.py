@@ -3,8 +3,8 @@
 Source: the classes of remoting/protocol/body, apache/rocketmq.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 
@@ -19,6 +19,7 @@ __all__ = [
     "ConsumerOffsetTable",
     "DelayOffsetTable",
     "GroupList",
+    "GroupOffsets",
     "KvTable",
     "LockBatchBody",
     "LockedQueues",
@@ -140,6 +141,22 @@ def _queues(items: object) -> tuple[MessageQueue, ...]:
     return tuple(queue_of(item) for item in items or ())
 
 
+BROADCAST: Final = "broadcast"
+"""Third part of the key under which a 5.x broker keeps the common offset of a broadcasting group behind proxies."""
+
+
+class GroupOffsets(NamedTuple):
+    """A group's offsets in a topic: queue id to the offset consumed next.
+
+    is_broadcast: the lowest offset of the clients of a broadcasting group, which no client has committed.
+    """
+
+    topic: str
+    group: str
+    is_broadcast: bool
+    queues: Mapping[int, int]
+
+
 class ConsumerOffsetTable(Body, frozen=True):
     """Reply to 43 and consumerOffset.json: "topic@group" to queue id to the offset consumed next."""
 
@@ -147,6 +164,15 @@ class ConsumerOffsetTable(Body, frozen=True):
 
     offset_table: dict[str, dict[Long, Long]] = msgspec.field(default_factory=dict)
     data_version: DataVersion | None = None
+
+    def by_group(self) -> Iterator[GroupOffsets]:
+        """Return the offsets of each topic and group. Keys of another form belong to no group and are skipped."""
+        for key, queues in self.offset_table.items():
+            match key.split("@"):
+                case [topic, group]:
+                    yield GroupOffsets(topic, group, False, queues)
+                case [topic, group, mark] if mark == BROADCAST:
+                    yield GroupOffsets(topic, group, True, queues)
 
 
 class DelayOffsetTable(Body, frozen=True):

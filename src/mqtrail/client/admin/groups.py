@@ -1,5 +1,6 @@
 """Groups: configuration, members, offsets, consumption mode."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from mqtrail.wire import (
     GroupSubscription,
     ProducerConnections,
     ProducerTable,
+    Refusal,
     RequestCode,
     RequestCodeNotSupported,
     RequestMode,
@@ -29,6 +31,7 @@ from mqtrail.wire import (
 from .base import Gathered
 from .topics import AdminTopics, Deleted
 
+GROUPS_AT_ONCE_MAX = 16  # most groups whose connections one broker is asked for at the same time
 FORWARD_TIMEOUT_MS = 15_000  # a broker waits 10 s for the client that it forwards a request to
 
 
@@ -91,8 +94,39 @@ class AdminGroups(AdminTopics):
         }
 
     async def groups_of_topic(self, topic: str) -> Gathered[GroupList]:
-        """The groups that consume a topic, from each of its brokers: live ones, and those with a committed offset."""
-        return await self._on_topic(topic, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}, GroupList.decode)
+        """The groups that consume a topic, from each of its brokers: live ones, and those with a committed offset.
+
+        Apache's brokers up to 5.3.3 answer with the topic's own name in place of its live groups. Such a broker is
+        asked for the connections of every group that it has a configuration of.
+        Source: ConsumerManager.registerConsumer, apache/rocketmq 5.3.3 broker/.
+        """
+
+        async def groups(address: str) -> GroupList:
+            code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+            known = await self._ask(address, code, {"topic": topic}, GroupList.decode)
+            if topic not in known.group_list:
+                return known
+            with_offsets = {group for group in known.group_list if group != topic}
+            return GroupList(tuple(sorted(with_offsets | await self._live_groups(topic, address))))
+
+        route = await self._client.fetch_route(topic)
+        addresses = {name: address for name in route.brokers if (address := route.address(name)) is not None}
+        return await self._gather({name: groups(address) for name, address in addresses.items()})
+
+    async def _live_groups(self, topic: str, address: str) -> set[str]:
+        """The groups of a broker's configurations whose live members subscribe to the topic."""
+        asking = asyncio.Semaphore(GROUPS_AT_ONCE_MAX)
+
+        async def subscribes(group: str) -> bool:
+            async with asking:
+                try:
+                    return topic in (await self.consumer_connections(group, address)).subscription_table
+                except Refusal:  # no member of it is connected there
+                    return False
+
+        groups = sorted((await self.groups(address)).subscription_group_table)
+        found = await asyncio.gather(*map(subscribes, groups))
+        return {group for group, is_found in zip(groups, found, strict=True) if is_found}
 
     async def topics_of_group(self, group: str, broker_address: str) -> list[str]:
         """The topics of which a broker has an offset of the group. Not of 4.9 brokers (RequestCodeNotSupported)."""
