@@ -28,6 +28,7 @@ from mqtrail.wire import (
     RemotingCommand,
     RequestCode,
     ResponseCode,
+    Send,
     TopicConfig,
     TopicConfigTable,
     TopicList,
@@ -82,7 +83,7 @@ class Bench:
         table = {topic: TopicConfig(topic, 4, 4, perm) for topic in topics}
         body = RegisterBrokerBody(TopicConfigTable(table, version or DataVersion(1))).encode()
         fields = RegisterBrokerHeader(name, address, "C", f"{address}1", broker_id, **header)
-        return self.ask(RequestCode.REGISTER_BROKER, fields.to_ext(), body, peer)
+        return self.tell(RemotingCommand(RequestCode.REGISTER_BROKER, fields.to_ext(), body), peer)[0]
 
     def route(self, topic: str = "orders", **fields: Any) -> TopicRouteData | None:
         reply = self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **fields)
@@ -477,6 +478,78 @@ def test_a_large_registration_is_served_in_slices() -> None:
     assert bench.server.next_tick_ms() > bench.now_ms
 
 
+def test_a_registration_takes_effect_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its topics are gone through in slices before; topics deleted or registered by others meanwhile are respected."""
+    bench = Bench(topic_routes_max=60)
+    topics = tuple(f"t{number}" for number in range(30))
+    bench.register(topics=(*topics, "own", "deleted"))
+    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    table = {topic: TopicConfig(topic, 9, 9) for topic in (*topics, "new")}
+    body = RegisterBrokerBody(TopicConfigTable(table, DataVersion(2))).encode()
+    header = RegisterBrokerHeader("a", "1.1.1.1:10911", "C", "", 0).to_ext()
+    assert bench.server.handle(BROKER, RemotingCommand(RequestCode.REGISTER_BROKER, header, body), NOW_MS) == []
+    for _ in range(28):
+        assert bench.server.tick(NOW_MS) == []
+    bench.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "deleted"})
+    route = TopicRouteData((QueueData("a", 1, 1, 6, 0),)).encode()
+    assert bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "single"}, route).code == 0
+    sends: list[Send] = []
+    ticks = 0
+    while not sends:
+        assert bench.route("new") is None
+        assert queues_of(bench, "t0") == queues_of(bench, "t29") == 4
+        sends, ticks = bench.server.tick(NOW_MS), ticks + 1
+    assert (sends[0].command.code, ticks > 2) == (ResponseCode.SUCCESS, True)
+    assert [queues_of(bench, topic) for topic in ("t0", "t29", "new", "own", "single")] == [9, 9, 9, 4, 1]
+    assert bench.route("deleted") is None
+    reply, _ = bench.tell(RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+    assert sorted(TopicList.decode(reply.body).topic_list) == sorted((*topics, "new", "own", "single"))
+
+
+def queues_of(bench: Bench, topic: str) -> int:
+    route = bench.route(topic)
+    assert route is not None
+    return route.queue_datas[0].read_queue_nums
+
+
+def test_what_a_refused_registration_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it stays: neither topics nor memory."""
+    monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
+    bench = Bench(topic_routes_max=10)
+    topics = tuple(f"t{number}" for number in range(8))
+    bench.register("b", "2.2.2.2:1", topics=("orders", "t0"), peer=OTHER)
+    fields = RegisterBrokerHeader("a", "1.1.1.1:1", "C", "", 0).to_ext()
+    body = RegisterBrokerBody(
+        TopicConfigTable({topic: TopicConfig(topic) for topic in topics}, DataVersion(2))
+    ).encode()
+    bench.server.handle(BROKER, RemotingCommand(RequestCode.REGISTER_BROKER, fields, body), NOW_MS)
+    bench.register("b", "2.2.2.2:1", topics=("orders", "t0", "more"), version=DataVersion(2), peer=OTHER)
+    while bench.server.next_tick_ms() == 0:
+        bench.server.tick(NOW_MS)
+    assert bench.route("t1") is None
+    assert sorted(bench.server.routes._names) == ["more", "orders", "t0"]
+    assert bench.server.routes._names["t0"] == {"b": None}
+    assert bench.server.routes._coming == {}
+
+
+def test_a_broker_that_acts_as_master() -> None:
+    """While the master is away its queues are read only; they are written again as soon as it is back."""
+    bench = Bench()
+    bench.register(enable_acting_master=True)
+    bench.register(address="1.1.1.2:10911", broker_id=1, peer=OTHER, enable_acting_master=True)
+    assert perm_of(bench) == 6
+    bench.server.disconnected(BROKER.id)
+    assert perm_of(bench) == 4
+    bench.register(version=DataVersion(2), enable_acting_master=True)
+    assert perm_of(bench) == 6
+
+
+def perm_of(bench: Bench) -> int:
+    route = bench.route()
+    assert route is not None
+    return route.queue_datas[0].perm
+
+
 def test_the_same_registration_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers send it every 30 s. It renews the heartbeat, for the connection that it came over."""
     read: list[int] = []
@@ -572,7 +645,7 @@ def test_topics_of_brokers_that_went_are_cleared_in_slices(monkeypatch: pytest.M
     bench.server.tick(bench.now_ms)
     while bench.server.next_tick_ms() == 0:
         bench.server.tick(bench.now_ms)
-    reply = bench.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    reply, _ = bench.tell(RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
     assert sorted(TopicList.decode(reply.body).topic_list) == ["b8", "new"]
     assert bench.register("c", "1.1.1.3:1", topics=tuple(f"c{n}" for n in range(28))).code == 0, "there is room again"
 
@@ -587,7 +660,7 @@ def test_topics_that_are_no_longer_registered_are_cleared_in_slices(monkeypatch:
     assert bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "t9"}, route).code == 0
     while bench.server.next_tick_ms() == 0:
         bench.server.tick(bench.now_ms)
-    reply = bench.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    reply, _ = bench.tell(RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
     assert sorted(TopicList.decode(reply.body).topic_list) == ["t0", "t1", "t9"]
 
 
@@ -622,7 +695,8 @@ def test_an_address_that_takes_name_after_name_keeps_one() -> None:
     for number in range(5):
         assert bench.register(f"n{number}", topics=(f"t{number}", "TBW102")).code == 0
     assert [name for name, _ in bench.server.routes.groups()] == ["n4"]
-    assert bench.server.routes.topics() == ["TBW102", "t4"]
+    reply, _ = bench.tell(RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+    assert sorted(TopicList.decode(reply.body).topic_list) == ["TBW102", "t4"]
 
 
 def put(bench: Bench, namespace: str = "n", key: str = "k", value: str = "v") -> RemotingCommand:

@@ -1,5 +1,6 @@
 """Bodies: everything Apache's peers were recorded to write is read, and written again without loss."""
 
+import json
 import struct
 import zlib
 from collections.abc import Generator
@@ -38,6 +39,7 @@ from mqtrail.wire import (
     TopicConfig,
     TopicConfigTable,
     TopicRouteData,
+    json_runs,
     loads,
     read_registration,
     registration,
@@ -362,6 +364,85 @@ def test_a_large_registration_is_read_in_slices(compressed: bool) -> None:
         found, _, slices = read(data, compressed=compressed, topics_max=topics)
         assert len(found) == topics
         assert slices >= 4
+
+
+@given(
+    st.dictionaries(
+        st.text(st.sampled_from('ab},"\\:{ é'), max_size=6),
+        st.dictionaries(st.text(st.sampled_from('a},"'), max_size=4), st.text(st.sampled_from('a},"{'), max_size=4)),
+        max_size=12,
+    ),
+    st.integers(1, 200),
+    st.sampled_from([None, 1]),
+    st.sampled_from(['"},"', '"topicConfigTable":{"}', "s:1"]),
+)
+def test_a_table_is_read_alike_however_it_is_cut(
+    topics: dict[str, dict[str, str]], run_size: int, indent: int | None, server: str
+) -> None:
+    """Names and attributes that look like the end of a topic do not matter, and neither do blanks."""
+    table = {name: {"attributes": attributes, "perm": len(name)} for name, attributes in topics.items()}
+    for version in ({"counter": 3}, {"counter": 3, "more": {"a": [{}, 1]}}):
+        wrapper: dict[str, Any] = {
+            "dataVersion": version,
+            "topicConfigTable": table,
+            "topicQueueMappingInfoMap": {"t": {}, "u": {}},
+        }
+        value = {"filterServerList": [server], "topicConfigSerializeWrapper": wrapper}
+        data = json.dumps(value, ensure_ascii=False, indent=indent).encode()
+        whole = read(data, compressed=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json_runs, "RUN_SIZE", run_size)
+            patch.setattr(json_runs, "REST_SIZE", 60)
+            cut = read(data, compressed=False)
+        assert cut[:2] == whole[:2]
+
+
+def test_a_large_table_is_cut_into_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than a run is looked at before others are served, and topics are counted on the way."""
+    cut: list[int] = []
+    decode = json_runs._cut
+
+    def counting(text: bytes) -> Any:
+        cut.append(len(text))
+        return decode(text)
+
+    monkeypatch.setattr(json_runs, "_cut", counting)
+    count = 2 * json_runs.REST_SIZE // 150
+    table = {f"T{number}": TopicConfig(f"T{number}", attributes={"a": "b"}) for number in range(count)}
+    data = RegisterBrokerBody(TopicConfigTable(table, DataVersion(5)), ("s:1",)).encode()
+    slices = read_registration(data, compressed=False, topics_max=count)
+    topics, before = 0, 0
+    for some in slices:
+        assert sum(cut[before:]) <= 2 * json_runs.RUN_SIZE
+        topics, before = topics + len(some), len(cut)
+    assert (topics, before > 5) == (count, True)
+    assert read(data, compressed=False, topics_max=count)[1] == Registration(DataVersion(5), 1)
+    before = len(cut)
+    with pytest.raises(InvalidParameter, match="expected at most 10"):
+        read(data, compressed=False, topics_max=10)
+    assert len(cut) <= before + 2
+
+
+FILL = b",".join(b'"T%d":{"perm":6}' % number for number in range(200_000))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b}' % FILL, "no JSON behind the first"),
+        (b'{"x":{"topicConfigTable":{%b}}}' % FILL, "at another place"),
+        (b'{"x":{%b}}' % FILL, "could not be told apart"),
+        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":[%b1]}}}' % (b"1," * 2_000_000), "told apart"),
+        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b,"T":7}}}' % FILL, "expected the object"),
+        (
+            b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b},"topicConfigTable":{}}}' % FILL,
+            "at another place",
+        ),
+    ],
+)
+def test_large_registrations_of_another_shape_are_refused(data: bytes, words: str) -> None:
+    with pytest.raises(BodyError, match=words):
+        read(data, compressed=False, topics_max=1_000_000)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class Queries:
     def topics(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """206."""
         self._require_topic_list()
-        return (yield from self._answer_topics(peer, request, self._routes.topics()))
+        return (yield from self._answer_topics(peer, request, (yield from self._routes.topics())))
 
     def _answer_topics(self, peer: Peer, request: RemotingCommand, topics: list[str]) -> Work:
         body = yield from encode_list_in_slices(TopicList(), "topicList", topics, NAMES_A_SLICE)
@@ -98,7 +98,7 @@ class Queries:
         """224."""
         self._require_cluster_topic_list()
         header = ClusterHeader.from_ext(request.ext)
-        topics = yield from self._routes.topics_of_cluster(header.cluster)
+        topics = yield from self._routes.topics(header.cluster)
         return (yield from self._answer_topics(peer, request, topics))
 
     def _require_topic_list(self) -> None:

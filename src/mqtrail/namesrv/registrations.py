@@ -69,12 +69,16 @@ class Registrations:
             digest = yield from _digest(request.body)
             if not self._routes.renew(header, zone, digest, peer.id, now_ms):
                 registered = yield from self._read_registration(header, zone, digest, request)
-                if self._registering.get(header.broker_addr) != (peer.id, request):
-                    raise SystemError_(
-                        f"register broker failed: {header.broker_addr} has registered again, unregistered or closed "
-                        "its connection meanwhile"
-                    )
-                self._routes.register(registered, peer.id, now_ms)
+                coming = yield from self._routes.prepare(registered)
+                try:
+                    if self._registering.get(header.broker_addr) != (peer.id, request):
+                        raise SystemError_(
+                            f"register broker failed: {header.broker_addr} has registered again, unregistered or "
+                            "closed its connection meanwhile"
+                        )
+                    self._routes.register(coming, peer.id, now_ms)
+                finally:
+                    self._routes.forget(coming)
         finally:
             if self._registering.get(header.broker_addr, (None, None))[1] is request:
                 del self._registering[header.broker_addr]

@@ -1,8 +1,8 @@
 """The live brokers, and the topics with queues on them.
 
 Tables, as Apache's:
-    queues    topic -> broker name -> QueueData
-    topics    broker name -> its topics
+    topics    broker name -> topic -> QueueData
+    names     topic -> names of brokers that may have it
     groups    broker name -> cluster, {broker id -> address}
     live      address -> last heartbeat, expiry, data version, connection
 
@@ -11,15 +11,16 @@ with an acting master. A broker is removed if its heartbeat expires or its conne
 no other broker has.
 
 Tables may be large (topic_routes_max entries), and requests wait while one is scanned. So each scan is a generator that
-yields after ROUTES_A_SLICE entries, and `work` removes the topics of removed brokers in slices. Routes exclude such
-brokers at once.
+yields after ROUTES_A_SLICE entries. `topics` alone says which broker has a topic: a registration replaces a broker's
+table there in one step. `names` may have more: a broker's name is added before its registration counts (`prepare`), in
+slices, and removed after the topic is gone from its table (`work`), in slices as well.
 
 Source: RouteInfoManager, apache/rocketmq namesrv/routeinfo/.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from mqtrail.wire import (
     BrokerData,
@@ -44,18 +45,31 @@ NAME_LENGTH_MAX: Final = 255  # of brokers, clusters, zones and topics
 ADDRESS_LENGTH_MAX: Final = 255
 ROUTES_A_SLICE: Final = 10_000  # table entries that are read or changed without a pause
 
-Chore: TypeAlias = Generator[None, None, object]
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Registered:
     """The content of a registration. queues: by topic. digest: of the request's body, b'' if unknown."""
 
     header: RegisterBrokerHeader
     zone: str | None
     version: DataVersion
-    queues: Mapping[str, QueueData]
+    queues: dict[str, QueueData]
     digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coming:
+    """A registration that does not count yet, and what it changes in the broker's table as it was when it came.
+
+    kept: topics of the broker that it does not have. added: topics that the broker did not have. removals: the group's
+    count.
+    """
+
+    registered: Registered
+    own: dict[str, QueueData]
+    removals: int
+    kept: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -82,6 +96,11 @@ class BrokerGroup:
     addresses: dict[int, str] = field(default_factory=dict)
     removals: int = 0
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the group has no master now, and another broker acts as one, which takes no messages."""
+        return self.acting_master and MASTER_ID not in self.addresses
+
     def data(self, name: str) -> BrokerData:
         return BrokerData(name, dict(sorted(self.addresses.items())), self.cluster, self.acting_master, self.zone)
 
@@ -91,11 +110,12 @@ class RouteTable:
 
     def __init__(self, config: NameServerConfig) -> None:
         self._config = config
-        self._queues: dict[str, dict[str, QueueData]] = {}
-        self._topics: dict[str, dict[str, None]] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._names: dict[str, dict[str, None]] = {}
         self._groups: dict[str, BrokerGroup] = {}
         self._live: dict[str, LiveBroker] = {}
-        self._chores: dict[str, Chore] = {}  # broker name -> pending change of its topics
+        self._coming: dict[str, list[Coming]] = {}  # by broker name
+        self._left: dict[str, dict[str, None]] = {}  # broker name -> topics that it may not have any more
 
     # Brokers.
 
@@ -115,14 +135,51 @@ class RouteTable:
         live.peer, live.seen_ms = peer, now_ms
         return True
 
-    def register(self, registered: Registered, peer: PeerId, now_ms: int) -> None:
+    def prepare(self, registered: Registered) -> Generator[None, None, Coming]:
+        """Note the broker's name at each of its topics, in slices. Then `register` it, and `forget` what is returned.
+
+        SystemBusy, InvalidParameter: a limit is exceeded.
+        """
+        name, queues, names = registered.header.broker_name, registered.queues, self._names
+        group = self._groups.get(name)
+        coming = Coming(registered, self._topics.get(name, {}), 0 if group is None else group.removals)
+        self._check_registration(coming)
+        self._coming.setdefault(name, []).append(coming)
+        own = coming.own
+        for number, topic in enumerate(queues, 1):
+            if (brokers := names.get(topic)) is None:
+                names[topic] = {name: None}
+            else:
+                brokers[name] = None
+            if topic not in own:
+                coming.added.append(topic)
+            if number % ROUTES_A_SLICE == 0:
+                yield
+        for number, topic in enumerate(list(own), 1):
+            if topic not in queues:
+                coming.kept.append(topic)
+            if number % ROUTES_A_SLICE == 0:
+                yield
+        return coming
+
+    def forget(self, coming: Coming) -> None:
+        """End what `prepare` began, whether the broker was registered or not."""
+        registered = coming.registered
+        name = registered.header.broker_name
+        self._coming[name].remove(coming)
+        if not self._coming[name]:
+            del self._coming[name]
+        if self._topics.get(name) is not registered.queues:
+            self._leave(name, registered.queues)
+
+    def register(self, coming: Coming, peer: PeerId, now_ms: int) -> None:
         """Register a broker and its topics.
 
         SystemError_: refused, as RocketMQ 5.3.3 does. SystemBusy, InvalidParameter: a limit is exceeded.
         """
+        registered = coming.registered
         header, version = registered.header, registered.version
-        self._finish_chore(header.broker_name)
-        self._check_registration(registered)
+        self._check_registration(coming)
         known = self._live.get(header.broker_addr)
         if known is not None and known.header.broker_name != header.broker_name:  # its name has changed
             self.unregister(header.broker_addr, known.header.broker_name, known.header.broker_id)
@@ -150,12 +207,20 @@ class RouteTable:
         is_new = header.broker_id not in group.addresses or known is None
         group.addresses[header.broker_id] = header.broker_addr
         takes = _takes_topics(group, header)
+        removals = group.removals
         if takes:
             changed = first_of_group or is_new or known is None or known.version != version
-            self._take_topics(header.broker_name, registered.queues, changed)
+            self._take_topics(header.broker_name, coming, changed)
         expire_ms = header.heartbeat_timeout_millis or self._config.broker_expire_ms
         self._live[header.broker_addr] = LiveBroker(
-            header, peer, version, now_ms, expire_ms, registered.digest, group.removals, takes
+            header,
+            peer,
+            version,
+            now_ms,
+            expire_ms,
+            registered.digest,
+            coming.removals + group.removals - removals,
+            takes,
         )
 
     def master_of(self, header: RegisterBrokerHeader) -> tuple[str | None, str | None]:
@@ -167,9 +232,9 @@ class RouteTable:
         live = self._live.get(master)
         return master, None if live is None else live.header.ha_server_addr
 
-    def _check_registration(self, registered: Registered) -> None:
+    def _check_registration(self, coming: Coming) -> None:
         """Check the limits for a registration. SystemBusy, InvalidParameter: one would be exceeded."""
-        config, header = self._config, registered.header
+        config, registered, header = self._config, coming.registered, coming.registered.header
         for what, text, length_max in (
             ("a broker's name", header.broker_name, NAME_LENGTH_MAX),
             ("a cluster's name", header.cluster_name, NAME_LENGTH_MAX),
@@ -182,21 +247,16 @@ class RouteTable:
             raise SystemBusy(
                 f"found {len(self._live)} brokers, expected fewer than {config.brokers_max}: raise brokers_max"
             )
-        self._check_room(registered.queues, header.broker_name)
+        self._check_room(len(coming.added), header.broker_name)
 
-    def _check_room(self, topics: Mapping[str, object], broker_name: str) -> None:
+    def _check_room(self, more: int, broker_name: str) -> None:
         """Check the limit of topics. SystemBusy: it would be exceeded."""
-        more = len(topics.keys() - self._topics.get(broker_name, {}).keys())
         count = sum(map(len, self._topics.values()))
         if count + more > self._config.topic_routes_max:
             raise SystemBusy(
                 f"found {count} topics of all brokers and {more} more of {broker_name}, expected at most "
                 f"{self._config.topic_routes_max}: delete topics, or raise topic_routes_max"
             )
-
-    def _put_queues(self, topic: str, broker_name: str, data: QueueData) -> None:
-        self._topics.setdefault(broker_name, {})[topic] = None
-        self._queues.setdefault(topic, {})[broker_name] = data
 
     def _is_older(self, group: BrokerGroup, header: RegisterBrokerHeader, version: DataVersion) -> bool:
         """Return whether another process has registered the broker's id with a larger state version."""
@@ -206,21 +266,20 @@ class RouteTable:
         live = self._live.get(address)
         return live is not None and live.version.state_version > version.state_version
 
-    def _take_topics(self, name: str, registered: Mapping[str, QueueData], changed: bool) -> None:
-        own = self._topics.setdefault(name, {})
-        if changed and self._config.delete_with_registration and (gone := own.keys() - registered.keys()):
+    def _take_topics(self, name: str, coming: Coming, changed: bool) -> None:
+        own, queues = self._topics.get(name, {}), coming.registered.queues
+        if not changed:
+            table = self._topics.setdefault(name, own)
+            for topic in coming.added:
+                table.setdefault(topic, queues[topic])
+            return
+        kept = coming.kept if own is coming.own else list(own.keys() - queues.keys())
+        self._topics[name] = queues
+        if not self._config.delete_with_registration:
+            queues |= {topic: own[topic] for topic in kept if topic in own}
+        elif kept:
             self._groups[name].removals += 1
-            for topic in gone:
-                del own[topic]
-            self._begin_chore(name, self._clear(list(gone), name))
-        queues = self._queues
-        for topic, data in registered.items():
-            if changed or topic not in own:
-                if (brokers := queues.get(topic)) is None:
-                    queues[topic] = {name: data}
-                else:
-                    brokers[name] = data
-        own |= dict.fromkeys(registered)
+            self._leave(name, kept)
 
     def refresh(self, header: BrokerHeader, version: DataVersion, now_ms: int) -> tuple[bool, DataVersion | None]:
         """Note a heartbeat; return whether the broker must register again, and its known version."""
@@ -246,48 +305,39 @@ class RouteTable:
             del group.addresses[broker_id]
         if not group.addresses:
             del self._groups[broker_name]
-            if own := self._topics.pop(broker_name, None):
-                self._begin_chore(broker_name, self._clear(list(own), broker_name))
-        elif group.acting_master and MASTER_ID not in group.addresses:
-            self._begin_chore(broker_name, self._set_perm(broker_name, lambda perm: perm & ~Perm.WRITE))
+            self._leave(broker_name, self._topics.pop(broker_name, {}))
 
-    def _remove_queues(self, topic: str, broker_name: str) -> None:
-        queues = self._queues.get(topic, {})
-        queues.pop(broker_name, None)
-        if not queues:
-            self._queues.pop(topic, None)
-
-    # Pending removals of topics.
+    # Names of brokers at topics that they no longer have.
 
     @property
     def has_work(self) -> bool:
-        return bool(self._chores)
+        return bool(self._left)
 
     def work(self) -> None:
-        """Do one slice of the pending work."""
-        for name, chore in self._chores.items():
-            if next(chore, self) is self:
-                del self._chores[name]
+        """Remove some of them."""
+        if not self._left:
             return
+        name, left = next(iter(self._left.items()))
+        own = self._topics.get(name, {})
+        coming = self._coming.get(name, ())
+        for _ in range(min(len(left), ROUTES_A_SLICE)):
+            topic, _ = left.popitem()
+            if topic in own or any(topic in other.registered.queues for other in coming):
+                continue
+            brokers = self._names.get(topic, {})
+            brokers.pop(name, None)
+            if not brokers:
+                self._names.pop(topic, None)
+        if not left:
+            del self._left[name]
 
-    def _begin_chore(self, broker_name: str, chore: Chore) -> None:
-        """Do the first slice now, unless other work is pending."""
-        self._finish_chore(broker_name)
-        is_first = not self._chores
-        self._chores[broker_name] = chore
-        if is_first:
-            self.work()
-
-    def _finish_chore(self, broker_name: str) -> None:
-        for _ in self._chores.pop(broker_name, ()):
-            pass
-
-    def _clear(self, topics: list[str], broker_name: str) -> Generator[None, None, None]:
-        """Remove a broker's queues of topics that it no longer has."""
-        for number, topic in enumerate(topics, 1):
-            self._remove_queues(topic, broker_name)
-            if number % ROUTES_A_SLICE == 0:
-                yield
+    def _leave(self, broker_name: str, topics: Iterable[str]) -> None:
+        """Let `work` remove a broker's name at topics that it no longer has; do the first slice now."""
+        is_first = not self._left
+        if left := dict.fromkeys(topics):
+            self._left.setdefault(broker_name, {}).update(left)
+            if is_first:
+                self.work()
 
     def disconnect(self, peer: PeerId) -> list[str]:
         """Remove the brokers of a closed connection; return their addresses."""
@@ -306,14 +356,18 @@ class RouteTable:
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Return the topic's route, None if no live broker has a queue of it."""
-        queues = self._queues.get(topic)
-        if not queues:
-            return None
-        names = sorted(name for name in queues if name in self._groups)
+        names = sorted(
+            name for name in self._names.get(topic, ()) if name in self._groups and topic in self._topics.get(name, ())
+        )
         if not names:
             return None
+        groups = [self._groups[name] for name in names]
+        queues = [
+            _with_perm(data, data.perm & ~Perm.WRITE) if group.is_read_only else data
+            for group, data in zip(groups, [self._topics[name][topic] for name in names], strict=True)
+        ]
         return TopicRouteData(
-            tuple([queues[name] for name in names]), tuple([self._groups[name].data(name) for name in names])
+            tuple(queues), tuple([group.data(name) for name, group in zip(names, groups, strict=True)])
         )
 
     def clusters(self) -> dict[str, tuple[str, ...]]:
@@ -333,17 +387,14 @@ class RouteTable:
         found = self._groups.get(broker_name)
         return None if found is None else found.data(broker_name)
 
-    def topics(self) -> list[str]:
-        """Return all topics, in order of registration."""
-        return list(self._queues)
-
-    def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
-        """Return the topics of a cluster, broker by broker."""
+    def topics(self, cluster: str | None = None) -> Generator[None, None, list[str]]:
+        """Return the topics of all brokers, or of those of a cluster, broker by broker."""
         found: dict[str, None] = {}
         count = 0
-        for name in [name for name, group in self._groups.items() if group.cluster == cluster]:
-            found |= self._topics.get(name, {})
-            count += len(self._topics.get(name, {}))
+        for name in [name for name, group in self._groups.items() if cluster in (None, group.cluster)]:
+            own = self._topics.get(name, {})
+            found.update(dict.fromkeys(own))
+            count += len(own)
             if count >= ROUTES_A_SLICE:
                 yield
                 count = 0
@@ -352,17 +403,18 @@ class RouteTable:
     def unit_topics(self, unit: bool | None, subscribed: bool | None) -> Generator[None, None, list[str]]:
         """Return the topics whose UNIT and UNIT_SUB bits on their first broker have these values; None: any value."""
         found = []
-        for number, topic in enumerate(self.topics(), 1):
+        for number, topic in enumerate(list(self._names), 1):
             if number % ROUTES_A_SLICE == 0:
                 yield
-            for queues in self._queues.get(topic, {}).values():
-                flags = queues.topic_sys_flag
-                if unit in (None, bool(flags & TopicSysFlag.UNIT)) and subscribed in (
-                    None,
-                    bool(flags & TopicSysFlag.UNIT_SUB),
-                ):
-                    found.append(topic)
-                break
+            first = next((name for name in self._names.get(topic, ()) if topic in self._topics.get(name, ())), None)
+            if first is None:
+                continue
+            flags = self._topics[first][topic].topic_sys_flag
+            if unit in (None, bool(flags & TopicSysFlag.UNIT)) and subscribed in (
+                None,
+                bool(flags & TopicSysFlag.UNIT_SUB),
+            ):
+                found.append(topic)
         return found
 
     def system_topics(self) -> tuple[list[str], str | None]:
@@ -383,11 +435,9 @@ class RouteTable:
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> Generator[None, None, int]:
         count = 0
         for number, topic in enumerate(list(self._topics.get(broker_name, ())), 1):
-            queues = self._queues.get(topic, {})
-            if (data := queues.get(broker_name)) is not None:
-                queues[broker_name] = QueueData(
-                    broker_name, data.read_queue_nums, data.write_queue_nums, change(data.perm), data.topic_sys_flag
-                )
+            own = self._topics.get(broker_name, {})  # a registration replaces it
+            if (data := own.get(topic)) is not None:
+                own[topic] = _with_perm(data, change(data.perm))
                 count += 1
             if number % ROUTES_A_SLICE == 0:
                 yield
@@ -395,29 +445,36 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Delete a topic, on the brokers of one cluster or on all."""
-        for broker_name in list(self._queues.get(topic, {})):
+        for broker_name in list(self._names.get(topic, ())):
             group = self._groups.get(broker_name)
-            if cluster is None or (group is not None and group.cluster == cluster):
-                self._topics.get(broker_name, {}).pop(topic, None)
-                if group is not None:
-                    group.removals += 1
-                self._remove_queues(topic, broker_name)
+            if group is None or cluster not in (None, group.cluster):
+                continue
+            if self._topics.get(broker_name, {}).pop(topic, None) is not None:
+                group.removals += 1
+                self._leave(broker_name, (topic,))
 
     def register_topic(self, topic: str, queues: Mapping[str, QueueData]) -> None:
         """Add a topic's queues on registered brokers. SystemBusy, InvalidParameter: a limit is exceeded."""
         known = {broker_name: data for broker_name, data in queues.items() if broker_name in self._groups}
-        for broker_name in known:
-            self._finish_chore(broker_name)
-            check_topic(topic)
-            self._check_room({topic: None}, broker_name)
+        if not known:
+            return
+        check_topic(topic)
+        self._check_room(sum(topic not in self._topics.get(name, ()) for name in known), next(iter(known)))
         for broker_name, data in known.items():
-            self._put_queues(topic, broker_name, data)
+            self._names.setdefault(topic, {})[broker_name] = None
+            self._topics.setdefault(broker_name, {})[topic] = data
+            for coming in self._coming.get(broker_name, ()):
+                coming.kept.append(topic)
 
 
 def check_topic(topic: str) -> None:
     """InvalidParameter: a topic's name is too long."""
     if len(topic) > NAME_LENGTH_MAX:
         _check_length("a topic", topic, NAME_LENGTH_MAX)
+
+
+def _with_perm(queues: QueueData, perm: int) -> QueueData:
+    return QueueData(queues.broker_name, queues.read_queue_nums, queues.write_queue_nums, perm, queues.topic_sys_flag)
 
 
 def _takes_topics(group: BrokerGroup, header: RegisterBrokerHeader) -> bool:

@@ -5,8 +5,8 @@
                   filter servers' JSON; what 5.x adds behind them (static topics) is not read
 
 Of each topic only what a name server keeps is read: its queues, permission and flags. JSON is first cut into one piece
-for each topic without reading the pieces. A text in fastjson's dialect, or with references, is read whole and may have
-DIALECT_NODES_MAX values and names.
+for each topic without reading the pieces (a large text run by run). A text in fastjson's dialect, or with references,
+is read whole: it may have REST_SIZE bytes, and DIALECT_TEXT_NODES_MAX values and names.
 
 Source: RegisterBrokerBody, TopicConfigSerializeWrapper, TopicConfig.decode, apache/rocketmq remoting/, common/.
 """
@@ -27,7 +27,7 @@ from .compression import BODY_SIZE_MAX
 from .configs import DataVersion
 from .errors import BodyError, InvalidParameter
 from .json_body import loads
-from .json_bounds import DIALECT_NODES_MAX, NODES_MAX
+from .json_runs import MARK, REST_SIZE, JsonRuns
 
 __all__ = [
     "RegisteredTopic",
@@ -37,7 +37,8 @@ __all__ = [
 
 TOPICS_A_SLICE: Final = 1_000
 SIZE_A_SLICE: Final = 256 * 1024  # bytes of topics that are read
-STEP_SIZE: Final = 2 * 1024 * 1024  # a body above this is decompressed, or cut into pieces, in a separate slice
+STEP_SIZE: Final = 2 * 1024 * 1024  # decompressed in one slice
+DIALECT_TEXT_NODES_MAX: Final = 20_000  # values and names, with what references stand for: some 40 ms
 TOPIC_SIZE_MAX: Final = 64 * 1024  # bytes of one topic with its attributes
 DIGITS_MAX: Final = 19  # of a number in a line
 
@@ -92,35 +93,49 @@ _read_topic = msgspec.json.Decoder(RegisteredTopic, strict=False).decode
 
 
 def _read_json(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredTopic], None, Registration]:
-    if (names := data.count(b":")) > NODES_MAX:
+    runs = JsonRuns(data, b"topicConfigTable")
+    count = 0
+    for run in runs:
+        count += len(run)
+        _check_count(count, topics_max)
+        yield from _slices(run)
+    if len(runs.rest) > REST_SIZE:
         raise BodyError(
-            f"found a registration with up to {names} names of values, expected at most {NODES_MAX}: delete topics, or "
-            "have the broker compress it (compressedRegister)"
+            f"found {len(runs.rest)} bytes behind {count} topics that could not be told apart, expected at most "
+            f"{REST_SIZE}: write strict JSON, or have the broker compress it (compressedRegister)"
         )
-    if len(data) > STEP_SIZE:
-        yield {}
-    try:
-        whole = None if b"$ref" in data else _cut(data)
-    except msgspec.ValidationError as error:
-        raise BodyError(f"found a body that is no RegisterBrokerBody: {error}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        whole = None
+    whole = _whole(runs.rest)
     if whole is None:
+        if runs.is_cut:
+            raise BodyError(f"found a registration that is no JSON behind the first {count} topics")
         return (yield from _read_dialect(data, topics_max))
     wrapper = whole.topic_config_serialize_wrapper or _Wrapper()
     table = wrapper.topic_config_table or {}
-    _check_count(len(table), topics_max)
-    if len(data) > STEP_SIZE:
-        yield {}
-    yield from _slices((name, bytes(raw)) for name, raw in table.items())
-    version = loads(bytes(wrapper.data_version), nodes_max=DIALECT_NODES_MAX)
+    if runs.is_cut and table.pop(MARK, None) is None:
+        raise BodyError(
+            "found topicConfigTable at another place than in topicConfigSerializeWrapper, expected it there once"
+        )
+    _check_count(count + len(table), topics_max)
+    yield from _slices(table)
+    version = loads(bytes(wrapper.data_version), nodes_max=DIALECT_TEXT_NODES_MAX)
     return Registration(_data_version(version), len(whole.filter_server_list or ()))
 
 
-def _slices(pieces: Iterator[tuple[str, bytes]]) -> Iterator[dict[str, RegisteredTopic]]:
+def _whole(data: bytes) -> _Whole | None:
+    """Return a registration that is strict JSON without references; None: it is not."""
+    try:
+        return None if b"$ref" in data else _cut(data)
+    except msgspec.ValidationError as error:
+        raise BodyError(f"found a body that is no RegisterBrokerBody: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _slices(table: Mapping[str, msgspec.Raw]) -> Iterator[dict[str, RegisteredTopic]]:
     topics: dict[str, RegisteredTopic] = {}
     size = 0
-    for name, piece in pieces:
+    for name, raw in table.items():
+        piece = bytes(raw)
         if len(piece) > TOPIC_SIZE_MAX:
             raise BodyError(
                 f"found {len(piece)} bytes of the topic {name[:40]!r}, expected at most {TOPIC_SIZE_MAX}: remove "
@@ -138,7 +153,7 @@ def _slices(pieces: Iterator[tuple[str, bytes]]) -> Iterator[dict[str, Registere
 
 
 def _read_dialect(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredTopic], None, Registration]:
-    value = loads(data, nodes_max=DIALECT_NODES_MAX)
+    value = loads(data, nodes_max=DIALECT_TEXT_NODES_MAX)
     if not isinstance(value, Mapping):
         raise BodyError(f"found a {type(value).__name__} as the body, expected the object of RegisterBrokerBody")
     wrapper = value.get("topicConfigSerializeWrapper")
@@ -191,7 +206,7 @@ def _read_lines(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredT
     except zlib.error as error:
         raise BodyError(f"found a compressed registration that is no zlib stream: {error}") from error
     texts = _Texts(bytes(plain))
-    version = _data_version(loads(texts.next(), nodes_max=DIALECT_NODES_MAX))
+    version = _data_version(loads(texts.next(), nodes_max=DIALECT_TEXT_NODES_MAX))
     count = texts.count()
     _check_count(count, topics_max)
     topics: dict[str, RegisteredTopic] = {}
@@ -203,7 +218,7 @@ def _read_lines(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredT
             yield topics
             topics, began = {}, texts.position
     yield topics
-    servers = loads(texts.next(), nodes_max=DIALECT_NODES_MAX) or []
+    servers = loads(texts.next(), nodes_max=DIALECT_TEXT_NODES_MAX) or []
     return Registration(version, len(convert(servers, tuple[str, ...])))
 
 
