@@ -1,5 +1,6 @@
 """Changes of topics and groups that are saved together: nothing is acknowledged before it is durable, or lost after."""
 
+import gc
 import random
 
 import pytest
@@ -420,3 +421,19 @@ def test_a_pop_woken_by_the_fast_lane_waits_for_the_first_save() -> None:
     (answer,) = served.sends
     assert answer.peer == PEER.id
     assert answer.after_tables > bench.files.settled
+
+
+def test_topics_and_groups_do_not_lengthen_the_pauses_of_the_garbage_collector() -> None:
+    """It does not look at their settings: the pauses of full collections would grow with the tables."""
+    bench = Gathering()
+    bench.create("first")
+    bench.heartbeat(group="first")
+    bench.save()
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(300):
+        bench.create(f"t{number}")
+        bench.broker.groups.require(f"g{number}", NOW_MS)
+    bench.save()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100

@@ -1,5 +1,6 @@
 """The name server: registrations, replies to clients, and removal of brokers."""
 
+import gc
 import json
 import struct
 import zlib
@@ -804,3 +805,27 @@ def test_garbage_is_answered(code: int, ext: dict[str, str], body: bytes) -> Non
     bench.ask(code, ext, body)
     bench.advance(10_000)
     assert bench.ask(RequestCode.GET_BROKER_CLUSTER_INFO).code == ResponseCode.SUCCESS
+
+
+class _Table(dict[str, Any]):
+    """A table that may be asked for entries, and not be walked over."""
+
+    def keys(self) -> Any:
+        raise AssertionError("walked over")
+
+    __iter__ = keys
+
+
+def test_one_topic_costs_the_same_in_any_table() -> None:
+    """217 looks its topic up. The garbage collector does not look at topics either, however many there are."""
+    bench = Bench()
+    bench.register("a", topics=tuple(f"t{number}" for number in range(500)))
+    table = bench.server.routes._topics["a"] = _Table(bench.server.routes._topics["a"])
+    body = TopicRouteData((QueueData("a", 4, 4),)).encode()
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(1_000):
+        assert bench.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": f"t{number}"}, body).code == 0
+    assert len(table) == 1_000
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100

@@ -3,13 +3,10 @@
 Source: ConfigManager, apache/rocketmq common/; shapes in store.md §14 of the references.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-import msgspec
-
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import Body, BodyError, DataVersion, InvalidParameter, dumps_fastjson
+from mqtrail.wire import Body, BodyError, DataVersion, InvalidParameter
 
 Table = TypeVar("Table", bound=Body)
 
@@ -30,27 +27,6 @@ def load_table(files: ConfigFileStore, name: str, kind: type[Table]) -> Table | 
         return kind.read(document)
     except BodyError as error:
         raise InvalidParameter(f"{name}: {error}: restore {name}.bak or repair it by hand") from error
-
-
-class EncodedEntries:
-    """The entries of a table by name, each as the JSON it has in the table's file: a change encodes what changed."""
-
-    def __init__(self, entries: Mapping[str, Body]) -> None:
-        self._members: dict[str, bytes] = {}
-        for name, entry in entries.items():
-            self.put(name, entry)
-
-    def put(self, name: str, entry: Body | None) -> None:
-        """Take an entry's new value; None: there is none any more."""
-        if entry is None:
-            self._members.pop(name, None)
-        else:
-            self._members[name] = dumps_fastjson({name: entry.members()})[1:-1]
-
-    def snapshot(self) -> Callable[[], msgspec.Raw]:
-        """Return what gives the JSON object of all entries as they are now, in any thread."""
-        members = self._members.copy()
-        return lambda: msgspec.Raw(b"{%b}" % b",".join([members[name] for name in sorted(members)]))
 
 
 class Unsaved:

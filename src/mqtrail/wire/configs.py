@@ -25,7 +25,7 @@ IMPLEMENTATION: Final = "mqtrail"
 """What our broker adds to its settings (request 26): a reader of a cluster has to know whether it is another's."""
 
 
-class DataVersion(Body, frozen=True):
+class DataVersion(Body, frozen=True, gc=False):
     """Tells two states of a table apart. timestamp: epoch ms of the last change. counter: changes so far."""
 
     timestamp: Long = 0
@@ -33,7 +33,7 @@ class DataVersion(Body, frozen=True):
     state_version: Long = 0
 
 
-class TopicConfig(Body, frozen=True):
+class TopicConfig(Body, frozen=True, gc=False):
     """A topic on one broker. perm: bits of Perm. order: queues are fixed for ordered messages."""
 
     topic: str = msgspec.field(name="topicName", default="")
@@ -46,7 +46,7 @@ class TopicConfig(Body, frozen=True):
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class SubscriptionGroupConfig(Body, frozen=True):
+class SubscriptionGroupConfig(Body, frozen=True, gc=False):
     """A consumer group on one broker. retry_max_times: deliveries after the first before a message is given up.
 
     which_broker_when_consume_slowly: the broker id a lagging consumer is sent to, where slaves may be read.

@@ -46,7 +46,7 @@ _I32 = struct.Struct(">i")
 _LINE_FIELDS: Final = 5  # name, read queues, write queues, permission, filter type; attributes follow from 5.0 on
 
 
-class RegisteredTopic(Body, frozen=True):
+class RegisteredTopic(Body, frozen=True, gc=False):
     """What a name server keeps of a TopicConfig."""
 
     read_queue_nums: Long = 8

@@ -23,7 +23,7 @@ __all__ = [
 MASTER_ID: Final = 0
 
 
-class QueueData(Body, frozen=True):
+class QueueData(Body, frozen=True, gc=False):
     """A topic's queues on one broker group. topic_sys_flag was once spelled topicSynFlag."""
 
     broker_name: str

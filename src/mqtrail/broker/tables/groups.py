@@ -24,7 +24,8 @@ from mqtrail.wire import (
 
 from ..bounds import QUEUES_MAX
 from ..config import BrokerConfig
-from ..files import GROUPS_FILE, EncodedEntries, Unsaved, load_table, next_version
+from ..encoded import EncodedEntries
+from ..files import GROUPS_FILE, Unsaved, load_table, next_version
 
 _OWN_GROUPS = (
     TOOLS_CONSUMER_GROUP,
@@ -54,7 +55,7 @@ class GroupTable:
         self._groups = dict(table.subscription_group_table)
         for name in _OWN_GROUPS:
             self._groups.setdefault(name, SubscriptionGroupConfig(name))
-        self._encoded = EncodedEntries(self._groups)
+        self._encoded = EncodedEntries({name: entry.members() for name, entry in self._groups.items()})
         self._unsaved = Unsaved(files)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -145,14 +146,18 @@ class GroupTable:
             self._forbidden.pop(name, None)
         else:
             self._forbidden[name] = forbidden
-        self._encoded.put(name, group)
+        self._encoded.put(name, None if group is None else group.members())
         self.data_version = next_version(self.data_version, now_ms)
 
     def _document(self) -> Callable[[], bytes]:
-        entries, version = self._encoded.snapshot(), self.data_version.members()
+        entries, version = self._encoded.snapshot(), self.data_version
         forbidden = {name: dict(topics) for name, topics in self._forbidden.items()}
-        return lambda: dumps_fastjson(
-            {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": entries()}
+        return lambda: b"".join(
+            [
+                *(b'{"dataVersion":', dumps_fastjson(version.members())),
+                *(b',"forbiddenTable":', dumps_fastjson(forbidden)),
+                *(b',"subscriptionGroupTable":', *entries, b"}"),
+            ]
         )
 
     def table(self) -> SubscriptionGroupTable:

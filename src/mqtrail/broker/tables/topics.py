@@ -38,7 +38,8 @@ from mqtrail.wire import (
 
 from ..bounds import QUEUES_MAX
 from ..config import BrokerConfig
-from ..files import TOPICS_FILE, EncodedEntries, Unsaved, load_table, next_version
+from ..encoded import EncodedEntries
+from ..files import TOPICS_FILE, Unsaved, load_table, next_version
 
 
 class TopicTable:
@@ -62,7 +63,7 @@ class TopicTable:
         default = self._topics.get(DEFAULT_TOPIC)
         if default is not None and not config.auto_create_topic:
             self._topics[DEFAULT_TOPIC] = replace(default, perm=default.perm & ~Perm.INHERIT)
-        self._encoded = EncodedEntries(self._topics)
+        self._encoded = EncodedEntries({name: entry.members() for name, entry in self._topics.items()})
 
     def get(self, topic: str) -> TopicConfig | None:
         self._unsaved.look(topic)
@@ -197,17 +198,19 @@ class TopicTable:
         else:
             self._topics[name] = topic
             self.changed_names[name] = None
-        self._encoded.put(name, topic)
+        self._encoded.put(name, None if topic is None else topic.members())
         self.version += 1
         self.data_version = next_version(self.data_version, now_ms)
 
     def _document(self) -> Callable[[], bytes]:
-        entries, version = self._encoded.snapshot(), self.data_version.members()
-        return lambda: dumps_fastjson({"dataVersion": version, "topicConfigTable": entries()})
+        entries, version = self._encoded.snapshot(), self.data_version
+        return lambda: b"".join(
+            [b'{"dataVersion":', dumps_fastjson(version.members()), b',"topicConfigTable":', *entries, b"}"]
+        )
 
     def encoded(self) -> msgspec.Raw:
         """Return the JSON object of all topics, by name."""
-        return self._encoded.snapshot()()
+        return msgspec.Raw(b"".join(self._encoded.snapshot()))
 
 
 def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
