@@ -24,8 +24,17 @@ settings.load_profile("mqtrail")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test whose examples have a deadline: one that was made before the profile was loaded."""
+    """Refuse a test whose examples have a deadline: one that was made before the profile was loaded.
+
+    Refuse a test of Spark that the scheduler would give to another process than the rest.
+    """
     for item in items:
+        file = item.nodeid.partition("::")[0]
+        if "spark" in getattr(item, "fixturenames", ()) and not needs_spark(file):
+            raise pytest.UsageError(
+                f"found the fixture spark in {item.nodeid}, expected none in WITHOUT_SPARK (tests/conftest.py): move "
+                "the test to another file, or take its file off that list"
+            )
         own = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
         if own is not None and own.deadline is not None:
             raise pytest.UsageError(
@@ -77,6 +86,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 SERVER_KIND = re.compile(r"\[(mqtrail|apache-[\d.]+)[-\]]")
 # In the folder of the shared stage, but with servers of another version.
 OWN_STAGE = ("tests/interop/features/test_mqadmin_4_9_commands.py",)
+# Files of the pipeline whose tests use no Spark session.
+WITHOUT_SPARK = ("early_worker", "java", "offsets", "options", "sampling", "shares")
+
+
+def needs_spark(file: str) -> bool:
+    """Whether the tests of a file share one Spark session. file: its path from the repository's folder."""
+    return file.startswith("tests/pipeline/") and file not in {
+        f"tests/pipeline/test_{name}.py" for name in WITHOUT_SPARK
+    }
 
 
 class SharedServers(LoadGroupScheduling):
@@ -90,7 +108,7 @@ class SharedServers(LoadGroupScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if file.startswith("tests/pipeline/"):
+        if needs_spark(file):
             return "spark"
         if file.startswith("tests/interop/features/") and file not in OWN_STAGE:
             return "stage"

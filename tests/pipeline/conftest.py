@@ -18,6 +18,9 @@ from mqtrail.wire import CompressionType, Host, MessageQueue, MQError, compress,
 # The workers of Spark cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
+SECRET_KEY = "spark.hadoop.fs.s3a.secret.key"
+SECRET = r"hunter2 =:#!\ü '\"$HOME"
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -29,6 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         driver_memory="1g",
         java_options="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         scratch=scratch,
+        spark_conf={SECRET_KEY: SECRET},
     )
     with spark_session(config) as session:
         session.dataSource.register(FolderDataSource)

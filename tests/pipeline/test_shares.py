@@ -1,24 +1,26 @@
 """A judgement in shares equals one over everything, however many shares there are and however rows lie in files."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 from tests.trail.histories import AS_OF_MS, HISTORIES, evidence
 
 from mqtrail import trail
-from mqtrail.lake import arrow_rows, arrow_schema, judge_rows
+from mqtrail.lake import arrow_rows, arrow_schema, connect, judge_rows, run_stages
 from mqtrail.pipeline.judging import PIECES, RESULTS
 from mqtrail.pipeline.shares import Shares
-from mqtrail.pipeline.tasks import SparkTasks, TaskFile, Tasks, TaskWork, run_task
+from mqtrail.pipeline.tasks import TaskFile, Tasks, TaskWork, run_task
 from mqtrail.trail import Relation
 
 Evidence = Mapping[str, Sequence[Mapping[str, Any]]]
 Rows = dict[str, list[dict[str, Any]]]
+NO_BATCHES = tuple(history for history in HISTORIES if not history.name.startswith("batch"))
 
 
 class TasksHere:
@@ -40,22 +42,38 @@ def rows_of(relation: Relation, paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [row for path in paths for row in pq.read_table(path, schema=schema, partitioning=None).to_pylist()]
 
 
+def attempts_of(rows: Evidence) -> list[dict[str, Any]]:
+    """What silver has of evidence."""
+    connection = connect()
+    for relation in trail.EVIDENCE:
+        connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
+    run_stages(connection, [trail.attempts_stage()])
+    return read(connection, trail.ATTEMPTS)
+
+
 def on_one(rows: Evidence) -> Rows:
     """Judge in one connection."""
     connection = judge_rows(rows, AS_OF_MS)
-    return {
-        relation.name: connection.sql(f"SELECT {', '.join(relation.names)} FROM {relation.name}")
-        .to_arrow_table()
-        .to_pylist()
-        for relation in (trail.ATTEMPTS, *RESULTS)
-    }
+    return {relation.name: read(connection, relation) for relation in RESULTS}
+
+
+def read(connection: duckdb.DuckDBPyConnection, relation: Relation) -> list[dict[str, Any]]:
+    rows = connection.sql(f"SELECT {', '.join(relation.names)} FROM {relation.name}").to_arrow_table()
+    return list(rows.to_pylist())
+
+
+@cache
+def labelled(*, batches: bool) -> tuple[Evidence, Rows]:
+    """Every labelled history, or those without batches; and what they are in one connection, which takes seconds."""
+    rows = evidence(HISTORIES if batches else NO_BATCHES)
+    return rows, on_one(rows)
 
 
 def in_shares(
     tasks: Tasks, rows: Evidence, folder: Path, count: int, *, batches: bool, only_until: bool = False
 ) -> Rows:
     """Judge in so many shares, as the job does; each table of the lake lies in up to three files."""
-    tables = {**rows, trail.ATTEMPTS.name: on_one(rows)[trail.ATTEMPTS.name]}
+    tables = {**rows, trail.ATTEMPTS.name: attempts_of(rows)}
     files: dict[str, list[str]] = {}
     for relation in (trail.ATTEMPTS, *trail.EVIDENCE):
         files[relation.name] = []
@@ -84,28 +102,27 @@ def assert_same(found: Rows, wanted: Rows) -> None:
         assert in_order(found[relation.name]) == in_order(wanted[relation.name]), relation.name
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("count", [1, 3])
 def test_shares_agree_with_the_whole(tmp_path: Path, count: int) -> None:
     """Every labelled history, batches among them: all columns of all results."""
-    rows = evidence(HISTORIES)
-    assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, count, batches=True), on_one(rows))
+    rows, wanted = labelled(batches=True)
+    assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, count, batches=True), wanted)
 
 
-@pytest.mark.parametrize("count", [1, 7])
-def test_without_batches(tmp_path: Path, count: int) -> None:
+def test_without_batches(tmp_path: Path) -> None:
     """The shorter way, if no message was sent in a batch."""
-    rows = evidence(tuple(history for history in HISTORIES if not history.name.startswith("batch")))
-    assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, count, batches=False), on_one(rows))
+    rows, wanted = labelled(batches=False)
+    assert_same(in_shares(TasksHere(tmp_path), rows, tmp_path, 3, batches=False), wanted)
 
 
 def test_attempts_after_the_instant_are_left_out(tmp_path: Path) -> None:
     """A judgement of an earlier instant does not see what happened later."""
-    rows = evidence(tuple(history for history in HISTORIES if not history.name.startswith("batch")))
+    rows, wanted = labelled(batches=False)
     sends = [row for row in rows["trace_events"] if row["record_type"] == "Pub"]
-    late = [row | {"cluster": "late", "event_ms": AS_OF_MS + 1} for row in sends]
+    late = [{**row, "cluster": "late", "event_ms": AS_OF_MS + 1} for row in sends]
     more = {**rows, "trace_events": [*rows["trace_events"], *late]}
     found = in_shares(TasksHere(tmp_path), more, tmp_path, 2, batches=False, only_until=True)
-    assert_same(found, on_one(rows))
+    assert_same(found, wanted)
 
 
 def test_nothing_to_judge(tmp_path: Path) -> None:
@@ -113,7 +130,7 @@ def test_nothing_to_judge(tmp_path: Path) -> None:
     for batches in (False, True):
         folder = tmp_path / str(batches)
         folder.mkdir()
-        found = in_shares(TasksHere(tmp_path), {}, folder, 3, batches=batches)
+        found = in_shares(TasksHere(tmp_path), {}, folder, 2, batches=batches)
         assert found == {relation.name: [] for relation in RESULTS}
 
 
@@ -149,12 +166,6 @@ def test_lag_in_shares(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
-def test_shares_in_tasks_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark runs the tasks and returns what they left: the same results."""
-    rows = evidence(HISTORIES)
-    assert_same(in_shares(SparkTasks(spark), rows, tmp_path, 3, batches=True), on_one(rows))
-
-
 def test_each_file_by_itself(tmp_path: Path) -> None:
     """Silver out of bronze: as many tasks as files, together the attempts of all of them; of no file none."""
     rows = evidence(HISTORIES)
@@ -167,6 +178,6 @@ def test_each_file_by_itself(tmp_path: Path) -> None:
             pq.write_table(arrow_rows(relation, rows[relation.name][number::3]), paths[-1])
         assert shares.each_file(trail.attempts_stage(), relation, [], tmp_path / "none") == []
         made += shares.each_file(trail.attempts_stage(), relation, paths, tmp_path / relation.name)
-    assert in_order(rows_of(trail.ATTEMPTS, made)) == in_order(on_one(rows)[trail.ATTEMPTS.name])
+    assert in_order(rows_of(trail.ATTEMPTS, made)) == in_order(attempts_of(rows))
     hours = [pq.read_table(path, partitioning=None)["publish_hour"].unique().to_pylist() for path in made]
     assert [[int(path.parent.name.removeprefix("hour="))] for path in made] == hours

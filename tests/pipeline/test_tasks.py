@@ -1,0 +1,14 @@
+"""Spark runs tasks of a judgement."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from tests.pipeline.test_shares import assert_same, in_shares, labelled
+
+from mqtrail.pipeline.tasks import SparkTasks
+
+
+def test_shares_in_tasks_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark runs the tasks and returns what they left: the same results as of one connection."""
+    rows, wanted = labelled(batches=False)
+    assert_same(in_shares(SparkTasks(spark), rows, tmp_path, 2, batches=False), wanted)
