@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 
 from bench.broker import BOTH_CORES, PEER, WARMUP_S
 from bench.load import Load, Shape, run_load
@@ -111,21 +111,31 @@ def _timed_ms(operator: Operator, topic: str) -> float:
 
 
 def _sends_meanwhile(session: Session, server: Server, operator: Operator) -> tuple[list[Load], list[Load]]:
-    """Return rounds of sends without and with concurrent creation of topics."""
+    """Return rounds of sends without and with concurrent creation of topics; every other round begins with the latter.
+
+    The machine's speed drifts: the two halves of a round are compared with each other, and neither is always first.
+    """
     seconds = LOAD_QUICK_S if session.quick else LOAD_S
-    alone: list[Load] = []
-    meanwhile: list[Load] = []
+    rounds: dict[bool, list[Load]] = {False: [], True: []}
     for number in range(session.rounds):
-        alone.append(run_load(server.broker_address, STEADY, seconds=seconds, warmup=WARMUP_S))
-        with ThreadPoolExecutor(1) as threads:
-            over = threading.Event()
-            making = threads.submit(_make_until, operator, f"while-{number}", over)
-            try:
-                meanwhile.append(run_load(server.broker_address, STEADY, seconds=seconds, warmup=WARMUP_S))
-            finally:
-                over.set()
-            making.result()
-    return alone, meanwhile
+        for is_meanwhile in (False, True) if number % 2 == 0 else (True, False):
+            with _making(operator, f"while-{number}") if is_meanwhile else nullcontext():
+                load = run_load(server.broker_address, STEADY, seconds=seconds, warmup=WARMUP_S)
+            rounds[is_meanwhile].append(load)
+    return rounds[False], rounds[True]
+
+
+@contextmanager
+def _making(operator: Operator, name: str) -> Iterator[None]:
+    """Create topics one after another as long as the block runs."""
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        making = threads.submit(_make_until, operator, name, over)
+        try:
+            yield
+        finally:
+            over.set()
+        making.result()
 
 
 def _make_until(operator: Operator, name: str, over: threading.Event) -> None:
