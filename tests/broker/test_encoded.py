@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtrail.broker import encoded
-from mqtrail.broker.encoded import BLOCK_COUNT, EncodedEntries
+from mqtrail.broker.encoded import BLOCK_COUNT, EncodedEntries, Handover, member
 from mqtrail.wire import dumps_fastjson
 
 NAMES = st.text('ab,"é', max_size=3)
@@ -23,32 +23,51 @@ def test_content_is_that_of_the_table(table: dict[str, object], changes: list[tu
     """Whatever was set, replaced and removed, in small blocks that split and vanish."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoded, "BLOCK_COUNT", 2)
-        entries = EncodedEntries(table)
+        entries = EncodedEntries({name: member(name, value) for name, value in table.items()})
         for name, value in changes:
-            entries.put(name, value)
+            entries.put(name, None if value is None else member(name, value))
             table[name] = value
             if value is None:
                 del table[name]
             assert content(entries) == dumps_fastjson(table)
 
 
-def test_a_change_encodes_its_entry_and_copies_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_copies_one_block() -> None:
     """In a table of thousands; a save joins few parts. A snapshot does not change afterwards."""
     count = 5_000
-    entries = EncodedEntries({f"made-{number}": {"queues": number} for number in range(count)})
-    encodings: list[object] = []
-    monkeypatch.setattr(encoded, "dumps_fastjson", lambda value: encodings.append(value) or dumps_fastjson(value))
+    entries = EncodedEntries({f"made-{number}": b'"made-%d":%d' % (number, number) for number in range(count)})
     names = [f"made-{number}" for number in range(2 * count)]
     random.Random(7).shuffle(names)
     before = entries.snapshot()
     of_before = b"".join(before)
     for name in names[:1_000]:
         parts = set(map(id, entries.snapshot()))
-        entries.put(name, {"queues": -1})
+        entries.put(name, b'"%b":-1' % name.encode())
         after = entries.snapshot()
         new = [part for part in after if id(part) not in parts]
         assert len(new) <= 2
         assert sum(part.count(b'"made-') for part in new) <= BLOCK_COUNT + 1
-    assert len(encodings) == 1_000
     assert len(entries.snapshot()) <= 2 * (count + 1_000) / (BLOCK_COUNT // 2) + 3
     assert b"".join(before) == of_before
+
+
+def test_what_a_failed_save_left_is_applied_by_the_next_one() -> None:
+    """In order, and nothing that was noted after a save began."""
+    handover = Handover[str, int]()
+    handover.note("a", 1)
+    handover.note("b", 2)
+    handover.take()
+    handover.note("a", None)
+    found: list[tuple[str, int | None]] = []
+
+    def fail(key: str, value: int | None) -> None:
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        handover.apply(fail)
+    handover.apply(lambda key, value: found.append((key, value)))
+    assert found == [("a", 1), ("b", 2)]
+    handover.take()
+    handover.apply(lambda key, value: found.append((key, value)))
+    handover.apply(fail)
+    assert found[2:] == [("a", None)]

@@ -23,6 +23,7 @@ from mqtrail.wire import (
     SubscriptionData,
     TopicConfig,
     UserInfo,
+    dumps,
     dumps_fastjson,
     encode_command,
     encode_properties,
@@ -207,6 +208,23 @@ def test_offsets_are_saved_off_the_loop() -> None:
     assert document["offsetTable"]["orders@g000"] == {0: 0}
     bench.broker.tick(NOW_MS + 10_000)
     bench.save()
+    assert bench.disk.read("config/consumerOffset.json") == dumps_fastjson(offsets.table().members())
+
+
+def test_a_save_encodes_the_offsets_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many groups there are."""
+    bench = Gathering()
+    offsets = bench.broker.offsets
+    for number in range(300):
+        offsets.commit(f"g{number:03}", "orders", 0, number)
+    bench.broker.tick(NOW_MS + 5_000)
+    bench.save()
+    encoded: list[object] = []
+    monkeypatch.setattr("mqtrail.broker.tables.offsets.dumps", lambda name: encoded.append(name) or dumps(name))
+    offsets.commit("g007", "orders", 0, 77)
+    bench.broker.tick(NOW_MS + 10_000)
+    bench.save()
+    assert encoded == ["orders@g007"]
     assert bench.disk.read("config/consumerOffset.json") == dumps_fastjson(offsets.table().members())
 
 

@@ -2,16 +2,21 @@
 
 Files are saved whole, possibly after each change, by a thread that shares the interpreter with the event loop: what the
 thread computes in Python delays requests. So entries are kept encoded, in blocks of some hundred, and a save joins the
-blocks.
+blocks. Tables with many changes between two saves leave the encoding of the changed entries to that thread (Handover).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, TypeVar
 
 from mqtrail.wire import dumps_fastjson
 
 BLOCK_COUNT: Final = 256  # entries in a block; one more splits it
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class _Block:
@@ -41,28 +46,27 @@ class _Block:
 
 
 class EncodedEntries:
-    """The entries of a table as members of one JSON object, sorted by name. Values are those of `dumps_fastjson`."""
+    """The entries of a table as members of one JSON object, sorted by name. members: each as `member` encodes it."""
 
-    def __init__(self, entries: Mapping[str, object]) -> None:
+    def __init__(self, members: Mapping[str, bytes]) -> None:
         self._blocks: list[_Block] = []
-        names = sorted(entries)
+        names = sorted(members)
         for first in range(0, len(names), BLOCK_COUNT // 2):
             of_block = names[first : first + BLOCK_COUNT // 2]
-            encoded = [_encoded(name, entries[name]) for name in of_block]
+            encoded = [members[name] for name in of_block]
             self._blocks.append(_Block(of_block, list(map(len, encoded)), b",".join(encoded)))
         self._firsts = [block.names[0] for block in self._blocks]
 
-    def put(self, name: str, value: object) -> None:
-        """Set an entry's value; None removes it."""
-        at = max(0, bisect_right(self._firsts, name) - 1)
+    def put(self, name: str, encoded: bytes | None) -> None:
+        """Set an entry; None removes it."""
         if not self._blocks:
             self._blocks.append(_Block([], [], b""))
             self._firsts.append(name)
+        at = max(0, bisect_right(self._firsts, name) - 1)
         block = self._blocks[at]
         place = bisect_left(block.names, name)
         is_known = place < len(block.names) and block.names[place] == name
-        new = [] if value is None else [name]
-        block.replace(place, place + is_known, new, [_encoded(name, value)] if new else [])
+        block.replace(place, place + is_known, *(([], []) if encoded is None else ([name], [encoded])))
         if not block.names:
             del self._blocks[at], self._firsts[at]
             return
@@ -80,5 +84,35 @@ class EncodedEntries:
         return [*parts[:-1], b"}"] if self._blocks else [b"{}"]
 
 
-def _encoded(name: str, value: object) -> bytes:
+def member(name: str, value: object) -> bytes:
+    """Return an entry as a member of a JSON object, as `dumps_fastjson` writes it."""
     return dumps_fastjson({name: value})[1:-1]
+
+
+class Handover(Generic[Key, Value]):
+    """Changed entries on their way from the event loop to the thread that encodes and saves them.
+
+    The loop notes them and, when a save begins, takes them for it. The thread applies what was taken. If a save fails,
+    the next one applies what it left.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[Key, Value | None] = {}
+        self._taken: deque[dict[Key, Value | None]] = deque()
+
+    def note(self, key: Key, value: Value | None) -> None:
+        """Note an entry's value, which must not change any more; None: it was removed."""
+        self._noted[key] = value
+
+    def take(self) -> None:
+        """Take what was noted so far for the save that begins."""
+        if self._noted:
+            self._taken.append(self._noted)
+            self._noted = {}
+
+    def apply(self, put: Callable[[Key, Value | None], None]) -> None:
+        """Call put for each change that was taken, in order."""
+        while self._taken:
+            for key, value in self._taken[0].items():
+                put(key, value)
+            self._taken.popleft()

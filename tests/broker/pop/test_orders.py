@@ -1,5 +1,7 @@
 """Pops in order: closed queues, repeated attempts, counts; and the file that Apache's broker reads too."""
 
+from typing import Any
+
 import pytest
 
 from mqtrail.broker.pop.orders import OrderTable
@@ -10,7 +12,9 @@ from mqtrail.wire import (
     BatchAckBody,
     RequestCode,
     ResponseCode,
+    TopicConfig,
     decode_order_counts,
+    dumps_fastjson,
 )
 
 from ..helpers import OTHER, Bench
@@ -53,6 +57,54 @@ def test_counts_and_file_as_apache() -> None:
         orders.ack(QUEUE, 99, START_MS + 2_000)
     assert orders.ack(QUEUE, 45, 1) is None
     assert orders.ack(QUEUE, 45, START_MS + 2_000) == 47
+
+
+def test_a_save_encodes_what_changed_and_not_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that saves tables encodes it. The file is that of the whole table; outdated entries leave it."""
+    disk = MemoryDisk()
+    bench = Bench()
+    topics, groups = bench.broker.topics, bench.broker.groups
+    topics.update(TopicConfig("orders", 500, 500), START_MS)
+    groups.require("g", START_MS)
+    files = ConfigFileStore(disk, gathers=True)
+    orders = OrderTable(files)
+    encoded: list[object] = []
+    monkeypatch.setattr(
+        "mqtrail.broker.pop.orders.dumps_fastjson", lambda value: encoded.append(value) or dumps_fastjson(value)
+    )
+
+    def save(now_ms: int) -> int:
+        """Save; return the number of entries that were encoded."""
+        encoded.clear()
+        orders.save(topics, groups, now_ms)
+        assert encoded == []
+        if (job := files.begin_save()) is not None:
+            orders.popped(("orders", "g", 0), None, 60_000, [7], now_ms)  # while the thread works
+            job()
+            files.end_save()
+        return len(encoded)
+
+    def saved() -> dict[str, Any]:
+        document = ConfigFileStore(disk).load("consumerOrderInfo.json")
+        assert document is not None
+        assert disk.read("config/consumerOrderInfo.json") == dumps_fastjson(document)
+        table: dict[str, Any] = document["table"]
+        return table
+
+    for queue_id in range(1, 500):
+        orders.popped(("orders", "g", queue_id), None, 60_000, [1, 2], START_MS)
+    assert save(START_MS) == 499
+    assert list(saved()["orders@g"]) == list(range(1, 500))
+    orders.ack(("orders", "g", 5), 1, START_MS)
+    assert save(START_MS) == 2
+    assert saved()["orders@g"][5]["cm"] == 1
+    assert saved()["orders@g"][0]["o"] == [7]
+    orders.clear(("orders", "g", 5))
+    assert save(START_MS) == 1
+    assert 5 not in saved()["orders@g"]
+    groups.delete("g", START_MS)
+    assert save(START_MS) == 0
+    assert saved() == {}
 
 
 def test_closed_until_acknowledged(bench: Bench) -> None:

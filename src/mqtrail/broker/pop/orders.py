@@ -8,18 +8,21 @@ Source: ConsumerOrderInfoManager, ConsumerOrderInfoLockManager, apache/rocketmq 
 """
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import Final
 
 from mqtrail.store import ConfigFileStore
-from mqtrail.wire import OrderInfoTable, QueueOrderInfo, dumps_fastjson
+from mqtrail.wire import OrderInfoTable, QueueOrderInfo, dumps, dumps_fastjson
 
+from ..encoded import EncodedEntries, Handover
 from ..files import load_table
 from ..tables import GroupTable, TopicTable
 
 ORDERS_FILE: Final = "consumerOrderInfo.json"
 KEPT_MS: Final = 24 * 3_600_000
+SWEPT_A_SAVE: Final = 1_000  # entries that are looked at for outdated ones, beside those that changed
 
 PoppedQueue = tuple[str, str, int]  # topic, group, queue id
 
@@ -55,6 +58,10 @@ class Order:
             if queue_offset not in self.acked:
                 return queue_offset
         return self.queue_offsets[-1] + 1
+
+    def copy(self) -> "Order":
+        """Return a copy that does not change with this one."""
+        return replace(self, acked=set(self.acked), visible_ms=dict(self.visible_ms), counts=dict(self.counts))
 
     def info(self) -> QueueOrderInfo:
         """Return the entry to save."""
@@ -97,7 +104,13 @@ class OrderTable:
         self._files = files
         self._orders: dict[PoppedQueue, Order] = {}
         self._opens: list[tuple[int, PoppedQueue]] = []
-        self._dirty = False
+        self._changed: dict[PoppedQueue, None] = {}  # since the last save
+        self._sweep: Iterator[PoppedQueue] = iter(())
+        self._saved = Handover[PoppedQueue, Order]()
+        # Of the thread that saves: encoded entries by topic@group and queue id, and those that changed.
+        self._rows: dict[str, dict[int, bytes]] = {}
+        self._touched: set[str] = set()
+        self._encoded = EncodedEntries({})
         table = load_table(files, ORDERS_FILE, OrderInfoTable) or OrderInfoTable()
         for key, queues in table.table.items():
             topic, _, group = key.partition("@")
@@ -105,6 +118,7 @@ class OrderTable:
                 order = _order(info)
                 if order is not None:
                     self._orders[topic, group, queue_id] = order
+                    self._saved.note((topic, group, queue_id), order.copy())
                     self._watch((topic, group, queue_id), order)
 
     def catch_up(self, committed: Callable[[str, str, int], int | None]) -> None:
@@ -118,7 +132,7 @@ class OrderTable:
             if passed := {offset for offset in order.queue_offsets if offset < end} - order.acked:
                 order.acked |= passed
                 self._watch(queue, order)
-                self._dirty = True
+                self._changed[queue] = None
 
     def is_closed(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int, now_ms: int) -> bool:
         """Return whether the queue is closed to the group. attempt_id: of the pop; a repeated pop is allowed."""
@@ -148,7 +162,7 @@ class OrderTable:
                 order.counts = {offset: before.counts.get(offset, 0) + 1 for offset in queue_offsets if offset in again}
         self._orders[queue] = order
         self._watch(queue, order)
-        self._dirty = True
+        self._changed[queue] = None
         least = min(order.counts.values()) if len(order.counts) == len(order.queue_offsets) else 0
         return order.counts, least
 
@@ -165,7 +179,7 @@ class OrderTable:
             raise KeyError(queue_offset)
         order.acked.add(queue_offset)
         self._watch(queue, order)
-        self._dirty = True
+        self._changed[queue] = None
         return order.next_offset()
 
     def hide(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int, visible_ms: int) -> None:
@@ -174,11 +188,12 @@ class OrderTable:
         if order is not None and order.pop_time_ms == pop_time_ms:
             order.visible_ms[queue_offset] = visible_ms
             self._watch(queue, order)
-            self._dirty = True
+            self._changed[queue] = None
 
     def clear(self, queue: PoppedQueue) -> None:
         """Open the queue: the offset of the group was reset."""
-        self._dirty |= self._orders.pop(queue, None) is not None
+        if self._orders.pop(queue, None) is not None:
+            self._changed[queue] = None
 
     def _watch(self, queue: PoppedQueue, order: Order) -> None:
         heapq.heappush(self._opens, (order.free_ms(), queue))
@@ -201,22 +216,62 @@ class OrderTable:
         return opened
 
     def save(self, topics: TopicTable, groups: GroupTable, now_ms: int) -> None:
-        """Write the table if it changed, without entries of deleted topics, queues and groups, or unused for a day."""
-        if not self._dirty:
-            return
-        self._dirty = False
-        table: dict[str, dict[int, QueueOrderInfo]] = {}
-        for queue, order in sorted(self._orders.items()):
-            topic, group, queue_id = queue
-            config = topics.get(topic)
-            if (
-                config is None
-                or queue_id >= config.read_queue_nums
-                or groups.get(group) is None
-                or now_ms - order.consumed_ms > KEPT_MS
-            ):
-                del self._orders[queue]
-            else:
-                table.setdefault(f"{topic}@{group}", {})[queue_id] = order.info()
-        content = OrderInfoTable(table)
-        self._files.note(ORDERS_FILE, lambda: lambda: dumps_fastjson(content.members()))
+        """Save what changed, without entries of deleted topics, queues and groups, or unused for a day.
+
+        The loop copies the changed entries; the thread that saves tables encodes them.
+        """
+        changed, self._changed = self._changed, {}
+        outdated = [
+            queue for queue in chain(changed, self._swept()) if self._is_outdated(queue, topics, groups, now_ms)
+        ]
+        for queue in outdated:
+            self._orders.pop(queue, None)
+        changed |= dict.fromkeys(outdated)
+        for queue in changed:
+            order = self._orders.get(queue)
+            self._saved.note(queue, None if order is None else order.copy())
+        if changed:
+            self._files.note(ORDERS_FILE, self._document)
+
+    def _is_outdated(self, queue: PoppedQueue, topics: TopicTable, groups: GroupTable, now_ms: int) -> bool:
+        topic, group, queue_id = queue
+        order, config = self._orders.get(queue), topics.all().get(topic)
+        return order is not None and (
+            config is None
+            or queue_id >= config.read_queue_nums
+            or group not in groups.all()
+            or now_ms - order.consumed_ms > KEPT_MS
+        )
+
+    def _swept(self) -> Iterable[PoppedQueue]:
+        """Return some of the queues, others each time, to find outdated entries that do not change."""
+        queues = list(islice(self._sweep, SWEPT_A_SAVE))
+        if len(queues) < SWEPT_A_SAVE:
+            self._sweep = iter(list(self._orders))
+        return queues
+
+    def _document(self) -> Callable[[], bytes]:
+        self._saved.take()
+
+        def content() -> bytes:
+            self._saved.apply(self._encode)
+            while self._touched:
+                name = self._touched.pop()
+                queues = self._rows[name]
+                row = b",".join([b"%d:%b" % (queue_id, queues[queue_id]) for queue_id in sorted(queues)])
+                self._encoded.put(name, b"%b:{%b}" % (dumps(name), row) if queues else None)
+                if not queues:
+                    del self._rows[name]
+            return b"".join([b'{"table":', *self._encoded.snapshot(), b"}"])
+
+        return content
+
+    def _encode(self, queue: PoppedQueue, order: Order | None) -> None:
+        topic, group, queue_id = queue
+        name = f"{topic}@{group}"
+        queues = self._rows.setdefault(name, {})
+        self._touched.add(name)
+        if order is None:
+            queues.pop(queue_id, None)
+        else:
+            queues[queue_id] = dumps_fastjson(order.info().members())

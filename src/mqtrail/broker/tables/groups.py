@@ -24,7 +24,7 @@ from mqtrail.wire import (
 
 from ..bounds import QUEUES_MAX
 from ..config import BrokerConfig
-from ..encoded import EncodedEntries
+from ..encoded import EncodedEntries, member
 from ..files import GROUPS_FILE, Unsaved, load_table, next_version
 
 _OWN_GROUPS = (
@@ -55,7 +55,7 @@ class GroupTable:
         self._groups = dict(table.subscription_group_table)
         for name in _OWN_GROUPS:
             self._groups.setdefault(name, SubscriptionGroupConfig(name))
-        self._encoded = EncodedEntries({name: entry.members() for name, entry in self._groups.items()})
+        self._encoded = EncodedEntries({name: member(name, entry.members()) for name, entry in self._groups.items()})
         self._unsaved = Unsaved(files)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -146,7 +146,7 @@ class GroupTable:
             self._forbidden.pop(name, None)
         else:
             self._forbidden[name] = forbidden
-        self._encoded.put(name, None if group is None else group.members())
+        self._encoded.put(name, None if group is None else member(name, group.members()))
         self.data_version = next_version(self.data_version, now_ms)
 
     def _document(self) -> Callable[[], bytes]:

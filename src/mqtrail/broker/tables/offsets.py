@@ -10,38 +10,16 @@ Source: ConsumerOffsetManager, apache/rocketmq broker/offset/.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from mqtrail.store import ConfigFileStore
 from mqtrail.wire import ConsumerOffsetTable, DataVersion, dumps, dumps_fastjson
 
+from ..encoded import EncodedEntries, Handover
 from ..files import OFFSETS_FILE, load_table, next_version
 
 GroupTopic = tuple[str, str]  # group, topic
 _Key = tuple[GroupTopic, int]  # and queue id
 WAITING_MAX = 16  # states of the table that wait for a flush
-
-
-class _Saver:
-    """Builds the content of the file from entries, with a cache of encoded entries."""
-
-    def __init__(self) -> None:
-        self._known: dict[GroupTopic, tuple[dict[int, int], str, bytes]] = {}
-
-    def content(self, entries: dict[GroupTopic, dict[int, int]], version: DataVersion) -> bytes:
-        """Return the content of the file. One thread at a time calls it; the entries do not change any more."""
-        known, self._known = self._known, {}
-        members: dict[str, bytes] = {}
-        for entry, queues in entries.items():
-            found = known.get(entry)
-            if found is None or found[0] is not queues:
-                name = f"{entry[1]}@{entry[0]}"
-                pairs = ",".join([f"{queue_id}:{queues[queue_id]}" for queue_id in sorted(queues)])
-                found = (queues, name, b"%b:{%b}" % (dumps(name), pairs.encode()))
-            self._known[entry] = found
-            members[found[1]] = found[2]
-        table = b",".join([members[name] for name in sorted(members)])
-        return b'{"dataVersion":%b,"offsetTable":{%b}}' % (dumps_fastjson(version.members()), table)
 
 
 class OffsetTable:
@@ -59,9 +37,8 @@ class OffsetTable:
         self._pulled: dict[GroupTopic, dict[int, int]] = {}
         self._resets: dict[GroupTopic, dict[int, int]] = {}
         self._changed: set[GroupTopic] = set()  # entries that changed since the last copy
-        self._noted = {entry: dict(queues) for entry, queues in self._offsets.items()}
-        self._saver = _Saver()
-        self._content: Callable[[], bytes] = bytes  # builds the content of the last copy
+        self._saved = Handover[GroupTopic, dict[int, int]]()
+        self._encoded = EncodedEntries(dict(_member(entry, queues) for entry, queues in self._offsets.items()))
         self._kept: dict[
             _Key, int | None
         ] = {}  # offsets to save instead of those that depend on records not yet durable
@@ -218,27 +195,38 @@ class OffsetTable:
             self._version = next_version(self._version, now_ms)
             self._note_entries()
             if undo is None:
-                self._files.note(OFFSETS_FILE, lambda: self._content)
+                self._files.note(OFFSETS_FILE, self._document)
             else:
-                self._files.change(OFFSETS_FILE, lambda: self._content, undo)
+                self._files.change(OFFSETS_FILE, self._document, undo)
             self._changed.clear()
 
     def _note_entries(self) -> None:
         """Copy the changed entries, without changes that depend on records not yet durable."""
-        for entry in self._changed:
-            queues = self._offsets.get(entry)
-            if queues is None:
-                self._noted.pop(entry, None)
-            else:
-                self._noted[entry] = queues.copy()
+        noted = {entry: queues.copy() for entry in self._changed if (queues := self._offsets.get(entry)) is not None}
         for (entry, queue_id), consumer_offset in self._kept.items():
             if entry not in self._changed:
                 continue
             if consumer_offset is None:
-                self._noted[entry].pop(queue_id, None)
+                noted[entry].pop(queue_id, None)
             else:
-                self._noted[entry][queue_id] = consumer_offset
-        self._content = partial(self._saver.content, self._noted.copy(), self._version)
+                noted[entry][queue_id] = consumer_offset
+        for entry in self._changed:
+            self._saved.note(entry, noted.get(entry))
+
+    def _document(self) -> Callable[[], bytes]:
+        self._saved.take()
+        version = self._version
+
+        def content() -> bytes:
+            self._saved.apply(self._encode)
+            encoded_version = dumps_fastjson(version.members())
+            return b"".join([b'{"dataVersion":', encoded_version, b',"offsetTable":', *self._encoded.snapshot(), b"}"])
+
+        return content
+
+    def _encode(self, entry: GroupTopic, queues: dict[int, int] | None) -> None:
+        name, encoded = _member(entry, queues or {})
+        self._encoded.put(name, None if queues is None else encoded)
 
     def _note_moved(self, end_offset: int) -> None:
         if not self._moved:
@@ -248,3 +236,10 @@ class OffsetTable:
         if len(self._waiting) >= WAITING_MAX:
             moved = self._waiting.pop()[1] | moved
         self._waiting.append((end_offset, moved))
+
+
+def _member(entry: GroupTopic, queues: dict[int, int]) -> tuple[str, bytes]:
+    """Return an entry's name in the file, and the entry as a member of its JSON."""
+    name = f"{entry[1]}@{entry[0]}"
+    pairs = ",".join([f"{queue_id}:{queues[queue_id]}" for queue_id in sorted(queues)])
+    return name, b"%b:{%b}" % (dumps(name), pairs.encode())

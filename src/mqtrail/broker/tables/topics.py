@@ -38,7 +38,7 @@ from mqtrail.wire import (
 
 from ..bounds import QUEUES_MAX
 from ..config import BrokerConfig
-from ..encoded import EncodedEntries
+from ..encoded import EncodedEntries, member
 from ..files import TOPICS_FILE, Unsaved, load_table, next_version
 
 
@@ -63,7 +63,7 @@ class TopicTable:
         default = self._topics.get(DEFAULT_TOPIC)
         if default is not None and not config.auto_create_topic:
             self._topics[DEFAULT_TOPIC] = replace(default, perm=default.perm & ~Perm.INHERIT)
-        self._encoded = EncodedEntries({name: entry.members() for name, entry in self._topics.items()})
+        self._encoded = EncodedEntries({name: member(name, entry.members()) for name, entry in self._topics.items()})
 
     def get(self, topic: str) -> TopicConfig | None:
         self._unsaved.look(topic)
@@ -198,7 +198,7 @@ class TopicTable:
         else:
             self._topics[name] = topic
             self.changed_names[name] = None
-        self._encoded.put(name, None if topic is None else topic.members())
+        self._encoded.put(name, None if topic is None else member(name, topic.members()))
         self.version += 1
         self.data_version = next_version(self.data_version, now_ms)
 
