@@ -176,6 +176,24 @@ def test_an_interrupt_is_130(mqtrail: Command, monkeypatch: pytest.MonkeyPatch, 
     assert mqtrail("trace", "x", "--lake", str(lake_path)).code == 130
 
 
+@pytest.mark.parametrize(("words", "code"), [(["topic", "list"], 1), (["trace", "x"], 3)])
+def test_files_that_cannot_be_used_are_an_error_in_words(
+    mqtrail: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int
+) -> None:
+    """No traceback; and of a look-up not the code that means "not found"."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise IsADirectoryError(21, "Is a directory", "/data/topics.json")
+
+    monkeypatch.setattr("mqtrail.cli.app.build", refuse)
+    found = mqtrail(*words)
+    assert found.code == code
+    assert found.err.splitlines() == [
+        "mqtrail: [Errno 21] Is a directory: '/data/topics.json': check that file or folder, its permissions and the "
+        "space on its disk"
+    ]
+
+
 def test_a_missing_extra_is_named(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without DuckDB, a look-up says what to install."""
 

@@ -14,12 +14,12 @@ from mqtrail import trail
 from mqtrail.client import InstanceConfig, PullStatus, RouteNotFound, SyncAdmin
 from mqtrail.wire import (
     TRACE_TOPIC,
+    ConsumerNotOnline,
     MessageExt,
     MessageQueue,
     MQError,
     Pub,
     PubAttempt,
-    Refusal,
     SubAfter,
     SubBefore,
     TraceBatch,
@@ -61,7 +61,7 @@ class TraceTopicHealth:
     """
 
     name: str
-    exists: bool
+    exists: bool | None  # None: unknown
     queue_count: int = 0
     message_count: int = 0
     sampled_count: int = 0
@@ -77,10 +77,13 @@ class TraceTopicHealth:
 
 @dataclass(frozen=True, slots=True)
 class GroupTrace:
-    """A consumer group with settings on the cluster: its online clients, and whether the sample has records of it."""
+    """A consumer group with settings on the cluster: its online clients, and whether the sample has records of it.
+
+    client_count: None: unknown, as no broker that may have some could be queried.
+    """
 
     name: str
-    client_count: int
+    client_count: int | None
     is_traced: bool
 
 
@@ -101,7 +104,7 @@ class Diagnosis:
     scope: Scope
     brokers: tuple[BrokerHealth, ...] = ()
     topics: tuple[str, ...] = ()
-    trace: TraceTopicHealth = TraceTopicHealth(TRACE_TOPIC, False)
+    trace: TraceTopicHealth = TraceTopicHealth(TRACE_TOPIC, None)
     groups: tuple[GroupTrace, ...] = ()
     codes: tuple[CodeHealth, ...] = ()
     advice: tuple[str, ...] = ()
@@ -127,7 +130,7 @@ def examine(
 
 def _examine(admin: SyncAdmin, namesrv: str, now_ms: int, trace_topic: str, sample_count: int) -> Diagnosis:
     known = admin.cluster()
-    masters = admin.masters()
+    masters = {name: one.master for name, one in sorted(known.broker_addr_table.items()) if one.master is not None}
     brokers = tuple(_broker(admin, known.broker_addr_table[name].cluster, name, masters[name]) for name in masters)
     if not brokers:
         why = f"the name server {namesrv} knows no master broker; check that one is registered there"
@@ -180,7 +183,7 @@ def _trace_topic(admin: SyncAdmin, name: str, sample_count: int, omissions: list
         return TraceTopicHealth(name, exists=False)
     except MQError as error:
         omissions.append(f"the trace topic could not be queried: {error}")
-        return TraceTopicHealth(name, exists=False)
+        return TraceTopicHealth(name, exists=None)
     sample = _TraceSample()
     message_count = 0
     for queue in queues:
@@ -270,14 +273,16 @@ def _groups(
     found = []
     for group in sorted(names)[:GROUPS_MAX]:
         clients: set[str] = set()
+        is_known = True
         for address in masters.values():
             try:
                 clients |= {one.client_id for one in admin.consumer_connections(group, address).connection_set}
-            except Refusal:
-                continue  # no client of the group is connected there
+            except ConsumerNotOnline:
+                continue
             except MQError as error:
+                is_known = False
                 omissions.append(f"clients of {group!r} could not be queried: {error}")
-        found.append(GroupTrace(group, len(clients), group in traced))
+        found.append(GroupTrace(group, len(clients) if clients or is_known else None, group in traced))
     return tuple(found)
 
 
@@ -285,7 +290,9 @@ def _available(brokers: tuple[BrokerHealth, ...], trace: TraceTopicHealth, topic
     """Evidence (trail's needs) -> '' if it is available, else why not."""
     types = {name.split("/")[0] for name in trace.records}
     no_trace = ""
-    if not trace.exists:
+    if trace.exists is None:
+        no_trace = f"topic {trace.name} could not be queried"
+    elif not trace.exists:
         no_trace = f"topic {trace.name} does not exist: set traceTopicEnable=true on a broker, or create it"
     elif not types & {"Pub", "SubBefore", "SubAfter"}:
         no_trace = (

@@ -19,11 +19,11 @@ from mqtrail.wire import (
     DELAY_LEVELS_MS,
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
+    ConsumerNotOnline,
     GroupOffsets,
     IdError,
     MessageExt,
     MQError,
-    Refusal,
     business_topics,
     delay_of_level,
     dlq_topic,
@@ -357,7 +357,10 @@ def _sample(
         _sample_group(admin, live, group, list(masters.values()), stamp)
     for topic in topics:
         try:
-            for name, stats in admin.topic_stats(topic).found.items():
+            gathered = admin.topic_stats(topic)
+            for name, failure in gathered.failures.items():
+                live.omissions.append(f"ranges of {topic!r} on {name} could not be sampled: {failure}")
+            for name, stats in gathered.found.items():
                 for queue, reach in stats.offset_table.items():
                     row = {"broker_name": name, "topic": topic, "queue_id": queue.queue_id}
                     # The index was queried for the message, so the queue counts as read to its end.
@@ -374,8 +377,8 @@ def _sample_group(admin: SyncAdmin, live: LiveEvidence, group: str, addresses: l
     for address in addresses:
         try:
             connections = admin.consumer_connections(group, address)
-        except Refusal:
-            continue  # not online on this broker
+        except ConsumerNotOnline:
+            continue
         except MQError as error:
             status = "ERROR" if status == "OFFLINE" else status
             live.omissions.append(f"clients of {group!r} could not be queried: {error}")

@@ -10,6 +10,8 @@ from mqtrail.wire import Body, BodyError, DataVersion, InvalidParameter
 
 Table = TypeVar("Table", bound=Body)
 
+LONG_MAX: Final = (1 << 63) - 1
+
 TOPICS_FILE: Final = "topics.json"
 GROUPS_FILE: Final = "subscriptionGroup.json"
 OFFSETS_FILE: Final = "consumerOffset.json"
@@ -19,11 +21,17 @@ FILTERS_FILE: Final = "consumerFilter.json"
 
 
 def load_table(files: ConfigFileStore, name: str, kind: type[Table]) -> Table | None:
-    """Return a document as its body class, or None where there is none. InvalidParameter: it is not of that shape."""
+    """Return a document as its body class, or None where there is none. InvalidParameter: it is not of that shape.
+
+    The first member of kind is the table itself. Every save writes it, so a document without it is damaged, not empty.
+    """
     document = files.load(name)
     if document is None:
         return None
+    member = kind.__struct_encode_fields__[0]
     try:
+        if document.get(member) is None:
+            raise BodyError(f"found no {member}, expected the table")
         return kind.read(document)
     except BodyError as error:
         raise InvalidParameter(f"{name}: {error}: restore {name}.bak or repair it by hand") from error
@@ -54,4 +62,9 @@ class Unsaved:
 
 def next_version(version: DataVersion, now_ms: int) -> DataVersion:
     """Return the version of a table that has just changed once more."""
-    return DataVersion(now_ms, version.counter + 1, version.state_version)
+    return DataVersion(now_ms, next_count(version.counter), version.state_version)
+
+
+def next_count(counter: int) -> int:
+    """Return the count after this one, within Java's long: a larger one would make the table's file unreadable."""
+    return counter + 1 & LONG_MAX

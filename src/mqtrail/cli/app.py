@@ -98,6 +98,8 @@ COMMANDS = {
     "demo": "demo:demo",
 }
 """Command -> module of this room and its function."""
+LOOK_UPS = ("trace", "search", "report", "export")
+"""Commands whose exit code 1 means "not found": a failure has another."""
 FIRST_WORDS = {path.split(" ")[0] for path in COMMANDS}
 
 
@@ -171,6 +173,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `mqtrail export | head`: the reader has gone, nothing more to say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit has a place to go to
         return Exit.OK
+    except OSError as error:  # a folder in a file's place, no permission, a full disk
+        warn(f"{error}: check that file or folder, its permissions and the space on its disk")
+        return Exit.CANNOT_LOOK if words[0] in LOOK_UPS else Exit.FAILED
     except ModuleNotFoundError as error:
         text = missing_extra(error)
         if text is None:

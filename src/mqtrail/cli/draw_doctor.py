@@ -49,6 +49,8 @@ def _brokers(brokers: Iterable[BrokerHealth]) -> Table:
 
 
 def _trace(trace: TraceTopicHealth) -> RenderableType:
+    if trace.exists is None:
+        return Text(f"Trace topic {trace.name}: unknown", style="bold red")
     if not trace.exists:
         return Text(f"Trace topic {trace.name}: does not exist", style="bold red")
     head = Text(f"Trace topic {trace.name}: {trace.message_count} messages in {trace.queue_count} queues")
@@ -66,7 +68,8 @@ def _trace(trace: TraceTopicHealth) -> RenderableType:
 def _groups(groups: Iterable[GroupTrace]) -> Table:
     table = _table("Consumer groups", "group", "live clients", "traced in the sample")
     for one in groups:
-        table.add_row(one.name, f"{one.client_count}", Text("yes", style="green") if one.is_traced else Text("none"))
+        clients = "unknown" if one.client_count is None else f"{one.client_count}"
+        table.add_row(one.name, clients, Text("yes", style="green") if one.is_traced else Text("none"))
     return table
 
 

@@ -141,6 +141,10 @@ def _read(document: dict[str, Any] | None) -> dict[str, dict[str, str]]:
     if document is None:
         return {}
     try:
-        return msgspec.convert(document.get("configTable") or {}, dict[str, dict[str, str]])
+        return msgspec.convert(document["configTable"], dict[str, dict[str, str]])
+    except KeyError:
+        raise InvalidParameter(
+            f"{FILE}: found no configTable, expected the table: restore {FILE}.bak or repair it by hand"
+        ) from None
     except msgspec.ValidationError as error:
         raise InvalidParameter(f"{FILE}: {error}: restore {FILE}.bak or repair it by hand") from error

@@ -22,7 +22,7 @@ from .broker_shell import BrokerShell
 from .clock import SteadyClock
 from .config import NodeConfig
 from .fast_door import FIRST_ID, PORT_STEP, FastDoor
-from .files import warn_if_open_to_others
+from .files import unusable_files, warn_if_open_to_others
 from .flusher import Flusher
 from .registrar import Commands, Registrar
 from .route_keeper import RouteKeeper
@@ -91,7 +91,8 @@ class BrokerNode:
         if self._config.fast_port and port + PORT_STEP > 0:
             self._bind_fast(host, port + PORT_STEP)
         try:
-            self._open()
+            with unusable_files(f"broker {self.name}"):
+                self._open()
         except BaseException:
             self._server.release()
             if self._fast_server is not None:

@@ -44,19 +44,25 @@ class DataFolder:
         """Create path if needed, check its format, lock it. DataFolderError."""
         path = path.absolute()
         _make(path)
-        _check_format(path)  # before the lock: write no file into a folder of another kind
-        lock_fd = _lock(path)
         try:
-            _write_format(path)
-        except BaseException:
-            os.close(lock_fd)
-            raise
+            _check_format(path)  # before the lock: write no file into a folder of another kind
+            lock_fd = _lock(path)
+            try:
+                _write_format(path)
+            except BaseException:
+                os.close(lock_fd)
+                raise
+        except OSError as error:
+            raise _unusable(path, error) from error
         return cls(path, lock_fd)
 
     def room(self, name: str) -> Path:
         """Return the directory of a broker, or of the name server; create it if needed."""
         room = self.path / name
-        room.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        try:
+            room.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        except OSError as error:
+            raise _unusable(self.path, error) from error
         return room
 
     def close(self) -> None:
@@ -65,6 +71,13 @@ class DataFolder:
             os.ftruncate(self._lock_fd, 0)
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+
+def _unusable(path: Path, error: OSError) -> DataFolderError:
+    return DataFolderError(
+        f"data folder {path} cannot be used: {error}: check that file or folder, its permissions and the space on the "
+        "disk"
+    )
 
 
 def _make(path: Path) -> None:
@@ -87,7 +100,7 @@ def _make(path: Path) -> None:
 def _check_format(path: Path) -> None:
     file = path / FORMAT_FILE
     try:
-        text = file.read_text()
+        text = file.read_text(errors="replace")
     except FileNotFoundError:
         foreign = sorted(entry.name for entry in path.iterdir() if not _could_be_ours(entry))
         if foreign:
@@ -100,7 +113,7 @@ def _check_format(path: Path) -> None:
         raise DataFolderError(f"{file} cannot be read: {error.strerror}") from error
     try:
         found = json.loads(text)["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataFolderError(
             f'{file} contains {text[:60]!r}; expected {{"format": {FORMAT}}}: restore it from a backup, or write '
             "exactly that if this version wrote the folder"

@@ -1,10 +1,13 @@
 """Small files of a node: their stamps, their durable replacement, and a warning for secrets that others can read."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mqtrail.net import Log, mode_open_to_others
+from mqtrail.store import StoreError
+from mqtrail.wire import MQError
 
 Stamp = tuple[int, int, int]
 """Modification time (ns), size and inode: two equal stamps mean that a file has not changed."""
@@ -34,6 +37,20 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
         handle.flush()
         os.fsync(handle.fileno())
     temporary.replace(path)
+
+
+@contextmanager
+def unusable_files(owner: str) -> Iterator[None]:
+    """Convert an OSError at owner's start to StoreError: a folder in a file's place, no permission, a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, MQError):
+            raise
+        raise StoreError(
+            f"{owner} cannot use its files: {error}: check that file or folder, its permissions and the space on the "
+            "disk"
+        ) from error
 
 
 def warn_if_open_to_others(names: Iterable[Path | str]) -> None:

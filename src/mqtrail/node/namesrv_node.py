@@ -9,6 +9,7 @@ from mqtrail.store import ConfigFileStore, RealDisk
 from mqtrail.wire import change_settings
 
 from .clock import wall_clock_ms
+from .files import unusable_files
 from .shell import Shell
 from .table_writer import TableWriter
 from .watchdog import Watchdog
@@ -28,7 +29,10 @@ class NameServerNode:
     ) -> None:
         disk = None if folder is None else RealDisk(folder)
         files = None if disk is None else ConfigFileStore(disk, gathers=True)
-        self.core = NameServer(replace(config or NameServerConfig()), files, now_ms=wall_clock_ms(), accounts=accounts)
+        with unusable_files("the name server"):
+            self.core = NameServer(
+                replace(config or NameServerConfig()), files, now_ms=wall_clock_ms(), accounts=accounts
+            )
         for found in () if files is None else files.report:
             log.warning("tables.recovered", owner="name server", report=found)
         self._tables = None if files is None else TableWriter(files, "name server")

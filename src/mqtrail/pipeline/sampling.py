@@ -23,9 +23,9 @@ from mqtrail.wire import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    ConsumerNotOnline,
     MessageQueue,
     MQError,
-    Refusal,
     business_topics,
     is_business_group,
     parse_delay_levels,
@@ -179,17 +179,16 @@ def _sample_offsets(admin: SyncAdmin, found: ClusterSample, name: str, address: 
 def _sample_group(admin: SyncAdmin, found: ClusterSample, group: str, masters: Mapping[str, str], stamp: Row) -> None:
     clients: dict[str, Row] = {}
     subscriptions: dict[tuple[str, str, str], Row] = {}
-    asked = False
+    failed = False
     for name, address in masters.items():
         try:
             connections = admin.consumer_connections(group, address)
-        except Refusal:  # ConsumerNotOnline, or a group that this broker does not know
-            asked = True
+        except ConsumerNotOnline:
             continue
         except MQError as error:
+            failed = True
             found.problems.append(f"clients of {group} on {name}: {error}")
             continue
-        asked = True
         for one in connections.connection_set:
             clients[one.client_id] = {
                 "client_id": one.client_id,
@@ -208,7 +207,7 @@ def _sample_group(admin: SyncAdmin, found: ClusterSample, group: str, masters: M
     for row in clients.values():
         found.add(trail.CLIENTS, {**stamp, "group_name": group, "status": "OK", **row})
     if not clients:
-        status = "OFFLINE" if asked else "ERROR"
+        status = "ERROR" if failed or not masters else "OFFLINE"
         found.add(trail.CLIENTS, {**stamp, "group_name": group, "status": status, "client_id": ""})
     for row in subscriptions.values():
         found.add(trail.SUBSCRIPTIONS, {**stamp, "group_name": group, **row})

@@ -1,13 +1,18 @@
 """Topics, groups and offsets: what is kept, in which shape, and what a restart finds."""
 
+from collections.abc import Callable
+
 import pytest
 
 from mqtrail.broker import BrokerConfig
+from mqtrail.broker.access.auth import Auth
+from mqtrail.broker.bounds import QUEUES_MAX
+from mqtrail.broker.files import next_version
 from mqtrail.broker.tables.groups import GroupTable
 from mqtrail.broker.tables.offsets import OffsetTable
 from mqtrail.broker.tables.topics import TopicTable
 from mqtrail.store import ConfigFileStore, MemoryDisk
-from mqtrail.wire import InvalidParameter, Perm, SystemError_, TopicConfig
+from mqtrail.wire import DataVersion, InvalidParameter, Perm, SystemError_, TopicConfig
 
 from ..helpers import NOW_MS, Bench
 
@@ -142,6 +147,56 @@ def test_a_table_of_another_shape_is_named() -> None:
     disk.replace("config/topics.json", b'{"topicConfigTable":[1]}')
     with pytest.raises(InvalidParameter, match=r"topics\.json.*restore topics\.json\.bak"):
         TopicTable(BrokerConfig(), ConfigFileStore(disk), NOW_MS)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"dataVersion":{"counter":1}}', '{"%s":null}'])
+@pytest.mark.parametrize(
+    ("name", "member", "load"),
+    [
+        ("topics.json", "topicConfigTable", lambda kept: TopicTable(BrokerConfig(), kept, NOW_MS)),
+        ("subscriptionGroup.json", "subscriptionGroupTable", lambda kept: GroupTable(BrokerConfig(), kept, NOW_MS)),
+        ("consumerOffset.json", "offsetTable", lambda kept: OffsetTable(kept, NOW_MS)),
+        ("users.json", "userTable", lambda kept: Auth(BrokerConfig(), kept, lambda: None)),
+        ("acls.json", "aclTable", lambda kept: Auth(BrokerConfig(), kept, lambda: None)),
+    ],
+)
+def test_a_document_without_its_table_is_not_an_empty_table(
+    name: str, member: str, load: Callable[[ConfigFileStore], object], text: str
+) -> None:
+    """Every save writes the table: without it, all topics, groups, offsets or users would be gone in silence."""
+    disk = MemoryDisk()
+    disk.replace(f"config/{name}", text.replace("%s", member).encode())
+    with pytest.raises(InvalidParameter, match=f"{name}: found no {member}, expected the table.*restore"):
+        load(ConfigFileStore(disk))
+
+
+@pytest.mark.parametrize("number", [-7, QUEUES_MAX + 1, (1 << 63) - 1])
+def test_a_topic_with_impossible_queues_stops_the_start(number: int) -> None:
+    """Clients make as many queues of a route as it claims, and the broker's requests walk over them."""
+    disk = MemoryDisk()
+    topic = f'{{"topicName":"orders","readQueueNums":{number},"writeQueueNums":4}}'
+    disk.replace("config/topics.json", f'{{"topicConfigTable":{{"orders":{topic}}}}}'.encode())
+    with pytest.raises(InvalidParameter, match=f"topics.json: found read_queue_nums {number} of topic orders"):
+        TopicTable(BrokerConfig(), ConfigFileStore(disk), NOW_MS)
+
+
+def test_impossible_offsets_are_left_out_and_reported() -> None:
+    """A negative offset counts as none with clients; what has no topic@group is of nobody."""
+    disk = MemoryDisk()
+    disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:-7,1:3},"T":{0:1}}}')
+    kept = ConfigFileStore(disk)
+    assert OffsetTable(kept, NOW_MS).queues("g", "T") == {1: 3}
+    assert [line.split(",")[0] for line in kept.report] == [
+        "consumerOffset.json: found {0: -7} of T@g",
+        "consumerOffset.json: found 'T'",
+    ]
+
+
+def test_a_version_at_its_end_begins_anew() -> None:
+    """A counter of 2^63 would make the file unreadable at the next start."""
+    version = next_version(DataVersion(1, (1 << 63) - 1, 5), NOW_MS)
+    assert version == DataVersion(NOW_MS, 0, 5)
+    assert DataVersion.read(version.members()) == version
 
 
 def test_offsets_are_saved_only_when_changed() -> None:

@@ -30,6 +30,7 @@ from mqtrail.wire import (
 )
 
 from ..config import BrokerConfig, properties_text
+from ..files import next_version
 from ..state import BrokerState
 
 _SETTINGS: Final = conf_keys(BrokerConfig)
@@ -82,7 +83,7 @@ class SettingsRequests:
         if kept is not None:
             self._store.retention = kept
         if pairs:
-            self._version = DataVersion(now_ms, self._version.counter + 1)
+            self._version = next_version(self._version, now_ms)
         if now:
             self._changed(frozenset(now), now_ms)
         return answer(peer, request)

@@ -33,7 +33,13 @@ class OffsetTable:
         for key, queues in table.offset_table.items():
             topic, at, group = key.partition("@")
             if at:
-                self._offsets[group, topic] = dict(queues)
+                self._offsets[group, topic] = {queue: offset for queue, offset in queues.items() if offset >= 0}
+                if impossible := {queue: offset for queue, offset in queues.items() if offset < 0}:
+                    files.report.append(
+                        f"{OFFSETS_FILE}: found {impossible} of {key}, expected offsets of 0 or more: left out"
+                    )
+            else:
+                files.report.append(f"{OFFSETS_FILE}: found {key!r}, expected topic@group: left out")
         self._pulled: dict[GroupTopic, dict[int, int]] = {}
         self._resets: dict[GroupTopic, dict[int, int]] = {}
         self._changed: set[GroupTopic] = set()  # entries that changed since the last copy

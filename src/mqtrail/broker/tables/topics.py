@@ -57,6 +57,8 @@ class TopicTable:
         self.data_version = DataVersion(now_ms) if table is None else table.data_version
         self._own = _own_topics(config)
         self._topics: dict[str, TopicConfig] = {} if table is None else dict(table.topic_config_table)
+        for topic in self._topics.values():
+            _check_queues(topic, f"{TOPICS_FILE}: ")
         for topic in self._own.values():
             self._topics.setdefault(topic.topic, topic)
         # TBW102 is the template of automatically created topics: its INHERIT bit follows the setting.
@@ -117,7 +119,7 @@ class TopicTable:
         known = self.get(topic)
         if known is not None:
             return known
-        queue_nums = min(queue_nums, QUEUES_MAX)  # groups.json may contain any number
+        queue_nums = max(0, min(queue_nums, QUEUES_MAX))  # groups.json may contain any number
         made = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag)
         self._put(made, now_ms)
         return made
@@ -127,11 +129,7 @@ class TopicTable:
         validate_topic(topic.topic)
         if self.is_system(topic.topic):
             raise InvalidParameter(f"The topic[{topic.topic}] is conflict with system topic.")
-        for name in ("read_queue_nums", "write_queue_nums"):
-            if not 0 <= getattr(topic, name) <= QUEUES_MAX:
-                raise InvalidParameter(
-                    f"found {name} {getattr(topic, name)} of topic {topic.topic}, expected 0 to {QUEUES_MAX}"
-                )
+        _check_queues(topic)
         if self.get(topic.topic) != topic:
             self._put(topic, now_ms)
 
@@ -211,6 +209,15 @@ class TopicTable:
     def encoded(self) -> msgspec.Raw:
         """Return the JSON object of all topics, by name."""
         return msgspec.Raw(b"".join(self._encoded.snapshot()))
+
+
+def _check_queues(topic: TopicConfig, where: str = "") -> None:
+    """Check a topic's numbers of queues: requests walk over all of them. InvalidParameter."""
+    for name in ("read_queue_nums", "write_queue_nums"):
+        if not 0 <= getattr(topic, name) <= QUEUES_MAX:
+            raise InvalidParameter(
+                f"{where}found {name} {getattr(topic, name)} of topic {topic.topic}, expected 0 to {QUEUES_MAX}"
+            )
 
 
 def _own_topics(config: BrokerConfig) -> dict[str, TopicConfig]:

@@ -28,6 +28,7 @@ from mqtrail.wire import (
     decode_head,
 )
 
+from ..files import next_count
 from ..state import BrokerState
 from .counts import TimerCounts
 from .records import ROLL_WINDOW_MS, due_ms, out_ms, recalls, wait_of, waiting_record
@@ -311,7 +312,9 @@ class Timers:
     def checkpoint(self, now_ms: int) -> TimerCheckpoint:
         """Return the progress of the timers: the content of the file, and the answer to request 60."""
         state_version, _, counter = self._saved.version
-        return TimerCheckpoint(self._read_ms, self._log.end, self._queue_offset, (state_version, now_ms, counter + 1))
+        return TimerCheckpoint(
+            self._read_ms, self._log.end, self._queue_offset, (state_version, now_ms, next_count(counter))
+        )
 
     def save(self, now_ms: int, *, final: bool = False) -> None:
         """Save the durable progress of the timers. final: flush it, since the broker stops."""
