@@ -6,7 +6,6 @@ The copy goes to %RETRY%group through a delay level (level 0: 3 + number of deli
 Source: AbstractSendMessageProcessor.consumerSendMsgBack, apache/rocketmq broker/processor/.
 """
 
-from mqtrail.store import PendingRecord
 from mqtrail.wire import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
@@ -39,7 +38,8 @@ from mqtrail.wire import (
     revive_topic,
 )
 
-from ..properties import check_size, tag_hash
+from ..copies import copy_of
+from ..properties import check_size
 from ..state import BrokerState
 from ..timing import DelayedMessages
 from .retries import is_exhausted
@@ -131,18 +131,7 @@ class SendBack:
         properties |= {PROPERTY_WAIT: "false", PROPERTY_DELAY: str(level)}
         text = encode_properties(properties).encode()
         check_size(text)
-        copy = PendingRecord(
-            topic=topic,
-            queue_id=queue_id,
-            body=original[head.body_start : head.body_end],
-            properties=text,
-            tags_code=tag_hash(text),
-            flag=head.flag,
-            sys_flag=head.sys_flag,
-            born_timestamp_ms=head.born_timestamp_ms,
-            born_host=head.born_host,
-            reconsume_times=head.reconsume_times + 1,
-        )
+        copy = copy_of(original, head, topic, queue_id, text)._replace(reconsume_times=head.reconsume_times + 1)
         if level > 0:
             copy = self._delays.divert(copy, level, now_ms)
         (place,) = self._writer.write([copy], now_ms)

@@ -66,15 +66,7 @@ class PopAcks:
             )
             records = [] if record is None else [record]
         else:
-            ack = PopAck(
-                header.offset,
-                handle.start_offset,
-                header.consumer_group,
-                header.topic,
-                header.queue_id,
-                handle.pop_time_ms,
-                handle.broker_name,
-            )
+            ack = _ack_of(header, handle)
             queue_id = self._revive_queue(handle.revive_queue_id)
             records = [self._log.ack(ack, handle.invisible_ms, queue_id, now_ms)]
         after_offset = self._write(records, now_ms)
@@ -163,15 +155,7 @@ class PopAcks:
             diffs=(0,),
             broker_name=handle.broker_name,
         )
-        ack = PopAck(
-            header.offset,
-            handle.start_offset,
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
-            handle.pop_time_ms,
-            handle.broker_name,
-        )
+        ack = _ack_of(header, handle)
         queue_id = self._revive_queue(handle.revive_queue_id)
         records = [
             self._log.check_point(point, queue_id, now_ms),
@@ -215,3 +199,16 @@ class PopAcks:
     def _count(self, topic: str, group: str, count: int) -> None:
         if self._stats is not None:
             self._stats.ack(topic, group, count)
+
+
+def _ack_of(header: AckHeader | ChangeInvisibleHeader, handle: PopHandle) -> PopAck:
+    """Return the acknowledgement of the message that the header names."""
+    return PopAck(
+        header.offset,
+        handle.start_offset,
+        header.consumer_group,
+        header.topic,
+        header.queue_id,
+        handle.pop_time_ms,
+        handle.broker_name,
+    )

@@ -32,7 +32,8 @@ from mqtrail.wire import (
     pop_topic_of,
 )
 
-from ..properties import tag_hash, with_properties
+from ..copies import copy_of
+from ..properties import with_properties
 from ..state import BrokerState
 from .revive_log import REVIVE_GROUP, ReviveLog
 from .revive_queue import SETTLED_MS, PendingPoint, ReviveQueue
@@ -211,18 +212,8 @@ class Revive:
         if head.reconsume_times == 0 or find_property(properties, PROPERTY_FIRST_POP_TIME.encode()) is None:
             with suppress(MQError):  # if there is no room, the copy is written without it
                 properties = with_properties(properties, {PROPERTY_FIRST_POP_TIME: str(point.pop_time_ms)})
-        return PendingRecord(
-            topic=topic,
-            queue_id=0,
-            body=bytes(record[head.body_start : head.body_end]),
-            properties=properties,
-            tags_code=tag_hash(properties),
-            born_timestamp_ms=head.born_timestamp_ms,
-            born_host=self._born_host,
-            flag=head.flag,
-            sys_flag=head.sys_flag,
-            reconsume_times=head.reconsume_times + 1,
-        )
+        copy = copy_of(record, head, topic, 0, properties)
+        return copy._replace(born_host=self._born_host, reconsume_times=head.reconsume_times + 1)
 
     def _make_topic(self, topic: str, group: str, now_ms: int) -> None:
         if topic not in self._topics:

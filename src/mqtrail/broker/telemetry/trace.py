@@ -8,7 +8,7 @@ The trace topic, system topics and system groups are not traced: each trace mess
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from mqtrail.store import Appended, PendingRecord, ReadResult
 from mqtrail.wire import (
@@ -206,38 +206,20 @@ class BrokerTrace:
 
         reconsume_times: of the copy, which is the number of deliveries that failed.
         """
-        client_id = self.client_id(peer, group)
+        common: dict[str, Any] = {
+            "time_stamp": now_ms,
+            "broker_name": self._config.broker_name,
+            "group_name": group,
+            "topic": topic,
+            "msg_id": msg_id,
+            "origin_msg_id": origin_msg_id,
+            "reconsume_times": reconsume_times,
+            "client_id": self.client_id(peer, group),
+        }
         if cause is not None:
-            self._add(
-                DeadLettered(
-                    time_stamp=now_ms,
-                    broker_name=self._config.broker_name,
-                    group_name=group,
-                    topic=topic,
-                    msg_id=msg_id,
-                    origin_msg_id=origin_msg_id,
-                    reconsume_times=reconsume_times,
-                    cause=cause,
-                    client_id=client_id,
-                ),
-                now_ms,
-            )
-            return
-        self._add(
-            SentBack(
-                time_stamp=now_ms,
-                broker_name=self._config.broker_name,
-                group_name=group,
-                topic=topic,
-                msg_id=msg_id,
-                origin_msg_id=origin_msg_id,
-                reconsume_times=reconsume_times,
-                delay_level=delay_level,
-                due_ms=due_ms,
-                client_id=client_id,
-            ),
-            now_ms,
-        )
+            self._add(DeadLettered(**common, cause=cause), now_ms)
+        else:
+            self._add(SentBack(**common, delay_level=delay_level, due_ms=due_ms), now_ms)
 
     def client_id(self, peer: Peer, group: str) -> str | None:
         """Return the client id of the connection in the group; None: it is not a member."""

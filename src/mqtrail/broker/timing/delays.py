@@ -29,8 +29,9 @@ from mqtrail.wire import (
     parse_delay_levels,
 )
 
+from ..copies import copy_of
 from ..files import DELAYS_FILE, load_table
-from ..properties import tag_hash, with_real_queue
+from ..properties import with_real_queue
 from ..state import BrokerState
 
 BATCH_COUNT = 32  # records delivered with one append
@@ -72,18 +73,11 @@ class DelayedMessages:
         properties."""
         self._now_ms = now_ms
         level = min(level, len(self.delays_ms))
-        return PendingRecord(
+        return record._replace(
             topic=SCHEDULE_TOPIC,
             queue_id=level - 1,
-            body=record.body,
             properties=with_real_queue(bytes(record.properties), record.topic, record.queue_id),
             tags_code=now_ms + self.delays_ms[level - 1],
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp_ms=record.born_timestamp_ms,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times,
-            prepared_transaction_offset=record.prepared_transaction_offset,
         )
 
     def next_due_ms(self) -> int | None:
@@ -230,16 +224,5 @@ def _real_record(record: Buffer) -> PendingRecord | None:
     topic, queue_id = find_property(properties, _REAL_TOPIC), find_property(properties, _REAL_QID)
     if topic is None or queue_id is None or not queue_id.isdigit() or topic.decode() == HALF_TOPIC:
         return None
-    return PendingRecord(
-        topic=topic.decode("utf-8", "replace"),
-        queue_id=int(queue_id),
-        body=bytes(record[head.body_start : head.body_end]),
-        properties=properties,
-        tags_code=tag_hash(properties),
-        flag=head.flag,
-        sys_flag=head.sys_flag,
-        born_timestamp_ms=head.born_timestamp_ms,
-        born_host=head.born_host,
-        reconsume_times=head.reconsume_times,
-        prepared_transaction_offset=head.prepared_transaction_offset,
-    )
+    copy = copy_of(record, head, topic.decode("utf-8", "replace"), int(queue_id), properties)
+    return copy._replace(prepared_transaction_offset=head.prepared_transaction_offset)

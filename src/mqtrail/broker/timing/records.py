@@ -32,6 +32,7 @@ from mqtrail.wire import (
     java_string_hash,
 )
 
+from ..copies import copy_of
 from ..properties import TIMER_PROPERTIES, tag_hash, with_real_queue
 
 ROLL_WINDOW_MS: Final = 2 * 86_400_000  # RocketMQ: timerRollWindowSlot; a longer delay consists of several parts
@@ -149,16 +150,6 @@ def delivered_record(record: Buffer, *, rolls: bool, now_ms: int) -> PendingReco
         passed_text = text + encode_properties(passed).encode()
     if len(passed_text) <= PROPERTIES_SIZE_MAX:
         text = passed_text
-    return PendingRecord(
-        topic=TIMER_TOPIC if rolls else topic.decode("utf-8", "replace"),
-        queue_id=0 if rolls else int(queue_id),
-        body=bytes(record[head.body_start : head.body_end]),
-        properties=text,
-        tags_code=tag_hash(text),
-        flag=head.flag,
-        sys_flag=head.sys_flag,
-        born_timestamp_ms=head.born_timestamp_ms,
-        born_host=head.born_host,
-        reconsume_times=head.reconsume_times,
-        prepared_transaction_offset=head.prepared_transaction_offset,
-    )
+    to = (TIMER_TOPIC, 0) if rolls else (topic.decode("utf-8", "replace"), int(queue_id))
+    copy = copy_of(record, head, *to, text)
+    return copy._replace(prepared_transaction_offset=head.prepared_transaction_offset)

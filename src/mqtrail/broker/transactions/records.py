@@ -28,6 +28,7 @@ from mqtrail.wire import (
     tags_code,
 )
 
+from ..copies import copy_of
 from ..properties import check_size, tag_hash
 
 OP_TAG: Final = "d"
@@ -62,9 +63,8 @@ def real_queue(text: bytes) -> tuple[str, int] | None:
 
 def committed_record(record: Buffer, head: RecordHead, topic: str, queue_id: int) -> PendingRecord:
     """Return the record of a commit: with the properties of the half message unchanged, as in Java."""
-    return _copy(record, head)._replace(
-        topic=topic,
-        queue_id=queue_id,
+    text = bytes(record[head.properties_start : head.properties_end])
+    return copy_of(record, head, topic, queue_id, text)._replace(
         sys_flag=head.sys_flag & ~_MASK | MessageSysFlag.TRANSACTION_COMMIT,
         prepared_transaction_offset=head.physical_offset,
     )
@@ -74,13 +74,13 @@ def half_again(record: Buffer, head: RecordHead, changes: Mapping[str, str]) -> 
     """Return a copy of a half message for the half topic, with some properties set."""
     text = bytes(record[head.properties_start : head.properties_end])
     changed = encode_properties({**decode_properties(text), **changes}).encode()
-    copy = _copy(record, head)
-    return copy._replace(topic=HALF_TOPIC, queue_id=head.queue_id, properties=changed)
+    return copy_of(record, head, HALF_TOPIC, head.queue_id, changed)
 
 
 def moved_record(record: Buffer, head: RecordHead, topic: str) -> PendingRecord:
     """Return an unchanged copy of a half message for queue 0 of another topic."""
-    return _copy(record, head)._replace(topic=topic, queue_id=0)
+    text = bytes(record[head.properties_start : head.properties_end])
+    return copy_of(record, head, topic, 0, text)
 
 
 def question_body(record: Buffer, head: RecordHead, pending: PendingRecord, physical_offset: int, offset: int) -> bytes:
@@ -104,22 +104,6 @@ def question_body(record: Buffer, head: RecordHead, pending: PendingRecord, phys
         store_host=head.store_host,
         reconsume_times=head.reconsume_times,
         prepared_transaction_offset=head.prepared_transaction_offset,
-    )
-
-
-def _copy(record: Buffer, head: RecordHead) -> PendingRecord:
-    text = bytes(record[head.properties_start : head.properties_end])
-    return PendingRecord(
-        topic=head.topic,
-        queue_id=head.queue_id,
-        body=bytes(record[head.body_start : head.body_end]),
-        properties=text,
-        tags_code=tag_hash(text),
-        flag=head.flag,
-        sys_flag=head.sys_flag,
-        born_timestamp_ms=head.born_timestamp_ms,
-        born_host=head.born_host,
-        reconsume_times=head.reconsume_times,
     )
 
 

@@ -1,0 +1,22 @@
+"""Copies of stored records: a message that goes to another queue keeps its body, its flags and its origin."""
+
+from mqtrail.store import PendingRecord
+from mqtrail.wire import Buffer, RecordHead
+
+from .properties import tag_hash
+
+
+def copy_of(record: Buffer, head: RecordHead, topic: str, queue_id: int, properties: bytes) -> PendingRecord:
+    """Return a stored record as one for a queue of topic, with these properties. It belongs to no transaction."""
+    return PendingRecord(
+        topic=topic,
+        queue_id=queue_id,
+        body=bytes(record[head.body_start : head.body_end]),
+        properties=properties,
+        tags_code=tag_hash(properties),
+        flag=head.flag,
+        sys_flag=head.sys_flag,
+        born_timestamp_ms=head.born_timestamp_ms,
+        born_host=head.born_host,
+        reconsume_times=head.reconsume_times,
+    )
