@@ -16,6 +16,7 @@ from mqtrail.namesrv import NameServer, NameServerConfig, key_values, queries, r
 from mqtrail.namesrv.requests import BODY_SIZE_MAX
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
+    ORDER_TOPIC_CONFIG,
     BrokerHeader,
     ClusterInfo,
     DataVersion,
@@ -610,7 +611,7 @@ def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
         topics = ("everywhere", *(f"b{number}-{topic}" for topic in range(9)))
         assert bench.register(f"b{number}", f"1.1.1.{number}:1", topics=topics).code == 0
     for number in range(9):
-        put(bench, key_values.ORDER_TOPIC_CONFIG, f"key-{number}")
+        put(bench, ORDER_TOPIC_CONFIG, f"key-{number}")
     requests: list[tuple[int, dict[str, str], int]] = [
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "everywhere"}, 479),
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "everywhere"}, 300),
@@ -618,7 +619,7 @@ def test_large_answers_are_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> No
         (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}, 479),
         (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}, 479),
         (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, {}, 479),
-        (RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": key_values.ORDER_TOPIC_CONFIG}, 479),
+        (RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": ORDER_TOPIC_CONFIG}, 479),
         (RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b1"}, 479),
     ]
     whole = [bench.tell(RemotingCommand(code, ext, version=version)) for code, ext, version in requests]

@@ -28,7 +28,6 @@ from mqtrail.wire import (
     encode_in_slices,
 )
 
-ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"  # namespace: topic -> the order of its queues
 FILE: Final = "kvConfig.json"
 VALUES_A_SLICE: Final = 2_000  # encoded as JSON
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from mqtrail.wire import (
+    ORDER_TOPIC_CONFIG,
     VERSION_STRICT_ROUTE_JSON,
     BrokerMemberGroupHeader,
     ClusterHeader,
@@ -28,7 +29,7 @@ from mqtrail.wire import (
 )
 
 from .config import NameServerConfig
-from .key_values import ORDER_TOPIC_CONFIG, KeyValues
+from .key_values import KeyValues
 from .routes import EXT_ZONE_NAME, RouteTable
 
 EXT_ZONE_MODE: Final = "__ZONE_MODE"

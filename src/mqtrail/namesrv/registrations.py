@@ -12,6 +12,7 @@ from typing import Final
 from zlib import crc32
 
 from mqtrail.wire import (
+    ORDER_TOPIC_CONFIG,
     AddWritePermResponseHeader,
     BrokerHeader,
     BrokerHeartbeatHeader,
@@ -39,7 +40,7 @@ from mqtrail.wire import (
 )
 
 from .config import NameServerConfig
-from .key_values import ORDER_TOPIC_CONFIG, KeyValues
+from .key_values import KeyValues
 from .routes import EXT_ZONE_NAME, MASTER_ID, Registered, RouteTable, check_topic
 
 FILTER_SERVERS_MAX: Final = 1_000  # of one registration; they are read and not kept

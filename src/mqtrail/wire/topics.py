@@ -23,6 +23,7 @@ __all__ = [
     "INNER_TOPIC_PREFIXES",
     "OFFSET_MOVED_EVENT",
     "OP_HALF_TOPIC",
+    "ORDER_TOPIC_CONFIG",
     "RECALL_TAG",
     "RETRY_PREFIX",
     "SCHEDULE_TOPIC",
@@ -135,6 +136,7 @@ INNER_GROUP_PREFIXES: Final = (
     "FILTERSRV_",
     "MONITOR_CONSUMER",
 )
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"  # namespace of name servers: topic -> the order of its queues
 RECALL_TAG: Final = "_RECALL_TAG_"  # of the timer's notes that delete a message
 
 DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from mqtrail.wire import (
     BrokerStatsData,
     KvTable,
-    QueryNotFound,
     RequestCode,
     SubscriptionGroupConfig,
     SystemError_,
     TopicConfig,
 )
 
-from ..core import read_body, reply_number
+from ..core import reply_number
 from .base import Gathered
 from .messages import AdminMessages
 
@@ -175,37 +174,6 @@ class AdminBrokers(AdminMessages):
         body = _properties_text(settings)
         code = RequestCode.UPDATE_NAMESRV_CONFIG
         return await self._on_name_servers(lambda address: self._call(address, code, {}, body))
-
-    async def kv_get(self, namespace: str, key: str) -> str | None:
-        """A value that name servers keep; None without one."""
-        ext = {"namespace": namespace, "key": key}
-        try:
-            return await self._client.name_servers.ask(
-                RequestCode.GET_KV_CONFIG, ext, lambda reply: read_body(reply, lambda _: reply.ext.get("value"))
-            )
-        except QueryNotFound:
-            return None
-
-    async def kv_list(self, namespace: str) -> dict[str, str]:
-        """All keys and values of a namespace of the name servers."""
-        ext = {"namespace": namespace}
-        try:
-            found = await self._client.name_servers.ask(
-                RequestCode.GET_KVLIST_BY_NAMESPACE, ext, lambda reply: read_body(reply, KvTable.decode)
-            )
-        except QueryNotFound:
-            return {}
-        return dict(found.table)
-
-    async def kv_put(self, namespace: str, key: str, value: str) -> Gathered[str]:
-        """Set a value on every name server."""
-        ext = {"namespace": namespace, "key": key, "value": value}
-        return await self._on_name_servers(lambda address: self._call(address, RequestCode.PUT_KV_CONFIG, ext))
-
-    async def kv_delete(self, namespace: str, key: str) -> Gathered[str]:
-        """Delete a value on every name server."""
-        ext = {"namespace": namespace, "key": key}
-        return await self._on_name_servers(lambda address: self._call(address, RequestCode.DELETE_KV_CONFIG, ext))
 
 
 def _properties_of(body: bytes) -> dict[str, str]:

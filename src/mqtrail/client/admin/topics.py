@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqtrail.wire import (
+    ORDER_TOPIC_CONFIG,
     CreateTopicHeader,
+    KvTable,
     MessageQueue,
     QueryNotFound,
     RequestCode,
@@ -19,8 +21,6 @@ from mqtrail.wire import (
 
 from ..core import ClientError, read_body
 from .base import AdminBase, Gathered
-
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +159,11 @@ class AdminTopics(AdminBase):
         code = RequestCode.CLEAN_UNUSED_TOPIC
         return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}))
 
-    # -- order configuration: on which brokers an ordered topic has how many queues, whatever is up ----------------
+    # -- values that name servers keep -----------------------------------------------------------------------------
 
-    async def order_config(self, topic: str) -> str | None:
-        """The topic's order configuration, as `broker-a:4;broker-b:4`; None without one."""
-        ext = {"namespace": ORDER_NAMESPACE, "key": topic}
+    async def kv_get(self, namespace: str, key: str) -> str | None:
+        """A value that name servers keep; None without one."""
+        ext = {"namespace": namespace, "key": key}
         try:
             return await self._client.name_servers.ask(
                 RequestCode.GET_KV_CONFIG, ext, lambda reply: read_body(reply, lambda _: reply.ext.get("value"))
@@ -171,15 +171,40 @@ class AdminTopics(AdminBase):
         except QueryNotFound:
             return None
 
+    async def kv_list(self, namespace: str) -> dict[str, str]:
+        """All keys and values of a namespace of the name servers."""
+        ext = {"namespace": namespace}
+        try:
+            found = await self._client.name_servers.ask(
+                RequestCode.GET_KVLIST_BY_NAMESPACE, ext, lambda reply: read_body(reply, KvTable.decode)
+            )
+        except QueryNotFound:
+            return {}
+        return dict(found.table)
+
+    async def kv_put(self, namespace: str, key: str, value: str) -> Gathered[str]:
+        """Set a value on every name server."""
+        ext = {"namespace": namespace, "key": key, "value": value}
+        return await self._on_name_servers(lambda address: self._call(address, RequestCode.PUT_KV_CONFIG, ext))
+
+    async def kv_delete(self, namespace: str, key: str) -> Gathered[str]:
+        """Delete a value on every name server."""
+        ext = {"namespace": namespace, "key": key}
+        return await self._on_name_servers(lambda address: self._call(address, RequestCode.DELETE_KV_CONFIG, ext))
+
+    # -- order configuration: on which brokers an ordered topic has how many queues, whatever is up ----------------
+
+    async def order_config(self, topic: str) -> str | None:
+        """The topic's order configuration, as `broker-a:4;broker-b:4`; None without one."""
+        return await self.kv_get(ORDER_TOPIC_CONFIG, topic)
+
     async def set_order_config(self, topic: str, value: str) -> Gathered[str]:
         """Set it on every name server."""
-        ext = {"namespace": ORDER_NAMESPACE, "key": topic, "value": value}
-        return await self._on_name_servers(lambda address: self._call(address, RequestCode.PUT_KV_CONFIG, ext))
+        return await self.kv_put(ORDER_TOPIC_CONFIG, topic, value)
 
     async def delete_order_config(self, topic: str) -> Gathered[str]:
         """Delete it on every name server."""
-        ext = {"namespace": ORDER_NAMESPACE, "key": topic}
-        return await self._on_name_servers(lambda address: self._call(address, RequestCode.DELETE_KV_CONFIG, ext))
+        return await self.kv_delete(ORDER_TOPIC_CONFIG, topic)
 
 
 def _create_header(config: TopicConfig) -> CreateTopicHeader:

@@ -100,6 +100,14 @@ class Transaction:
         """The id to keep with the local transaction: the check handler gets a message with this `msg_id`."""
         return self.sent.msg_id
 
+    def require_open(self) -> None:
+        """Raise ClientError if the half message was stored less safely than requested, and so rolled back."""
+        if self.state is not None:
+            raise ClientError(
+                f"the half message {self.transaction_id} was rolled back: it was stored with status "
+                f"{self.sent.status.name}, expected SEND_OK"
+            )
+
     async def commit(self) -> None:
         """Make the message visible."""
         await self.end(TransactionState.COMMIT)
@@ -216,11 +224,7 @@ class TransactionProducer(Producer):
         decides. Raises ClientError if the half message was stored less safely than requested, and so rolled back.
         """
         transaction = await self.begin(message, timeout_ms=timeout_ms)
-        if transaction.state is not None:
-            raise ClientError(
-                f"the half message {transaction.transaction_id} was rolled back: it was stored with status "
-                f"{transaction.sent.status.name}, expected SEND_OK"
-            )
+        transaction.require_open()
         try:
             yield transaction
         except Exception as error:

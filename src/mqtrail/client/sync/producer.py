@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import Message
 
-from ..core import ClientError, ProducerConfig, SendResult
+from ..core import ProducerConfig, SendResult
 from ..producer import CheckHandler, Producer, Transaction, TransactionProducer, TransactionResult, TransactionState
 from .facade import Facade, background, waiting
 
@@ -112,11 +112,7 @@ class SyncTransactionProducer(Facade[TransactionProducer]):
     def transaction(self, message: Message, *, timeout_ms: int | None = None) -> Iterator[SyncTransaction]:
         """Commit at the block's end, unless it ended the transaction itself; see TransactionProducer.transaction."""
         transaction = self.begin(message, timeout_ms=timeout_ms)
-        if transaction.state is not None:
-            raise ClientError(
-                f"the half message {transaction.transaction_id} was rolled back: it was stored with status "
-                f"{transaction.sent.status.name}, expected SEND_OK"
-            )
+        transaction.transaction.require_open()
         try:
             yield transaction
         except Exception as error:

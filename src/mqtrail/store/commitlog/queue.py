@@ -196,13 +196,7 @@ class ConsumeQueue(QueueState):
 
     def blank(self, physical_first: int, physical_end: int) -> None:
         """Make the entries blank whose records lie in [physical_first, physical_end): they are gone."""
-        low, high = self.first_offset, self.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle)[0] < physical_first:
-                low = middle + 1
-            else:
-                high = middle
+        low = self._first_at(physical_first)
         self.write()
         while low < self.next_offset and physical_first <= self.entry(low)[0] < physical_end:
             at = low * QUEUE_ENTRY_SIZE
@@ -249,18 +243,22 @@ class ConsumeQueue(QueueState):
 
     def correct_first(self, physical_first: int) -> None:
         """Move first_offset to the first entry whose record is kept, and drop files that hold none."""
-        low, high = self.first_offset, self.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle)[0] < physical_first:
-                low = middle + 1
-            else:
-                high = middle
-        self.first_offset = low
+        self.first_offset = low = self._first_at(physical_first)
         while len(self._segments.starts) > 1 and (
             self._segments.starts[0] + self._segments.size <= min(low, self.written_offset) * QUEUE_ENTRY_SIZE
         ):
             self._segments.drop_first()
+
+    def _first_at(self, physical_offset: int) -> int:
+        """Return the queue offset of the first entry whose record is at physical_offset or later."""
+        low, high = self.first_offset, self.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def close(self) -> None:
         """Close the files."""
