@@ -27,22 +27,20 @@ from ..disk import Disk
 from ..errors import StoreError, StoreFull
 from ..timers import TimerFiles
 from .append import Appender
-from .checkpoint import QUEUES_A_SLICE, QUEUES_WRITTEN_A_SLICE, Checkpoints, index_clean_ms
+from .checkpoint import Checkpoints, index_clean_ms
 from .config import CommitLogConfig
-from .deleted import DeletedTopics
-from .foreign import refuse_bad_name, refuse_foreign
+from .foreign import refuse_foreign
 from .index import Index
 from .indexer import Indexer
 from .log import CommitLog
 from .lookup import Lookup
 from .notes import NOTES_FILE, Noted, expired_to, note_expired, read_notes
-from .queue import ConsumeQueue
+from .queues import ConsumeQueues
 from .reading import Reader
-from .recovery import is_right, recover
+from .recovery import recover
 
 Result = TypeVar("Result")
 GATHERED_ENTRIES_MAX = 50_000  # queue entries kept in memory before they are written, of all queues
-QUEUE_BUFFER_SIZE = 16 * 1024  # bytes of one queue's entries kept in memory by recovery
 EXPIRE_FILES_MAX = 10  # segments removed by one call
 UNCHECKED_SIZE = 1 << 30  # bytes before the log's end that are taken to be in memory still: read without a look
 
@@ -75,13 +73,11 @@ class CommitLogStore:
         refuse_foreign(disk)
         unclean = disk.size("abort") is not None
         self._log = CommitLog(disk, config.segment_size)
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
-        self._leaving: dict[str, dict[int, ConsumeQueue]] = {}  # of deleted topics: their files are to be removed
-        self._deleted = DeletedTopics(disk, self._log.sync_too)
+        self._queues = ConsumeQueues(disk, self._log, config.queue_file_size)
+        self._by_key = queues = self._queues.by_key
         checkpoint = disk.read("checkpoint")
-        noted = read_notes(disk, checkpoint).without(self._deleted_since_noted())
-        lost = self._load_queues(noted, unclean)
+        noted = read_notes(disk, checkpoint).without(self._queues.deleted_since_noted())
+        lost = self._queues.load(noted, unclean)
         if unclean and not lost:
             disk.remove(NOTES_FILE)  # some of what it counts is put again below
         self._index = Index(
@@ -92,15 +88,15 @@ class CommitLogStore:
             is_as_left=bool(noted.ends or noted.damage),
             physical_first=self._log.first_offset,
         )
-        self._reader = Reader(self._log, self._queues, skip_damaged=config.skip_damaged)
+        self._reader = Reader(self._log, queues, skip_damaged=config.skip_damaged)
         self._full = False
         self._gathered = 0  # queue entries appended since they were written last
         recovery = recover(
-            self._log, self._queues, self.put_entry, disk, config, unclean, lost, noted, self._deleted.ends
+            self._log, queues, self._queues.put_entry, disk, config, unclean, lost, noted, self._queues.deleted.ends
         )
         if recovery.rebuilt:
-            self._restore_ends(noted)
-        self._deleted.cut(self._log.end_offset)
+            self._queues.restore_ends(noted)
+        self._queues.deleted.cut(self._log.end_offset)
         self._store_ms = recovery.last_store_ms
         self._index.drop_past(self._log.end_offset)
         lost_first = self._lost_first(noted)
@@ -111,10 +107,10 @@ class CommitLogStore:
         )
         self._indexer = Indexer(self._log, self._index, skip_damaged=config.skip_damaged)
         self._appender = Appender(
-            self._log, self._queues, self._open_queue, config.store_host.packed(), config.record_size_max
+            self._log, queues, self._queues.open, config.store_host.packed(), config.record_size_max
         )
         self._lookup = Lookup(self._index, self._indexer, self._reader, is_indexed=config.index)
-        self._checkpoints = Checkpoints(disk, self._log, self._index, self._queues, index_clean_ms(checkpoint))
+        self._checkpoints = Checkpoints(disk, self._log, self._index, queues, index_clean_ms(checkpoint))
         self.timers = TimerFiles(disk, config.timer_log_file_size)
         self.timers.recover(self._log.end_offset, self._queue_offset_at)
         disk.replace("abort", b"")
@@ -137,76 +133,6 @@ class CommitLogStore:
         self.flush()
         self._log.sync_mark()
 
-    def _load_queues(self, noted: Noted, unclean: bool) -> list[str]:
-        """Open every queue; return what was found of those that are damaged, which are empty now."""
-        lost = [f"{noted.damage}: all queues are built again from the CommitLog"] if noted.damage else []
-        for topic in self._disk.list("consumequeue"):
-            for queue_id in self._disk.list(f"consumequeue/{topic}"):
-                if not queue_id.isdigit():
-                    raise StoreError(f"found consumequeue/{topic}/{queue_id}, expected folders named by queue ids")
-                try:
-                    queue = self._open_queue(topic, int(queue_id))
-                except StoreError as error:
-                    if self._log.is_foreign:
-                        raise  # Apache's, and with other settings than ours, as it seems
-                    self._clear_queue(topic, int(queue_id), f"{error}", lost)
-                    continue
-                if self._is_deleted(queue):
-                    self._leave(topic, int(queue_id))
-                    continue
-                if not unclean and queue.next_offset > queue.first_offset and not self._ends_right(queue):
-                    self._clear_queue(topic, int(queue_id), "found a last entry that names another record", lost)
-        if self._log.segments.starts:
-            for (topic, number), expected in noted.ends.items():
-                if any(text.startswith(f"consumequeue/{topic}/{number}:") for text in lost):
-                    continue
-                found, first = self.max_offset(topic, number), self._file_first(topic, number)
-                expected_first = noted.firsts.get((topic, number), first)
-                if found < expected:
-                    why = f"found entries up to queue offset {found}, expected {expected}"
-                    self._clear_queue(topic, number, why, lost)
-                elif first > expected_first and self._log.first_offset == noted.log_first:
-                    why = f"found entries from queue offset {first} on, expected {expected_first}"
-                    self._clear_queue(topic, number, why, lost)
-        return lost
-
-    def _deleted_since_noted(self) -> list[str]:
-        """Return the topics that were deleted after the last checkpoint, or that may have been."""
-        mark = self._log.mark
-        noted_end = 0 if mark is None else mark.dispatched_offset
-        return [topic for topic, end in self._deleted.ends.items() if end >= noted_end]
-
-    def _is_deleted(self, queue: ConsumeQueue) -> bool:
-        """Whether a queue found at the start is of a deleted topic; else it is of a new one with the name.
-
-        Its first entry says so. That of a new topic is durable, or else this start puts it again from the log.
-        """
-        end = self._deleted.ends.get(queue.topic, 0)
-        return queue.next_offset > queue.first_offset and queue.entry(queue.first_offset)[0] < end
-
-    def _leave(self, topic: str, queue_id: int) -> None:
-        """Forget a queue. Its files go later, in slices, or when a new queue takes its place."""
-        queue = self._queues.pop((topic, queue_id))
-        queues = self._topics[topic]
-        del queues[queue_id]
-        if not queues:
-            del self._topics[topic]
-        self._leaving.setdefault(topic, {})[queue_id] = queue
-
-    def _remove_left(self, topic: str, queue_id: int) -> None:
-        """Remove the files of a queue that was forgotten. OSError: they are still to be removed."""
-        queues = self._leaving[topic]
-        queues[queue_id].destroy()
-        del queues[queue_id]
-        if not queues:
-            del self._leaving[topic]
-            if topic not in self._topics:
-                self._disk.remove(f"consumequeue/{topic}")
-
-    def _file_first(self, topic: str, queue_id: int) -> int:
-        queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else queue.file_first
-
     def _lost_first(self, noted: Noted) -> str | None:
         """Return what to tell of a beginning of the log that went otherwise than by retention; None: it did not."""
         found = self._log.first_offset
@@ -217,49 +143,6 @@ class CommitLogStore:
             f"commitlog/ begins at physical offset {found}, expected {expected}: {found - expected} bytes are gone "
             "that retention did not remove, with their messages: restore the missing files, or accept the loss"
         )
-
-    def _ends_right(self, queue: ConsumeQueue) -> bool:
-        # Blank entries stand for records that are gone.
-        return queue.is_blank(queue.next_offset - 1) or is_right(queue, queue.next_offset - 1, self._log)
-
-    def _clear_queue(self, topic: str, queue_id: int, why: str, lost: list[str]) -> None:
-        """Remove a damaged queue's files; it is rebuilt from the log."""
-        self._disk.replace("abort", b"")  # what is begun here must be ended by a later start, if not by this one
-        if (queue := self._queues.pop((topic, queue_id), None)) is not None:
-            queue.close()
-        self._disk.remove(f"consumequeue/{topic}/{queue_id}")
-        self._open_queue(topic, queue_id)
-        lost.append(f"consumequeue/{topic}/{queue_id}: {why}: built again from the CommitLog")
-
-    def _restore_ends(self, noted: Noted) -> None:
-        """Let rebuilt queues continue at their noted ends, also where their last records have expired."""
-        for key, expected in noted.ends.items():
-            queue = self._queues.get(key)
-            if queue is not None and queue.next_offset < expected:
-                queue.go_on_from(expected)
-
-    def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        refuse_bad_name(topic)
-        if topic in self._leaving and queue_id in self._leaving[topic]:
-            self._remove_left(topic, queue_id)
-        if not self._deleted.is_settled and self._deleted.is_waiting(topic):
-            self._note_deleted()
-        queue = ConsumeQueue(self._disk, "consumequeue", topic, queue_id, self.config.queue_file_size)
-        self._queues[topic, queue_id] = queue
-        self._topics.setdefault(topic, {})[queue_id] = queue
-        return queue
-
-    def _note_deleted(self) -> None:
-        """Write what could not be written when topics were deleted. StoreFull, OSError: it still cannot."""
-        if self._deleted.is_settled:
-            return
-        if self._deleted.is_full:
-            self._log.sync_mark()  # slots are freed by what it says
-        mark = self._log.mark
-        self._deleted.settle(self._log.first_offset, 0 if mark is None else mark.dispatched_offset)
-
-    def _queues_list(self) -> list[ConsumeQueue]:
-        return list(self._queues.values())
 
     # -- what there is ---------------------------------------------------------------------------------------------
 
@@ -331,24 +214,24 @@ class CommitLogStore:
 
     def queue(self, topic: str, queue_id: int) -> QueueState:
         """Return the queue's state, making the queue when it is new."""
-        return self._queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
+        return self._by_key.get((topic, queue_id)) or self._queues.open(topic, queue_id)
 
     def queue_ids(self, topic: str) -> list[int]:
         """Return the ids of the topic's queues that exist, sorted."""
-        return sorted(self._topics.get(topic, ()))
+        return sorted(self._queues.by_topic.get(topic, ()))
 
     def topics(self) -> list[str]:
         """Return the topics that have queues, sorted."""
-        return sorted(self._topics)
+        return sorted(self._queues.by_topic)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first kept queue offset."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._by_key.get((topic, queue_id))
         return 0 if queue is None else queue.first_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset of the next record."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self._by_key.get((topic, queue_id))
         return 0 if queue is None else queue.next_offset
 
     # -- append ----------------------------------------------------------------------------------------------------
@@ -370,13 +253,6 @@ class CommitLogStore:
         if self.config.index and tickets:
             self._indexer.hand_over(begin, records, tickets, self._store_ms)
         return tickets
-
-    def put_entry(self, topic: str, queue_id: int, queue_offset: int, physical: int, size: int, tags_code: int) -> None:
-        """Add a queue entry for a record that is in the log. Recovery calls it."""
-        queue = self._queues.get((topic, queue_id)) or self._open_queue(topic, queue_id)
-        queue.put(queue_offset, physical, size, tags_code)
-        if queue.buffered_size > QUEUE_BUFFER_SIZE:
-            queue.write()
 
     # -- read ------------------------------------------------------------------------------------------------------
 
@@ -434,7 +310,7 @@ class CommitLogStore:
 
         Recovery after the next flush begins at what is the log's end now.
         """
-        yield from self._remove_deleted()
+        yield from self._queues.remove_left()
         return (yield from self._checkpoints.in_slices(self._store_ms, index=index))
 
     def begin_checkpoint(self, *, index: bool = True) -> Callable[[], None]:
@@ -453,31 +329,10 @@ class CommitLogStore:
 
         StoreFull, OSError: the rest is done by a later call.
         """
-        yield from self._remove_deleted()
-        gathered, written = self._gathered, 0
-        for number, queue in enumerate(self._queues_list(), 1):
-            if (
-                queue.buffered_size and self._queues.get((queue.topic, queue.queue_id)) is queue
-            ):  # not deleted meanwhile
-                queue.write()
-                written += 1
-                if written % QUEUES_WRITTEN_A_SLICE == 0:
-                    yield
-            if number % QUEUES_A_SLICE == 0:
-                yield
+        yield from self._queues.remove_left()
+        gathered = self._gathered
+        yield from self._queues.write_in_slices()
         self._gathered = max(0, self._gathered - gathered)
-
-    def _remove_deleted(self) -> Iterator[None]:
-        """Remove the files of deleted topics' queues; yield now and then. StoreFull, OSError: the rest is left."""
-        self._note_deleted()
-        removed = 0
-        for topic, queues in list(self._leaving.items()):
-            for queue_id in list(queues):
-                if queue_id in self._leaving.get(topic, ()):
-                    self._remove_left(topic, queue_id)
-                    removed += 1
-                if removed % QUEUES_WRITTEN_A_SLICE == 0:
-                    yield
 
     def dispatch_index(self, count_max: int) -> int:
         """Index at most count_max records that are not yet; return how many were done."""
@@ -485,26 +340,15 @@ class CommitLogStore:
 
     def entries(self, topic: str, queue_id: int, queue_offset: int, count_max: int) -> list[tuple[int, int, int]]:
         """Return a queue's entries from queue_offset on; see the contract."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None or not queue.first_offset <= queue_offset < queue.next_offset:
-            return []
-        end = min(queue.next_offset, queue_offset + count_max)
-        return [queue.entry(at) for at in range(queue_offset, end)]
+        return self._queues.entries(topic, queue_id, queue_offset, count_max)
 
     def clean_queues(self) -> Iterator[None]:
         """Forget queue entries whose records expired, and files that hold nothing else; yield now and then."""
-        for number, queue in enumerate(self._queues_list(), 1):
-            if self._queues.get((queue.topic, queue.queue_id)) is queue:  # not deleted meanwhile
-                queue.correct_first(self._log.first_offset)
-            if number % QUEUES_A_SLICE == 0:
-                yield
+        return self._queues.clean()
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues. Records stay in the log until they expire; see the contract."""
-        if topic in self._topics:
-            self._deleted.add(topic, self._log.end_offset)
-            for queue_id in list(self._topics[topic]):
-                self._leave(topic, queue_id)
+        self._queues.delete_topic(topic)
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
         """Remove segments that retention and disk limits say may go, never the last; return the bytes freed.
@@ -556,9 +400,7 @@ class CommitLogStore:
 
     def abandon(self) -> None:
         """Give the files back as they are, as a crash would leave them."""
-        for queue in (*self._queues_list(), *(queue for left in self._leaving.values() for queue in left.values())):
-            queue.close()
-        self._deleted.close()
+        self._queues.close()
         self._index.close()
         self.timers.close()
         self._log.close()
