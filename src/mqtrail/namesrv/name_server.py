@@ -26,7 +26,7 @@ from mqtrail.wire import (
 from .access import Accounts, NameServerAccess, no_accounts
 from .config import NameServerConfig
 from .key_values import KeyValues
-from .requests import REQUESTS, Concerns
+from .requests import REQUESTS, NameServerConcerns
 from .routes import RouteTable
 
 
@@ -48,7 +48,7 @@ class NameServer:
         self._jobs = Jobs(self._files)
         self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms; noted by the shell
         self._next_scan_ms = now_ms + config.scan_ms
-        self._concerns = Concerns(config, self.routes, KeyValues(self._files), self._jobs, now_ms)
+        self._concerns = NameServerConcerns(config, self.routes, KeyValues(self._files), self._jobs, now_ms)
         self._handlers = {code: row.handler(self._concerns) for code, row in REQUESTS.items()}
 
     # Commands, connections and the clock, as in the broker.

@@ -23,7 +23,7 @@ BLACK_LIST: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rock
 _CHANGEABLE: Final = {key: one for key, one in conf_keys(NameServerConfig).items() if one.changeable}
 
 
-class SettingsRequests:
+class NameServerSettings:
     """Shows and changes the settings of one name server."""
 
     def __init__(self, config: NameServerConfig) -> None:
