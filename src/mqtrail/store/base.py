@@ -1,20 +1,20 @@
-"""The store's contract: what a broker asks of whatever keeps its messages.
+"""The store's contract: what a broker requires of the store that keeps its messages.
 
 A store is a CommitLog of records, with queues (topic, queue id -> places in the log) and an index (topic#key -> places)
-derived from it. It is driven from outside: `append` writes and returns tickets; the node makes durable (`begin_flush`,
-`begin_checkpoint`), writes queue entries and builds the index; the caller holds an answer back until `flushed_offset`
-reaches its ticket's `end_offset`. Times and clocks are arguments.
+derived from it. Its caller drives it: `append` writes and returns tickets; the node flushes (`begin_flush`,
+`begin_checkpoint`), writes queue entries and builds the index; the caller delays a reply until `flushed_offset` reaches
+its ticket's `end_offset`. Times are arguments.
 
-What every store promises, and tests/store/test_contract.py checks for each kind:
+Every store guarantees the following; tests/store/test_contract.py checks it for each kind:
 
 - `append` stores all records of a call, in order, or none.
-- Queue offsets of a queue rise by one from 0. None is given twice, also after a restart or expiry; `delete_topic` alone
-  begins anew.
+- Queue offsets of a queue rise by one from 0. None is assigned twice, also after a restart or expiry; only
+  `delete_topic` starts again at 0.
 - A record is returned byte for byte as it was stored until it expires. No read skips one that its filters let through.
-- A power loss takes nothing below `flushed_offset`, and from above it the end alone.
-- `query` returns records of that topic and key alone. Where it cannot know all of them it raises SystemBusy.
+- A power loss removes nothing below `flushed_offset`. Above it, it removes the end only.
+- `query` returns only records of that topic and key. If it cannot know all of them, it raises SystemBusy.
 
-A store is free in where, when and how it writes: in files of any size, at once or later.
+A store may write anywhere, at any time and in files of any size.
 
 Physical offsets and sizes are bytes; ranges are half open, [first, end).
 Source of the semantics: DefaultMessageStore, apache/rocketmq store/.
@@ -35,7 +35,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class PendingRecord(NamedTuple):
-    """A message on its way into the store: all of its record but what the store decides (offsets, store time, CRC).
+    """A message to append: all fields of its record except those that the store sets (offsets, store time, CRC).
 
     born_host is packed (4 + 4 or 16 + 4 bytes). tags_code: what the queue entry holds: Java's hash of TAGS, or in
     SCHEDULE_TOPIC_XXXX the time the message is due (ms).
@@ -64,7 +64,7 @@ class Appended(NamedTuple):
 
 
 class GetStatus(StrEnum):
-    """How a read of a queue ended; the broker turns it into a response code, and sends its name as the remark."""
+    """The result of a read of a queue. The broker maps it to a response code and sends its name as the remark."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"  # the filter left none of the entries scanned
@@ -78,7 +78,7 @@ class GetStatus(StrEnum):
 
 
 class ReadResult(NamedTuple):
-    """The answer to a read. records are whole records as stored; next_queue_offset is where to go on."""
+    """The answer to a read. records: whole records as stored. next_queue_offset: where the next read starts."""
 
     status: GetStatus
     records: Sequence[Buffer]
@@ -101,7 +101,7 @@ class IndexQueryResult(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class QueueState:
-    """What the store keeps of a queue in memory. The fast lane holds on to it; only the store writes it.
+    """The state of a queue in memory. The fast lane keeps a reference to it; only the store changes it.
 
     topic_field: length and bytes of the topic as a record has them. next_offset: queue offset of the next record.
     """
@@ -127,8 +127,8 @@ HOUR_MS: Final = 3_600_000
 class Retention:
     """How long records are kept. Times are ms, ratios shares of the partition.
 
-    The one rule for these, at a start and while the broker runs. The ratios count each for itself, in any order, as
-    Java's do.
+    The same checks apply at a start and while the broker runs. As in Java, each ratio counts on its own; they may be in
+    any order.
     """
 
     retention_ms: int = setting(
@@ -164,7 +164,7 @@ class Retention:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what means nothing. InvalidParameter names the field, and RocketMQ's key."""
+        """Reject invalid values. InvalidParameter names the field and RocketMQ's key."""
         if self.retention_ms < 0:
             raise InvalidParameter(f"found retention_ms {self.retention_ms} (fileReservedTime), expected 0 or more")
         if not all(0 <= hour <= 23 for hour in self.delete_hours):  # none: files go for want of room alone
@@ -180,7 +180,7 @@ class Retention:
 
 
 class Damage(NamedTuple):
-    """Bytes [first, end) of the log that hold no whole record, and why."""
+    """Bytes [first, end) of the log that contain no whole record, and the reason."""
 
     first: int
     end: int
@@ -192,10 +192,10 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What the start found. wiped_size: bytes that were written and are no record; more may have been lost with them,
-    an unknown number. dangling_entries: queue entries that pointed past the end of the log. damage: what was
+    """The result of recovery. wiped_size: bytes that were written and are not a record; an unknown number of further
+    bytes may be lost with them. dangling_entries: queue entries that pointed past the end of the log. damage: what was
     stepped over. rebuilt: derived files that were damaged and are built again, each with what was found. first_start:
-    no broker has been in the folder before. lost: what is gone from the log otherwise than by retention."""
+    no broker has been in the folder before. lost: what is missing from the log and was not removed by retention."""
 
     unclean: bool
     scanned_from: int
@@ -211,7 +211,7 @@ class Recovery:
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing an operator must know."""
+        """Whether there is nothing to report to an operator."""
         return not (self.unclean or self.damage or self.rebuilt or self.lost)
 
     def __str__(self) -> str:
@@ -229,7 +229,7 @@ class Recovery:
 
 
 class MessageStore(Protocol):
-    """See the module. One thread calls it; what the begin_… methods return may run in another one, one at a time."""
+    """See the module. One thread calls it. What the begin_… methods return may run in another thread, one at a time."""
 
     @property
     def end_offset(self) -> int:
@@ -241,7 +241,7 @@ class MessageStore(Protocol):
 
     @property
     def flushed_offset(self) -> int:
-        """Everything below survives power loss."""
+        """Everything below this physical offset survives power loss."""
 
     @property
     def recovery(self) -> Recovery:
@@ -249,7 +249,7 @@ class MessageStore(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """Why the store accepts nothing more until it is opened again; None while all is well."""
+        """Why the store accepts nothing until it is opened again; None: there is no fault."""
 
     @property
     def is_full(self) -> bool:
@@ -257,11 +257,11 @@ class MessageStore(Protocol):
 
     @property
     def retention_ms(self) -> int:
-        """How long records are kept, where there is room."""
+        """How long records are kept if there is enough space."""
 
     @property
     def timers(self) -> TimerFiles:
-        """What it keeps for the broker's timers."""
+        """The files of the broker's timers."""
 
     retention: Retention
     """What `expire` goes by; may be set while the store is open."""
@@ -295,7 +295,7 @@ class MessageStore(Protocol):
         """Return records from queue_offset on: at most count_max, at most size_max bytes but at least one.
 
         tags_codes: only entries whose low 32 bits are among them. end_offset: none at or past this physical offset.
-        accepts: only records whose properties text it accepts; no record is looked at that tags_codes leave out.
+        accepts: only records whose properties text it accepts; it is not called for records that tags_codes exclude.
         scan_max: the most entries to look at; the store also has its own bound.
         """
 
@@ -332,13 +332,13 @@ class MessageStore(Protocol):
         """Return the store time (ms) of a queue's record, -1 when it is not there."""
 
     def begin_flush(self) -> Callable[[], int]:
-        """Take note of what is appended; return what makes it durable and gives the new flushed_offset.
+        """Note how far the log is appended; return a function that makes it durable and returns the new flushed_offset.
 
-        StoreBroken: an earlier flush failed, and nothing can be promised until the store is opened again.
+        StoreBroken: an earlier flush failed; nothing can be made durable until the store is opened again.
         """
 
     def flush(self) -> int:
-        """Make everything appended before the call durable, here and now; return the new flushed_offset."""
+        """Make everything appended before the call durable before returning; return the new flushed_offset."""
 
     def write_queues(self, *, sync: bool = False) -> None:
         """Write queue entries that wait in memory; sync: checkpoint as well."""
@@ -347,7 +347,8 @@ class MessageStore(Protocol):
         """Write queue entries that wait in memory; yield now and then. Appends and deletions may come in between."""
 
     def begin_checkpoint_in_slices(self, *, index: bool = True) -> Generator[None, None, Callable[[], None]]:
-        """Write what waits in memory; return what makes it durable, so that the next start begins where this began.
+        """Write buffered data; return a function that makes it durable, so that recovery starts where this call
+        started.
 
         index: the index too. It yields now and then; appends and deletions may come in between.
         """
@@ -358,10 +359,10 @@ class MessageStore(Protocol):
 
     @property
     def behind_size(self) -> int:
-        """Bytes of the log that the index has not seen."""
+        """Bytes of the log that are not indexed yet."""
 
     def dispatch_index(self, count_max: int) -> int:
-        """Index at most count_max records that are not yet; return how many were done."""
+        """Index at most count_max records that are not indexed yet; return how many were indexed."""
 
     def topics(self) -> list[str]:
         """Return the topics that have queues, sorted."""
@@ -380,13 +381,12 @@ class MessageStore(Protocol):
         """
 
     def expire(self, now_ms: int, *, at_any_hour: bool = False) -> int:
-        """Remove what retention and disk limits say may go; return the bytes freed.
-
-        at_any_hour: as in the hours that are set for it.
+        """Remove segments that retention and disk limits allow to remove; return the bytes freed. at_any_hour: ignore
+        the configured hours.
         """
 
     def close(self) -> None:
-        """Make everything durable, and give the files back."""
+        """Make everything durable, and close the files."""
 
     def abandon(self) -> None:
-        """Give the files back as they are, as a crash would leave them."""
+        """Close the files as they are, as a crash would leave them."""

@@ -1,4 +1,4 @@
-"""The disk, as far as a store needs one: a handful of methods, so that a test can break each of them.
+"""The disk as a store uses it: a few methods, so that a test can let each of them fail.
 
 `RealDisk` is the only place of the store that touches the operating system. Offsets and sizes are bytes.
 """
@@ -33,7 +33,7 @@ class File(Protocol):
         """Return the bytes without copying them; valid until close. They follow later writes."""
 
     def next_data(self, offset: int) -> int | None:
-        """Return from where on, at or behind offset, there may be something else than zeros; None: nowhere."""
+        """Return the first position at or after offset that may not be zero; None: all is zero."""
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of data, or raise: StoreFull when there is no room, OSError else."""
@@ -42,7 +42,7 @@ class File(Protocol):
         """Make what was written survive power loss. May be called from another thread."""
 
     def close(self) -> None:
-        """Give the file back; what was written stays."""
+        """Close the file; what was written stays."""
 
 
 class Disk(Protocol):
@@ -88,11 +88,11 @@ class Disk(Protocol):
 
 
 class ReservedFile:
-    """A file whose room is taken when it is made, so that it may be written through a mapping.
+    """A file whose space is reserved when it is made, so that it may be written through a mapping.
 
-    A few bytes go through the mapping (no system call), many by pwrite (no page faults on fresh pages); both end in
-    the same page cache. The descriptor lives as long as anyone holds the file: a reader's cache of open files may
-    forget it while the writer or a sync in another thread goes on.
+    A few bytes are written through the mapping (no system call), many by pwrite (no page faults on fresh pages); both
+    use the same page cache. The descriptor stays open as long as the file object is referenced: a reader's cache of
+    open files may drop it while the writer or a sync in another thread still uses it.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -120,7 +120,7 @@ class ReservedFile:
         return (self._view or self._mapped())[offset : offset + size].toreadonly()
 
     def next_data(self, offset: int) -> int | None:
-        """Return from where on there may be data; room that was taken and never written is none."""
+        """Return the first position that may hold data; reserved space that was never written holds none."""
         return _next_data(self._fd, offset)
 
     def write_at(self, offset: int, data: bytes) -> None:
@@ -144,7 +144,7 @@ class ReservedFile:
 
 
 class SparseFile:
-    """A file that takes room only where it was written, by pwrite alone. Its disk lends it a descriptor when needed."""
+    """A sparse file, written by pwrite only. Its disk lends it a descriptor when needed."""
 
     def __init__(self, path: Path, size: int, descriptors: Descriptors) -> None:
         self._path = path
@@ -229,7 +229,7 @@ def read_whole(read: Callable[[int, int], bytes], offset: int, size: int) -> byt
 
 
 def _next_data(fd: int, offset: int) -> int | None:
-    """Ask the file system where holes end. One that does not know says that all of a file is data."""
+    """Ask the file system for the end of a hole. One without support reports the whole file as data."""
     if not hasattr(os, "SEEK_DATA"):
         return offset
     try:
@@ -361,12 +361,15 @@ class RealDisk:
             full.unlink(missing_ok=True)
 
     def lock(self, path: str) -> None:
-        """Lock byte 0 exclusively, as Apache's broker does, so that neither starts beside the other."""
+        """Lock byte 0 exclusively, as Apache's broker does, so that the two never run on one folder."""
         full = self._root / path
         remedy = "stop the broker that runs on it, or choose another folder with --data"
         with contextlib.suppress(FileNotFoundError):
             stat = full.stat()
-            if (stat.st_dev, stat.st_ino) in _LOCKED:  # such locks are a process's: they do not keep out itself
+            if (
+                stat.st_dev,
+                stat.st_ino,
+            ) in _LOCKED:  # the lock of a process does not exclude itself
                 raise StoreError(f"found {full} in use by another store of this process, expected it free: {remedy}")
         fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -399,7 +402,7 @@ class RealDisk:
             _LOCKED.discard(file_id)
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it, durably: a file's sync says nothing about the folders it is in."""
+        """Make a folder and its parents, durably: syncing a file does not sync the folders it is in."""
         if folder.is_dir():
             return
         self._make_folder(folder.parent)

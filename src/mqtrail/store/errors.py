@@ -10,7 +10,7 @@ class StoreFull(ServiceNotAvailable):
 
 
 class StoreBroken(ServiceNotAvailable):
-    """The disk failed, and nothing more can be promised: the store takes nothing until it is opened again."""
+    """The disk failed, so durability is no longer certain: the store accepts nothing until it is opened again."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -20,4 +20,4 @@ class StoreBroken(ServiceNotAvailable):
 
 
 class StoreError(MQError):
-    """The files on disk are not what a store may open or go on with. The text says what was found and what to do."""
+    """The files on disk cannot be opened or continued. The text names what was found and the remedy."""

@@ -1,4 +1,4 @@
-"""The store in memory: the same code over files that are byte arrays. For tests, and for brokers that keep nothing."""
+"""The store in memory: the same code over files that are byte arrays. For tests, and for brokers without a disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MEMORY_TIMER_LOG_FILE_SIZE = 1024 * 1024
 
 
 class MemoryFile:
-    """A file that is a byte array. Its room costs memory once it is written."""
+    """A file that is a byte array. It takes memory as it is written."""
 
     def __init__(self, size: int) -> None:
         self.data = bytearray(size)
@@ -34,10 +34,10 @@ class MemoryFile:
         self._view[offset : offset + len(data)] = data
 
     def sync(self) -> None:
-        """Nothing is ever more durable than it is."""
+        """Do nothing: memory is never durable."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no descriptor."""
 
 
 class MemoryDisk:
@@ -105,7 +105,7 @@ class MemoryDisk:
         return 0, 0
 
     def close(self) -> None:
-        """Give back the lock."""
+        """Release the lock."""
         self._locked = False
 
 

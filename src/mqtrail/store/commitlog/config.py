@@ -42,7 +42,7 @@ class CommitLogConfig(Retention):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what could not hold a message. InvalidParameter names the field."""
+        """Reject sizes that cannot hold a message. InvalidParameter names the field."""
         least = self.message_size_max + RECORD_EXTRA_MAX
         if self.segment_size < least and self.segment_size < 64 * KIB:
             raise InvalidParameter(f"found segment_size {self.segment_size}, expected at least {64 * KIB} bytes")
@@ -51,7 +51,7 @@ class CommitLogConfig(Retention):
 
     @property
     def retention(self) -> Retention:
-        """What of the settings may change while the store is open."""
+        """The settings that may change while the store is open."""
         return Retention(**{name: getattr(self, name) for name in settings_of(Retention)})
 
     @property

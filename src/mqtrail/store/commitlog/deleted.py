@@ -1,14 +1,14 @@
-"""Deleted topics: up to where in the CommitLog their records belong to nothing.
+"""Deleted topics: the physical offset below which their records belong to no queue.
 
     mqtrail-deleted, SLOTS slots of 512 bytes, big-endian:
     4   CRC-32 of what follows     8   physical offset of the log's end when the topic was deleted
     2   length of the topic        n   topic
 
-The records of a deleted topic stay in the log, and a start that reads the log again puts queue entries for what it
-reads. With this file it leaves out those of a deleted topic, also when a new topic has the name since. A slot is
-written before anything of a new topic can be appended, and is synced together with the log.
+The records of a deleted topic stay in the log, and recovery makes queue entries for all records that it reads. With
+this file it skips those of a deleted topic, also if a new topic has the same name. A slot is written before anything of
+a new topic can be appended, and is synced together with the log.
 
-A slot is free again once its records are gone, or once the durable mark is past them: then no start reads them.
+A slot is free again once its records are gone, or once the durable mark is past them: then recovery does not read them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ assert _CRC.size + _FIXED.size + 255 <= SLOT_SIZE
 
 
 class DeletedTopics:
-    """ends: of each deleted topic, below which physical offset its records belong to nothing."""
+    """ends: topic -> physical offset below which its records belong to no queue."""
 
     def __init__(self, disk: Disk, take_unsynced: Callable[[File], None]) -> None:
-        """take_unsynced: called with the file whenever it was written; it is to be synced with the log."""
+        """take_unsynced: called with the file whenever it was written, to sync it together with the log."""
         self._disk = disk
         self._take_unsynced = take_unsynced
         self._file: File | None = None
@@ -51,7 +51,7 @@ class DeletedTopics:
             end, length = _FIXED.unpack_from(data, _CRC.size)
             size = _CRC.size + _FIXED.size + length
             if not length or size > SLOT_SIZE or _CRC.unpack_from(data)[0] != crc32(data[_CRC.size : size]):
-                continue  # empty, or torn: written by a deletion that nothing followed
+                continue  # empty, or torn by a crash during the deletion
             topic = data[_CRC.size + _FIXED.size : size].decode("utf-8", "replace")
             if end > self.ends.get(topic, 0):
                 self.ends[topic], self._slots[topic] = end, slot
@@ -64,13 +64,13 @@ class DeletedTopics:
         return self._file
 
     def add(self, topic: str, end: int) -> None:
-        """Note that the topic's records below end belong to nothing. Never fails: `settle` tries again."""
+        """Note that the topic's records below end belong to no queue. This never fails: `settle` tries again."""
         self.ends[topic] = self._waiting[topic] = end
         with suppress(OSError, StoreFull):
             self.settle(0, 0)
 
     def settle(self, first_offset: int, dispatched_offset: int) -> None:
-        """Write what waits. StoreFull, OSError: it still waits, and no queue may be made under its topic.
+        """Write pending deletions. StoreFull, OSError: they stay pending, and no queue of these topics may be made.
 
         first_offset: where the log begins; dispatched_offset: from where on a start reads it.
         """
@@ -109,7 +109,7 @@ class DeletedTopics:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the file has all of them."""
+        """Whether all deletions are in the file."""
         return not self._waiting
 
     @property
@@ -118,11 +118,11 @@ class DeletedTopics:
         return not self._free
 
     def is_waiting(self, topic: str) -> bool:
-        """Whether the file does not say yet that a topic was deleted."""
+        """Whether the deletion of a topic is not in the file yet."""
         return topic in self._waiting
 
     def cut(self, end_offset: int) -> None:
-        """After a start: the log ends here, and what is appended next belongs to the topics that have the names."""
+        """Limit all offsets to the log's end after a start: later records belong to the new topics of these names."""
         for topic, end in self.ends.items():
             if end > end_offset:
                 self.ends[topic] = self._waiting[topic] = end_offset

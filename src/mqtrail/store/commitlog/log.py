@@ -1,11 +1,11 @@
 """CommitLog: every record of a broker in one long file.
 
-A record never crosses a segment's end: where it and 8 bytes more do not fit, the rest is padding (its size, then
-MAGIC_BLANK), and the record begins the next segment. Segments are reserved before use, so that a full disk is an error
-on making one and never a fault in the middle of a record.
+A record never crosses a segment's end: if it and 8 more bytes do not fit, the rest is padding (its size, then
+MAGIC_BLANK), and the record begins the next segment. The space of a segment is reserved before use, so a full disk is
+an error when a segment is made and never a fault in the middle of a record.
 
-`put` writes, `commit` makes what was put the log's (nothing else moves end_offset), `flush` makes it durable and then
-moves the mark, in another thread if it is wished.
+`put` writes bytes; `commit` adds them to the log (only it moves end_offset); `flush` makes them durable and then moves
+the mark, in any thread.
 Source of the padding: CommitLog.DefaultAppendMessageCallback, apache/rocketmq store/.
 """
 
@@ -31,15 +31,15 @@ MAGICS = (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
 class CommitLog:
-    """The segments, where the next record goes, and up to where all is durable."""
+    """The segments, the offset of the next record, and the offset up to which all is durable."""
 
     def __init__(self, disk: Disk, segment_size: int) -> None:
         self.segments = Segments(disk, "commitlog", segment_size, reserve=True)
         self.end_offset = self.segments.first
         self.flushed_offset = 0
         self.last_record = -1
-        self.checked_from = 0  # records below were written by an earlier life or long ago: a reader looks at them
-        self.fault: str | None = None  # why nothing more can be promised; until the store is opened again
+        self.checked_from = 0  # records below were written before the start or long ago: a reader checks them
+        self.fault: str | None = None  # why nothing can be made durable until the store is opened again
         self._unsynced: dict[int, File] = {}
         self._companions: list[File] = []  # files that the next flush makes durable first
         self._durable = DurableMark(disk)
@@ -48,7 +48,7 @@ class CommitLog:
 
     @property
     def mark(self) -> Mark | None:
-        """What was known to be durable when it was last noted; None when nothing readable says so."""
+        """The last note of what is durable; None: no note can be read."""
         return self._durable.mark
 
     @property
@@ -58,7 +58,7 @@ class CommitLog:
 
     @property
     def has_lost_mark(self) -> bool:
-        """Whether there was a mark that cannot be read any more."""
+        """Whether there is a mark that cannot be read."""
         return self._durable.is_damaged
 
     @property
@@ -72,7 +72,7 @@ class CommitLog:
         return self.segments.first
 
     def begin(self, end_offset: int, flushed_offset: int, last_record: int, *, scanned_from: int) -> None:
-        """Continue to write at end_offset. Bytes from flushed_offset on were read, but may not be synced.
+        """Continue to write at end_offset. Bytes from flushed_offset on were read but may not be synced.
 
         scanned_from: from there on records were checked.
         """
@@ -86,8 +86,8 @@ class CommitLog:
     def rewrite(self, physical_offset: int) -> None:
         """Write the bytes from physical_offset to the end once more.
 
-        If a sync failed in the life before, the kernel shows what was written but calls it clean: it would never reach
-        the disk, and the next sync would say that it has.
+        If a sync of the previous process failed, the kernel shows the written bytes as clean: it never writes them, and
+        the next sync still succeeds.
         """
         first = physical_offset
         while first < self.end_offset:
@@ -110,18 +110,17 @@ class CommitLog:
         self._unsynced[start] = file
 
     def sync_too(self, file: File) -> None:
-        """Have the next flush make this file durable before it promises anything of the log."""
+        """Let the next flush sync this file before it reports any part of the log as durable."""
         self._companions.append(file)
 
     def commit(self, end_offset: int, last_record: int) -> None:
-        """What was put up to end_offset is the log's."""
+        """Add the bytes put up to end_offset to the log."""
         self.end_offset, self.last_record = end_offset, last_record
 
     def take_back(self, end: int) -> None:
-        """Zero, durably, what was put between end_offset and end, whose append failed.
-
-        Else a whole record of it would come back behind the next one after a crash. If the disk does not even take
-        zeros, nothing more can be appended until the store is opened again, which wipes as well.
+        """Zero, durably, the bytes put between end_offset and end, whose append failed. Otherwise a whole record in
+        them would reappear behind the next one after a crash. If zeros cannot be written either, nothing can be
+        appended until the store is opened again, which wipes as well.
         """
         with suppress(OSError, StoreFull):  # zeros that reach the disk need no note
             self._wiping.note(end)
@@ -139,16 +138,17 @@ class CommitLog:
             return
         finally:
             self._take_backs += 1
-        with suppress(OSError):  # a note that is left has the next start write some zeros more
+        with suppress(OSError):  # with a note left the next start only writes some zeros again
             self._wiping.remove()
 
     def begin_flush(self, dispatched_offset: int) -> Callable[[], int]:
-        """Take note of what is committed; return what syncs it, then notes it as durable, and gives the flushed offset.
+        """Note how far the log is committed; return a function that syncs it, records it as durable, and returns the
+        flushed offset.
 
-        To be called by the thread that writes; what it returns may run in any, one at a time. Taking note here, not
-        there, keeps a write of the meantime from being taken for synced. After a failed sync the kernel may have
-        dropped what was written, and a later sync would succeed all the same: so the first failure is the last word.
-        Beside an append that is taken back it promises nothing, and is to be asked again: the offset says so.
+        Call it in the thread that writes; what it returns may run in any thread, one at a time. The end is noted here,
+        so that later writes do not count as synced. After a failed sync the kernel may have dropped the written bytes,
+        and a later sync would succeed anyway: so after the first failure nothing is flushed any more. If an append is
+        undone meanwhile, the returned offset does not move: call it again.
         """
         if self.fault is not None:
             raise StoreBroken(self.fault)
@@ -186,14 +186,15 @@ class CommitLog:
         return sync
 
     def distrust_queues(self, physical_offset: int) -> None:
-        """Let the mark say, durably, that queues are on disk up to physical_offset only: entries behind it will go."""
+        """Lower the mark, durably: queues are on disk up to physical_offset only, as later entries will be removed."""
         mark = self.mark
         if mark is not None and mark.dispatched_offset > physical_offset:
             self._durable.note(replace(mark, dispatched_offset=physical_offset))
             self._durable.sync()
 
     def sync_mark(self) -> None:
-        """Make the mark itself durable. Not needed for a promise: an older mark only tells less damage from a tear."""
+        """Make the mark itself durable. Durability of records does not need it: with an older mark, recovery takes less
+        of the log for flushed."""
         self._durable.sync()
 
     def read(self, physical_offset: int, size: int) -> memoryview:
@@ -211,9 +212,9 @@ class CommitLog:
     ) -> tuple[RecordHead | None, memoryview, int]:
         """Return (head, view of the record, next offset) of the bytes at physical_offset, which a segment holds.
 
-        torn_from: from there on a record may be torn, which the CRC, that is of the body, tells of the body alone.
-        Padding gives (None, empty view, start of the next segment). RecordError: no record. StoreError: a kind of
-        record that this version does not know, which must not be taken for a torn tail.
+        torn_from: from there on a record may be torn; the CRC covers the body only. Padding gives (None, empty view,
+        start of the next segment). RecordError: no record. StoreError: a kind of record that this version does not
+        know, which is not a torn tail.
         """
         start = self.segments.start_of(physical_offset)
         segment = self.segments.file(start).view(0, self.segments.size)
@@ -245,7 +246,7 @@ class CommitLog:
     def wipe(self, physical_offset: int) -> int:
         """Zero everything from physical_offset on; return how many bytes of it were not zero.
 
-        Without this a stale record behind the tear comes back once a new record of the same size fills the gap.
+        Otherwise a stale record behind the torn one reappears once a new record of the same size fills the gap.
         """
         start = self.segments.start_of(physical_offset)
         wiped = 0
@@ -259,7 +260,7 @@ class CommitLog:
             end = max(at + used, min(self._wiping.end_offset - start, self.segments.size))
             if end > at:
                 self._wiping.note(start + end)
-            _zero(file, at, end)  # syncs also where nothing is there: zeros of the life before may not be down
+            _zero(file, at, end)  # syncs also without a change: zeros of the previous process may not be on the disk
         self._wiping.remove()
         return wiped
 
@@ -277,14 +278,14 @@ def _zero(file: File, first: int, end: int) -> None:
 
 
 def _is_part(found: int, known: int) -> bool:
-    """Whether a magic is a known one of which some bytes never reached the disk, and so are zero."""
+    """Whether a magic is a known one with some bytes zero because they did not reach the disk."""
     return all(have in (0, want) for have, want in zip(found.to_bytes(4, "big"), known.to_bytes(4, "big"), strict=True))
 
 
 def _is_torn(view: memoryview, head: RecordHead) -> bool:
-    """Whether a record's topic or properties end in a zero, or have none but zeros in a whole sector.
+    """Whether a record's topic or properties end in a zero, or a whole sector of them is zero.
 
-    What did not reach the disk is zero there. A tear before the topic breaks lengths or the CRC, which show it.
+    Bytes that did not reach the disk are zero. A torn part before the topic shows in the lengths or the CRC.
     """
     position = head.physical_offset
     topic_start, topic_end = head.body_end + (1 if head.magic == MAGIC_V1 else 2), head.properties_start - 2

@@ -1,12 +1,12 @@
-"""The durable mark: up to where the CommitLog is known to be on disk, noted beside it after each sync.
+"""The durable mark: the physical offset up to which the CommitLog is on disk, written to its own file after each sync.
 
     mqtrail-durable, two slots, 512 bytes apart:
     8   number of the note, rising     8   flushed offset     8   where its last record starts, -1: there is none
     8   queues are on disk up to here  4   CRC-32 of these
 
-A note is written after the sync it speaks of, so it never promises too much; an older one promises less, which is safe.
-It is not synced each time: that would double the cost of a flush. Notes go to one slot until that one is synced, and
-then to the other, so that a torn note leaves the one before. Apache's broker knows nothing of the file.
+A note is written after its sync, so its offset is never too high; an older note has a lower offset, which is safe.
+Notes are not synced each time: that would double the cost of a flush. They are written to one slot until that slot is
+synced, then to the other, so that a torn note leaves the previous one. Apache's broker ignores the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CRC = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is known to be durable. last_record -1: nothing was ever flushed."""
+    """The content of a note. last_record -1: nothing was ever flushed."""
 
     flushed_offset: int = 0
     last_record: int = -1
@@ -35,8 +35,8 @@ class Mark:
 
 
 class DurableMark:
-    """The mark's file. `mark`: the last note, None when none can be read. is_new: there was no file. is_damaged: the
-    file is cut short, or there were notes, and none can be read."""
+    """The mark's file. mark: the last note; None: none can be read. is_new: there was no file. is_damaged: the file is
+    too short, or it has notes and none can be read."""
 
     def __init__(self, disk: Disk) -> None:
         found_size = disk.size(MARK_FILE)
@@ -53,7 +53,7 @@ class DurableMark:
                 self._number, self._slot, self.mark = number, slot, Mark(*fields)
             self.is_damaged |= any(data)
         self.is_damaged &= self.mark is None
-        self.sync()  # the note just read may never have reached the disk
+        self.sync()  # the note that was just read may not be on the disk
 
     def note(self, mark: Mark) -> None:
         """Write a note."""
@@ -73,16 +73,16 @@ class DurableMark:
 
 
 class WipingNote:
-    """Up to where zeros are being written behind the log's end (mqtrail-wiping: the physical offset, in digits).
+    """The physical offset up to which zeros are being written behind the log's end (mqtrail-wiping, in digits).
 
-    If their sync fails, the kernel shows the zeros and may keep what was there on the disk, from where it would come
-    back: with the note the next start writes them again. end_offset 0: nothing is being wiped.
+    If their sync fails, the kernel shows zeros while the disk may still have the old bytes, which would reappear.
+    Because of this note the next start writes the zeros again. end_offset 0: nothing is being wiped.
     """
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         noted = disk.read(WIPING_FILE)
-        # A damaged note tells that there was wiping, not how far: then as far as there are files.
+        # A damaged note shows that bytes were being wiped, but not how far: wipe to the end of the files.
         self.end_offset = 0 if noted is None else int(noted) if noted.isdigit() else WIPING_UNKNOWN
 
     def note(self, end_offset: int) -> None:
@@ -92,7 +92,7 @@ class WipingNote:
             self.end_offset = end_offset
 
     def remove(self) -> None:
-        """The zeros are durable."""
+        """Remove the note: the zeros are durable."""
         if self.end_offset:
             self._disk.remove(WIPING_FILE)
             self.end_offset = 0

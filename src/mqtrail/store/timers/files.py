@@ -1,19 +1,19 @@
-"""The timer store: log, wheel and checkpoint, and what a start makes of them.
+"""The timer store: log, wheel and checkpoint, and their recovery.
 
-The timer topic's records in the CommitLog are the truth. The log says which slot each of them waits in, the wheel where
-each slot's chain ends, the checkpoint how far both are to be trusted:
+The timer topic's records in the CommitLog are the truth. The log has the slot of each of them, the wheel the end of
+each slot's chain, the checkpoint how far both are valid:
 
-    clean stop of ours    the wheel's file is exact; it is read, nothing is scanned
+    clean stop of ours    the wheel's file is exact: it is read, and nothing is scanned
     anything else         the log's units that may still wait are put into an empty wheel: one pass, no message read
-    checkpoint lost       nothing is known: the topic's whole queue is gone through again
-    log lost              what the checkpoint calls delivered stays so; the queue's last days are gone through again
+    checkpoint lost       nothing is known: the topic's whole queue is read again
+    log lost              messages before the checkpoint stay delivered; the queue's last days are read again
 
-A save writes units, then syncs them, then replaces the checkpoint: that is the commit point. Before it, the start takes
-the messages behind the old checkpoint's queue offset again; units of theirs that survived are found behind its log
-position and kept.
+A save writes units, then syncs them, then replaces the checkpoint: that is the commit point. After a crash before it,
+the start reads the messages behind the old checkpoint's queue offset again, and keeps their units that survived behind
+its log position.
 
-Before the wheel's file changes, the checkpoint is told that it is not exact any more; before a lost log begins anew,
-that it is being built again: a crash in between must not have either taken for what it was.
+Before the wheel's file changes, the checkpoint is marked as no longer exact; before a lost log is rebuilt, as being
+rebuilt. So a start after a crash never uses a file that is only partly written.
 
 Source: TimerMessageStore.recover, apache/rocketmq store/timer.
 """
@@ -44,11 +44,11 @@ WAIT_MAX_MS = 7 * 86_400_000  # no unit waits longer, whatever timerRollWindowSl
 
 
 class TimerFiles:
-    """What the store keeps for timers. The broker's timers decide; one of them at a time.
+    """The files of timers. The broker's timers use them, one at a time.
 
-    checkpoint: where they stand; None before there ever were timers, or when what says so is lost. must_rebuild: the
-    log is lost, the checkpoint is not. taken_offset: messages of the queue before it are in the log, as this life knows
-    it (0: see the checkpoint). report: what a start found amiss, for the operator.
+    checkpoint: their progress; None: there were no timers yet, or the checkpoint is lost. must_rebuild: the log is
+    lost, the checkpoint is not. taken_offset: messages of the queue before it are in the log, as known since the start
+    (0: see the checkpoint). report: problems found at the start, for the operator.
     """
 
     def __init__(self, disk: Disk, log_file_size: int) -> None:
@@ -60,11 +60,13 @@ class TimerFiles:
         self.taken_offset = 0
         self.must_rebuild = False
         self._on_disk: tuple[TimerCheckpoint, bytes] | None = None  # the checkpoint, and our own mark of it
-        self._is_frozen = False  # a sync failed, and the next one would succeed all the same: nothing is noted any more
+        self._is_frozen = (
+            False  # a sync failed, and the next would succeed without writing: make no checkpoint
+        )
         self.report: str | None = None
 
     def recover(self, end_offset: int, queue_offset_at: Callable[[int], int | None]) -> None:
-        """Find out where timers stand. end_offset: of the CommitLog. queue_offset_at: of the record at a place."""
+        """Recover. end_offset: of the CommitLog. queue_offset_at: of the record at a physical offset."""
         data = self._disk.read(CHECKPOINT_FILE)
         known = None if data is None else _decode(data)
         if known is None:
@@ -97,7 +99,7 @@ class TimerFiles:
             if found is None:
                 self.log.begin(checkpoint.log_position, checkpoint.log_position)
             else:
-                # After a clock was set back they may wait for a second before the one that was reached.
+                # After the clock was set back, they may wait for a second before the one that was reached.
                 read_ms = min(checkpoint.read_ms, self._earliest_ms(checkpoint.log_position, end))
                 self.checkpoint = checkpoint = checkpoint._replace(queue_offset=found + 1, read_ms=read_ms)
         if own_mark == WHEEL_IS_EXACT and end == checkpoint.log_position:
@@ -111,7 +113,8 @@ class TimerFiles:
         self.wheel.clear()
 
     def _find_end(self, position: int, end_offset: int) -> int:
-        """Return where the log ends: behind position as long as units make sense, before what the CommitLog lacks."""
+        """Return the end of the log: after the last valid unit from position on, before units whose messages the
+        CommitLog lacks."""
         last = self.log.last(position)
         unit = None if last is None else self.log.unit(last)
         physical_offset = -1 if unit is None else unit.physical_offset
@@ -138,7 +141,8 @@ class TimerFiles:
         return min(int(put_ms + distance_ms) for units in waits for _, put_ms, distance_ms in units)
 
     def _fill_wheel(self, read_ms: int, saved: TimerCheckpoint) -> None:
-        """Put every unit that may still wait into an empty wheel. saved: what is known to be delivered."""
+        """Put every unit that may still wait into an empty wheel. saved: the checkpoint, which tells what is
+        delivered."""
         self.wheel.clear()
         for start, units in self.log.scan(self._scan_start(read_ms - WAIT_MAX_MS), self.log.end):
             position = start
@@ -158,9 +162,9 @@ class TimerFiles:
         return self.log.first
 
     def save(self, checkpoint: TimerCheckpoint, *, exact: bool) -> None:
-        """Make a checkpoint durable, and the log up to it. exact: it is of now, and the wheel's file is to count.
+        """Make a checkpoint and the log up to it durable. exact: the wheel's file matches it.
 
-        The CommitLog must be durable up to what the checkpoint takes for delivered.
+        The CommitLog must be durable as far as the checkpoint reports delivery.
         """
         if self._is_frozen:
             return
@@ -194,13 +198,13 @@ class TimerFiles:
         return self.log.expire(physical_first)
 
     def close(self) -> None:
-        """Give the files back, as they are."""
+        """Close the files as they are."""
         self.log.close()
         self.wheel.close()
 
 
 def _decode(data: bytes) -> tuple[TimerCheckpoint, bytes] | None:
-    """Return the checkpoint of a file, and our own mark of it, empty where there is none; None: it is none."""
+    """Return a file's checkpoint and our mark in it (empty: it has none); None: the file holds no checkpoint."""
     if len(data) < CHECKPOINT.size:
         return None
     read_ms, log_position, queue_offset, master_offset, *version = CHECKPOINT.unpack_from(data)

@@ -58,7 +58,7 @@ CHECKPOINT_FILE_SIZE: Final = 4096
 OWN_MARK_AT: Final = 64  # of our own mark, which Apache's broker leaves alone
 OWN_MARK: Final = struct.Struct(">4sI")  # one of the two below, CRC-32 of the checkpoint
 WHEEL_IS_EXACT: Final = b"mqtw"  # the wheel's file is as the checkpoint says
-IS_REBUILDING: Final = b"mqtr"  # the log was lost, and what stands there now is not yet whole
+IS_REBUILDING: Final = b"mqtr"  # the log was lost and is not rebuilt completely yet
 
 
 class UnitMagic:
@@ -84,7 +84,7 @@ class Unit(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """What waits for one second. waiting: units, less the recalled ones."""
+    """The units of one second. waiting: their number without the recalled ones."""
 
     first: int
     last: int
@@ -92,7 +92,7 @@ class Slot(NamedTuple):
 
 
 class TimerCheckpoint(NamedTuple):
-    """Where the timers stand. read_ms: slots before it are delivered; queue_offset: messages before it are in the log.
+    """The progress of timers. read_ms: slots before it are delivered; queue_offset: messages before it are in the log.
 
     version: Apache's DataVersion of it (state version, timestamp in ms, counter).
     """

@@ -1,4 +1,5 @@
-"""The timer log: one unit for every wait of a message in a slot, appended, and chained backwards slot by slot.
+"""The timer log: one unit for each wait of a message in a slot. Units are appended, and each slot's are linked
+backwards.
 
 Units gather in memory and are written together. `end` is the position of the next one.
 
@@ -53,8 +54,8 @@ class TimerLog:
     def begin(self, end: int, synced_end: int) -> None:
         """Continue at end. Bytes behind it are ignored and zeroed.
 
-        Bytes between synced_end and end are written again: an earlier life may have failed to sync it, and
-        the kernel would then show it, call it clean, and lose it.
+        Bytes between synced_end and end are written again. A sync of the previous process may have failed: then the
+        kernel shows these bytes as clean and never writes them.
         """
         self._gathered.clear()
         self._written = self.end = end
@@ -92,7 +93,7 @@ class TimerLog:
         return self._segments.size - self.end % self._segments.size
 
     def write(self) -> None:
-        """Write what has gathered. StoreFull leaves it in memory."""
+        """Write the buffered units. StoreFull leaves them in memory."""
         while self._gathered:
             start = self._segments.start_of(self._written)
             file = self._segments.file(start) if self._segments.has(start) else self._segments.make(start)
@@ -160,7 +161,7 @@ class TimerLog:
         self._segments.close()
 
     def destroy(self) -> None:
-        """Remove everything: it is to be built again."""
+        """Remove everything, to rebuild it."""
         self._gathered.clear()
         self._unsynced.clear()
         self._segments.destroy()

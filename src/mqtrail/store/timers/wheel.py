@@ -1,8 +1,7 @@
 """The timer wheel: which units of the timer log are due in which second.
 
-In memory are only the parts with something to come, 128 slots each (4 KiB); the file gets those that changed. What
-waits lies within two days (longer waits are made of several), so that this takes 6 MB at most, however many messages
-wait.
+Only parts with waiting units are in memory, 128 slots each (4 KiB); changed parts are written to the file. All units
+wait for two days at most (a longer wait consists of several), so this takes at most 6 MB for any number of messages.
 
 Source: TimerWheel, apache/rocketmq store/timer.
 """
@@ -25,7 +24,7 @@ assert SLOT_COUNT % PART_SLOTS == 0
 
 
 class TimerWheel:
-    """The slots. `write` puts what changed into the file."""
+    """The slots. `write` writes changed ones to the file."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -36,7 +35,7 @@ class TimerWheel:
         self._next_ms: int | None = None
 
     def slot(self, slot_ms: int) -> Slot | None:
-        """Return what waits for a second; None: nothing."""
+        """Return the slot of a second; None: nothing waits for it."""
         second, number = _place(slot_ms)
         part = self._parts.get(number // PART_SLOTS)
         if part is None:
@@ -63,7 +62,7 @@ class TimerWheel:
             self._next_ms = slot_ms
 
     def clear_slot(self, slot_ms: int) -> None:
-        """Note that nothing waits for a second any more."""
+        """Clear the slot of a second."""
         second, number = _place(slot_ms)
         part = self._parts.get(number // PART_SLOTS)
         if part is not None and self.slot(slot_ms) is not None:
@@ -73,7 +72,7 @@ class TimerWheel:
                 self._asked_ms, self._next_ms = -1, None
 
     def next(self, from_ms: int) -> int | None:
-        """Return the first second at or after from_ms that something waits for, within a week; None: nothing does."""
+        """Return the first second at or after from_ms, within a week, whose slot is not empty; None: there is none."""
         known = self._next_ms
         if known is not None and self._asked_ms <= from_ms <= known:
             return known
@@ -113,7 +112,7 @@ class TimerWheel:
     def counts(self, from_ms: int, ends_ms: Sequence[int]) -> list[int]:
         """Return how many wait for the seconds in [from_ms, ends_ms[0]), in [ends_ms[0], ends_ms[1]) and so on.
 
-        ends_ms ascend. One walk through what is in memory: some 10 ms for each day that is full of waiting seconds.
+        ends_ms ascend. This scans the slots in memory once: about 10 ms for each day without an empty second.
         """
         first, ends = from_ms // PRECISION_MS, [end_ms // PRECISION_MS for end_ms in ends_ms]
         found = [0] * len(ends)
@@ -144,7 +143,7 @@ class TimerWheel:
                     self._parts[(start + at) // PART_SIZE] = bytearray(part)
 
     def clear(self) -> None:
-        """Forget everything, in memory and in the file: it is to be built again."""
+        """Clear all slots, in memory and in the file, to rebuild them."""
         self.close()
         self._parts.clear()
         self._changed.clear()
@@ -152,7 +151,7 @@ class TimerWheel:
         self._disk.remove(WHEEL_FILE)
 
     def write(self, before_ms: int) -> None:
-        """Write what changed, then forget the parts whose slots are all before before_ms."""
+        """Write changed parts, then drop from memory the parts whose slots are all before before_ms."""
         if self._changed:
             file = self._open()
             for number in sorted(self._changed):
@@ -169,7 +168,7 @@ class TimerWheel:
             self._file.sync()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
