@@ -429,14 +429,17 @@ FILL = b",".join(b'"T%d":{"perm":6}' % number for number in range(200_000))
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b}' % FILL, "no JSON behind the first"),
-        (b'{"x":{"topicConfigTable":{%b}}}' % FILL, "at another place"),
-        (b'{"x":{%b}}' % FILL, "could not be told apart"),
-        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":[%b1]}}}' % (b"1," * 2_000_000), "told apart"),
+        (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b}' % FILL, "not JSON behind the first"),
+        (b'{"x":{"topicConfigTable":{%b}}}' % FILL, "outside of topicConfigSerializeWrapper"),
+        (b'{"x":{%b}}' % FILL, "could not be divided"),
+        (
+            b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":[%b1]}}}' % (b"1," * 2_000_000),
+            "could not be divided",
+        ),
         (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b,"T":7}}}' % FILL, "expected the object"),
         (
             b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b},"topicConfigTable":{}}}' % FILL,
-            "at another place",
+            "outside of topicConfigSerializeWrapper",
         ),
     ],
 )

@@ -1,11 +1,11 @@
-"""The language: bytes <-> values, no I/O. What it assumes of its peers: docs/design/{frame,record,trace-text}.md.
+"""The wire formats: bytes <-> values, no I/O. Assumptions about peers: docs/design/{frame,record,trace-text}.md.
 
-Other rooms import from here. Each module lists in its `__all__` what it offers them; the rest stays inside this room.
+Other rooms import from here. Each module lists its public names in `__all__`; all other names stay in this room.
 """
 
 # ruff: noqa: F403, I001
 
-# What every room names: values, request and response codes, errors.
+# Used by every room: values, request and response codes, errors.
 from .codes import *
 from .effects import *
 from .errors import *
@@ -39,7 +39,7 @@ from .pop_bodies import *
 from .registration import *
 from .route import *
 
-# A message as it is stored: record, properties, batch, compressed body, and what handles in properties mean.
+# A message as it is stored: record, properties, batch, compressed body, and handles in properties.
 from .batch import *
 from .compression import *
 from .pop_info import *

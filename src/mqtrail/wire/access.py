@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class AclAccountHeader(Header):
-    """50. Permissions are name=PUB|SUB texts joined by commas; what is absent stays as it was."""
+    """50. Permissions are name=PUB|SUB texts joined by commas; absent fields stay unchanged."""
 
     access_key: str
     secret_key: str = field(default="", repr=False)
@@ -68,7 +68,7 @@ class UserFilterHeader(Header):
 
 @dataclass(slots=True)
 class SubjectHeader(Header):
-    """3006, 3007, 3009; 3008 with the policy and the resource to take away. subject: User:name."""
+    """3006, 3007, 3009; 3008 with the policy and the resource to remove. subject: User:name."""
 
     subject: str = ""
     policy_type: str | None = None
@@ -96,7 +96,7 @@ class UserInfo(RequestBody, frozen=True):
 
 
 class PolicyEntryInfo(Body, frozen=True):
-    """Who comes from source_ips (all where None) may, or may not, do actions to resource. decision: Allow or Deny."""
+    """Allows or denies (decision: Allow, Deny) actions on resource to peers with source_ips (None: all addresses)."""
 
     resource: str | None = None
     actions: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class PolicyEntryInfo(Body, frozen=True):
 
 
 class PolicyInfo(Body, frozen=True):
-    """policy_type: Custom, or Default for what no custom entry matches."""
+    """policy_type: Custom, or Default for requests that match no custom entry."""
 
     policy_type: str | None = None
     entries: tuple[PolicyEntryInfo, ...] = ()

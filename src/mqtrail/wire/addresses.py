@@ -1,11 +1,11 @@
-"""Which addresses a rule means: the patterns of ACL files, and the addresses and CIDR blocks of 5.x policies.
+"""Address rules: the patterns of ACL files, and the addresses and CIDR blocks of 5.x policies.
 
     (blank)                   none
     *  *.*.*.*  *:*:*:*:*:*:*:*   all
     10.1.2.{3,4}              a list of last parts; fe80::{1,2f} as well
     10.1.2.3,10.1.2.4         a list of addresses
-    10.1.*  10.1.2.*  10.1.2.5-20     a range of the second, third or fourth part, whatever follows it
-    fe80:*  2::ac5:78:1-200:*         a range of a group behind the groups that are written
+    10.1.*  10.1.2.*  10.1.2.5-20     a range of the second, third or fourth part, with any parts after it
+    fe80:*  2::ac5:78:1-200:*         a range of a group behind the given groups
     10.1.2.3  fe80::1         one address
 
 Source: RemoteAddressStrategyFactory, AclUtils (4.9), IPAddressUtils (5.x), apache/rocketmq acl/ and common/.
@@ -32,7 +32,7 @@ V6_PARTS: Final = 8
 
 
 def address_matcher(pattern: str) -> AddressMatcher:
-    """Return the test of a pattern of an ACL file. InvalidParameter: it is none."""
+    """Return the test of a pattern of an ACL file. InvalidParameter: it is not a pattern."""
     text = pattern.strip()
     if not text:
         return _none
@@ -69,7 +69,7 @@ def block_matcher(text: str) -> AddressMatcher:
 
 
 def parse_address(ip: str) -> Address | None:
-    """Return a peer's address, None where it is none (a test's, a socket file's)."""
+    """Return a peer's address; None: it has no IP address (a test, a socket file)."""
     try:
         return ipaddress.ip_address(ip.partition("%")[0])
     except ValueError:

@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class TopicHeader(Header):
-    """202, 215, 217, 300, 351 and whatever else names just a topic."""
+    """202, 215, 217, 300, 351 and all other requests with just a topic."""
 
     topic: str
 
@@ -249,7 +249,7 @@ class BrokerMemberGroupHeader(Header):
 
 @dataclass(slots=True)
 class RouteHeader(Header):
-    """105. accept_standard_json_only: whoever reads real JSON alone says so, or sends a version of 401 and above."""
+    """105. accept_standard_json_only: for readers of standard JSON only; a version of 401 or above implies it."""
 
     topic: str
     accept_standard_json_only: bool | None = None

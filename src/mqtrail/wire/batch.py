@@ -1,4 +1,4 @@
-"""The body of SEND_BATCH_MESSAGE: items back to back, which the broker stores as one record each.
+"""The body of SEND_BATCH_MESSAGE: consecutive items, each of which the broker stores as one record.
 
     TOTALSIZE i32 (with itself) ‖ MAGICCODE i32 = 0 ‖ BODYCRC i32 = 0 ‖ FLAG i32
     ‖ body size i32 ‖ body (never compressed) ‖ properties size i16 ‖ properties
@@ -65,12 +65,12 @@ def encode_batch(messages: Iterable[Message | BatchItem]) -> bytes:
 
 
 def decode_batch(data: bytes | bytearray | memoryview) -> list[BatchItem]:
-    """Return the items. BodyError: the sizes do not add up; a batch is taken whole or not at all."""
+    """Return the items. BodyError: the sizes do not add up; a batch is accepted whole or not at all."""
     return list(batch_items(data))
 
 
 def batch_items(data: bytes | bytearray | memoryview) -> Iterator[BatchItem]:
-    """Yield the items one by one. BodyError, maybe after some of them: the sizes do not add up."""
+    """Yield the items one by one. BodyError, possibly after some items: the sizes do not add up."""
     position, end = 0, len(data)
     while position < end:
         if end - position < BATCH_ITEM_SIZE_MIN:

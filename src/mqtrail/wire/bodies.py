@@ -52,7 +52,7 @@ class RegisterBrokerBody(Body, frozen=True):
 
 
 class TopicList(Body, frozen=True):
-    """Reply to 206, 224, 304, 305, 311 to 313, 343. broker_addr: of any broker, where asked for."""
+    """Reply to 206, 224, 304, 305, 311 to 313, 343. broker_addr: of any broker, for requests that need it."""
 
     topic_list: tuple[str, ...] = ()
     broker_addr: str | None = None
@@ -183,14 +183,14 @@ class DelayOffsetTable(Body, frozen=True):
 
 
 class TimerMetric(Body, frozen=True):
-    """How many messages of one topic wait in the timer, and when that last changed (ms)."""
+    """The number of messages of one topic in the timer, and when it last changed (ms)."""
 
     count: Long = 0
     time_stamp: Long = 0
 
 
 class TimerMetrics(Body, frozen=True):
-    """Reply to 61 and config/timermetrics: topic to what waits for it."""
+    """Reply to 61 and config/timermetrics: topic to its waiting messages."""
 
     timing_count: dict[str, TimerMetric] = msgspec.field(default_factory=dict)
     data_version: DataVersion | None = None

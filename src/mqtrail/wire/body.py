@@ -1,7 +1,7 @@
-"""What a body class is: a struct whose members are those of a JSON body, read leniently and written as Java does.
+"""Body classes: structs with the members of a JSON body, read leniently and written as Java does.
 
-Names are RocketMQ's in snake_case. Unknown members are ignored, missing ones have Java's defaults, null is as good as
-missing, numbers may be text. Written: members alphabetical, those that are None left out, no white space.
+Names are RocketMQ's in snake_case. Reading ignores unknown members, uses Java's defaults for missing members and null,
+and accepts numbers as text. Writing sorts members by name, omits those that are None, and adds no white space.
 
 Source: RemotingSerializable and its subclasses, apache/rocketmq remoting/; json_body.py for fastjson's dialect.
 """
@@ -44,11 +44,12 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
     dialect_nodes_max: ClassVar[int] = DIALECT_NODES_MAX
 
     def encode(self, *, strict: bool = True) -> bytes:
-        """Return the JSON: real JSON, or with bare integer and object names, which old peers may rely on."""
+        """Return the JSON: standard JSON (strict), or with bare integer and object names, which old peers may rely
+        on."""
         return dumps(self.members()) if strict else dumps_fastjson(self.members())
 
     def members(self) -> dict[str, Any]:
-        """Return the JSON object's members as plain values, to be put into another body."""
+        """Return the JSON object's members as plain values, for use in another body."""
         plain = _without_none(msgspec.to_builtins(self))
         assert isinstance(plain, dict)
         return plain
@@ -68,7 +69,7 @@ class Body(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RequestBody(Body, frozen=True):
-    """Base of bodies that clients send to servers, small ones all of them."""
+    """Base of the bodies that clients send to servers. All of them are small."""
 
     nodes_max: ClassVar[int] = REQUEST_NODES_MAX
     dialect_nodes_max: ClassVar[int] = REQUEST_DIALECT_NODES_MAX
@@ -130,14 +131,14 @@ def convert(value: object, kind: type[Value]) -> Value:
     try:
         return msgspec.convert(value, kind, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise BodyError(f"found a body that is no {getattr(kind, '__name__', kind)}: {error}") from error
+        raise BodyError(f"found a body that is not a {getattr(kind, '__name__', kind)}: {error}") from error
 
 
-_SCALARS: Final = frozenset((str, int, bool, float))  # nearly all members: no call is spent on them
+_SCALARS: Final = frozenset((str, int, bool, float))  # nearly all members: this saves a call
 
 
 def _without_none(value: object) -> object:
-    """Return value without what is null. It recurses as deep as loads lets values nest."""
+    """Return value without null members. It recurses as deep as `loads` allows values to nest."""
     if type(value) is dict or isinstance(value, Mapping):
         return {
             key: member if type(member) in _SCALARS else _without_none(member)
@@ -163,7 +164,7 @@ def queue_of_key(key: object) -> MessageQueue:
 
 
 def queue_of(members: object) -> MessageQueue:
-    """Return the queue of a JSON object. BodyError: it is none."""
+    """Return the queue of a JSON object. BodyError: it is not a queue."""
     found = convert(members, _Queue)
     return MessageQueue(found.topic, found.broker_name, found.queue_id)
 
@@ -174,7 +175,7 @@ def queue_members(queue: MessageQueue) -> dict[str, Any]:
 
 
 def read_queue_table(table: object, kind: type[Value]) -> dict[MessageQueue, Value]:
-    """Return a map by queue out of a JSON object with MessageQueue names. BodyError: it is none."""
+    """Return a map by queue from a JSON object with MessageQueue names. BodyError: it is not such an object."""
     if table is None:
         return {}
     if not isinstance(table, Mapping):

@@ -1,7 +1,7 @@
 """Numbers of the remoting protocol: request and response codes, flags, languages, versions.
 
-Names and values are Apache RocketMQ's, so that logs, dashboards and documentation agree. An enum is for naming a
-code; what arrives stays a plain int, because a peer may send any number.
+Names and values are Apache RocketMQ's, so that logs, dashboards and documentation agree. Enums name the codes; a
+received code stays a plain int, because a peer may send any number.
 
 Source: RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode, SerializeType, MQVersion, PermName,
 PullSysFlag, MessageSysFlag, apache/rocketmq remoting/ and common/.
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 FLAG_RESPONSE: Final = 1  # bit 0: this command answers another
-FLAG_ONEWAY: Final = 2  # bit 1: no answer may be sent
+FLAG_ONEWAY: Final = 2  # bit 1: do not answer
 
 
 class SerializeType(IntEnum):
-    """How the header of a frame is written; each frame says so for itself, an answer need not mirror it."""
+    """The format of a frame's header. Each frame has its own; an answer may use another one."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -58,7 +58,7 @@ class LanguageCode(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Who serves which code: docs/design/frame.md."""
+    """The codes of requests. docs/design/frame.md lists which server serves which code."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -221,7 +221,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request went. 209 to 211 have other meanings in 4.9 (ACL configuration failures)."""
+    """The results of requests. 209 to 211 have other meanings in 4.9 (ACL configuration failures)."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -271,7 +271,7 @@ class ResponseCode(IntEnum):
 
 
 class MessageSysFlag:
-    """Bits of a message's sysFlag: what was done to its body, its place in a transaction, its hosts' address family."""
+    """Bits of a message's sysFlag: compression, state in a transaction, address family of its hosts."""
 
     COMPRESSED: Final = 0x1
     MULTI_TAGS: Final = 0x2
@@ -325,7 +325,7 @@ _VERSION_LAST = 611  # V5_9_9; above it Java says HIGHER_VERSION
 def version_of(major: int, minor: int, patch: int) -> int:
     """Return the number that release major.minor.patch (4.0.0 to 5.9.9) writes in its headers.
 
-    It is the place in a list of names, not a packed version. ValueError outside that range.
+    It is the index in a list of names, not a packed version. ValueError outside that range.
     """
     if major not in (4, 5) or not 0 <= minor <= 9 or not 0 <= patch <= 9:
         raise ValueError(f"found version {major}.{minor}.{patch}, expected 4.0.0 to 5.9.9")
@@ -346,11 +346,11 @@ def version_text(version: int) -> str:
     return f"V{major}_{minor}_{rest // 2}" + ("_SNAPSHOT" if snapshot else "")
 
 
-MQ_VERSION: Final = 479  # what we say we are: 5.3.3
+MQ_VERSION: Final = 479  # what we send: 5.3.3
 assert version_of(5, 3, 3) == MQ_VERSION
 assert (version_of(4, 9, 8), version_of(4, 5, 2), version_of(5, 0, 0)) == (409, 317, 413)
 
-# Peers below or above these versions behave otherwise (remoting header field "version").
+# Peers behave differently from these versions on (remoting header field "version").
 VERSION_FULL_REGISTER_BODY: Final = 37
 VERSION_MAX_RECONSUME_TIMES: Final = 121  # 3.4.9: the request's maxReconsumeTimes counts
 VERSION_STRICT_ROUTE_JSON: Final = 401  # 4.9.4: route answers in strict JSON

@@ -1,4 +1,4 @@
-"""Commands: what a frame says. The one value that net, broker, namesrv and client exchange.
+"""Commands: the content of frames, which net, broker, namesrv and client exchange.
 
 JSON header: an object; members alphabetical, nulls left out, no white space, all ext values strings:
 
@@ -15,7 +15,7 @@ strings where numbers belong, bare member names, unknown members, a language by 
 
 Headers are read before a peer is authenticated, so they are small (HEADER_SIZE_MAX, EXT_FIELDS_MAX, HEADER_NODES_MAX);
 those of replies may be longer (REPLY_HEADER_SIZE_MAX).
-fastjson's references ({"$ref": …}) mean nothing in them.
+fastjson's references ({"$ref": …}) have no effect in them.
 
 Source: RemotingCommand, RocketMQSerializable, RemotingSerializable, apache/rocketmq remoting/.
 """
@@ -42,7 +42,7 @@ __all__ = [
 LANGUAGE: Final = "PYTHON"
 
 EXT_FIELDS_MAX: Final = 1_000  # ext fields of one header; Apache's largest has fewer than 40
-HEADER_NODES_MAX: Final = 10_000  # values and names of a JSON header that only the lenient reader takes
+HEADER_NODES_MAX: Final = 10_000  # values and names of a JSON header that only the lenient reader accepts
 REMARK_LENGTH_MAX: Final = 4_000  # characters of a reply's remark; it may quote what the peer sent
 _BINARY_HEAD = struct.Struct(
     ">h"  # code: requests above 32767 (POP) do not fit and must be JSON
@@ -152,7 +152,7 @@ def encode_command(command: RemotingCommand) -> bytes:
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
-    """Return what the frame says. RemotingError: its header cannot be read; drop the connection."""
+    """Return the command in a frame. RemotingError: its header cannot be read; close the connection."""
     if frame.serialize_type == SerializeType.JSON:
         return _decode_json(frame)
     if frame.serialize_type == SerializeType.ROCKETMQ:

@@ -3,9 +3,9 @@
     bit 0       the body is compressed
     bits 8–10   0 zlib (peers before 4.9.4 name no type), 1 LZ4 frame, 2 ZSTD frames, 3 zlib
 
-Clients compress bodies of 4096 bytes and more; the broker keeps them as they come and the consumer decompresses.
-A few kilobytes of each format can expand to gigabytes, so a reader names the most that it takes: a size that the
-frame declares is compared first, and decompression stops at the bound.
+Clients compress bodies of 4096 bytes and more; the broker stores them unchanged and the consumer decompresses them. A
+few kilobytes of each format can expand to gigabytes, so readers pass a limit: the size that the frame declares is
+checked first, and decompression stops at the limit.
 
 Source: CompressionType, Compressor classes, MessageSysFlag, apache/rocketmq common/.
 """
@@ -32,8 +32,8 @@ COMPRESS_SIZE_MIN: Final = 4096  # bytes; a Java client's compressMsgBodyOverHow
 COMPRESS_LEVEL: Final = 5
 BODY_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one decompressed body; a broker's maxMessageSize is 4 MiB
 EXPANDED_SIZE_MAX: Final = 128 * 1024 * 1024  # bytes of the decompressed bodies of one reply: 32 of 4 MiB
-_LZ4_PIECE_SIZE = 256 * 1024  # bytes asked for at first: the library sets aside what it is asked for
-_LZ4_RATIO_USUAL = 16  # of usual bodies at most; the format reaches 255
+_LZ4_PIECE_SIZE = 256 * 1024  # bytes requested at first: the library allocates as many as requested
+_LZ4_RATIO_USUAL = 16  # maximum of usual bodies; the format allows 255
 _ZSTD_BLOCK_SIZE_MAX = 128 * 1024  # bytes that one block expands to; it takes 4 bytes or more (RFC 8878, 3.1.1.2)
 _ZSTD_BLOCK_SIZE_MIN = 4
 _ZSTD_FRAMES_MAX = 64  # of one body: writers make one, and 4 MiB of empty frames take seconds
@@ -64,8 +64,8 @@ def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: i
 def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
     """Return the body as it was sent; unchanged where sys_flag says it is not compressed.
 
-    CompressionError: unknown type, bytes that are not of it, or more than size_max bytes come out. What is made before
-    that is bounded by size_max too.
+    CompressionError: the type is unknown, the bytes are not of that type, or the body has more than size_max bytes.
+    Memory use is bounded by size_max as well.
     """
     if not sys_flag & MessageSysFlag.COMPRESSED:
         return body
@@ -91,14 +91,15 @@ def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> byt
 
 
 def inflate(data: bytes, size_max: int) -> tuple[bytes, bool]:
-    """Return at most size_max bytes of a zlib stream, and whether they are all of it. zlib.error: it is none."""
+    """Return at most size_max bytes of a zlib stream, and whether they are all of it. zlib.error: it is not a zlib
+    stream."""
     reader = zlib.decompressobj()
     plain = reader.decompress(data, size_max)
     return plain, reader.eof
 
 
 def _check_declared(size: int, size_max: int) -> None:
-    """Refuse a frame whose head says that it is too large; without a size the head says 0 or -1."""
+    """Reject a frame whose header declares too large a size. Without a size the header has 0 or -1."""
     if size > size_max:
         raise CompressionError(f"found a compressed body that declares {size} bytes, expected at most {size_max}")
 
@@ -116,7 +117,7 @@ def _unlz4(body: bytes, size_max: int) -> tuple[bytes, bool]:
 def _unzstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
     """Read one frame or several. A reader does not bound its output, so its input comes in pieces.
 
-    A piece is so small that the blocks it can hold do not expand beyond what is left of size_max, or one block.
+    A piece is so small that its blocks cannot expand beyond the rest of size_max, or beyond one block.
     """
     decompressor = zstandard.ZstdDecompressor()
     reader = None

@@ -1,4 +1,4 @@
-"""Configuration that brokers keep, tell name servers and hand to administrators: topics, groups, versions.
+"""Configuration that brokers keep, register with name servers and return to administrators: topics, groups, versions.
 
 The same JSON is in topics.json and subscriptionGroup.json. Members are alphabetical; 4.9 peers lack some of them.
 
@@ -26,7 +26,7 @@ IMPLEMENTATION: Final = "mqtrail"
 
 
 class DataVersion(Body, frozen=True, gc=False):
-    """Tells two states of a table apart. timestamp: epoch ms of the last change. counter: changes so far."""
+    """The version of a table. timestamp: epoch ms of the last change. counter: changes so far."""
 
     timestamp: Long = 0
     counter: Long = 0
@@ -49,7 +49,7 @@ class TopicConfig(Body, frozen=True, gc=False):
 class SubscriptionGroupConfig(Body, frozen=True, gc=False):
     """A consumer group on one broker. retry_max_times: deliveries after the first before a message is given up.
 
-    which_broker_when_consume_slowly: the broker id a lagging consumer is sent to, where slaves may be read.
+    which_broker_when_consume_slowly: the id of the broker for lagging consumers, if slaves may be read.
     """
 
     group_name: str = ""

@@ -1,4 +1,4 @@
-"""Bodies that tell how topics, groups and clients are doing: offsets, connections, running consumers, statistics.
+"""Bodies about the state of topics, groups and clients: offsets, connections, running consumers, statistics.
 
 Maps by queue have object names in Java's JSON (see json_body); here they are maps by MessageQueue.
 
@@ -248,7 +248,7 @@ class ProducerTable(Body, frozen=True):
 
 
 class ProcessQueueInfo(Body, frozen=True):
-    """A queue as its consumer holds it. Timestamps are epoch ms; "droped" is spelled so."""
+    """A queue's state at its consumer. Timestamps are epoch ms; "droped" is spelled so."""
 
     commit_offset: Long = 0
     cached_msg_min_offset: Long = 0
@@ -267,7 +267,7 @@ class ProcessQueueInfo(Body, frozen=True):
 
 
 class PopQueueInfo(Body, frozen=True):
-    """An assignment as its consumer pops it; "droped" is spelled so. last_pop_timestamp: epoch ms."""
+    """An assignment's state at its popping consumer; "droped" is spelled so. last_pop_timestamp: epoch ms."""
 
     droped: bool = False
     last_pop_timestamp: Long = 0
@@ -285,7 +285,7 @@ class ConsumeStatus(Body, frozen=True):
     consume_failed_msgs: Long = 0
 
 
-# Properties of a ConsumerRunningInfo that Apache's admin tools read without asking whether they are there.
+# Properties of a ConsumerRunningInfo that Apache's admin tools require.
 PROP_NAMESERVER_ADDR: Final = "PROP_NAMESERVER_ADDR"
 PROP_THREADPOOL_CORE_SIZE: Final = "PROP_THREADPOOL_CORE_SIZE"
 PROP_CONSUME_ORDERLY: Final = "PROP_CONSUMEORDERLY"
@@ -384,7 +384,7 @@ class ConsumeTimeSpans(Body, frozen=True):
 
 
 class ConsumeQueueEntry(Body, frozen=True):
-    """An entry of a ConsumeQueue. eval: whether the group's filter takes it; msg: why not, if known."""
+    """An entry of a ConsumeQueue. eval: whether the group's filter accepts it; msg: why not, if known."""
 
     physic_offset: Long = 0
     physic_size: Long = 0

@@ -1,7 +1,7 @@
-"""What a pure server takes and gives: peers, and commands to write to them.
+"""The input and output of a pure server: peers, and commands to write to them.
 
-Broker and name server touch nothing. A handler gets (peer, request, now_ms) and returns Sends: none (the request is
-held, or asked for no answer), one, or several (an answer, and messages to other peers).
+Broker and name server do no I/O. A handler gets (peer, request, now_ms) and returns Sends: none (the request is held,
+or is one-way), one, or several (an answer, and commands to other peers).
 
 Source of the shape: raft's Ready, docs/design of this project (decisions as data, time as an argument).
 """
@@ -31,7 +31,7 @@ PeerId = NewType("PeerId", int)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One connection: a number of the shell's, never used twice while the broker lives, and the remote address."""
+    """One connection: a number that the shell assigns once in the broker's lifetime, and the remote address."""
 
     id: PeerId
     address: Host
@@ -39,8 +39,8 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write command to peer, no sooner than the log is flushed to after_offset (a physical offset; 0: at once), and the
-    changes of tables up to number after_tables are durable (0: it follows from none).
+    """Write command to peer once the log is flushed up to after_offset (a physical offset; 0: at once) and the changes
+    of tables up to number after_tables are durable (0: it depends on none).
 
     The core always sets after_offset; under ASYNC_FLUSH the shell ignores it.
     """

@@ -1,13 +1,13 @@
-"""What can go wrong between peers, as classes.
+"""The errors between peers.
 
-Two kinds matter to whoever holds a connection:
+The owner of a connection distinguishes two kinds:
 
-    Refusal         the request is well formed and we decline it: answer with its code and go on
-    RemotingError   the bytes make no sense: hang up
+    Refusal         the request is well formed but refused: answer with its code and continue
+    RemotingError   the bytes are malformed: close the connection
 
 A broker raises a Refusal, the reply carries its code and remark, and the client turns them back into the same class
-(refusal_for). Messages say what was found, what was expected and, where it is known, what to do. Whether the same
-request may succeed at once on another broker or a moment later is `retryable`.
+(refusal_for). Messages state what was found, what was expected and, if known, the remedy. `retryable`: the same request
+may succeed on another broker or a moment later.
 
 Source of codes: ResponseCode, apache/rocketmq remoting/.
 """
@@ -55,15 +55,15 @@ __all__ = [
 
 
 class MQError(Exception):
-    """Anything that mqtrail raises on purpose."""
+    """Base of all errors that mqtrail raises on purpose."""
 
 
 class RemotingError(MQError):
-    """The bytes from the peer make no sense, or the connection failed: drop the connection."""
+    """The bytes from the peer are malformed, or the connection failed: close the connection."""
 
 
 class RecordError(MQError, ValueError):
-    """A stored or pulled message record is not whole or not a record."""
+    """The bytes of a stored or pulled message are incomplete or not a record."""
 
 
 class PropertiesError(MQError, ValueError):
@@ -83,7 +83,7 @@ class CompressionError(MQError, ValueError):
 
 
 class Refusal(MQError):
-    """A well-formed request that is declined: answer with code and remark, and go on.
+    """A well-formed request that is refused: answer with code and remark, and continue.
 
     The argument is the remark. `response_code` is the number on the wire; it equals `code` in every named class and
     is the peer's own number in UnknownRefusal.
@@ -116,7 +116,7 @@ class HeaderError(SystemError_):
 
 
 class SystemBusy(Refusal):
-    """Too much to do or the page cache is slow: try later."""
+    """The peer is overloaded, or its page cache is slow: try again later."""
 
     code = ResponseCode.SYSTEM_BUSY
     retryable = True
@@ -157,7 +157,7 @@ class MessageIllegal(Refusal):
 
 
 class ServiceNotAvailable(Refusal):
-    """The broker takes no messages now: its disk is full, it is stopping, or it is a slave."""
+    """The broker accepts no messages now: its disk is full, it is stopping, or it is a slave."""
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
     retryable = True
@@ -183,7 +183,7 @@ class TopicExistAlready(Refusal):
 
 
 class QueryNotFound(Refusal):
-    """Nothing is known under what was asked for: no offset committed, no message under the key, no value."""
+    """Nothing was found: no committed offset, no message with the key, or no value."""
 
     code = ResponseCode.QUERY_NOT_FOUND
 
@@ -193,7 +193,7 @@ class SubscriptionParseFailed(Refusal):
 
 
 class SubscriptionNotExist(Refusal):
-    """The broker has seen no heartbeat with this subscription yet."""
+    """The broker has not received a heartbeat with this subscription yet."""
 
     code = ResponseCode.SUBSCRIPTION_NOT_EXIST
     retryable = True
@@ -219,7 +219,7 @@ class FilterDataNotLatest(Refusal):
 
 
 class InvalidParameter(Refusal):
-    """A name, a number or a queue outside what is allowed (4.9 answers code 1 here)."""
+    """A name, a number or a queue is outside the allowed range (4.9 answers code 1)."""
 
     code = ResponseCode.INVALID_PARAMETER
 
@@ -273,7 +273,7 @@ class IllegalOperation(Refusal):
 
 
 class GoAway(Refusal):
-    """The peer is shutting down: open another connection and ask again."""
+    """The peer is shutting down: open another connection and try again."""
 
     code = ResponseCode.GO_AWAY
     retryable = True
@@ -288,7 +288,7 @@ class PolicyNotExist(Refusal):
 
 
 class UnknownRefusal(Refusal):
-    """The peer declined with a code that has no class here; `response_code` holds it."""
+    """The peer refused with a code that has no class here; `response_code` holds it."""
 
     def __init__(self, remark: str, response_code: int) -> None:
         super().__init__(remark)
@@ -298,13 +298,13 @@ class UnknownRefusal(Refusal):
         return UnknownRefusal, (self.remark, self.response_code)
 
 
-# HeaderError shares its code with SystemError_, and is not what a peer's code 1 means.
+# HeaderError shares its code with SystemError_; code 1 of a peer means the latter.
 _REFUSALS: dict[int, type[Refusal]] = {
     kind.code: kind for kind in Refusal.__subclasses__() if kind is not UnknownRefusal
 }
 
 
 def refusal_for(code: int, remark: str | None) -> Refusal:
-    """Return (not raise) the error that a reply's code means. A code without a class: UnknownRefusal."""
+    """Return (do not raise) the error for a reply's code. A code without a class: UnknownRefusal."""
     kind = _REFUSALS.get(code)
     return UnknownRefusal(remark or "", code) if kind is None else kind(remark or "")

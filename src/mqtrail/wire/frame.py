@@ -7,8 +7,8 @@
 
 L counts what follows it (4 + H + body size). type: 0 JSON, 1 ROCKETMQ. A frame has at most 16 MiB, its length field
 included. A header has at most 256 KiB (HEADER_SIZE_MAX); in what a client reads, 4 MiB (REPLY_HEADER_SIZE_MAX). A
-longer frame or header, a header longer than its frame or an unknown type ends the connection (RemotingError), as soon
-as the first 8 bytes say so: without the header nothing tells which request an answer would belong to.
+longer frame or header, a header longer than its frame or an unknown type ends the connection (RemotingError) as soon as
+the first 8 bytes show it: without the header it is unknown which request to answer.
 
 Source: RemotingCommand.encode and decode, NettyDecoder, apache/rocketmq remoting/.
 """
@@ -50,7 +50,7 @@ _unpack_head = FRAME_HEAD.unpack_from
 
 
 class Frame(NamedTuple):
-    """One frame, cut but not understood. An absent body is empty, as on the wire."""
+    """One frame, not decoded. An absent body is empty, as on the wire."""
 
     serialize_type: int
     header: bytes
@@ -75,8 +75,8 @@ def frame_end(
 ) -> int:
     """Return where the frame at start ends, or 0 when [start, end) does not hold all of it yet.
 
-    It judges as soon as the first 8 bytes are there, so no reader waits for 2 GiB of invalid data. RemotingError: no
-    frame of ours can begin like this.
+    It checks the first 8 bytes as soon as they are there, so no reader waits for 2 GiB of invalid data. RemotingError:
+    they cannot begin a frame.
     """
     if end - start < FRAME_HEAD_SIZE:
         if end - start >= 4:
@@ -107,7 +107,7 @@ def cut_frame(buffer: bytes | bytearray | memoryview, start: int, end: int) -> F
 class FrameDecoder:
     """Cuts a stream of bytes into frames: feed what arrived, then take frames until there is none.
 
-    After a RemotingError the stream cannot be followed any more; the same error comes again. A client gives
+    After a RemotingError the stream cannot be read further; each call raises the same error. A client passes
     REPLY_HEADER_SIZE_MAX.
     """
 

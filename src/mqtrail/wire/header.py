@@ -1,8 +1,8 @@
-"""What a header class is: a dataclass whose fields are the ext fields of one request or reply.
+"""Header classes: dataclasses whose fields are the ext fields of one request or reply.
 
-Field names are RocketMQ's in snake_case (queue_id is queueId on the wire) unless `wire` says otherwise. Values are
-text on the wire: decimal integers, "true" and "false", or the text itself; None is left out. Reading is as strict as
-Java's parseInt and parseLong, and as loose as its parseBoolean: everything but "true" in any case is false.
+Field names are RocketMQ's in snake_case (queue_id is queueId on the wire) unless `wire` says otherwise. Values are text
+on the wire: decimal integers, "true" and "false", or the text itself; None is omitted. Reading is as strict as Java's
+parseInt and parseLong, and as lenient as its parseBoolean: everything except "true" in any case is false.
 
 Source: CommandCustomHeader and its subclasses, RemotingCommand.decodeCommandCustomHeader, apache/rocketmq remoting/.
 """
@@ -24,7 +24,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def wire(name: str) -> Any:
-    """Return a required field that is called name on the wire, where the rule does not give it."""
+    """Return a required field with another name on the wire than the rule gives."""
     return dataclasses.field(metadata={"wire": name})
 
 
@@ -42,7 +42,7 @@ class Header:
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
         """Return the header in a command's ext fields; unknown ones are ignored.
 
-        HeaderError: a required field is missing, or a number is none or out of its range.
+        HeaderError: a required field is missing, or a number is invalid or out of its range.
         """
         values = {}
         for field in _fields(cls):

@@ -1,6 +1,6 @@
 """Headers of the data path: sending, pulling, offsets, queries, transactions, clients.
 
-One class a request or reply, named after Apache's; the codes that carry it stand in its docstring. `bname` (the
+One class for each request or reply, named after Apache's; its docstring lists the codes that use it. `bname` (the
 broker's name), `lo`, `ns`, `nsd` and `oway`, which 5.x clients add to most requests, are read where something depends
 on them and ignored elsewhere.
 
@@ -83,7 +83,7 @@ class SendMessageHeader(Header):
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
         """Return the header, of either naming: a V1 header has a topic, a V2 header a "b". HeaderError as Header.
 
-        Fields of the other naming are not read: what a check found under one name is not replaced under another.
+        Fields of the other naming are ignored, so that every check reads the same value.
         """
         if "topic" not in ext:
             ext = {long: ext[short] for short, long in _SEND_LONG_NAMES.items() if short in ext}
@@ -132,7 +132,7 @@ _SEND_LONG_NAMES = {short: long for long, short in _SEND_SHORT_NAMES.items()}
 class SendResponseHeader(Header):
     """Reply to every send. msg_id: the offset id, of a batch comma-joined; queue_offset: of a batch's first.
 
-    msg_region and trace_on go on every answer: Java's client reads the first without asking whether it is there.
+    Every answer has msg_region and trace_on: Java's client reads the first without a check.
     """
 
     msg_id: str
@@ -201,7 +201,7 @@ class SendBackHeader(Header):
 
 @dataclass(slots=True)
 class QueueHeader(Header):
-    """31, 32 and whatever else names just a queue."""
+    """31, 32 and all other requests with just a queue."""
 
     topic: str
     queue_id: Int32
@@ -209,7 +209,7 @@ class QueueHeader(Header):
 
 @dataclass(slots=True)
 class GetMaxOffsetHeader(Header):
-    """30. committed: only what replicas have; true where absent."""
+    """30. committed: only up to what replicas have; default true."""
 
     topic: str
     queue_id: Int32

@@ -1,4 +1,4 @@
-"""What a client tells a broker about itself: its groups and their subscriptions (HEART_BEAT, code 34).
+"""A client's heartbeat to a broker: its groups and their subscriptions (HEART_BEAT, code 34).
 
 Source: HeartbeatData, ConsumerData, ProducerData, SubscriptionData, FilterAPI, apache/rocketmq remoting/ and common/.
 """
@@ -32,7 +32,7 @@ EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"
 
 
-# Members stand in Java's order: fastjson takes an enum's place for its name, so a peer may send either.
+# Members are in Java's order: fastjson accepts an enum's ordinal as well as its name, so a peer may send either.
 
 
 class ConsumeType(StrEnum):
@@ -51,7 +51,7 @@ class MessageModel(StrEnum):
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group begins that has committed no offset yet. The three in between are deprecated."""
+    """Where a group without a committed offset starts. The three in between are deprecated."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
@@ -62,7 +62,8 @@ class ConsumeFromWhere(StrEnum):
 
 
 class SubscriptionData(Body, frozen=True):
-    """What of a topic a group wants. sub_string: as the application wrote it. sub_version: ms, newer ones win."""
+    """A group's subscription to a topic. sub_string: the expression as written. sub_version: ms; the newest one
+    counts."""
 
     topic: str = ""
     sub_string: str = SUBSCRIBE_ALL
@@ -78,7 +79,7 @@ class SubscriptionData(Body, frozen=True):
     ) -> Self:
         """Return the subscription of an expression: "*", "", None for all, else tags joined by "||", or SQL92's text.
 
-        SubscriptionParseFailed: an expression with separators alone.
+        SubscriptionParseFailed: the expression has separators only.
         """
         if expression_type is not None and expression_type != EXPRESSION_TAG:
             return cls(topic, expression or "", sub_version=sub_version, expression_type=expression_type)
@@ -92,11 +93,11 @@ class SubscriptionData(Body, frozen=True):
 
     @property
     def is_all(self) -> bool:
-        """Whether no tag is left out: "*", and SQL92, whose filter is not made of tags."""
+        """Whether it excludes no tag: "*", and SQL92, which does not filter by tags."""
         return self.sub_string == SUBSCRIBE_ALL or not self.tags_set
 
     def matches_code(self, code: int) -> bool:
-        """The broker's test, by hash: may let a wrong tag through, never stops a right one."""
+        """The broker's test, by hash: it may accept a wrong tag, and never rejects a right one."""
         return self.is_all or code in self.code_set
 
     def matches_tag(self, tag: str) -> bool:
@@ -132,7 +133,7 @@ class HeartbeatData(RequestBody, frozen=True):
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
-        """Return the heartbeat; an enum may be given by its place. BodyError as Body.read."""
+        """Return the heartbeat; an enum may be its ordinal. BodyError as Body.read."""
         consumers = value.get("consumerDataSet")
         if isinstance(consumers, list):
             value = {**value, "consumerDataSet": [_with_enum_names(consumer) for consumer in consumers]}

@@ -42,7 +42,7 @@ assert _ID_TAIL.size == 12
 
 
 class UniqueIdFactory:
-    """Makes the UNIQ_KEYs of one process. Safe to share between threads: a number is never given twice.
+    """Makes the UNIQ_KEYs of one process. Thread-safe: no number is assigned twice.
 
     ip: local address as text. pid and loader_hash: cut to 16 and 32 bits. clock: returns the time in epoch ms.
     """
@@ -89,7 +89,7 @@ class UniqueId:
 
 
 def decode_unique_id(text: str) -> UniqueId | None:
-    """Return the parts of a UNIQ_KEY, or None for any other shape (then the id says nothing)."""
+    """Return the parts of a UNIQ_KEY; None: the id has another form."""
     if len(text) not in (32, 56):
         return None
     try:
@@ -108,9 +108,9 @@ def offset_msg_id(host: Host, physical_offset: int) -> str:
 
 
 def parse_offset_msg_id(text: str) -> tuple[Host, int]:
-    """Return the store host and the physical offset of a broker's id. IdError: it is none.
+    """Return the store host and the physical offset of a broker's id. IdError: it is not such an id.
 
-    Java takes any text that is not 32 digits long for IPv6; a text of another length than 32 or 56 is refused here.
+    Java reads any text that is not 32 digits long as IPv6; here a text of another length than 32 or 56 is rejected.
     """
     try:
         data = bytes.fromhex(text)

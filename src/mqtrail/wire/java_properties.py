@@ -1,4 +1,4 @@
-"""Java's .properties text, which broker.conf, tls.properties and the bodies of settings requests are.
+"""Java's .properties format, used by broker.conf, tls.properties and the bodies of settings requests.
 
     # or ! begins a comment          a line that ends with \\ goes on in the next one
     key=value  key: value  key value     \\t \\n \\r \\f \\uXXXX, and \\ before any other character, are escapes
@@ -36,7 +36,7 @@ def read_properties(text: str) -> list[tuple[int, str, str]]:
             number += 1
         line = "".join((*parts, line))
         match = _KEY.match(line)
-        assert match is not None  # it matches nothing at least
+        assert match is not None  # it matches at least the empty text
         found.append((first + 1, _plain(match[1]), _plain(line[match.end() :]).rstrip()))
     return found
 

@@ -1,15 +1,15 @@
-"""Requests that take long, in slices: between two of them a broker or a name server serves others.
+"""Long requests in slices: between two slices a broker or a name server serves other requests.
 
-A handler that is a generator yields where it has worked for some milliseconds, and returns its Sends at the end. One
-that never yields is answered at once. The others go on by `step`, in turn, whenever the server ticks.
+A handler that is a generator yields after some milliseconds of work, and returns its Sends at the end. One that never
+yields is answered at once. The others continue by `step`, in turn, whenever the server ticks.
 
-    JOBS_MAX           under way at once: each keeps its request and what it has made so far
+    JOBS_MAX           running at once: each keeps its request and its partial result
     JOBS_PEER_MAX      of these from one connection
     QUEUED_MAX         wait for their first slice: each keeps its request
     QUEUED_PEER_MAX    of these from one connection
     QUEUED_SIZE_MAX    bytes of their bodies
 
-A request beyond these is refused before anything of it is done.
+Further requests are refused before any work is done.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ Work: TypeAlias = Generator[None, None, list[Send]]
 
 
 class Tables(Protocol):
-    """What a ConfigFileStore knows of the changes that answers follow from."""
+    """The part of a ConfigFileStore that tracks the changes that answers depend on."""
 
     looked: int
 
@@ -45,7 +45,7 @@ class Tables(Protocol):
 
 
 class Job(NamedTuple):
-    """A request that is not answered yet. looked: the change of tables that its answer follows from."""
+    """A request that is not answered yet. looked: the change of tables that its answer depends on."""
 
     peer: Peer
     request: RemotingCommand
@@ -54,7 +54,7 @@ class Job(NamedTuple):
 
 
 class Jobs:
-    """The jobs under way, and those that wait for their turn."""
+    """The running jobs and the queued ones."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -66,7 +66,8 @@ class Jobs:
         return len(self._under_way) + len(self._queued)
 
     def begin(self, peer: Peer, request: RemotingCommand, work: Work) -> list[Send]:
-        """Do the first slice, and return the answer if that was all; or queue it. SystemBusy: too many wait."""
+        """Do the first slice, or queue the job. Return the answer if the slice completed it. SystemBusy: too many
+        wait."""
         job = Job(peer, request, work, 0)
         if not self._may_start(job):
             self._queue(job)
@@ -94,7 +95,7 @@ class Jobs:
         ):
             if found > limit:
                 raise SystemBusy(
-                    f"found {found} {what} that wait behind others which take long, expected at most {limit}: try again"
+                    f"found {found} {what} that wait behind long requests, expected at most {limit}: try again"
                 )
         self._queued.append(job)
         self._queued_size = size
@@ -102,11 +103,11 @@ class Jobs:
     def handler(
         self, start: Callable[[Peer, RemotingCommand, int], Work]
     ) -> Callable[[Peer, RemotingCommand, int], list[Send]]:
-        """Return the handler of requests that are worked on in slices."""
+        """Return a handler that runs start's generator in slices."""
         return lambda peer, request, now_ms: self.begin(peer, request, start(peer, request, now_ms))
 
     def disconnected(self, peer: PeerId) -> None:
-        """Forget what has not begun of a connection that closed; what has begun goes on."""
+        """Drop the queued jobs of a closed connection; its running jobs continue."""
         if any(job.peer.id == peer for job in self._queued):
             self._queued = deque(job for job in self._queued if job.peer.id != peer)
             self._queued_size = sum(len(job.request.body) for job in self._queued)
@@ -126,7 +127,7 @@ class Jobs:
         return self._under_way.popleft() if self._under_way else None
 
     def step(self, job: Job) -> list[Send]:
-        """Do a slice of a job that was taken; return what it answers. An error ends it."""
+        """Do a slice of a job that was taken; return its answer, if any. An error ends the job."""
         self._tables.look(job.looked)
         try:
             next(job.work)

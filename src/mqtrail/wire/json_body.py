@@ -1,6 +1,6 @@
-"""JSON as Apache RocketMQ's peers write it, which is not always JSON.
+"""JSON as Apache RocketMQ's peers write it, which is not always standard JSON.
 
-Bodies come from fastjson 1.x. Where it leaves the standard:
+Bodies come from fastjson 1.x. It differs from the standard:
 
     {0:"1.2.3.4:10911"}                                   member names that are bare integers
     {{"brokerName":"b","queueId":0,"topic":"t"}:{…}}      member names that are objects (a Java map with such keys)
@@ -8,19 +8,19 @@ Bodies come from fastjson 1.x. Where it leaves the standard:
     {name:1}  {'a':'b'}                                   bare and single-quoted names, accepted from anyone
 
 Here an integer name becomes an int, an object name an ObjectKey (body.py makes MessageQueues of them), and a reference
-the very value it points to. We write strict JSON (dumps), or, for an answer that old peers know only in fastjson's
+the same value as its target. We write strict JSON (dumps), or, for an answer that old peers know only in fastjson's
 form, bare integer and object names (dumps_fastjson).
 
 A text comes from a peer that may be hostile, so reading it is bounded:
 
-    NODES_MAX              values and names of one text, references followed: what its readers walk over
-    DIALECT_NODES_MAX      the same for a text that is no strict JSON, which is read a hundred times as slowly
-    nodes_of_references    the same for texts with references: the larger the text, the more they may bring in
+    NODES_MAX              values and names of one text, with references followed
+    DIALECT_NODES_MAX      the same for a text that is not strict JSON, which takes a hundred times as long to read
+    nodes_of_references    the same for texts with references: more for larger texts
     DEPTH_MAX              nested values
     REFERENCE_SIZE_MAX     characters of one reference
 
-References let a text of 1 KB stand for more values than memory holds (each level of a few names for the same level
-below), so what they expand to is counted before anyone walks over it.
+With references a text of 1 KB can expand to more values than memory holds (each level has a few names for the same
+level below), so the expanded values are counted before any reader visits them.
 
 Source: remoting.md of this project's references, verified on fastjson 1.2.83; RemotingSerializable, apache/rocketmq.
 """
@@ -128,9 +128,9 @@ def loads(
 ) -> Any:
     """Return the value of a JSON text, read as leniently as the module says. BodyError: it cannot be read.
 
-    Bytes that are no UTF-8 become U+FFFD. Blanks and a newline after the value are ignored, other text is not.
-    nodes_max: the values and names it may have. dialect_nodes_max: those it may have if it is no strict JSON; None: as
-    nodes_max. with_references: false leaves {"$ref": …} as the object it is.
+    Bytes that are not UTF-8 become U+FFFD. Blanks and a newline after the value are ignored; other text is an error.
+    nodes_max: maximum number of values and names. dialect_nodes_max: the same if it is not strict JSON; None:
+    nodes_max. with_references: false leaves {"$ref": …} as a plain object.
     """
     if isinstance(data, str):
         text = data
@@ -150,12 +150,12 @@ def loads(
 
 
 def loads_file(data: bytes) -> Any:
-    """Return the value of a document that this machine keeps: as loads, as large as it is. BodyError: as loads."""
+    """Return the value of a local file: as loads, but of any size. BodyError: as loads."""
     return loads(data, nodes_max=NODES_FREE + NODES_PER_BYTE * len(data))
 
 
 def _surely_has(data: bytes | bytearray, nodes_max: int) -> bool:
-    """Tell whether a text surely has no more than nodes_max values and names; one with many commas in its texts may."""
+    """Return whether a text certainly has at most nodes_max values and names, judged by its commas."""
     return len(data) <= nodes_max or 1 + sum(map(data.count, (b",", b":", b"[", b"{"))) <= nodes_max
 
 
@@ -168,7 +168,7 @@ def _strict_value(data: bytes | bytearray) -> Any:
 
 
 def _check_nesting(value: Any) -> None:
-    """Raise BodyError if values nest deeper than DEPTH_MAX, each level looked at once."""
+    """Raise BodyError if values nest deeper than DEPTH_MAX."""
     level = [value]
     for _ in range(DEPTH_MAX + 1):
         level = [
@@ -179,4 +179,4 @@ def _check_nesting(value: Any) -> None:
         ]
         if not level:
             return
-    raise BodyError(f"found JSON nested deeper than {DEPTH_MAX} values, expected at most so many")
+    raise BodyError(f"found JSON nested deeper than {DEPTH_MAX} values, expected at most {DEPTH_MAX}")

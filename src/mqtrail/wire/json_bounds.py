@@ -1,4 +1,4 @@
-"""What a JSON text of a peer may hold at most (see json_body), and the names that only fastjson's objects have."""
+"""Limits of a peer's JSON text (see json_body), and the object names that only fastjson writes."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,7 +18,7 @@ REFERENCE_SIZE_MAX: Final = 1_000  # characters of a reference's path; a longer 
 
 
 def nodes_of_references(size: int, nodes_max: int = NODES_MAX) -> int:
-    """Return how many values and names a text of size bytes may have, what its references stand for included."""
+    """Return how many values and names a text of size bytes may have, with its references expanded."""
     return min(nodes_max, NODES_FREE + NODES_PER_BYTE * size)
 
 

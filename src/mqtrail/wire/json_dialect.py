@@ -19,11 +19,11 @@ _BARE_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0"}
 _WORDS = {"true": True, "false": False, "null": None}
 _DIGITS_MAX = 400  # of a number: beyond any of RocketMQ's, below Python's limit for text to int
-_NAME_MAX = 1 << 63  # integer names are Java's longs; larger ones could be made to share one hash
+_NAME_MAX = 1 << 63  # integer names are Java's longs; larger ones could be chosen to share one hash
 
 
 class DialectReader:
-    """A recursive reader of fastjson's dialect, for what the strict decoder refused."""
+    """A recursive reader of fastjson's dialect, for texts that the strict decoder rejects."""
 
     __slots__ = ("_left", "_nodes_max", "_position", "_text")
 
@@ -51,12 +51,12 @@ class DialectReader:
             raise self._error(f"at most {self._nodes_max} values, names and escaped characters before it")
 
     def _skip_space(self) -> str:
-        """Go to the next character that is no white space and return it, "" at the end."""
+        """Go to the next character that is not white space and return it; "" at the end."""
         head = self._text[self._position : self._position + 1]
         return self._skip(_SPACE) if head in _BLANKS else head
 
     def _skip_commas(self) -> str:
-        """The same, stray commas skipped as well, which fastjson accepts."""
+        """The same, but also skip extra commas, which fastjson accepts."""
         head = self._text[self._position : self._position + 1]
         return self._skip(_SPACE_AND_COMMAS) if head in _BLANKS_AND_COMMA else head
 
@@ -99,7 +99,7 @@ class DialectReader:
     def _key(self, head: str, depth: int) -> Any:
         if head == "{":
             members = self._value(depth + 1)
-            # An object name within an object name would be quoted within a quotation: its text doubles at each level.
+            # An object name within an object name would be quoted twice: its text doubles with each level.
             if any(isinstance(value, dict | list) for value in members.values()) or any(
                 isinstance(name, ObjectKey) for name in members
             ):
@@ -138,7 +138,7 @@ class DialectReader:
         return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
     def _strict_string(self) -> str | None:
-        """Read a string whose escapes are JSON's, None where it is another."""
+        """Read a string with JSON's escapes only; None: it has others."""
         match = _QUOTED.match(self._text, self._position)
         if match is None:
             return None
@@ -146,7 +146,7 @@ class DialectReader:
         if "\\" in quoted:
             try:
                 text, _ = scanstring(quoted, 1, False)
-            except JSONDecodeError:  # made from the text by itself: it counts all lines of what it is given
+            except JSONDecodeError:  # decoded on its own: the decoder counts the lines of the whole text that it gets
                 return None
         else:
             text = quoted[1:-1]

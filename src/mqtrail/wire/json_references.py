@@ -1,4 +1,5 @@
-"""References of fastjson, {"$ref": path}: replaced by what they point to, and counted before anyone walks over them."""
+"""References of fastjson, {"$ref": path}: replaced by their targets, and counted before any reader visits the
+values."""
 
 import re
 from typing import Any
@@ -8,10 +9,10 @@ from .json_bounds import DEPTH_MAX, REFERENCE_SIZE_MAX, TEXT_PER_NODE, ObjectKey
 
 
 def resolved(root: Any, size: int, nodes_max: int) -> Any:
-    """Return root with each {"$ref": path} replaced by what it points to; a path to nowhere gives None.
+    """Return root with each {"$ref": path} replaced by its target; None replaces a path without a target.
 
     size: characters of the text. BodyError: the result would contain itself, nest deeper than DEPTH_MAX, or have more
-    values and names than nodes_of_references says.
+    values and names than nodes_of_references allows.
     """
     return _Resolver(root, nodes_of_references(size, nodes_max)).resolve()
 
@@ -40,7 +41,7 @@ class _Resolver:
 
     def _too_many(self) -> BodyError:
         return BodyError(
-            f"found JSON references ($ref) that stand for more values and names than the {self._nodes_max} that a "
+            f"found JSON references ($ref) to more values and names than the {self._nodes_max} that a "
             "text of this size may have"
         )
 
@@ -62,7 +63,8 @@ class _Resolver:
     def _target(self, path: str, parents: tuple[Any, ...]) -> Any:
         """Find what a path names: "$" the root, ".." the object that holds this one's holder, "$.a[0].b" a step each.
 
-        Steps count as values do: many references to one long chain of references are no cheaper than a large text.
+        Steps count like values, so many references to one long chain of references reach the limit as a large text
+        does.
         """
         if path == "..":
             return parents[-2] if len(parents) > 1 else None
@@ -85,7 +87,7 @@ class _Resolver:
         return None
 
     def _measure(self, value: Any, known: dict[int, tuple[int, int] | None], depth: int) -> tuple[int, int]:
-        """Return how deep value nests and of how many values and names it is made, each shared part looked at once.
+        """Return the depth of value and its number of values and names; each shared part is visited once.
 
         BodyError: too deep, or it contains itself.
         """
@@ -94,7 +96,7 @@ class _Resolver:
             raise BodyError(f"JSON references nest deeper than {DEPTH_MAX}, or in a circle")
         if measured[1]:
             return measured
-        known[id(value)] = None  # for as long as it is being measured
+        known[id(value)] = None  # while it is being measured
         nested, nodes = 0, 1 + (sum(map(_weight, value)) if isinstance(value, dict) else 0)
         for member in value.values() if isinstance(value, dict) else value:
             if isinstance(member, dict | list):
@@ -107,7 +109,7 @@ class _Resolver:
 
 
 def _weight(value: Any) -> int:
-    """Return as how many values a name or plain value counts: one, a long text as several."""
+    """Return how many values a name or plain value counts for: one, or more for a long text."""
     if isinstance(value, str):
         return 1 + len(value) // TEXT_PER_NODE
     return sum(1 + _weight(member) for _, member in value) if isinstance(value, ObjectKey) else 1

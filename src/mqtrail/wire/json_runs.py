@@ -1,8 +1,8 @@
-"""One large object in a JSON text, cut into runs of whole members: each can be read before others are served.
+"""One large object in a JSON text, cut into runs of whole members, which are read one at a time.
 
-A run ends where a member's value ends and another member begins. A few places that look like it are tried: only at a
-real one is what precedes it an object by itself. What follows the last run is left in the text, behind a mark. It is
-read with that text, and the mark tells whether the object was the expected one, and no text or object elsewhere.
+A run ends where a member's value ends and another member begins. A few places that look like an end are tried: only at
+a real one is the text before it an object by itself. The text behind the last run stays, behind a mark, and is read at
+the end. The mark shows whether the runs came from the expected object and not from a text or another object.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Bodies of requests that operators' tools send to a broker now and then.
+"""Bodies of requests that operators' tools send to brokers occasionally.
 
 Source: the classes of remoting/protocol/body, apache/rocketmq.
 """
@@ -32,7 +32,7 @@ class GroupForbidden(Body, frozen=True):
 
 
 class HaClientInfo(Body, frozen=True):
-    """What a slave knows of its copying; all zero on a master."""
+    """The progress of a slave's replication; all zero on a master."""
 
     last_read_timestamp: Long = 0
     last_write_timestamp: Long = 0

@@ -1,4 +1,4 @@
-"""Headers of requests that operators' tools send to a broker now and then.
+"""Headers of requests that operators' tools send to brokers occasionally.
 
 Source: the classes of remoting/protocol/header, apache/rocketmq.
 """
@@ -16,7 +16,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class CorrectionOffsetHeader(Header):
-    """308. filter_groups: joined by commas, groups that do not count."""
+    """308. filter_groups: groups to leave out, joined by commas."""
 
     compare_group: str
     topic: str
@@ -25,7 +25,7 @@ class CorrectionOffsetHeader(Header):
 
 @dataclass(slots=True)
 class GroupForbiddenHeader(Header):
-    """353. readable None: only ask."""
+    """353. readable None: only query the current value."""
 
     group: str
     topic: str
@@ -34,7 +34,8 @@ class GroupForbiddenHeader(Header):
 
 @dataclass(slots=True)
 class ExchangeHaInfoHeader(Header):
-    """906, request and reply: a slave tells where its master is, or asks the master for its places."""
+    """906, request and reply: a slave reports its master's address, or asks the master for its addresses and
+    offsets."""
 
     master_ha_address: str | None = None
     master_flush_offset: int | None = None

@@ -1,7 +1,7 @@
-"""Bodies of POP consumption: check points and acks of the revive log, batch acks, who consumes what and how.
+"""Bodies of POP consumption: check points and acks of the revive log, batch acks, assignments of queues.
 
 Members of the first have names of one or two letters, as Java writes and reads them; acks are read by their long names
-too. Bytes are those of 5.3.3, so that either broker goes on with the log of the other.
+too. Bytes equal those of 5.3.3, so that each broker can continue the other's log.
 
 Source: PopCheckPoint, AckMsg, BatchAckMsg, BatchAck, QueryAssignment…Body, SetMessageRequestModeRequestBody,
 ConsumerOrderInfoManager, apache/rocketmq 5.3.3 store/, remoting/ and broker/; fastjson's output of these classes.
@@ -56,7 +56,7 @@ class PopCheckPoint(Body, frozen=True):
 
     @property
     def revive_ms(self) -> int:
-        """When its messages are to come again."""
+        """Return when its messages are delivered again."""
         return self.pop_time_ms + self.invisible_ms
 
     def members(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class QueueAssignment(Body, frozen=True):
 
 
 class QueueAssignments(Body, frozen=True):
-    """Reply to 400. None: the broker cannot tell, the client keeps what it has. Empty: the client has no queue."""
+    """Reply to 400. None: the broker does not know, and the client keeps its queues. Empty: the client has no queue."""
 
     assignments: tuple[QueueAssignment, ...] | None = None
 

@@ -32,7 +32,7 @@ INIT_FROM_MAX = 1
 class PopHeader(Header):
     """200050. Times are ms; born_time: when the client asked, epoch ms by its clock, 0: now.
 
-    init_mode: where a group without an offset begins, INIT_FROM_MIN or INIT_FROM_MAX. attempt_id: of an ordered pop;
+    init_mode: where a group without an offset starts, INIT_FROM_MIN or INIT_FROM_MAX. attempt_id: of an ordered pop;
     the same one again gets the same messages.
     """
 
@@ -91,7 +91,7 @@ class ChangeInvisibleHeader(Header):
 
 @dataclass(slots=True)
 class ChangeInvisibleResponseHeader(Header):
-    """Reply to 200053: what of the message's handle is new."""
+    """Reply to 200053: the new parts of the message's handle."""
 
     pop_time: int
     invisible_time: int
@@ -100,7 +100,7 @@ class ChangeInvisibleResponseHeader(Header):
 
 @dataclass(slots=True)
 class NotificationHeader(Header):
-    """200054: tell when there is something to pop, without popping it."""
+    """200054: answer when there is a message to pop, without popping it."""
 
     consumer_group: str
     topic: str
@@ -137,7 +137,7 @@ class PollingInfoResponseHeader(Header):
 
 @dataclass(slots=True)
 class PeekHeader(Header):
-    """200052: as a pop, but nothing is taken."""
+    """200052: as a pop, but the messages stay visible."""
 
     topic: str
     queue_id: Int32

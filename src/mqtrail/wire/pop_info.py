@@ -1,4 +1,4 @@
-"""The texts that go with popped messages: handles, and lists of offsets.
+"""Texts that accompany popped messages: handles, and lists of offsets.
 
     handle (extraInfo, POP_CK)   "41 1700000000123 60000 3 0 broker-a 2 45"
                                  ckOffset popTime invisibleTime reviveQid marker brokerName queueId [queueOffset]
@@ -6,8 +6,8 @@
     msgOffsetInfo                "0 2 41,42,45;1 0 7"        marker queueId offset,offset,…
     orderCountInfo               "0 qo2%41 1;0 2 0"          marker queueId count, marker qo<queueId>%<offset> count
 
-The marker says which of a group's topics a queue is of: the topic itself, or the topic of its popped and never
-acknowledged messages, of which there are two kinds by name.
+The marker tells which of a group's topics a queue belongs to: the topic itself, or the retry topic of its popped and
+not acknowledged messages, which has two forms of name.
 
 Source: ExtraInfoUtil, KeyBuilder, apache/rocketmq 5.3.3 remoting/ and common/.
 """
@@ -43,7 +43,7 @@ QueueName = tuple[str, int]  # marker, queue id
 
 
 class PopHandle(NamedTuple):
-    """What a client gives back with a popped message. Times are ms; revive_queue_id: where its check point goes.
+    """A client returns it with a popped message. Times are ms; revive_queue_id: the queue of its check point.
 
     start_offset: the queue offset that its check point begins at. queue_offset: the message's, if given.
     """
@@ -67,7 +67,7 @@ class PopHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """Return the handle of a text. HeaderError: too few fields, or one that should be a number is none."""
+        """Return the handle of a text. HeaderError: too few fields, or a field is not a number."""
         fields = text.split(" ")
         if len(fields) < 7:
             raise HeaderError(f"found the handle {text[:80]!r} with {len(fields)} fields, expected 7 or 8 (extraInfo)")
@@ -101,7 +101,7 @@ def marker_of(topic: str) -> str:
 
 
 def topic_of_marker(marker: str, topic: str, group: str) -> str:
-    """Return the topic that a marker means. HeaderError: it is none."""
+    """Return the topic of a marker. HeaderError: it is not a marker."""
     if marker == NORMAL_MARKER:
         return topic
     if marker not in (RETRY_MARKER_V1, RETRY_MARKER_V2):
@@ -115,7 +115,8 @@ def encode_start_offsets(starts: Iterable[tuple[str, int, int]]) -> str:
 
 
 def decode_start_offsets(text: str) -> dict[QueueName, int]:
-    """Return the start offset of each queue, none for "". HeaderError: it is no such text, or names a queue twice."""
+    """Return the start offset of each queue, none for "". HeaderError: it is not such a text, or names a queue
+    twice."""
     return {(marker, _number(text, name)): _number(text, value) for (marker, name), value in _items(text).items()}
 
 
@@ -133,7 +134,7 @@ def decode_message_offsets(text: str) -> dict[QueueName, list[int]]:
 
 
 class OrderCounts(NamedTuple):
-    """How often messages were popped in order before: of a queue the least, and of single messages."""
+    """How often messages were popped in order before: the minimum of a queue, and that of single messages."""
 
     queues: Mapping[QueueName, int]
     messages: Mapping[tuple[str, int, int], int]

@@ -128,7 +128,7 @@ PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 PROPERTY_TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # never stored
 
-# Names with a meaning of RocketMQ's own; an application that sets one by accident changes what happens to its message.
+# Names with a meaning in RocketMQ; an application that sets one by accident changes how its message is handled.
 RESERVED_PROPERTIES: Final[frozenset[str]] = frozenset(
     value for name, value in list(globals().items()) if name.startswith("PROPERTY_") and name.isupper()
 ) - {PROPERTY_SEPARATOR, PROPERTY_TRANSIENT_PREFIX}
@@ -154,8 +154,8 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 def decode_properties(text: bytes | bytearray | memoryview | str) -> dict[str, str]:
     """Return the map of a properties text; never fails.
 
-    As Java reads since 4.9.1: an entry without ␁, without a name or without a value is left out, a second ␁ belongs
-    to the value, a later duplicate wins, and bytes that are no UTF-8 become U+FFFD.
+    As Java reads since 4.9.1: an entry without ␁, without a name or without a value is ignored, a second ␁ belongs to
+    the value, a later duplicate wins, and bytes that are not UTF-8 become U+FFFD.
     """
     if not isinstance(text, str):
         text = str(text, "utf-8", "replace")
@@ -168,9 +168,9 @@ def decode_properties(text: bytes | bytearray | memoryview | str) -> dict[str, s
 
 
 def find_property(data: bytes, name: bytes) -> bytes | None:
-    """Return one property's value out of the undecoded text, or None: what decode_properties would say, cheaper.
+    """Return one property's value from the undecoded text, or None: as decode_properties, but faster.
 
-    For the hot paths of store and broker, which need UNIQ_KEY, KEYS or TAGS of a record and nothing else.
+    For the hot paths of store and broker, which need only UNIQ_KEY, KEYS or TAGS of a record.
     """
     mark = name + b"\x01"
     end = len(data)

@@ -1,4 +1,5 @@
-"""Recall handles: what a broker returns for a delayed message, and takes to call it back (RECALL_MESSAGE, 370).
+"""Recall handles: a broker returns one for a delayed message, and accepts it to recall the message (RECALL_MESSAGE,
+370).
 
     URL-safe base64, padded, of:  v1 ‖ topic ‖ broker name ‖ delivery time, epoch ms ‖ UNIQ_KEY   (single blanks)
 
@@ -35,7 +36,7 @@ class RecallHandle:
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """Return the parts of a handle. InvalidParameter: it is none, or of another version."""
+        """Return the parts of a handle. InvalidParameter: it is not a handle, or of another version."""
         try:
             parts = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
         except (binascii.Error, UnicodeError, ValueError) as error:

@@ -83,7 +83,7 @@ RECORD_START: Final = struct.Struct(">iIIiiqqiq")  # the same up to the born hos
 assert RECORD_START.size == 48
 RECORD_SIZE_MIN: Final = RECORD_V4.size + 1 + 2  # no body, topic or properties
 
-# Places of what a store patches or peeks at, without decoding the rest. Offsets from the record's start.
+# Positions of fields that a store changes or reads without decoding the record, from the record's start.
 QUEUE_ID_AT: Final = 12
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
@@ -231,7 +231,7 @@ def record_end(record: Buffer) -> int:
 def decode_head(buffer: Buffer, position: int = 0) -> RecordHead:
     """Return the head of the record at position. RecordError: there is no whole record.
 
-    Every length is checked against the record's size, and that against the buffer; the body's CRC is not looked at.
+    Every length is checked against the record's size, and that against the buffer. The body's CRC is not checked.
     """
     end = len(buffer)
     if end - position < RECORD_SIZE_MIN:
@@ -305,7 +305,7 @@ def check_record(buffer: Buffer, position: int = 0, *, crc: bool = True) -> Reco
 
 
 def properties_text(buffer: Buffer, start: int, end: int) -> bytes:
-    """Return the properties text of the record at [start, end), nothing else of it looked at. RecordError: none."""
+    """Return the properties text of the record at [start, end) without checking the rest. RecordError: it has none."""
     try:
         flags = buffer[start + 39]
         at = start + 88 if not flags & _V6_BITS else start + 88 + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))

@@ -1,4 +1,4 @@
-"""Messages out of records: one, or a list of them as pull, query and view replies carry it, damaged ones included."""
+"""Reads messages from records: one record, or the list in a pull, query or view reply, which may be damaged."""
 
 import re
 import struct
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _MAGIC: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")  # V1, V2
-RESYNCS_MAX: Final = 1_024  # places of one reply that are tried behind damage: bytes can be made that look so all over
+RESYNCS_MAX: Final = 1_024  # places of one reply tried behind damage: bytes can look like records everywhere
 _NO_HOST: Final = Host("0.0.0.0", 0)
 _I32 = struct.Struct(">i")
 
@@ -80,10 +80,11 @@ def _message(
 
 
 def open_record(record: Buffer, broker_name: str = "", body_size_max: int = BODY_SIZE_MAX) -> MessageExt:
-    """Return the message of a record's bytes. Never fails: `undecodable` says what of it could not be read.
+    """Return the message of a record's bytes. This never fails: `undecodable` tells why it could not be read.
 
-    Its body is then as stored: compressed, where decompression fails or gives more than body_size_max bytes; the bytes
-    of the whole record, where that is damaged. Of a damaged one the topic is empty, and numbers are 0 or as found.
+    The body of an undecodable message is as stored: compressed, if decompression fails or gives more than body_size_max
+    bytes; the bytes of the whole record, if that is damaged. A damaged one has an empty topic, and its numbers are 0 or
+    as found.
     """
     try:
         head = decode_head(record)
@@ -140,7 +141,7 @@ def open_records(
         size_max = body_size_max if first else min(body_size_max, room)
         message = open_record(record, broker_name, size_max)
         if size_max < body_size_max and message.undecodable is not None and message.topic:
-            return  # a poor body, or one too large for what is left: with all the room its reason is the right one
+            return  # damaged, or too large for the rest: only the full limit gives the right reason
         room -= message.expanded_size
         first = False
         yield message
@@ -149,7 +150,7 @@ def open_records(
 def read_records(data: Buffer, broker_name: str = "", count_max: int = sys.maxsize) -> list[MessageExt]:
     """Return the first count_max messages of a reply's body, each as open_record gives it.
 
-    Those beyond EXPANDED_SIZE_MAX bytes of decompressed bodies are undecodable too.
+    Messages beyond EXPANDED_SIZE_MAX bytes of decompressed bodies are undecodable as well.
     """
     records = cut_records(data, count_max)
     messages = list(open_records(records, broker_name))
@@ -161,7 +162,8 @@ def read_records(data: Buffer, broker_name: str = "", count_max: int = sys.maxsi
 
 
 def decode_records(data: Buffer, broker_name: str = "") -> list[MessageExt]:
-    """Return the messages of records back to back. RecordError, CompressionError: as decode_record, at the first bad.
+    """Return the messages of consecutive records. RecordError, CompressionError: as decode_record, at the first bad
+    one.
 
     Java keeps the records before a bad one and drops the rest silently; `read_records` does not.
     """
@@ -174,7 +176,7 @@ def decode_records(data: Buffer, broker_name: str = "") -> list[MessageExt]:
 
 
 def split_records(data: Buffer) -> list[bytes]:
-    """Return the bytes of each record, cut by their sizes and not looked into. RecordError: a size that cannot be."""
+    """Return the bytes of each record, cut by their sizes without further checks. RecordError: an impossible size."""
     records = []
     position, end = 0, len(data)
     while position < end:
@@ -189,10 +191,11 @@ def split_records(data: Buffer) -> list[bytes]:
 
 
 def cut_records(data: Buffer, count_max: int = sys.maxsize) -> list[bytes]:
-    """Return the bytes of the first count_max records. Never fails: bytes that are no record are a separate piece.
+    """Return the bytes of the first count_max records. This never fails: bytes that are not a record are a separate
+    piece.
 
-    After an impossible size, it continues at the next bytes that are a whole record, unless RESYNCS_MAX places that
-    looked like one were none: the rest is then one piece.
+    After an impossible size, it continues at the next whole record. After RESYNCS_MAX places that only looked like a
+    record, the rest is one piece.
     """
     data = bytes(data)
     records: list[bytes] = []
@@ -211,7 +214,7 @@ def cut_records(data: Buffer, count_max: int = sys.maxsize) -> list[bytes]:
 def _next_record(data: bytes, position: int, tries: int) -> tuple[int, int]:
     """Return where the next whole record begins, at position or behind it, and how many tries are left.
 
-    That is the end of data without one, or after so many tries that failed.
+    That is the end of data if there is none, or if no tries are left.
     """
     for match in _MAGIC.finditer(data, position + 4):
         if not tries:

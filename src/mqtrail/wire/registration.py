@@ -68,7 +68,7 @@ def read_registration(
 ) -> Generator[dict[str, RegisteredTopic], None, Registration]:
     """Yield the topics of a registration's body, some at a time; return the rest.
 
-    BodyError: it is none. InvalidParameter: it has more than topics_max topics.
+    BodyError: it is not a registration. InvalidParameter: it has more than topics_max topics.
     """
     if compressed:
         return (yield from _read_lines(data, topics_max))
@@ -101,20 +101,18 @@ def _read_json(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredTo
         yield from _slices(run)
     if len(runs.rest) > REST_SIZE:
         raise BodyError(
-            f"found {len(runs.rest)} bytes behind {count} topics that could not be told apart, expected at most "
+            f"found {len(runs.rest)} bytes behind {count} topics that could not be divided, expected at most "
             f"{REST_SIZE}: write strict JSON, or have the broker compress it (compressedRegister)"
         )
     whole = _whole(runs.rest)
     if whole is None:
         if runs.is_cut:
-            raise BodyError(f"found a registration that is no JSON behind the first {count} topics")
+            raise BodyError(f"found a registration that is not JSON behind the first {count} topics")
         return (yield from _read_dialect(data, topics_max))
     wrapper = whole.topic_config_serialize_wrapper or _Wrapper()
     table = wrapper.topic_config_table or {}
     if runs.is_cut and table.pop(MARK, None) is None:
-        raise BodyError(
-            "found topicConfigTable at another place than in topicConfigSerializeWrapper, expected it there once"
-        )
+        raise BodyError("found topicConfigTable outside of topicConfigSerializeWrapper, expected it there, once")
     _check_count(count + len(table), topics_max)
     yield from _slices(table)
     version = loads(bytes(wrapper.data_version), nodes_max=DIALECT_TEXT_NODES_MAX)
@@ -126,7 +124,7 @@ def _whole(data: bytes) -> _Whole | None:
     try:
         return None if b"$ref" in data else _cut(data)
     except msgspec.ValidationError as error:
-        raise BodyError(f"found a body that is no RegisterBrokerBody: {error}") from error
+        raise BodyError(f"found a body that is not a RegisterBrokerBody: {error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -143,7 +141,7 @@ def _slices(table: Mapping[str, msgspec.Raw]) -> Iterator[dict[str, RegisteredTo
             )
         try:
             topics[name] = _read_topic(piece)
-        except (msgspec.MsgspecError, RecursionError):  # a member that is null is as good as missing
+        except (msgspec.MsgspecError, RecursionError):  # null counts as missing
             topics[name] = RegisteredTopic.decode(piece)
         size += len(piece)
         if len(topics) >= TOPICS_A_SLICE or size >= SIZE_A_SLICE:
@@ -204,7 +202,7 @@ def _read_lines(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredT
                 break
             yield {}
     except zlib.error as error:
-        raise BodyError(f"found a compressed registration that is no zlib stream: {error}") from error
+        raise BodyError(f"found a compressed registration that is not a zlib stream: {error}") from error
     texts = _Texts(bytes(plain))
     version = _data_version(loads(texts.next(), nodes_max=DIALECT_TEXT_NODES_MAX))
     count = texts.count()
@@ -223,7 +221,7 @@ def _read_lines(data: bytes, topics_max: int) -> Generator[dict[str, RegisteredT
 
 
 class _Texts:
-    """Walks over texts, each behind its i32 length."""
+    """Reads texts one after the other, each behind its i32 length."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

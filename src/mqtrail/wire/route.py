@@ -44,7 +44,7 @@ class BrokerData(Body, frozen=True):
 
     @property
     def master(self) -> str | None:
-        """The address that takes sends, or None while there is no master."""
+        """The address to send to; None while there is no master."""
         return self.broker_addrs.get(MASTER_ID)
 
 
@@ -60,7 +60,7 @@ class TopicRouteData(Body, frozen=True):
         """Return the route as a name server writes it. strict: for versions from 401 and requests for it.
 
         The strict form has text names, every character beyond ASCII as \\uXXXX and / as \\/; the other has bare broker
-        ids. Both read the same to a lenient reader.
+        ids. A lenient reader reads both alike.
         """
         if not strict:
             return dumps_fastjson(self.members())

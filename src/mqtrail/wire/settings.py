@@ -1,11 +1,11 @@
-"""Declares settings: a field of a frozen config dataclass, with everything that is known about it.
+"""Declares settings: fields of frozen config dataclasses with their description, bounds and RocketMQ's names.
 
     class BrokerConfig:
         pull_size_max: int = setting(256 * KIB, "maximum bytes per pull", conf="maxTransferBytesOnMessageInMemory")
 
 Readers of broker.conf and of the settings file, the requests that show and change settings, and the tables of
 docs/reference/settings.md are derived from these declarations. A field without a declaration is not a setting: the
-program puts it together from others.
+program sets it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +61,7 @@ _UNITS: Final[Mapping[object, SettingUnit]] = {bool: BOOLEAN, int: NUMBER, int |
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known about a setting.
+    """The declaration of a setting.
 
     text: what it does, for the documentation. conf: the key in RocketMQ's file that sets it. like: RocketMQ's name,
     where no file sets it here. least, most: bounds of a number, or of the length of a text. changeable: while the

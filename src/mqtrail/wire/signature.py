@@ -1,10 +1,10 @@
-"""Signatures of requests: who sent this, and is it whole? One scheme for 4.x ACL and 5.x auth.
+"""Signatures of requests: they prove the sender and that nothing was changed. One scheme for 4.x ACL and 5.x auth.
 
     content    the values of all ext fields but Signature, in the order of their names, then the body
     Signature  base64 of HMAC-SHA1(secret key, content)
 
-`_UNIQUE_KEY_QUERY` is not signed by clients up to 4.9.3: it is left out where the request's version says so. Brokers
-of 4.x leave it out always, brokers from 5.1 by that version; so `sign` leaves it out and says version 399, which
+Clients up to 4.9.3 do not sign `_UNIQUE_KEY_QUERY`, so it is left out for requests of their versions. Brokers of 4.x
+always leave it out, brokers from 5.1 by the request's version; so `sign` leaves it out and sends version 399, which
 both accept.
 
 Source: AclClientRPCHook, AclSigner, AclUtils.combineRequestContent, apache/rocketmq client/ and acl/.
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 EXT_SECURITY_TOKEN: Final = "SecurityToken"
-KEYS_KEPT_MAX: Final = 1_024  # keys whose hashes are kept begun
+KEYS_KEPT_MAX: Final = 1_024  # keys whose prepared hashes are cached
 
 _BLOCK_SIZE: Final = 64  # bytes, of SHA-1 (RFC 2104)
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
@@ -41,7 +41,7 @@ _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Who a client says it is. Secrets are in no repr, so in no log."""
+    """A client's identity. Secrets are not in the repr, so never in a log."""
 
     access_key: str = setting("", "account of an ACL file, or user of 5.x", like="accessKey")
     secret_key: str = setting(
@@ -50,7 +50,7 @@ class Credentials:
     security_token: str = setting("", "security token of a temporary key", like="securityToken", secret=True)
 
     def __post_init__(self) -> None:
-        """Refuse half of a pair. InvalidParameter shows no secret."""
+        """Reject a key without its secret, or the reverse. InvalidParameter shows no secret."""
         if bool(self.access_key) != bool(self.secret_key):
             found, missing = ("access_key", "secret_key") if self.access_key else ("secret_key", "access_key")
             raise InvalidParameter(f"found {found} without {missing}, expected both or none")
@@ -82,7 +82,7 @@ def signature_of(content: bytes, secret_key: bytes) -> bytes:
 
 @lru_cache(maxsize=KEYS_KEPT_MAX)
 def _begun(secret_key: bytes) -> tuple[Any, Any]:
-    """Return both hashes of HMAC with the key in them: to copy them takes half the time of hmac.digest."""
+    """Return the two hashes of HMAC with the key already added: copying them takes half the time of hmac.digest."""
     key = hashlib.sha1(secret_key).digest() if len(secret_key) > _BLOCK_SIZE else secret_key
     key = key.ljust(_BLOCK_SIZE, b"\0")
     return hashlib.sha1(key.translate(_INNER)), hashlib.sha1(key.translate(_OUTER))
@@ -102,7 +102,7 @@ def sign(command: RemotingCommand, credentials: Credentials) -> None:
 
 
 def is_signed_with(command: RemotingCommand, secret_key: bytes) -> bool:
-    """Tell whether the command's signature is of that key; the comparison takes as long wherever they differ."""
+    """Return whether the command is signed with that key, compared in constant time."""
     given = command.ext.get(EXT_SIGNATURE)
     if given is None:
         return False

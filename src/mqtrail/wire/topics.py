@@ -62,7 +62,7 @@ DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
-DEFAULT_TOPIC: Final = "TBW102"  # the template of topics that make themselves
+DEFAULT_TOPIC: Final = "TBW102"  # the template of topics created automatically
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 CLOUD_TRACE_TOPIC_PREFIX: Final = "rmq_sys_TRACE_DATA_"
@@ -92,7 +92,7 @@ SYSTEM_TOPICS: Final = frozenset(
         CHECKPOINT_TOPIC,
     }
 )
-# Topics that no application has, to recognize the messages of applications: broader than what a broker protects.
+# Topics that no application uses, to recognize applications' messages: more than those that a broker protects.
 INNER_TOPICS: Final = SYSTEM_TOPICS | {HEARTBEAT_SYNC_TOPIC, TIMER_TOPIC}
 INNER_TOPIC_PREFIXES: Final = ("RMQ_SYS_", SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX, "%SYS%")
 # A client may not send to these (code 16). The trace topic is not among them.
@@ -104,7 +104,7 @@ DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"  # whose offsets say how far half messages are gone through
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"  # whose offsets are the progress of the check of half messages
 SYSTEM_GROUPS: Final = frozenset(
     {
         DEFAULT_PRODUCER_GROUP,
@@ -147,7 +147,7 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def validate_topic(topic: str) -> None:
-    """Raise InvalidParameter unless topic is a name that a broker takes.
+    """Raise InvalidParameter unless topic is a name that brokers accept.
 
     1 to 127 letters, digits, %, |, _ or -; retry and dead-letter topics up to 255.
     """
@@ -156,7 +156,7 @@ def validate_topic(topic: str) -> None:
 
 
 def validate_group(group: str) -> None:
-    """Raise InvalidParameter unless group is a name that a broker takes: as topics, 1 to 120 characters."""
+    """Raise InvalidParameter unless group is a name that brokers accept: characters as in topics, 1 to 120 of them."""
     _validate("group", group, GROUP_LENGTH_MAX)
 
 
@@ -196,12 +196,12 @@ def business_topics(topics: Iterable[str], clusters: Collection[str], brokers: I
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic where messages wait that group asked to have again."""
+    """Return the topic of the messages that group is to receive again."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Return the topic where messages end that group gave up."""
+    """Return the topic of the group's dead letters."""
     return DLQ_PREFIX + group
 
 

@@ -1,8 +1,8 @@
-"""Trace records as values: what clients and our broker say about a message on its way.
+"""Trace records as values: events of a message, reported by clients and our broker.
 
-The first five are Apache's (Pub to Recall); the others are ours and tell what those cannot: failures, times of each
-message, losses of the trace itself, and what the broker did. Field names are those of the layouts (trace_layouts) in
-snake_case; all times are epoch ms, all costs ms. Text is None where the record says `null` or nothing.
+The first five are Apache's (Pub to Recall); the others are ours and report what Apache's do not: failures, times of
+each message, losses of the trace itself, and events in the broker. Field names are those of the layouts (trace_layouts)
+in snake_case; all times are epoch ms, all costs ms. Text is None where the record says `null` or nothing.
 
 Source: TraceBean, TraceContext, TraceType, ConsumeReturnType, MessageType, apache/rocketmq client/ and common/.
 """
@@ -58,7 +58,7 @@ class ConsumeReturnType(IntEnum):
 
 
 class LocalTransactionState(StrEnum):
-    """EndTransaction.transaction_state: what the producer wanted, not what became of it. UNKNOW is spelled so."""
+    """EndTransaction.transaction_state: the producer's decision, not the result. UNKNOW is spelled so."""
 
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
     ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
@@ -123,7 +123,8 @@ class Pub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubBefore:
-    """A message is handed to a listener. request_id is the same for all messages of one call, and in its SubAfter."""
+    """A message is delivered to a listener. request_id is the same for all messages of one call, and in its
+    SubAfter."""
 
     time_stamp: int
     region_id: str | None = None
@@ -154,7 +155,7 @@ class SubAfter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction:
-    """A producer is about to say how its transaction ended. The saying is one way and may be lost."""
+    """A producer is about to report the end of its transaction. The report is one-way and may be lost."""
 
     time_stamp: int
     region_id: str | None = None
@@ -172,7 +173,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
-    """A delayed message was called back, or was not (is_success)."""
+    """The recall of a delayed message. is_success: whether it was recalled."""
 
     time_stamp: int
     region_id: str | None = None
@@ -184,9 +185,10 @@ class Recall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceBatch:
-    """First record of each trace message of our client: a hole in sequence (1, 2, 3… per start_id) is a lost message.
+    """First record of each trace message of our client: a gap in sequence (1, 2, 3… per start_id) is a lost trace
+    message.
 
-    dropped_total: records this run could not keep so far.
+    dropped_total: records that this run has dropped so far.
     """
 
     ver: int = TRACE_VERSION
@@ -199,7 +201,7 @@ class TraceBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLoss:
-    """count records of [from_ms, to_ms] could not be kept by this client."""
+    """A client or broker dropped count records of [from_ms, to_ms]."""
 
     client_id: str | None = None
     start_id: str | None = None
@@ -213,7 +215,7 @@ class TraceLoss:
 class PubAttempt:
     """One attempt to send: each that failed, each one-way, and a success that was not the first.
 
-    send_id: the same for the attempts of one send of the application. is_final: nothing more follows.
+    send_id: the same for the attempts of one send of the application. is_final: it is the last one.
     """
 
     time_stamp: int | None = None
@@ -238,7 +240,7 @@ class PubAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubResult:
-    """What became of one message in a listener, and how long it took. result: a ConsumeReturnType's name."""
+    """The result of one message in a listener, and its time. result: a ConsumeReturnType's name."""
 
     request_id: str | None = None
     msg_id: str | None = None
@@ -257,7 +259,7 @@ class SubResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
-    """A client reported to the broker that its group reads consumer_offset next."""
+    """A client committed consumer_offset to the broker: the offset that its group reads next."""
 
     time_stamp: int | None = None
     group_name: str | None = None
@@ -290,7 +292,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """Our broker handed messages out in one pull. offsets: their queue offsets, comma-joined."""
+    """Our broker delivered messages in one pull. offsets: their queue offsets, comma-joined."""
 
     time_stamp: int | None = None
     broker_name: str | None = None
@@ -303,7 +305,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBack:
-    """A group wants a message again. due_ms: when it will be."""
+    """A group sent a message back. due_ms: when it is delivered again."""
 
     time_stamp: int | None = None
     broker_name: str | None = None
@@ -319,7 +321,7 @@ class SentBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLettered:
-    """A message ended in its group's dead-letter topic. cause: a DeadLetterCause."""
+    """A message was moved to its group's dead-letter topic. cause: a DeadLetterCause."""
 
     time_stamp: int | None = None
     broker_name: str | None = None

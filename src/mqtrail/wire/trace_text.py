@@ -1,11 +1,11 @@
 """Trace records <-> the text in a trace message's body. Layouts and reading rules: trace_layouts.
 
-What is written is what Apache RocketMQ's current client writes, byte for byte: null is the word `null`, booleans are
-`true` and `false`, nothing is escaped. So separators inside a value are taken out, and an empty last field becomes
+The written text equals that of Apache RocketMQ's current client, byte for byte: null is the word `null`, booleans are
+`true` and `false`, nothing is escaped. So separators inside a value are removed, and an empty last field becomes
 `null`: Java's decoders drop empty fields at the end and then fail on the whole message.
 
-What is read is every layout there ever was. A record that cannot be read is returned as a TraceReject beside those
-that can; Apache's viewers show nothing of such a message.
+Every layout of any release is read. A record that cannot be read is returned as a TraceReject beside the others;
+Apache's viewers then show no record of the message.
 
 Source: TraceDataEncoder, AsyncTraceDispatcher, apache/rocketmq client/.
 """
@@ -96,9 +96,9 @@ def _text_of(value: object) -> str:
 
 
 def decode_trace(text: bytes | str) -> tuple[list[TraceRecord], list[TraceReject]]:
-    """Return the records of a trace message's (decompressed) body, and those that cannot be read. Never fails.
+    """Return the records of a trace message's (decompressed) body, and the rejects. This never fails.
 
-    Bytes that are no UTF-8 become U+FFFD: a 4.x client writes in its machine's own charset.
+    Bytes that are not UTF-8 become U+FFFD: a 4.x client writes in its machine's charset.
     """
     records: list[TraceRecord] = []
     rejects: list[TraceReject] = []
@@ -114,7 +114,7 @@ def iter_trace(text: bytes | str) -> Iterator[tuple[int, TraceRecord | TraceReje
     """Yield (record_no, record or reject) of a trace message's body.
 
     record_no is the record's place, from 0, among the pieces between ␂s; empty pieces hold no record but count.
-    A type that is not known is a reject too: nothing is passed over in silence.
+    A record of an unknown type is a reject too.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -159,7 +159,7 @@ def layout_for(layouts: tuple[Layout, ...], count: int) -> Layout | None:
 
 
 def _value_of(field: TraceField, text: str) -> str | int | bool | None:
-    """Read one field. ValueError: the record is to be rejected."""
+    """Read one field. ValueError: reject the record."""
     kind = field.kind
     if kind is FieldKind.TEXT:
         return None if text in (NULL_TEXT, "") else text

@@ -1,6 +1,6 @@
-"""The values that every room names: messages, queues, hosts.
+"""The values that all rooms use: messages, queues, hosts.
 
-They are frozen; the wire's bytes for them live in record, batch, headers and route.
+They are frozen. Their formats on the wire are in record, batch, headers and route.
 
 Source: Message, MessageExt, MessageClientExt, MessageQueue, SendStatus, apache/rocketmq common/ and client/.
 """
@@ -39,7 +39,7 @@ _LEVEL = re.compile(r"-?[0-9]{1,9}")
 
 
 class SendStatus(Enum):
-    """What the broker says about a stored message. Every status but SEND_OK: stored, but less safe than asked for."""
+    """The broker's status of a stored message. Every status except SEND_OK: stored, but less safely than requested."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -49,7 +49,7 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Host:
-    """An IP address (v4 or v6, as text) and a port: where a message was born or is stored."""
+    """An IP address (v4 or v6, as text) and a port, of a message's producer or broker."""
 
     ip: str
     port: int
@@ -65,7 +65,8 @@ class Host:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the host of "ip:port" or "[ip]:port"; Java's leading slash is accepted. IdError: it is none."""
+        """Return the host of "ip:port" or "[ip]:port"; Java's leading slash is accepted. IdError: it is not an
+        address."""
         ip, colon, port = text.removeprefix("/").rpartition(":")
         ip = ip.removeprefix("[").removesuffix("]")
         if not colon or not ip or not port.isascii() or not port.isdigit():
@@ -102,11 +103,11 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What an application sends.
+    """A message to send.
 
     keys: one or several index keys; several are joined by a blank on the wire, so a key holds none.
     delay_level: 0 at once, 1 to 18 after the broker's delay of that level. delay_ms, deliver_at_ms (epoch): any time
-    within three days, at brokers of 5.x; a level outweighs both. flag: the application's own int.
+    within three days, at brokers of 5.x; a level has priority over both. flag: the application's own int.
     properties: further ones; a name of RocketMQ's own (RESERVED_PROPERTIES) among them overrides the other fields.
     """
 
@@ -121,7 +122,7 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def wire_properties(self) -> dict[str, str]:
-        """Return a fresh map of all properties as they go over the wire, the caller's to change."""
+        """Return a new map of all properties as sent; the caller may change it."""
         keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
         properties = {PROPERTY_WAIT: "true"}
         if self.tags:
@@ -169,17 +170,17 @@ class MessageExt:
 
     @property
     def expanded_size(self) -> int:
-        """Bytes of the body where it was decompressed, else 0: what it takes beyond what came over the wire."""
+        """Bytes of the body if it was decompressed, else 0: memory beyond that of the received bytes."""
         return len(self.body) if self.sys_flag & MessageSysFlag.COMPRESSED and self.undecodable is None else 0
 
     @property
     def msg_id(self) -> str:
-        """The client's id (UNIQ_KEY), which retries and dead letters keep; the broker's where there is none."""
+        """The client's id (UNIQ_KEY), which retries and dead letters keep; without one the broker's id."""
         return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
 
     @property
     def offset_msg_id(self) -> str:
-        """The broker's id: store host and physical offset, another for every stored copy."""
+        """The broker's id: store host and physical offset. Every stored copy has another one."""
         return f"{self.store_host.packed().hex().upper()}{self.physical_offset:016X}"
 
     @property
@@ -193,7 +194,7 @@ class MessageExt:
 
     @property
     def delay_level(self) -> int:
-        """The level it was or will be delayed by; 0 for none or a value that is no number."""
+        """The delay level; 0: none, or a value that is not a number."""
         text = self.properties.get(PROPERTY_DELAY, "")
         return int(text) if _LEVEL.fullmatch(text) else 0
 

@@ -1,8 +1,8 @@
-"""Text of others, made safe for a terminal, a log and a reader's eye.
+"""Text from outside, made safe to show in a terminal and in a log.
 
-Whoever sends a message or registers a name chooses characters that a terminal obeys (cursor, title, clipboard, links),
-that turn text around (bidi controls), or that are invisible. They are written as Python writes them: \\x1b, \\u202e,
-\\U000e0001. What is only unusual (other scripts, emoji, a backslash) stays as it is.
+The sender of a message or the owner of a name may use characters that control a terminal (cursor, title, clipboard,
+links), that reorder text (bidi controls), or that are invisible. They are written as Python escapes: \\x1b, \\u202e,
+\\U000e0001. Characters that are only unusual (other scripts, emoji, a backslash) stay as they are.
 
 Source: Unicode's general categories Cc, Cf, Cs, Zl and Zp (a test compares them); UTR 36, Unicode Security
 Considerations.
@@ -22,21 +22,21 @@ _UNSAFE: Final = re.compile(
     "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
     "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"  # soft hyphen, marks that format, a bidi control
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # zero width, separators, bidi controls, isolates
-    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # fillers and joiners, which show nothing
-    "\ud800-\udfff"  # surrogates: no text of UTF-8
+    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"  # fillers and joiners, which are invisible
+    "\ud800-\udfff"  # surrogates, which UTF-8 cannot encode
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # marks that format
-    "\U000e0000-\U000e0fff"  # tags and selectors, which carry text unseen
+    "\U000e0000-\U000e0fff"  # tags and selectors, which can hide text
     "]"
 )
 
 
 def visible(text: str) -> str:
-    """Return text on one line, with each character that is obeyed or not seen written as its escape."""
+    """Return text on one line, with control and invisible characters written as escapes."""
     return _UNSAFE.sub(_escaped, text)
 
 
 def visible_lines(text: str) -> str:
-    """Return text of several lines: newlines stay, all else as `visible`."""
+    """Return text of several lines: newlines stay, everything else as in `visible`."""
     return "\n".join(map(visible, text.split("\n")))
 
 

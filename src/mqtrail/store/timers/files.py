@@ -60,9 +60,7 @@ class TimerFiles:
         self.taken_offset = 0
         self.must_rebuild = False
         self._on_disk: tuple[TimerCheckpoint, bytes] | None = None  # the checkpoint, and our own mark of it
-        self._is_frozen = (
-            False  # a sync failed, and the next would succeed without writing: make no checkpoint
-        )
+        self._is_frozen = False  # a sync failed, and the next would succeed without writing: make no checkpoint
         self.report: str | None = None
 
     def recover(self, end_offset: int, queue_offset_at: Callable[[int], int | None]) -> None:
