@@ -138,7 +138,7 @@ def test_large_tables_are_answered_in_slices() -> None:
 
 def test_queues_are_cleaned_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """306 looks at some queues at a time; a topic that is deleted meanwhile is left alone."""
-    monkeypatch.setattr("mqtrail.store.commitlog.store.QUEUES_A_SLICE", 2)
+    monkeypatch.setattr("mqtrail.store.commitlog.queues.QUEUES_A_SLICE", 2)
     bench = Bench()
     for number in range(9):
         bench.send(f"t{number}")
