@@ -143,6 +143,29 @@ def test_a_broker_conf_is_read(tmp_path: Path) -> None:
         read_broker_conf(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"\xef\xbb\xbfbrokerName=b1", "b1"),  # as Windows' editors write UTF-8
+        ("brokerName=b1".encode("utf-16"), "expected a file of UTF-8 text"),
+        ("# \u4e2d\u6587".encode("gbk"), "expected a file of UTF-8 text"),
+        (bytes(1_000), "expected key=value"),
+        (b"x" * 100_000, "expected key=value"),
+        (b"listenPort=" + b"9" * 100_000, "expected a number"),
+    ],
+)
+def test_a_broker_conf_of_another_encoding(tmp_path: Path, data: bytes, found: str) -> None:
+    """A byte order mark does not hide the first key; what cannot be read is an error of one short line."""
+    path = tmp_path / "broker.conf"
+    path.write_bytes(data)
+    if found == "b1":
+        assert read_broker_conf(path).values["broker"] == {"broker_name": "b1"}
+        return
+    with pytest.raises(UsageError, match=found) as caught:
+        read_broker_conf(path)
+    assert len(str(caught.value)) < 1_000
+
+
 DISTRIBUTED = """
 brokerClusterName = DefaultCluster
 brokerName = broker-a

@@ -21,6 +21,8 @@ from mqtrail.wire import properties_of, read_properties
         ("a", [(1, "a", "")]),
         ("a=\\", [(1, "a", "\\")]),
         ("", []),
+        ("a=b\r\nc=d\re=f", [(1, "a", "b"), (2, "c", "d"), (3, "e", "f")]),
+        ("a=b\u2028aclEnable=false\x85c=d", [(1, "a", "b\u2028aclEnable=false\x85c=d")]),
     ],
 )
 def test_reads_as_java_does(text: str, found: list[tuple[int, str, str]]) -> None:

@@ -52,16 +52,16 @@ def conf_settings() -> dict[str, tuple[str, Setting]]:
 def read_broker_conf(path: Path) -> BrokerConf:
     """Read a .properties file. UsageError: it cannot be read, or a value is invalid."""
     try:
-        lines = read_properties(path.read_text("utf-8"))
+        lines = read_properties(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"broker.conf {path} cannot be read: {error}") from error
+        raise UsageError(f"broker.conf {path} cannot be read: {error}; expected a file of UTF-8 text") from error
     known = conf_settings()
     values: dict[str, dict[str, object]] = {table: {} for table in (*TABLES, "tls_server")}
     notes: list[str] = []
     tls: dict[str, str] = {}
     for number, key, value in lines:
         if not value and key not in known:
-            raise UsageError(f"{path}:{number}: found {key!r}, expected key=value")
+            raise UsageError(f"{path}:{number}: found {key[:60]!r}, expected key=value")
         try:
             if key in known:
                 table, one = known[key]
@@ -71,7 +71,7 @@ def read_broker_conf(path: Path) -> BrokerConf:
             else:
                 notes += _note(key, value, known)
         except ValueError:
-            raise UsageError(f"{path}:{number}: found {key}={value}, expected a number") from None
+            raise UsageError(f"{path}:{number}: found {key}={value[:60]}, expected a number") from None
     tls_found = tls_settings(tls)
     if {"init_user", "inner_credentials"} & values["broker"].keys() or "key_password" in tls_found.server:
         warn_if_open_to_others(path)

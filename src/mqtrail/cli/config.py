@@ -184,7 +184,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     environ = os.environ if environment is None else environment
     chosen = path or Path(FILE_DEFAULT)
     try:
-        text = chosen.read_text("utf-8")
+        text = chosen.read_text("utf-8-sig")
     except FileNotFoundError:
         if path is not None:
             raise UsageError(
@@ -219,7 +219,7 @@ def warn_if_open_to_others(path: Path) -> None:
 
 def _text_of(path: Path, kind: str) -> str:
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{kind} {path} cannot be read: {error}") from error
 

@@ -254,7 +254,7 @@ def _content(name: str) -> str:
         return sys.stdin.read().removesuffix("\n")
     path = Path(name).expanduser()
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--set-file: {path} cannot be read: {error}") from error
     warn_if_open_to_others(path)

@@ -137,7 +137,7 @@ class TlsClientConfig:
     def read(cls, path: Path) -> Self:
         """Return the client settings of Apache's tls.properties. TlsError: the file cannot be read."""
         try:
-            texts = read_tls_properties(path.read_text("utf-8")).client
+            texts = read_tls_properties(path.read_text("utf-8-sig")).client
         except (OSError, UnicodeDecodeError) as error:
             raise TlsError(f"{path} cannot be read ({error}): expected a tls.properties") from error
         values: dict[str, Any] = {}

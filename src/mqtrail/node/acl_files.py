@@ -43,7 +43,7 @@ class AclFolder:
             try:
                 if path.stat().st_size > FILE_SIZE_MAX:
                     raise InvalidParameter(f"{path}: found more than {FILE_SIZE_MAX} bytes, expected an ACL file")
-                text = path.read_text("utf-8")
+                text = path.read_text("utf-8-sig")
             except FileNotFoundError:
                 continue
             except (OSError, UnicodeDecodeError) as error:

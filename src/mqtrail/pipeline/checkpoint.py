@@ -59,11 +59,12 @@ class Checkpoint:
         try:
             # The lines are a version, the batch's metadata, and the offsets of each source.
             return offsets_from_json(json.loads(file.read_text().splitlines()[2]))
-        except (ValueError, IndexError) as error:
+        except (ValueError, IndexError, RecursionError) as error:
             raise JobFailed(
                 f"{file} contains no offsets of this source ({error}): remove {self._folder} to start again"
             ) from None
 
 
 def _batches(folder: Path) -> list[int]:
-    return sorted(int(file.name) for file in folder.glob("*") if file.name.isdigit()) if folder.is_dir() else []
+    names = [file.name for file in folder.glob("*")] if folder.is_dir() else []
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())

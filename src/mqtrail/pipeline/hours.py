@@ -23,11 +23,11 @@ class JudgedHours:
         self._open: set[int] = set()
         self.is_rebuilt = False
         try:
-            kept = json.loads(file.read_bytes()) if file.exists() else {}
-            self._pending = {int(hour) for hour in kept.get("pending", ())}
-            self._open = {int(hour) for hour in kept.get("open", ())}
-        except (ValueError, TypeError, AttributeError):
-            self._pending = set(every())
+            kept = json.loads(file.read_bytes()) if file.exists() else {"pending": (), "open": ()}
+            self._pending = {int(hour) for hour in kept["pending"]}
+            self._open = {int(hour) for hour in kept["open"]}
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            self._pending, self._open = set(every()), set()
             self.is_rebuilt = True
 
     @property

@@ -14,6 +14,7 @@ __all__ = [
 ]
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")  # what else Unicode breaks lines at is part of a value
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*", re.DOTALL)
 
@@ -21,7 +22,7 @@ _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*", re.DOTALL)
 def read_properties(text: str) -> list[tuple[int, str, str]]:
     """Return (line number, key, value) in the file's order; of keys that come twice, both."""
     found = []
-    lines = text.splitlines()
+    lines = _LINE_BREAK.split(text)
     number = 0
     while number < len(lines):
         first = number

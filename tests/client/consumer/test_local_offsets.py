@@ -63,20 +63,41 @@ async def test_the_file_is_javas(tmp_path: Path) -> None:
     await offsets.close()
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", None])
+DAMAGES = [b"", b"{", b"[]", b"null", b"{}", b'{"offsetTable":null}', b"\xff\xfe{", bytes(100)]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, None])
 async def test_a_damaged_file_gives_way_to_the_one_before(tmp_path: Path, damage: bytes | None) -> None:
-    """As in Java: empty, unreadable or gone, the copy is read; without a copy there are no offsets."""
+    """Empty, unreadable or gone, the copy is read, and stays until there is a better one."""
     path = file_in(tmp_path)
     path.parent.mkdir(parents=True)
     if damage is not None:
         path.write_bytes(damage)
+    copy = path.with_name("offsets.json.bak")
+    copy.write_bytes(JAVA_FILE)
     offsets = offsets_in(tmp_path)
     await offsets.open()
-    assert await offsets.read(FIRST) is None
-    await offsets.close()
-    path.with_name("offsets.json.bak").write_bytes(JAVA_FILE)
-    await offsets.open()
     assert await offsets.read(FIRST) == 5
+    await offsets.store({FIRST: 6})
+    assert copy.read_bytes() == JAVA_FILE, "the damaged file must not replace it"
+    await offsets.store({FIRST: 7})
+    assert QueueOffsets.decode(copy.read_bytes()).offset_table[FIRST] == 6
+    await offsets.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_consumer_of_damaged_offsets_does_not_start(tmp_path: Path, damage: bytes) -> None:
+    """With no offsets it would skip all that was stored meanwhile; without any file it has none yet."""
+    path = file_in(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(damage)
+    offsets = offsets_in(tmp_path)
+    with pytest.raises(ClientError, match=r"cannot be read: .*offsets\.json.*repair"):
+        await offsets.open()
+    assert path.read_bytes() == damage
+    path.unlink()
+    await offsets.open()
+    assert await offsets.read(FIRST) is None
     await offsets.close()
 
 

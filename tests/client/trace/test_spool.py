@@ -3,14 +3,25 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from mqtrail.client.trace.shared_spool import SharedSpool
-from mqtrail.client.trace.spool import MAGIC, Spool, SpooledMessage, SpoolError, SpoolFull, orphans, read_entries
+from mqtrail.client.trace.spool import (
+    DAMAGED_MAX,
+    MAGIC,
+    Spool,
+    SpooledMessage,
+    SpoolError,
+    SpoolFull,
+    orphans,
+    read_entries,
+)
 
 MESSAGE = SpooledMessage("RMQ_SYS_TRACE_TOPIC", "id-1 key-1", b"Pub\x01...\x02", 3, "start", "orders")
 
@@ -89,7 +100,7 @@ def test_a_torn_tail_costs_only_itself(tmp_path_factory: pytest.TempPathFactory,
 def test_a_changed_byte_is_never_read_as_a_message(
     tmp_path_factory: pytest.TempPathFactory, position: int, value: int
 ) -> None:
-    """Whatever is read was written: damage ends the reading."""
+    """Whatever is read was written, in its order: damage costs an entry, or all behind it."""
     path = tmp_path_factory.mktemp("spool") / "a.spool"
     spool = Spool(path, 10_000)
     messages = [numbered(number) for number in range(4)]
@@ -101,7 +112,8 @@ def test_a_changed_byte_is_never_read_as_a_message(
     path.write_bytes(data)
     with path.open("rb") as file:
         found = [message for message, _ in read_entries(file.fileno())]
-    assert found == messages[: len(found)]
+    assert found == [message for message in messages if message in found]
+    assert len(found) >= (position - len(MAGIC)) // ((len(data) - len(MAGIC)) // 4) - 1
 
 
 def test_the_bound_holds_and_leaves_room_for_a_note(tmp_path: Path) -> None:
@@ -138,11 +150,71 @@ def test_a_disk_that_refuses_leaves_whole_entries(tmp_path: Path, monkeypatch: p
     spool.close()
 
 
+def test_a_damaged_entry_costs_only_itself_and_is_reported(tmp_path: Path) -> None:
+    """A flipped bit in one entry of many: the others are read; the log names the file and the bytes lost."""
+    path = tmp_path / "a.spool"
+    spool = Spool(path, 10_000)
+    for number in range(5):
+        spool.append(numbered(number))
+    spool.abandon()
+    data = bytearray(path.read_bytes())
+    size = (len(data) - len(MAGIC)) // 5
+    data[len(MAGIC) + size + 20] ^= 1
+    path.write_bytes(data + bytes(1 << 20))  # and a tail of zeros, as a power failure may leave it
+    with capture_logs() as logs:
+        again = Spool.adopt(path, 10_000)
+    assert again is not None
+    [entry] = logs
+    assert (entry["event"], entry["lost_size"], entry["kept_count"]) == ("trace.spool_damaged", size + (1 << 20), 4)
+    assert taken(again) == [numbered(number) for number in (0, 2, 3, 4)]
+    assert again.message_count == 0
+    again.close()
+    assert not path.exists()
+
+
+def test_a_file_of_damage_ends_the_reading(tmp_path: Path) -> None:
+    """Its entries are counted, not its bytes: nonsense of any size takes as long as DAMAGED_MAX entries."""
+    path = tmp_path / "a.spool"
+    path.write_bytes(MAGIC + (b"\x00\x00\x00\x01" + bytes(5)) * (3 * DAMAGED_MAX))
+    with path.open("rb") as file, capture_logs():
+        assert list(read_entries(file.fileno())) == []
+        spool = Spool.adopt(path, 10_000)
+    assert spool is not None
+    spool.close()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop", "pipe"])
+def test_what_is_no_file_is_left_alone(tmp_path: Path, kind: str) -> None:
+    """A folder, a symbolic link to itself or a pipe named as a spool neither stops nor blocks the others."""
+    path = tmp_path / "a.spool"
+    make: dict[str, Callable[[], object]] = {
+        "folder": path.mkdir,
+        "loop": lambda: path.symlink_to(path.name),
+        "pipe": lambda: os.mkfifo(path),
+    }
+    make[kind]()
+    other = Spool(tmp_path / "b.spool", 10_000)
+    other.append(MESSAGE)
+    other.abandon()
+    before = len(os.listdir("/proc/self/fd"))
+    with capture_logs() as logs:
+        assert Spool.adopt(path, 10_000) is None
+        assert [entry["event"] for entry in logs] == ["trace.spool_unusable"]
+    assert len(os.listdir("/proc/self/fd")) == before
+    found = Spool.adopt(other.path, 10_000)
+    assert found is not None
+    assert taken(found) == [MESSAGE]
+    found.close()
+
+
 def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
     """A file that is no spool is neither read nor emptied."""
     path = tmp_path / "a.spool"
     path.write_bytes(b"something else entirely")
-    assert Spool.adopt(path, 10_000) is None
+    with capture_logs() as logs:
+        assert Spool.adopt(path, 10_000) is None
+    assert [entry["event"] for entry in logs] == ["trace.spool_unusable"]
     assert path.read_bytes() == b"something else entirely"
 
 

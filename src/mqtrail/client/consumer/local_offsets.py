@@ -4,8 +4,8 @@
     <folder>/<ip>@<name>/<group>/offsets.json.bak    the one before
 
 Layout and format are the Java client's, so that each client continues where the other stopped. The file is replaced
-whole; one that cannot be read is replaced by its predecessor, as in Java. Two consumers cannot share it: the second one
-is refused.
+whole; one that cannot be read is replaced by its predecessor, as in Java. If neither can be read, the consumer does not
+start: without offsets it would skip or repeat messages. Two consumers cannot share it: the second one is refused.
 Source: LocalFileOffsetStore, MixAll.string2File, RocketMQ client and common.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from mqtrail.net import Log
-from mqtrail.wire import MessageQueue, MQError, QueueOffsets
+from mqtrail.wire import BodyError, MessageQueue, MQError, QueueOffsets, loads_file
 
 from ..core import ClientError
 
@@ -35,11 +35,12 @@ class LocalOffsets:
         self._memory: dict[MessageQueue, int] = {}
         self._stored: dict[MessageQueue, int] = {}
         self._lock: int | None = None
+        self._is_good = True  # the file, which becomes the .bak of the next save
         self._saving = asyncio.Lock()
         self._writes: set[asyncio.Task[OSError | None]] = set()
 
     async def open(self) -> None:
-        """Read the file. ClientError: another consumer of this host has it open, or the folder cannot be used."""
+        """Read the file. ClientError: it is damaged, in use by another consumer, or its folder cannot be used."""
         try:
             self._stored = await asyncio.to_thread(self._open)
         except BlockingIOError:
@@ -60,7 +61,11 @@ class LocalOffsets:
         except OSError:
             self._unlock()
             raise
-        return self._load()
+        try:
+            return self._load()
+        except ClientError:
+            self._unlock()
+            raise
 
     async def close(self) -> None:
         """Release the file. Stored offsets stay; a write in progress ends first."""
@@ -125,15 +130,23 @@ class LocalOffsets:
         self._memory.pop(queue, None)
 
     def _load(self) -> dict[MessageQueue, int]:
+        failures = []
         for path in (self._path, self._path.with_name("offsets.json.bak")):
             try:
-                data = path.read_bytes()
-                if data:
-                    return dict(QueueOffsets.decode(data).offset_table)
+                found = _read(path)
             except FileNotFoundError:
                 continue
             except (OSError, MQError) as error:
                 log.warning("consumer.offsets_unreadable", path=str(path), error=str(error))
+                failures.append(f"{path}: {error}")
+            else:
+                self._is_good = not failures
+                return found
+        if failures:
+            raise ClientError(
+                f"offsets cannot be read: {'; '.join(failures)}: repair one of these files, or remove them to begin "
+                "where consume_from says"
+            )
         return {}
 
     def _save(self, offsets: dict[MessageQueue, int]) -> None:
@@ -143,6 +156,15 @@ class LocalOffsets:
             file.write(QueueOffsets(offsets).encode(strict=False))
             file.flush()
             os.fsync(file.fileno())
-        if self._path.exists():
+        if self._is_good and self._path.exists():
             os.replace(self._path, self._path.with_name("offsets.json.bak"))
         os.replace(new, self._path)
+        self._is_good = True
+
+
+def _read(path: Path) -> dict[MessageQueue, int]:
+    """Return the offsets of a file. OSError, BodyError: it holds none."""
+    document = loads_file(path.read_bytes())
+    if not isinstance(document, dict) or document.get("offsetTable") is None:
+        raise BodyError("found no offsetTable, expected one, as every save writes it")
+    return dict(QueueOffsets.read(document).offset_table)

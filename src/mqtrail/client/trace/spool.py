@@ -12,7 +12,8 @@
 
 The payload is one trace message: msgpack of SpooledMessage. CRC is zlib's over the payload. A process holds its file
 locked (flock) while it lives; the next start takes over every unlocked file, sends its whole entries and
-removes it. A torn tail, as left by kill -9 or a power failure, ends the reading: all before it is whole.
+removes it. A torn tail, as left by kill -9 or a power failure, is cut off, and a damaged entry is left out; both are
+logged.
 Entries are written in one `write` each and not synced: they survive the process, not the machine.
 """
 
@@ -26,6 +27,10 @@ from pathlib import Path
 
 import msgspec
 
+from mqtrail.net import Log
+
+log = Log()
+
 MAGIC = b"MQTSPL1\n"
 _HEAD = struct.Struct(
     ">I"  # size of the payload
@@ -35,6 +40,7 @@ assert _HEAD.size == 8
 assert len(MAGIC) == 8
 
 ENTRY_SIZE_MAX = 4 * 1024 * 1024  # no honest entry is larger; a larger size is damage
+DAMAGED_MAX = 1_000  # damaged entries of a file that are passed over; behind more of them nothing is read
 NOTE_RESERVE = 64 * 1024  # beyond the bound, kept for the notes that say what was lost
 
 
@@ -62,21 +68,36 @@ class SpoolFull(SpoolError):
 
 
 def read_entries(file: int, position: int = len(MAGIC)) -> Iterator[tuple[SpooledMessage, int]]:
-    """Yield (message, position behind it) of each whole entry from position on; end at the first that is not whole."""
+    """Yield (message, position behind it) of each whole entry from position on.
+
+    A damaged payload costs its entry; an impossible size, or too much damage, ends the reading.
+    """
+    for message, _, end in _entries(file, position):
+        yield message, end
+
+
+def _entries(file: int, position: int) -> Iterator[tuple[SpooledMessage, int, int]]:
+    """Yield message, position and end of each whole entry."""
     end = os.fstat(file).st_size
-    while position + _HEAD.size <= end:
+    damaged_count = 0
+    while position + _HEAD.size <= end and damaged_count < DAMAGED_MAX:
         size, crc = _HEAD.unpack(os.pread(file, _HEAD.size, position))
-        if size > ENTRY_SIZE_MAX or position + _HEAD.size + size > end:
+        start, position = position, position + _HEAD.size + size
+        if not 0 < size <= ENTRY_SIZE_MAX or position > end:
             return
-        payload = os.pread(file, size, position + _HEAD.size)
-        if len(payload) != size or zlib.crc32(payload) != crc:
-            return
-        try:
-            message = _decode(payload)
-        except msgspec.MsgspecError:
-            return
-        position += _HEAD.size + size
-        yield message, position
+        payload = os.pread(file, size, start + _HEAD.size)
+        message = _opened(payload) if len(payload) == size and zlib.crc32(payload) == crc else None
+        if message is None:
+            damaged_count += 1
+        else:
+            yield message, start, position
+
+
+def _opened(payload: bytes) -> SpooledMessage | None:
+    try:
+        return _decode(payload)
+    except msgspec.MsgspecError:
+        return None
 
 
 class Spool:
@@ -101,7 +122,10 @@ class Spool:
         try:
             if not spool._open(create=False):
                 return None
-        except OSError:
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("trace.spool_unusable", path=str(path), error=str(error), remedy="the file is left as it is")
             return None
         return spool
 
@@ -176,20 +200,33 @@ class Spool:
         except BlockingIOError:
             os.close(file)
             return False
+        except BaseException:
+            os.close(file)
+            raise
         self._file = file
+        try:
+            self._read_whole(file)
+        except BaseException:
+            os.close(file)
+            self._file = -1
+            raise
+        return True
+
+    def _read_whole(self, file: int) -> None:
+        """Count the entries of the file, and cut off what follows the last whole one. SpoolError: it is no spool."""
         if os.fstat(file).st_size < len(MAGIC) or os.pread(file, len(MAGIC), 0) != MAGIC:
             if os.fstat(file).st_size > len(MAGIC):
-                os.close(file)
-                self._file = -1
                 raise SpoolError(f"{self.path} is not a spool file of this version: move it away")
             os.ftruncate(file, 0)
             os.pwrite(file, MAGIC, 0)
-        for message, position in read_entries(file):
-            self._end = position
+        whole_size = len(MAGIC)
+        for message, start, self._end in _entries(file, len(MAGIC)):
+            whole_size += self._end - start
             self.message_count += 1
             self.record_count += message.record_count
+        if lost_size := os.fstat(file).st_size - whole_size:
+            log.warning("trace.spool_damaged", path=str(self.path), lost_size=lost_size, kept_count=self.message_count)
         os.ftruncate(file, self._end)  # new entries must not follow a torn tail
-        return True
 
     def _cut_back(self) -> None:
         if self._file >= 0:
