@@ -1,27 +1,34 @@
-"""Loggers: structlog's, imported when the first event is logged.
+"""Events of a name and keys, for structlog or as lines.
 
-Importing structlog imports half of rich, which takes 0.2 s, and most processes log nothing in their first second. If
-the application has configured structlog, that configuration applies. Otherwise events go to standard error, and debug
-events are dropped.
+If the application has configured structlog, that configuration applies. Otherwise events go to standard error as lines,
+which look like those of structlog's console, and debug events are dropped. structlog is not imported for them: with it
+comes half of rich, which takes 0.2 s and 6 MiB, and the first event of a server would block its event loop for as long.
 """
 
+import re
 import sys
-from collections.abc import MutableMapping
+import time
+import traceback
+from collections.abc import Mapping, MutableMapping
 from io import StringIO
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from mqtrail.wire import visible, visible_lines
 
+_DIM, _BOLD, _CYAN, _MAGENTA, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[36m", "\x1b[35m", "\x1b[0m"
+_COLORS: Final = {"info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
+_QUOTED: Final = re.compile(r"""[\s="']""")  # a value with one of these is written in quotes
+
 
 def log_processors(*, colors: bool) -> list[Any]:
-    """Return structlog processors for readable lines.
+    """Return structlog processors for lines as `log_line` makes them.
 
     Tracebacks are plain, because structlog's own ones show local variables, which may be message bodies. Control
     characters in values (names, ids, remarks from peers) are escaped.
     """
     import structlog
 
-    def traceback(sio: TextIO, exc_info: Any) -> None:
+    def plain_traceback(sio: TextIO, exc_info: Any) -> None:
         text = StringIO()
         structlog.dev.plain_traceback(text, exc_info)
         sio.write(visible_lines(text.getvalue()))
@@ -31,17 +38,37 @@ def log_processors(*, colors: bool) -> list[Any]:
         structlog.processors.add_log_level,
         structlog.dev.set_exc_info,
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
-        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback),
+        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain_traceback),
     ]
 
 
 def _made_visible(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = visible(value)
-        elif key not in ("exc_info", "stack_info") and not isinstance(value, int | float | None):
-            event[key] = visible(repr(value))
+        if key not in ("exc_info", "stack_info"):
+            event[key] = _visible_value(value)
     return event
+
+
+def _visible_value(value: object) -> str | float | None:
+    if isinstance(value, int | float | None):
+        return value
+    return visible(value if isinstance(value, str) else repr(value))
+
+
+def log_line(level: str, event: str, keys: Mapping[str, object], *, colors: bool) -> str:
+    """Return an event as a line. Below that of an exception is its traceback. Control characters are escaped."""
+    is_exception = level == "exception"
+    level = "error" if is_exception else level
+    dim, bold, cyan, magenta, plain = (_DIM, _BOLD, _CYAN, _MAGENTA, _PLAIN) if colors else ("",) * 5
+    color = _COLORS.get(level, "") if colors else ""
+    when = time.strftime("%Y-%m-%d %H:%M:%S")
+    parts = [f"{dim}{when}{plain} [{color}{bold}{level:<9}{plain}] {bold}{visible(event):<30}{plain}"]
+    for key in sorted(keys):
+        value = _visible_value(keys[key])
+        text = repr(value) if isinstance(value, str) and _QUOTED.search(value) else str(value)
+        parts.append(f"{cyan}{visible(key)}{plain}={magenta}{text}{plain}")
+    line = " ".join(parts).rstrip(" ")
+    return f"{line}\n{visible_lines(traceback.format_exc().rstrip())}" if is_exception else line
 
 
 class Log:
@@ -72,14 +99,12 @@ class Log:
         self._write("exception", event, keys)
 
     def _write(self, level: str, event: str, keys: dict[str, Any]) -> None:
-        import structlog
+        if "structlog" in sys.modules:
+            import structlog
 
-        if structlog.is_configured():
-            logger = structlog.get_logger()
-        elif level == "debug":
-            return
-        else:  # stdout belongs to the command, and a library must not configure structlog for its application
-            logger = structlog.wrap_logger(
-                structlog.PrintLogger(sys.stderr), processors=log_processors(colors=sys.stderr.isatty())
-            )
-        getattr(logger, level)(event, **{**self._keys, **keys})
+            if structlog.is_configured():
+                getattr(structlog.get_logger(), level)(event, **{**self._keys, **keys})
+                return
+        if level != "debug":  # stdout belongs to the command
+            line = log_line(level, event, self._keys | keys, colors=sys.stderr.isatty())
+            print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,74 @@
+"""Events as lines on standard error, without structlog unless the application has configured it."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from mqtrail.net import Log, log_processors
+from mqtrail.net.log import log_line
+
+KEYS = {
+    "work": "17",
+    "took_ms": 1.5,
+    "peer": "",
+    "note": "a b",
+    "found": ["x"],
+    "none": None,
+    "equal": "a=b",
+    "on": True,
+}
+EVIL = "\x1b]0;x\x07\u202e\nfake"
+
+
+def of_structlog(level: str, event: str, keys: dict[str, object], *, colors: bool) -> str:
+    out = io.StringIO()
+    logger = structlog.wrap_logger(structlog.PrintLogger(out), processors=log_processors(colors=colors))
+    getattr(logger, level)(event, **keys)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("colors", [False, True])
+@pytest.mark.parametrize("level", ["info", "warning", "error", "exception"])
+@pytest.mark.parametrize("keys", [{}, KEYS, {"peer": EVIL, "bytes": EVIL.encode()}])
+def test_lines_are_those_of_structlog(level: str, colors: bool, keys: dict[str, object]) -> None:
+    """One that reads logs sees no difference. The first characters are the time."""
+    start = len("\x1b[2m") * colors + len("2026-11-22 20:34:26")
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        line = log_line(level, "loop.stalled", keys, colors=colors)
+        assert line[start:] + "\n" == of_structlog(level, "loop.stalled", keys, colors=colors)[start:]
+    assert EVIL not in line
+
+
+def test_the_first_event_of_a_server_imports_nothing() -> None:
+    """structlog and rich took 0.2 s, while the event loop waited."""
+    program = (
+        "import sys; from mqtrail.node import Node; from mqtrail.net import Log\n"
+        "Log().warning('warm'); before = set(sys.modules)\n"
+        "assert 'structlog' not in before and 'rich' not in before, 'imported at start'\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: Log(a=1).exception('loop.stalled', b='c d')\n"
+        "assert set(sys.modules) == before, set(sys.modules) - before\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "[error    ] loop.stalled                   a=1 b='c d'\nTraceback" in found.stderr
+
+
+def test_what_the_application_configured_applies(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its processors get events and keys, debug events too."""
+    log = Log(broker="b")
+    with capture_logs() as found:
+        structlog.configure()
+        log.debug("a.detail", x=1)
+    assert found == [{"event": "a.detail", "broker": "b", "x": 1, "log_level": "debug"}]
+    structlog.reset_defaults()
+    log.debug("dropped")
+    log.info("kept")
+    said = capsys.readouterr()
+    assert (said.out, "kept" in said.err, "dropped" in said.err) == ("", True, False)
