@@ -1,15 +1,17 @@
-"""Figures of the pipeline: decoding, raw trace to verdicts beside DuckDB, a real broker's trace topic into bronze."""
+"""Figures of the pipeline: decoding, raw trace to verdicts beside DuckDB, a real broker's trace topic to silver."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from interop.driver import JavaClient
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.apache import JVM_BENCH, ApachePeer
@@ -20,18 +22,22 @@ from bench.session import APACHE_VERSION, Session
 from bench.trace_rows import AS_OF_MS, CLUSTER, RECORDS_A_MESSAGE, DuckPipeline, codes_of, write_raw
 from mqtrail import trail
 from mqtrail.client import Producer, ProducerConfig
-from mqtrail.lake import Lake, connect, relation_of
-from mqtrail.pipeline import JavaNotFound, JobConfig, SessionConfig, decode, spark_session
+from mqtrail.lake import Change, DecodedTrace, EvidencePlan, EvidenceWriter, Lake, relation_of
+from mqtrail.lake import connect as duck_connect
+from mqtrail.pipeline import JavaNotFound, JobConfig, SessionConfig, spark_session
+from mqtrail.pipeline.columns import COLUMNS, TRACE_COLUMNS
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
-from mqtrail.pipeline.ingest import Counts, Ingest
+from mqtrail.pipeline.ingest import Ingest, hours_of
 from mqtrail.pipeline.judging import Judge
+from mqtrail.pipeline.pulling import TABLES, SparkPulls, chunks
 from mqtrail.pipeline.tasks import SparkTasks
 from mqtrail.wire import TRACE_TOPIC, Message
 
 MESSAGES, MESSAGES_QUICK = 250_000, 5_000  # each has some five records
 # Trace messages of a real broker by number of records: clients under load fill them, quiet ones do not.
 TRACE_MESSAGES = {RECORDS_A_MESSAGE: 20_000, 2: 100_000}
+BARS = {RECORDS_A_MESSAGE: 0.35, 2: 0.5}
 TRACE_MESSAGES_QUICK = 500
 CORES = 2
 DRIVER_MEMORY = "4g"
@@ -42,7 +48,7 @@ PULL_COUNT = 32
 SESSION = SessionConfig(app_name="mqtrail bench", master=f"local[{CORES},4]", driver_memory=DRIVER_MEMORY)
 
 
-@figure("pipeline", "trace decode, raw trace to verdicts, a real broker's trace into bronze", seconds=300)
+@figure("pipeline", "trace decode, raw trace to verdicts, a real broker's trace to silver", seconds=300)
 def pipeline(session: Session) -> Iterator[Row]:
     """One warm Spark session for all rounds. DuckDB and the Java client run in turn with it."""
     session.alone()
@@ -66,14 +72,25 @@ def decoding(session: Session, spark: SparkSession, raw: Path, records: int) -> 
         for name in session.order(number, ("decode", "read")):
             rows = read_raw(spark, raw)
             if name == "decode":
-                rows = decode.decoded(rows, CLUSTER)
+                rows = rows.mapInArrow(decode, "records bigint")
             began_s = time.perf_counter()
             rows.write.format("noop").mode("overwrite").save()
             if number >= 0:
                 rates[name].append(records / (time.perf_counter() - began_s))
-    what = f"trace records decoded in Spark, {CORES} cores, thrown away; the peer reads the same rows and no more"
+    what = f"trace records decoded in tasks, {CORES} cores, thrown away; the peer reads the same rows and no more"
     more = {"records": records, "raw_mib": round(raw.stat().st_size / (1 << 20), 1)}
     return Row("pipeline/decode", what, "records/s", rates["decode"], rates["read"], "plain Parquet read", more=more)
+
+
+def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Decode messages as a task of the ingest does, for mapInArrow; give the number of records alone."""
+    duck = duck_connect(threads=1, memory_limit="1GB")
+    records = 0
+    for chunk in chunks(batches):
+        decoded = DecodedTrace(duck, chunk, CLUSTER)
+        records += sum(map(len, duck.sql(decoded.events_sql).to_arrow_reader()))
+        decoded.close()
+    yield pa.RecordBatch.from_pylist([{"records": records}])
 
 
 def judging(session: Session, spark: SparkSession, folder: Path, raw: Path, records: int) -> Row:
@@ -92,7 +109,7 @@ def judging(session: Session, spark: SparkSession, folder: Path, raw: Path, reco
                 lake, split_s = spark_pipeline(spark, raw, target)
             took_s = time.perf_counter() - began_s
             codes[name] = (
-                peer.codes() if name == "duckdb" else codes_of(connect(), f"({relation_of(lake['verdicts'])})")
+                peer.codes() if name == "duckdb" else codes_of(duck_connect(), f"({relation_of(lake['verdicts'])})")
             )
             if number >= 0:
                 rates[name].append(records / took_s)
@@ -109,31 +126,51 @@ def judging(session: Session, spark: SparkSession, folder: Path, raw: Path, reco
 
 def spark_pipeline(spark: SparkSession, raw: Path, target: Path) -> tuple[Lake, float]:
     """Run a cycle of the job on existing rows; return the lake and the time when silver was done."""
-    config = JobConfig(namesrv="", lake=target)
     lake = Lake.create(target)
     committer, judged = Committer(lake), JudgedHours(target / "hours.json")
-    ingest = Ingest(spark, committer, judged, config)
-    ingest.checkpoints["trace"].id()
-    ingest.take_trace(read_raw(spark, raw), 0, CLUSTER, Counts())
+    folders = {relation.name: str(lake[relation.name].path / "batch=ingest-1") for relation in TABLES}
+    written = read_raw(spark, raw).mapInArrow(write_files(folders), "relation string, path string").collect()
+    files = {name: [Path(path) for relation, path in written if relation == name] for name in folders}
+    judged.add_pending(hours_of(files[trail.ATTEMPTS.name]))
+    lake.batches.commit("ingest", 1, {name: Change(added=paths) for name, paths in files.items() if paths}, {})
     silver_s = time.perf_counter()
     Judge(SparkTasks(spark), lake, committer, judged, trail.Settings()).run(AS_OF_MS)
     lake.refresh()
     return lake, silver_s
 
 
+def write_files(folders: dict[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what a task of the ingest does with the messages it pulled, for mapInArrow."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        own = {name: f"{folder}/{context.taskAttemptId()}" for name, folder in folders.items()}
+        plan = EvidencePlan(cluster=CLUSTER, folders=own, delay_levels_ms=(), read_ms=AS_OF_MS)
+        writer = EvidenceWriter(duck_connect(threads=1, memory_limit="1GB"), plan)
+        for chunk in chunks(batches):
+            writer.trace(chunk)
+        writer.finish()
+        names, paths = zip(*((name, str(path)) for name, path, _ in writer.files()), strict=True)
+        yield pa.RecordBatch.from_arrays([pa.array(names), pa.array(paths)], ["relation", "path"])
+
+    return write
+
+
 def read_raw(spark: SparkSession, raw: Path) -> DataFrame:
     """Return the trace messages in as many partitions as cores, as the source does."""
-    return spark.read.schema(decode.TRACE_SCHEMA).parquet(str(raw))
+    types = {column.name: column.type for column in COLUMNS}
+    schema = ", ".join(f"{name} {types[name]}" for name in TRACE_COLUMNS)
+    return spark.read.schema(schema).parquet(str(raw))
 
 
 def pulling(session: Session, spark: SparkSession, folder: Path, density: int) -> Row:
-    """The trace topic of a real broker: our job's streaming read, decoded and committed, beside a loop that only
+    """The trace topic of a real broker: our job's ingest, to the commit of bronze and silver, beside a loop that only
     counts."""
     count = TRACE_MESSAGES_QUICK if session.quick else TRACE_MESSAGES[density]
     bodies = folder / "bodies.parquet"
     write_raw(bodies, count * density // 5, density)
     rates: dict[str, list[float]] = {"ours": [], "java": []}
-    silver_s: list[float] = []
     with (
         ApachePeer(APACHE_VERSION, session.fresh_folder("apache")) as apache,
         JavaClient(APACHE_VERSION, folder / "java", apache.namesrv_address, binary_headers=True, jvm=JVM_BENCH) as java,
@@ -152,39 +189,25 @@ def pulling(session: Session, spark: SparkSession, folder: Path, density: int) -
                     )
                     pulled, took_s = int(reported["messages"]), float(reported["seconds"])
                 else:
-                    pulled, took_s, then_s = ingest_all(spark, session.fresh_folder("bronze"), apache.namesrv_address)
-                    if number >= 0:
-                        silver_s.append(round(then_s, 2))
+                    pulled, took_s = ingest_all(spark, session.fresh_folder("bronze"), apache.namesrv_address)
                 if pulled != stored:
                     raise RuntimeError(f"{name} read {pulled} trace messages of {stored}")
                 if number >= 0:
                     rates[name].append(pulled / took_s)
-    more = {"trace_messages": stored, "records_a_message": density, "silver_s": silver_s}
-    what = f"trace messages of a real broker, {density} records each, into bronze, committed; the peer pulls and counts"
+    more = {"trace_messages": stored, "records_a_message": density}
+    what = f"trace messages of a real broker, {density} records each, to silver, committed; the peer pulls and counts"
     peer = f"{PEER}: Java client's pull loop"
     figure_name = f"pipeline/ingest/{density}-records"
-    return Row(figure_name, what, "messages/s", rates["ours"], rates["java"], peer, Bar(">=", 1), more=more)
+    return Row(figure_name, what, "messages/s", rates["ours"], rates["java"], peer, Bar(">=", BARS[density]), more=more)
 
 
-class TimedIngest(Ingest):
-    """An ingest that records the time its batches spend on silver, which follows bronze."""
-
-    silver_s = 0.0
-
-    def _silver(self, of: trail.Relation, files: list[Path], app: str, batch: int) -> None:
-        began_s = time.perf_counter()
-        super()._silver(of, files, app, batch)
-        self.silver_s += time.perf_counter() - began_s
-
-
-def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, float, float]:
-    """Read the whole trace topic into a new lake; return its message count and the seconds for bronze and silver."""
+def ingest_all(spark: SparkSession, lake: Path, namesrv: str) -> tuple[int, float]:
+    """Read the whole trace topic into bronze and silver of a new lake; return its message count and the seconds."""
     config = JobConfig(namesrv=namesrv, lake=lake)
-    tables = Lake.create(lake)
-    ingest = TimedIngest(spark, Committer(tables), JudgedHours(lake / "hours.json"), config)
+    ingest = Ingest(SparkPulls(spark), Lake.create(lake), JudgedHours(lake / "hours.json"), config)
     began_s = time.perf_counter()
     counts = ingest.run(CLUSTER, (TRACE_TOPIC,), (), (), fail_on_data_loss=True)
-    return counts.trace_messages, time.perf_counter() - began_s - ingest.silver_s, ingest.silver_s
+    return counts.trace_messages, time.perf_counter() - began_s
 
 
 async def store(namesrv: str, bodies: Path) -> int:

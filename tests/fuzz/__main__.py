@@ -3,7 +3,7 @@
 python -m tests.fuzz --seconds 60            a seed from the time of day, so that each run draws other frames
 python -m tests.fuzz --count 10000000        so many frames, however long it takes
 python -m tests.fuzz --seed 7 --target BrokerCore
-python -m tests.fuzz --seed 7 --target decoding    Spark's decoder alone (tests.fuzz.decoding)
+python -m tests.fuzz --seed 7 --target decoding    the bulk decoder of trace text alone (tests.fuzz.decoding)
 """
 
 import argparse
@@ -26,8 +26,8 @@ STROKE = 200  # frames between two looks at the clock
 RENEW = 10  # strokes between two new lives of a target, whose store is in memory
 WARM = 3  # lives after which memory must not grow any more
 GROWTH_MAX = 96 << 20  # bytes
-DECODING = "decoding"  # runs beside the others, in a process of its own: Spark maps more memory than they may
-DECODING_S_MAX = 600.0  # Spark starts slowly on a busy machine
+DECODING = "decoding"  # runs beside the others, in a process of its own: DuckDB maps more memory than they may
+DECODING_S_MAX = 600.0  # on a busy machine
 ADDRESS_SIZE_MAX = 6 << 30  # bytes that this process may map
 
 
@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def start_decoding(seed: int) -> subprocess.Popen[str]:
-    """Start the fuzzer of Spark's decoder, which ends by itself."""
+    """Start the fuzzer of the bulk decoder, which ends by itself."""
     command = [sys.executable, "-m", f"{__package__}.decoding", "--seed", str(seed)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -93,7 +93,7 @@ def end_decoding(process: subprocess.Popen[str]) -> int:
     try:
         print(process.communicate(timeout=DECODING_S_MAX)[0], end="")
     except subprocess.TimeoutExpired:
-        print(f"Spark's decoder: not done in {DECODING_S_MAX:.0f} s, expected an end: is the machine that busy?")
+        print(f"the bulk decoder: not done in {DECODING_S_MAX:.0f} s, expected an end: is the machine that busy?")
         return 1
     return process.returncode
 

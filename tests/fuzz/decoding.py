@@ -1,6 +1,6 @@
-"""`python -m tests.fuzz.decoding`: bodies of trace messages, decoded by Spark and by `trail.trace_rows`, must agree.
+"""`python -m tests.fuzz.decoding`: bodies of trace messages, decoded in bulk and by `trail.trace_rows`, must agree.
 
-Spark needs seconds to start and to plan, and little for each body, so a run decodes a few batches and ends.
+A run decodes a few batches and ends.
 
 python -m tests.fuzz.decoding --seed 7              again what `python -m tests.fuzz --seed 7` gave it
 python -m tests.fuzz.decoding --batches 100         longer
@@ -11,12 +11,11 @@ import random
 import sys
 import time
 
-from mqtrail.pipeline import SHORT_SESSION, SessionConfig, spark_session
-from tests.pipeline.test_decode import assert_equal
+from tests.lake.test_decoding import assert_equal
 
 from .grammar import Grammar
 
-BODIES = 2_000  # of a batch: more take as long again, fewer start Spark for nothing
+BODIES = 2_000  # of a batch, which is decoded at once
 CUT = 0.05  # of the bodies
 PUMPED = 0.01  # of the bodies: a part of them is repeated
 PUMPED_SIZE = 20_000  # bytes
@@ -66,16 +65,14 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=1, help=f"of {BODIES} bodies each [1]")
     given = parser.parse_args()
     began_s = time.monotonic()
-    config = SessionConfig(app_name="mqtrail-fuzz", driver_memory="1g", java_options=SHORT_SESSION)
-    with spark_session(config) as spark:
-        for seed in range(given.seed, given.seed + given.batches):
-            try:
-                assert_equal(spark, bodies(seed))
-            except AssertionError as error:
-                print(f"Spark and trail.trace_rows differ; again: python -m tests.fuzz.decoding --seed {seed}\n{error}")
-                return 1
+    for seed in range(given.seed, given.seed + given.batches):
+        try:
+            assert_equal(bodies(seed))
+        except AssertionError as error:
+            print(f"bulk decoder and trace_rows differ; again: python -m tests.fuzz.decoding --seed {seed}\n{error}")
+            return 1
     took_s = time.monotonic() - began_s
-    print(f"fuzz: seed {given.seed}, {given.batches * BODIES} trace bodies decoded alike by Spark in {took_s:.0f} s")
+    print(f"fuzz: seed {given.seed}, {given.batches * BODIES} trace bodies decoded alike in bulk in {took_s:.0f} s")
     return 0
 
 

@@ -138,6 +138,11 @@ class FolderCluster:
         first, records = self._load(queue)
         return first, first + len(records)
 
+    def topic_bounds(self, topic: str, broker_name: str) -> dict[MessageQueue, tuple[int, int]]:
+        self._answer("bounds")
+        found = [pickle.loads(path.read_bytes()) for path in self.folder.glob(f"{topic}-{broker_name}-*.queue")]
+        return {queue: (first, first + len(records)) for queue, first, records in found}
+
     def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
         self._answer("pull")
         first, records = self._load(queue)

@@ -1,20 +1,27 @@
 """From queues to bronze and silver, exactly once: whatever dies between a write and its commit."""
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqtrail import trail
-from mqtrail.lake import Lake, parquet_of
+from mqtrail.lake import EvidenceWriter, Lake, LakeTable, arrow_rows, parquet_of
+from mqtrail.lake.batches import Batches
 from mqtrail.pipeline import JobConfig, JobFailed
+from mqtrail.pipeline.bounds import bounds_of
 from mqtrail.pipeline.files import Committer
 from mqtrail.pipeline.hours import JudgedHours
-from mqtrail.pipeline.ingest import WORKER_STARTS_MAX, Counts, Ingest
+from mqtrail.pipeline.ingest import APP, WORKER_STARTS_MAX, Counts, Ingest
+from mqtrail.pipeline.offsets import QueueRange
+from mqtrail.pipeline.pulling import PulledFile, PullTasks, PullWork, SparkPulls, pull
 from mqtrail.wire import (
     DELAY_LEVELS_MS,
     MessageQueue,
@@ -23,6 +30,8 @@ from mqtrail.wire import (
     SubBefore,
     encode_trace,
 )
+
+from .conftest import FolderCluster
 
 T0 = MessageQueue("TRACE", "broker-a", 0)
 T1 = MessageQueue("TRACE", "broker-b", 0)
@@ -87,17 +96,28 @@ def trace(numbers: Iterable[int]) -> bytes:
     return encode_trace(records).encode()
 
 
+class LocalPulls:
+    """Two tasks, one after the other, in this process."""
+
+    parallelism = 2
+
+    def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
+        return [file for number, piece in enumerate(pieces) for file in pull(work, piece, str(number))]
+
+
 class Reader:
     """Ingest of a folder cluster into a lake of its own; a new one is what a restarted process is."""
 
-    def __init__(self, spark: SparkSession, folder: Path, source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, source: Any, tasks: PullTasks | None = None) -> None:
         from tests.pipeline.conftest import FolderDataSource
 
         self.lake = Lake.create(folder / "lake")
+        with self.lake.writing():  # as the job does: finishes what a crash left
+            pass
         config = JobConfig(namesrv=str(source.folder), lake=folder / "lake", retry_timeout_ms=1_000)
         self.committer = Committer(self.lake)
         self.judged = JudgedHours(folder / "lake" / "hours.json")
-        self.ingest = Ingest(spark, self.committer, self.judged, config, FolderDataSource)
+        self.ingest = Ingest(tasks or LocalPulls(), self.lake, self.judged, config, FolderDataSource)
 
     def run(self, *, fail_on_data_loss: bool = True) -> Counts:
         return self.ingest.run(
@@ -115,8 +135,8 @@ class Reader:
 
 
 @pytest.fixture
-def reader(spark: SparkSession, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Reader:
-    return Reader(spark, tmp_path, cluster, monkeypatch)
+def reader(tmp_path: Path, cluster: Any) -> Reader:
+    return Reader(tmp_path, cluster)
 
 
 def fill(cluster: Any, first: int = 0, count: int = 6) -> None:
@@ -136,7 +156,7 @@ def test_bronze_and_silver(reader: Reader, cluster: Any) -> None:
     assert len(set(reader.keys(trail.TRACE_EVENTS))) == 18
     assert reader.keys(trail.MESSAGE_META) == [("broker-a", "orders", 0, offset) for offset in range(6)]
     attempts = reader.rows(trail.ATTEMPTS, "msg_id, kind, attempt_key, publish_hour")
-    assert len(attempts) == 24  # a send, two halves of a delivery and a stored copy each
+    assert len(attempts) == 18  # a send, a delivery of two records, and a stored copy each
     assert {kind for _, kind, _, _ in attempts} == {"SEND", "HANDLED", "STORED"}
     hours = {hour for *_, hour in attempts}
     assert len(hours) == 1
@@ -150,67 +170,175 @@ def test_runs_go_on_where_the_last_ended(reader: Reader, cluster: Any) -> None:
     fill(cluster, first=6, count=2)
     counts = reader.run()
     assert (counts.of(trail.TRACE_EVENTS), counts.of(trail.MESSAGE_META)) == (6, 2)
-    assert reader.run().rows == {}
+    assert not reader.run().rows
     assert len(set(reader.keys(trail.TRACE_EVENTS))) == len(reader.keys(trail.TRACE_EVENTS)) == 24
     assert reader.ingest.offsets() == {T0: 2, T1: 2, ORDERS: 8}
 
 
-def crashing(when: str, relation: trail.Relation) -> Callable[..., None]:
-    """Committer.commit, dying before or after the commit of one table."""
-    commit = Committer.commit
-
-    def crash(self: Committer, table: trail.Relation, *arguments: Any) -> None:
-        if table is not relation or when == "after":
-            commit(self, table, *arguments)
-        if table is relation:
-            raise RuntimeError("crashed on purpose")
-
-    return crash
-
-
-def test_crashes_around_commits(
-    spark: SparkSession, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was written and not committed is written again, what was committed is not: every row is there once.
-
-    One batch dies at each of its commits in turn, in a new process each time, before it gets through.
-    """
+def fill_all(cluster: Any) -> None:
+    """Rows for every table."""
     fill(cluster)
     cluster.append(T0, b"Unknown\x01x\x02" + trace([50]))
-    for when, relation in (
-        ("before", trail.TRACE_REJECTS),
-        ("before", trail.TRACE_EVENTS),
-        ("before", trail.ATTEMPTS),
-        ("after", trail.ATTEMPTS),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(Committer, "commit", crashing(when, relation))
-            with pytest.raises(JobFailed):
-                Reader(spark, tmp_path, cluster, monkeypatch).run()
-    restarted = Reader(spark, tmp_path, cluster, monkeypatch)
-    restarted.run()
-    assert len(restarted.keys(trail.TRACE_EVENTS)) == len(set(restarted.keys(trail.TRACE_EVENTS))) == 21
-    assert len(restarted.keys(trail.TRACE_REJECTS)) == 1
-    assert len(restarted.rows(trail.MESSAGE_META)) == 6
-    assert len(restarted.rows(trail.ATTEMPTS)) == 27
-    assert all(Path(path).exists() for table in restarted.lake for path in table.paths())
 
 
-def test_a_new_checkpoint_is_not_taken_for_the_old(
-    reader: Reader, cluster: Any, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def assert_all_once(reader: Reader) -> None:
+    """Each row of fill_all is there once, in files that exist."""
+    assert len(reader.keys(trail.TRACE_EVENTS)) == len(set(reader.keys(trail.TRACE_EVENTS))) == 21
+    assert len(reader.keys(trail.TRACE_REJECTS)) == 1
+    assert len(reader.rows(trail.MESSAGE_META)) == 6
+    assert len(reader.rows(trail.ATTEMPTS)) == 20
+    assert all(Path(path).exists() for table in reader.lake for path in table.paths())
+
+
+class Died(BaseException):
+    """The process dies: nothing catches this."""
+
+
+WRITES = (
+    (EvidenceWriter, "trace"),
+    (EvidenceWriter, "stored"),
+    (EvidenceWriter, "finish"),
+    (JudgedHours, "add_pending"),
+    (Batches, "commit"),
+    (LakeTable, "commit_actions"),
+)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("place", "name"), WRITES, ids=lambda each: each if isinstance(each, str) else each.__name__)
+def test_a_crash_at_every_write(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, when: str
 ) -> None:
-    """Without its checkpoint the job reads anew, under another id: nothing is passed over, and silver merges to the
-    same.
-    """
-    import shutil
+    """Whatever a process that dies has written, the next one brings every row once.
 
-    fill(cluster)
+    It dies at each call of one write in turn, a new process each time, until one gets through.
+    """
+    fill_all(cluster)
+    plain = getattr(place, name)
+    for calls in range(20):
+        left = calls
+
+        def dying(self: Any, *arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == -1 and when == "before":
+                raise Died
+            result = plain(self, *arguments, **named)
+            if left == -1:
+                raise Died
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, dying)
+            try:
+                Reader(tmp_path, cluster).run()
+            except Died:
+                continue
+        break
+    else:
+        pytest.fail("never got through")
+    assert calls > 0 or name == "stored"
+    restarted = Reader(tmp_path, cluster)
+    assert not restarted.run().rows
+    assert_all_once(restarted)
+
+
+def test_a_process_that_lives_on_finishes_its_batch(
+    reader: Reader, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cycle that failed between a batch's record and its tables is finished by the next one, with nothing to read."""
+    fill_all(cluster)
+    plain = LakeTable.commit_actions
+
+    def failing(self: LakeTable, *arguments: Any, **named: Any) -> Any:
+        if self.table.relation is trail.ATTEMPTS:
+            raise OSError("disk full")
+        return plain(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LakeTable, "commit_actions", failing)
+        with pytest.raises(OSError, match="disk full"):
+            reader.run()
+    assert not reader.run().rows
+    assert_all_once(reader)
+
+
+def test_tasks_read_the_same(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large amount, spread over tasks and batches, gives the rows of a small one."""
+    fill_all(cluster)
+    monkeypatch.setattr("mqtrail.pipeline.ingest.DRIVER_MESSAGES_MAX", 0)
+    spread = Reader(tmp_path / "spread", cluster)
+    spread.ingest._config = replace(spread.ingest._config, offsets_per_batch_max=4)
+    counts = spread.run()
+    monkeypatch.undo()
+    whole = Reader(tmp_path / "whole", cluster)
+    assert whole.run() == counts
+    columns = ", ".join(name for name in trail.MESSAGE_META.names if name != "read_ms")
+    assert spread.rows(trail.MESSAGE_META, columns) == whole.rows(trail.MESSAGE_META, columns)
+    for relation in (trail.TRACE_EVENTS, trail.TRACE_REJECTS):
+        assert spread.rows(relation) == whole.rows(relation)
+    assert spread.ingest.offsets() == whole.ingest.offsets()
+    last = spread.lake.batches.last(APP)
+    assert last is not None
+    assert last.number == 3
+
+
+def test_chunks_give_the_same_rows(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a task decodes and merges at once changes files, not rows."""
+    fill_all(cluster)
+    monkeypatch.setattr("mqtrail.pipeline.pulling.CHUNK_SIZE_MAX", 1)
+    monkeypatch.setattr("mqtrail.pipeline.columns.BATCH_ROWS_MAX", 1)
+    monkeypatch.setattr("mqtrail.lake.decoding.SILVER_ROWS", 1)
+    monkeypatch.setattr("mqtrail.lake.decoding.REST_ROWS_MAX", 1)
+    reader = Reader(tmp_path, cluster)
     reader.run()
-    shutil.rmtree(tmp_path / "lake" / "_checkpoints")
-    again = Reader(spark, tmp_path, cluster, monkeypatch)
-    assert again.run().of(trail.TRACE_EVENTS) == 18
-    merged = f"SELECT count(*) FROM ({trail.merge_sql(parquet_of(again.lake['attempts'].paths()))})"
-    assert duckdb.execute(merged).fetchall() == [(18,)]  # a send, a delivery and a stored copy each
+    assert_all_once(reader)
+    assert len(reader.lake[trail.ATTEMPTS.name].paths()) > 5
+
+
+def test_spark_pulls_a_large_amount(spark: SparkSession, cluster: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Spark's tasks pull and write; one whose worker dies is tried again, and leaves nothing twice."""
+    fill_all(cluster)
+    monkeypatch.setattr("mqtrail.pipeline.ingest.DRIVER_MESSAGES_MAX", 0)
+    cluster.kill("pull")
+    reader = Reader(tmp_path, cluster, SparkPulls(spark))
+    reader.run()
+    assert_all_once(reader)
+    cluster.append(T0, trace([60]))
+    cluster.expire(T0, 4)
+    cluster.append(T0, trace([61]))
+    with pytest.raises(JobFailed, match=r"messages \[\d, \d\) are missing: the broker no longer has them"):
+        reader.run()
+
+
+SPARK_OFFSETS = "v1\n{}\n" + json.dumps({"TRACE": {"broker-a": {"0": 1}, "broker-b": {"0": 2}}})
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_lake_with_checkpoints_of_spark_continues(cluster: Any, tmp_path: Path, recorded: bool) -> None:
+    """A lake that streams of Spark filled is read on from their last recorded batch.
+
+    What a crash left of a later one in some tables is replaced.
+    """
+    fill(cluster)
+    first = Reader(tmp_path, cluster)
+    spark = tmp_path / "lake" / "_checkpoints" / "trace" / "spark"
+    for name, number in (("offsets", 0), ("commits", 0), ("offsets", 1), *((("commits", 1),) if recorded else ())):
+        (spark / name).mkdir(parents=True, exist_ok=True)
+        (spark / name / str(number)).write_text(SPARK_OFFSETS if number else SPARK_OFFSETS.replace(": 2", ": 1"))
+    (spark.parent / "id").write_text("trace-old")
+    rows = arrow_rows(trail.TRACE_EVENTS, [{"queue_offset": 77}])
+    (file := first.lake[trail.TRACE_EVENTS.name].path / "batch=trace-old-1" / "part.parquet").parent.mkdir()
+    pq.write_table(rows, file)
+    first.lake[trail.TRACE_EVENTS.name].commit([file], app="trace-old", batch=1)
+    if recorded:
+        first.lake[trail.ATTEMPTS.name].commit([], app="trace-old", batch=1)
+    reader = Reader(tmp_path, cluster)
+    assert reader.ingest.offsets() == {T0: 1, T1: 2 if recorded else 1}
+    reader.run()
+    found = {offset for (offset,) in reader.rows(trail.TRACE_EVENTS, "queue_offset")}
+    assert (77 in found) is recorded
+    assert reader.ingest.offsets() == {T0: 1, T1: 2, ORDERS: 6}
 
 
 def test_rejects_and_bodies(reader: Reader, cluster: Any) -> None:
@@ -251,20 +379,19 @@ def test_data_loss_as_gaps(reader: Reader, cluster: Any) -> None:
     assert len(reader.rows(trail.MESSAGE_META)) == 10
 
 
-class LateQuery:
-    """A streaming query whose Python worker comes too late for Spark."""
+class LatePulls(LocalPulls):
+    """Tasks whose Python worker comes too late for Spark, a number of times."""
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        self.recentProgress: list[Any] = []
-        self._text = text
+    def __init__(self, late_count: int, text: str) -> None:
+        self.late_count = late_count
+        self.text = text
+        self.starts = 0
 
-    def awaitTermination(self) -> None:
-        if self._text:
-            raise StreamingQueryException(self._text)
-
-    def stop(self) -> None:
-        pass
+    def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
+        self.starts += 1
+        if self.starts <= self.late_count:
+            raise PySparkException(self.text)
+        return super().run(work, pieces)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +403,8 @@ class LateQuery:
     ],
 )
 def test_python_workers_that_start_late(
-    reader: Reader,
+    cluster: Any,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     late_count: int,
     text: str,
@@ -287,16 +415,45 @@ def test_python_workers_that_start_late(
 
     Any other failure ends the cycle at once.
     """
-    began: list[str] = []
-
-    def start(name: str, *_: object) -> LateQuery:
-        began.append(name)
-        return LateQuery(name, text if began.count(name) <= late_count else "")
-
-    monkeypatch.setattr(reader.ingest, "_start", start)
+    fill_all(cluster)
+    monkeypatch.setattr("mqtrail.pipeline.ingest.DRIVER_MESSAGES_MAX", 0)
+    tasks = LatePulls(late_count, text)
+    reader = Reader(tmp_path, cluster, tasks)
     if ends_with is None:
         reader.run()
+        assert_all_once(reader)
     else:
         with pytest.raises(JobFailed, match=ends_with):
             reader.run()
-    assert began.count("trace") == (starts or WORKER_STARTS_MAX)
+    assert tasks.starts == (starts or WORKER_STARTS_MAX)
+
+
+class AskedCluster(FolderCluster):
+    """Counts requests; brokers of some names do not tell the bounds of a topic."""
+
+    def __init__(self, folder: Path, silent: str = "") -> None:
+        super().__init__(folder)
+        self.silent = silent
+        self.asked: list[str] = []
+
+    def topic_bounds(self, topic: str, broker_name: str) -> dict[MessageQueue, tuple[int, int]]:
+        self.asked.append(f"{topic}@{broker_name}")
+        return {} if broker_name == self.silent else super().topic_bounds(topic, broker_name)
+
+    def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        self.asked.append(str(queue))
+        return super().bounds(queue)
+
+
+def test_bounds_take_one_request_a_broker(cluster: Any) -> None:
+    """The queues of a topic on a broker are asked for at once; one by one where the broker does not tell."""
+    queues = [MessageQueue("orders", broker, number) for broker in ("broker-a", "broker-b") for number in range(4)]
+    for number, queue in enumerate(queues):
+        cluster.append(queue, *[b"x"] * (number + 1))
+    expected = {queue: (0, number + 1) for number, queue in enumerate(queues)}
+    asked = AskedCluster(cluster.folder)
+    assert bounds_of(asked, ["orders"], 1_000, hold_unreachable=False) == expected
+    assert asked.asked == ["orders@broker-a", "orders@broker-b"]
+    asked = AskedCluster(cluster.folder, silent="broker-b")
+    assert bounds_of(asked, ["orders"], 1_000, hold_unreachable=False) == expected
+    assert asked.asked == ["orders@broker-a", "orders@broker-b", *map(str, queues[4:])]

@@ -65,7 +65,7 @@ def test_a_crash_between_commits(
     spark: SparkSession, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two commits, and after the last one before the hours are noted."""
-    reader = Reader(spark, tmp_path, cluster, monkeypatch)
+    reader = Reader(tmp_path, cluster)
     fill(cluster)
     reader.run()
     points = ("verdicts", "hours")

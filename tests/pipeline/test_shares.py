@@ -164,20 +164,3 @@ def test_lag_in_shares(tmp_path: Path) -> None:
             if q + i < 6 else (0, 0)
             for q in queues for i, g in enumerate("xyz")
         }  # fmt: skip
-
-
-def test_each_file_by_itself(tmp_path: Path) -> None:
-    """Silver out of bronze: as many tasks as files, together the attempts of all of them; of no file none."""
-    rows = evidence(HISTORIES)
-    shares = Shares(TasksHere(tmp_path), tmp_path / "work", "200MB")
-    made = []
-    for relation in (trail.TRACE_EVENTS, trail.MESSAGE_META):
-        paths = []
-        for number in range(3):
-            paths.append(tmp_path / f"{relation.name}-{number}.parquet")
-            pq.write_table(arrow_rows(relation, rows[relation.name][number::3]), paths[-1])
-        assert shares.each_file(trail.attempts_stage(), relation, [], tmp_path / "none") == []
-        made += shares.each_file(trail.attempts_stage(), relation, paths, tmp_path / relation.name)
-    assert in_order(rows_of(trail.ATTEMPTS, made)) == in_order(attempts_of(rows))
-    hours = [pq.read_table(path, partitioning=None)["publish_hour"].unique().to_pylist() for path in made]
-    assert [[int(path.parent.name.removeprefix("hour="))] for path in made] == hours

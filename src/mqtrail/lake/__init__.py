@@ -4,6 +4,7 @@ The tables are Delta tables, written by delta-rs. DuckDB runs the SQL of `trail`
 """
 
 from .batches import Batches, Change, LakeBatch
+from .decoding import DecodedTrace, EvidencePlan, EvidenceWriter
 from .duck import arrow_rows, connect, define, judge_rows, run_stages
 from .edge import lake_errors
 from .errors import (
@@ -33,6 +34,9 @@ __all__ = [
     "Batches",
     "Change",
     "DataFile",
+    "DecodedTrace",
+    "EvidencePlan",
+    "EvidenceWriter",
     "FileRefused",
     "Lake",
     "LakeBatch",

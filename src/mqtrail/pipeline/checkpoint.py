@@ -1,70 +1,77 @@
-"""What the job reads of Spark's checkpoints.
+"""Where a lake continues that an earlier version filled with streams of Spark.
 
 <lake>/_checkpoints/<stream>/id        name of the stream in commits
-<lake>/_checkpoints/<stream>/spark/    Spark's files: it writes offsets/<batch> before a batch and commits/<batch> after
+<lake>/_checkpoints/<stream>/spark/    Spark's files: it wrote offsets/<batch> before a batch and commits/<batch> after
+
+A batch that Spark did not record is read again. What a crash left of it in some tables is removed.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import uuid
 from pathlib import Path
+
+from mqtrail import trail
+from mqtrail.lake import DataFile, Lake
 
 from .config import JobFailed
 from .offsets import QueueOffsets, offsets_from_json
 
+CHECKPOINTS = "_checkpoints"
+STREAMS = ("trace", "messages")
 _ID = re.compile(r"[\w.-]+")
+_TABLES = (trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.MESSAGE_META, trail.GAPS)
 
 
-class Checkpoint:
-    """One stream's checkpoint folder."""
+def spark_offsets(lake: Lake) -> tuple[QueueOffsets, dict[str, list[DataFile]]]:
+    """Return how far streams of Spark read each queue, and the files to remove of a batch that they did not finish.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @property
-    def spark(self) -> Path:
-        """The checkpointLocation for Spark."""
-        return self._folder / "spark"
-
-    def id(self) -> str:
-        """The name of this checkpoint in app transactions and in paths.
-
-        A new checkpoint numbers its batches from 0, so it needs a new name: else its batches count as committed.
-        """
-        file = self._folder / "id"
-        text = file.read_text(errors="replace") if file.exists() else ""
-        if _ID.fullmatch(text):
-            return text
-        if _batches(self.spark / "commits"):
-            raise JobFailed(
-                f"{file}: found {text[:80]!r}, expected the name of this checkpoint: restore it from a copy, or remove "
-                f"{self._folder} to read again what the cluster still has"
-            )
-        self._folder.mkdir(parents=True, exist_ok=True)
-        written = file.with_suffix(".tmp")
-        written.write_text(f"{self._folder.name}-{uuid.uuid4().hex[:12]}")
-        os.replace(written, file)
-        return file.read_text()
-
-    def offsets(self) -> QueueOffsets:
-        """Where the stream continues: the end of its last committed batch; empty before the first one."""
-        committed = _batches(self.spark / "commits")
-        offsets = _batches(self.spark / "offsets")
-        if not committed or committed[-1] not in offsets:
-            return {}
-        file = self.spark / "offsets" / str(committed[-1])
-        try:
-            # The lines are a version, the batch's metadata, and the offsets of each source.
-            return offsets_from_json(json.loads(file.read_text().splitlines()[2]))
-        except (ValueError, IndexError, RecursionError) as error:
-            raise JobFailed(
-                f"{file} contains no offsets of this source ({error}): remove {self._folder} to start again"
-            ) from None
+    Both are empty for a lake without such streams. JobFailed: their files are damaged.
+    """
+    offsets: QueueOffsets = {}
+    removed: dict[str, list[DataFile]] = {}
+    for stream in STREAMS:
+        folder = lake.path / CHECKPOINTS / stream
+        committed, planned = _last(folder / "spark" / "commits"), _last(folder / "spark" / "offsets")
+        if planned is None:
+            continue
+        app = _app(folder)
+        if planned != committed and lake[trail.ATTEMPTS.name].is_committed(app, planned):
+            committed = planned
+        elif planned != committed:
+            for relation in _TABLES:
+                files = lake[relation.name].files()
+                if found := [file for file in files if file.path.startswith(f"batch={app}-{planned}/")]:
+                    removed.setdefault(relation.name, []).extend(found)
+        if committed is not None:
+            offsets |= _offsets(folder, committed)
+    return offsets, removed
 
 
-def _batches(folder: Path) -> list[int]:
-    names = [file.name for file in folder.glob("*")] if folder.is_dir() else []
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+def _app(folder: Path) -> str:
+    file = folder / "id"
+    text = file.read_text(errors="replace") if file.exists() else ""
+    if not _ID.fullmatch(text):
+        raise JobFailed(
+            f"{file}: found {text[:80]!r}, expected the name of this checkpoint: restore it from a copy, or remove "
+            f"{folder} to read again what the cluster still has"
+        )
+    return text
+
+
+def _offsets(folder: Path, batch: int) -> QueueOffsets:
+    file = folder / "spark" / "offsets" / str(batch)
+    try:
+        # The lines are a version, the batch's metadata, and the offsets of each source.
+        return offsets_from_json(json.loads(file.read_text().splitlines()[2]))
+    except (OSError, ValueError, IndexError, RecursionError) as error:
+        raise JobFailed(
+            f"{file} contains no offsets of this source ({error}): remove {folder} to read again what the cluster "
+            "still has"
+        ) from None
+
+
+def _last(folder: Path) -> int | None:
+    names = [file.name for file in folder.glob("*")]
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)

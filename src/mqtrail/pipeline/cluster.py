@@ -49,6 +49,9 @@ class Cluster(Protocol):
     def bounds(self, queue: MessageQueue) -> tuple[int, int]:
         """Return [first, end): the first offset that the broker still has, and the next one it will write."""
 
+    def topic_bounds(self, topic: str, broker_name: str) -> dict[MessageQueue, tuple[int, int]]:
+        """Return the bounds of a topic's queues on a broker, by one request; none if the broker does not tell them."""
+
     def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
         """Read at most count_max messages from queue_offset on. Nothing is committed or registered."""
 
@@ -127,6 +130,14 @@ class _ReaderCluster:
 
     def bounds(self, queue: MessageQueue) -> tuple[int, int]:
         return self._reader.range(queue)
+
+    def topic_bounds(self, topic: str, broker_name: str) -> dict[MessageQueue, tuple[int, int]]:
+        try:
+            return self._reader.ranges(topic, broker_name)
+        except Refusal as refusal:
+            if refusal.retryable:
+                raise
+            return {}  # not allowed, or not known: it may tell those of single queues
 
     def pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> Pulled:
         result = self._reader.read(queue, queue_offset, count_max)

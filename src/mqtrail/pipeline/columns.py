@@ -6,7 +6,7 @@ decompresses bodies nor copies them to Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -159,6 +159,42 @@ COLUMNS: tuple[SourceColumn, ...] = (
     ),
 )
 SCHEMA = ", ".join(f"{column.name} {column.type}" for column in COLUMNS)
+_COLUMN = {column.name: column for column in COLUMNS}
+_ARROW: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "binary": pa.binary(),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+
+_PLACE_COLUMNS = ("topic", "broker_name", "queue_id", "queue_offset", "lost_until", "lost_reason")
+TRACE_COLUMNS = (
+    *_PLACE_COLUMNS,
+    "born_timestamp_ms",
+    "born_host",
+    "store_timestamp_ms",
+    "body_text",
+    "body_problem",
+)
+"""Columns that decoding a trace message needs."""
+STORED_COLUMNS = (
+    *_PLACE_COLUMNS,
+    "physical_offset",
+    "offset_msg_id",
+    "own_unique_key",
+    "properties",
+    "stored_body_size",
+    "body_crc",
+    "store_size",
+    "sys_flag",
+    "born_timestamp_ms",
+    "born_host",
+    "store_timestamp_ms",
+    "store_host",
+    "reconsume_times",
+)
+"""Columns that a row of message_meta needs. Bodies are not decompressed for them."""
 
 _BODY_COLUMNS = {"body", "body_text", "body_problem", "body_size"}
 
@@ -176,23 +212,27 @@ _LOSS_VALUES: dict[str, Callable[[Lost], Any]] = {
 
 def columns_for(schema: StructType) -> list[SourceColumn]:
     """Return the columns of schema, in its order. SourceOptionError names a column that the source does not have."""
-    known = {column.name: column for column in COLUMNS}
     for field in schema.fields:
-        column = known.get(field.name)
+        column = _COLUMN.get(field.name)
         if column is None or field.dataType.simpleString() != column.type:
             raise SourceOptionError(
                 f"the schema asks for {field.name} {field.dataType.simpleString()}, expected columns out of: {SCHEMA}"
             )
-    return [known[field.name] for field in schema.fields]
+    return [_COLUMN[field.name] for field in schema.fields]
 
 
 class BatchBuilder:
     """Collects records into Arrow batches with exactly the schema's types."""
 
-    def __init__(self, schema: StructType, body_size_max: int = BODY_SIZE_MAX) -> None:
-        self._columns = columns_for(schema)
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self._body_size_max = 0 if _BODY_COLUMNS.isdisjoint(schema.fieldNames()) else body_size_max
+    def __init__(self, columns: StructType | Sequence[str], body_size_max: int = BODY_SIZE_MAX) -> None:
+        """columns: Spark's schema, or names."""
+        if isinstance(columns, StructType):
+            self._columns = columns_for(columns)
+            self._schema: pa.Schema = to_arrow_schema(columns, timezone="UTC")
+        else:
+            self._columns = [_COLUMN[name] for name in columns]
+            self._schema = pa.schema([(column.name, _ARROW[column.type]) for column in self._columns])
+        self._body_size_max = 0 if _BODY_COLUMNS.isdisjoint(self._schema.names) else body_size_max
         self._rows: list[StoredRecord] = []
         self._size = 0
 

@@ -29,14 +29,14 @@ class JobConfig:
     settings: trail.Settings = field(default_factory=trail.Settings)
     session: SessionConfig = field(default_factory=SessionConfig)
     instance: InstanceConfig = field(default_factory=InstanceConfig)  # credentials and TLS are taken from it
-    read_rate_max: int = setting(0, "maximum messages per second of each stream; 0: no limit")
+    read_rate_max: int = setting(0, "maximum messages per second, of all queues together; 0: no limit")
     fail_on_data_loss: bool = setting(
         True, "`once` only: fail when unread messages are gone; `run` records a gap and continues"
     )
-    offsets_per_batch_max: int = setting(200_000, "maximum number of messages per micro-batch")
+    offsets_per_batch_max: int = setting(200_000, "maximum number of messages per batch")
     retry_timeout_ms: int = setting(15_000, "time to retry a request before its broker is left for the next cycle")
     task_memory: str = setting(
-        "1GB", "memory of DuckDB in one task of the judgement, in addition to the heap; larger data goes to files"
+        "1GB", "memory of DuckDB in one task, in addition to the heap; larger data goes to files"
     )
     retention_ms: int = setting(90 * DAY_MS, "time that the lake keeps its data")
 

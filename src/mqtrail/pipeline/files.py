@@ -1,4 +1,4 @@
-"""Files of the lake: Spark writes them, one commit makes them visible.
+"""Files of the judgement: tasks write them, one commit of a table makes them visible.
 
 The files of one batch and table are in `<table>/batch=<app>-<number>/`. Files that a crash left there without a commit
 are overwritten when the batch is repeated. Committed files are never changed.
@@ -6,25 +6,12 @@ are overwritten when the batch is repeated. Committed files are never changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-
 from mqtrail.lake import Lake, note_settings
 from mqtrail.trail import VERDICTS, Relation, Settings
-
-
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files below a folder that Spark wrote; none if the folder does not exist."""
-    return sorted(folder.rglob("*.parquet"))
-
-
-def row_count(files: Iterable[Path]) -> int:
-    """The number of rows of files, from their footers."""
-    return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 class Committer:
@@ -54,16 +41,3 @@ class Committer:
     def folder(self, relation: Relation, app: str, batch: int) -> Path:
         """The folder of one batch of a table."""
         return self._lake[relation.name].path / f"batch={app}-{batch}"
-
-    def write_once(self, relation: Relation, app: str, batch: int, write: Callable[[Path], None]) -> list[Path]:
-        """Call `write` with the batch's folder and commit its files, unless they are committed; return the files."""
-        folder = self.folder(relation, app, batch)
-        if not self.is_committed(relation, app, batch):
-            write(folder)
-            self.commit(relation, parquet_files(folder), app, batch)
-        return parquet_files(folder)
-
-
-def write_rows(rows: DataFrame, folder: Path) -> None:
-    """Write rows, one file for each of their partitions."""
-    rows.write.mode("overwrite").parquet(str(folder))

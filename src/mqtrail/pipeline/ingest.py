@@ -1,65 +1,67 @@
-"""From queues to bronze and silver: two streams, side by side, that read up to the ends of their queues.
+"""From queues to bronze and silver: batches of exact ranges, each committed with the offsets that it reached.
 
     trace topics      → trace_events, trace_rejects, gaps   ┐
     stored messages   → message_meta, gaps                  ┴→ attempts
 
-Each micro-batch is written and committed table by table, each commit with an app transaction of the checkpoint's id and
-the batch's number. Spark repeats a batch whose end it did not record; tables that are already committed are skipped.
-The commit of attempts is the last one.
+The driver asks for the queues' ends and plans ranges; tasks pull them and write files (`pulling`); the driver commits
+the files of all tables as one batch of the lake, with the offsets as its notes. No other record of the position exists.
+So a batch is in the lake as a whole, with its offsets, or nothing of it is; whatever dies before, the next run reads
+the same messages again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from threading import Lock
+from uuid import uuid4
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from mqtrail import trail
+from mqtrail.lake import Change, DataFile, Lake
+from mqtrail.wire import MessageQueue, MQError
 
-from . import decode, meta
-from .checkpoint import Checkpoint
+from .bounds import bounds_of, check_bounds
+from .checkpoint import spark_offsets
 from .config import JobConfig, JobFailed
-from .files import Committer, parquet_files, row_count, write_rows
 from .hours import JudgedHours
-from .offsets import QueueOffsets
-from .options import security_options
-from .shares import WORK, Shares
+from .offsets import (
+    QueueOffsets,
+    QueueRange,
+    advance,
+    offsets_from_json,
+    offsets_to_json,
+    pack_ranges,
+    ranges_between,
+    split_ranges,
+)
+from .options import parse_options, security_options
+from .pulling import TABLES, TRACE_MESSAGES, PulledFile, PullTasks, PullWork, pull
 from .source import RocketMQDataSource
-from .tasks import SparkTasks
 
-CHECKPOINTS = "_checkpoints"
-TRACE, MESSAGES = "trace", "messages"
+APP = "ingest"
+DRIVER_MESSAGES_MAX = 4_000  # messages that the driver pulls itself: starting tasks would take longer
 WORKER_STARTS_MAX = 4
-"""How often the streams are started if Spark's Python workers do not connect within its 10 s (`early_worker`)."""
+"""How often tasks are started if Spark's Python workers do not connect within its 10 s (`early_worker`)."""
 _WORKER_LATE = re.compile("Python worker (failed )?to connect back")
 
 
 @dataclass(slots=True)
 class Counts:
-    """Rows that the streams of one cycle committed, by table; and trace messages read."""
+    """Rows that a run committed, by table; and trace messages read."""
 
-    rows: dict[tuple[str, str, int], int] = field(default_factory=dict)  # by table, app and batch
+    rows: Counter[str] = field(default_factory=Counter)
     trace_messages: int = 0
-    _lock: Lock = field(default_factory=Lock)
-
-    def add(self, relation: trail.Relation, app: str, batch: int, count: int) -> None:
-        """Count rows of a batch of a table. A batch can be repeated. Both streams call this from their threads."""
-        with self._lock:
-            self.rows[relation.name, app, batch] = count
 
     def of(self, relation: trail.Relation) -> int:
         """The number of rows of a table."""
-        with self._lock:
-            return sum(count for (name, _, _), count in self.rows.items() if name == relation.name)
+        return self.rows[relation.name]
 
 
 class Ingest:
@@ -67,27 +69,30 @@ class Ingest:
 
     def __init__(
         self,
-        spark: SparkSession,
-        committer: Committer,
+        tasks: PullTasks,
+        lake: Lake,
         judged: JudgedHours,
         config: JobConfig,
         source: type[RocketMQDataSource] = RocketMQDataSource,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._say = say
-        self._sources = {name: own_source(source, name) for name in (TRACE, MESSAGES)}
-        for own in self._sources.values():
-            spark.dataSource.register(own)
-        self._spark = spark
-        self._committer = committer
+        self._tasks = tasks
+        self._lake = lake
         self._judged = judged
         self._config = config
-        self._shares = Shares(SparkTasks(spark), config.lake / WORK, config.task_memory)
-        self.checkpoints = {name: Checkpoint(config.lake / CHECKPOINTS / name) for name in (TRACE, MESSAGES)}
+        self._source = source
+        self._say = say
+        self._reached: QueueOffsets = {}
+        self._is_sure = True  # that the last batch is in all of its tables
 
     def offsets(self) -> QueueOffsets:
-        """Where both streams continue."""
-        return self.checkpoints[TRACE].offsets() | self.checkpoints[MESSAGES].offsets()
+        """How far each queue was read; a queue that the last run found empty is at its first offset."""
+        return self._reached | self._position()[0]
+
+    def _position(self) -> tuple[QueueOffsets, dict[str, list[DataFile]]]:
+        """Where to continue, and files that the next batch removes."""
+        last = self._lake.batches.last(APP)
+        return spark_offsets(self._lake) if last is None else (offsets_from_json(last.notes["offsets"]), {})
 
     def run(
         self,
@@ -98,159 +103,122 @@ class Ingest:
         *,
         fail_on_data_loss: bool,
     ) -> Counts:
-        """Read both streams to the present ends of their queues. JobFailed: committed data stays."""
+        """Read to the present ends of all queues. JobFailed: committed data stays."""
         counts = Counts()
-        starts: list[Callable[[], StreamingQuery]] = []
-        if trace_topics:
-            trace = partial(self.take_trace, cluster=cluster, counts=counts)
-            starts.append(
-                partial(self._start, TRACE, trace_topics, decode.TRACE_SCHEMA, fail_on_data_loss, trace),
-            )
-        if message_topics:
-            stored = partial(self._take_messages, cluster=cluster, delay_levels_ms=delay_levels_ms, counts=counts)
-            starts.append(
-                partial(self._start, MESSAGES, message_topics, meta.META_SCHEMA, fail_on_data_loss, stored),
-            )
-        for attempt in range(1, WORKER_STARTS_MAX + 1):
-            try:
-                self._read_to_the_end(starts, counts)
-                break
-            except PySparkException as error:
-                if not _WORKER_LATE.search(str(error)):
-                    raise JobFailed(_cause(str(error))) from error
-                if attempt == WORKER_STARTS_MAX:
-                    raise JobFailed(
-                        f"found no Python worker of Spark that started within Spark's 10 s, in {attempt} attempts: the "
-                        "machine is too busy. Run it again when there is less to do, or with fewer cores "
-                        "(--master 'local[1,4]'): committed data is kept"
-                    ) from error
-                self._say(f"Python workers did not start in time: attempt {attempt} of {WORKER_STARTS_MAX}")
+        if not (topics := (*trace_topics, *message_topics)):
+            return counts
+        work = PullWork(
+            source=self._source,
+            options=self._options(topics, fail_on_data_loss=fail_on_data_loss),
+            trace_topics=frozenset(trace_topics),
+            cluster=cluster,
+            delay_levels_ms=delay_levels_ms,
+            read_ms=now_ms(),
+            folders={},
+            memory_limit=self._config.task_memory,
+            read_rate_max=None,
+        )
+        try:
+            if not self._is_sure:
+                self._lake.batches.recover()
+            self._is_sure = False
+            self._run(work, topics, counts, fail_on_data_loss=fail_on_data_loss)
+            self._is_sure = True
+        except PySparkException as error:
+            raise JobFailed(_cause(str(error))) from error
+        except JobFailed:
+            raise
+        except MQError as error:
+            raise JobFailed(str(error)) from error
         return counts
 
-    def _read_to_the_end(self, starts: Sequence[Callable[[], StreamingQuery]], counts: Counts) -> None:
-        queries: list[StreamingQuery] = []
+    def _run(self, work: PullWork, topics: tuple[str, ...], counts: Counts, *, fail_on_data_loss: bool) -> None:
+        options = parse_options(work.options)
+        cluster = self._source(dict(work.options)).connect(options)
         try:
-            for start in starts:
-                queries.append(start())  # one by one, so that the running ones are stopped if the next does not start
-            for query in queries:
-                query.awaitTermination()
+            bounds = bounds_of(cluster, topics, self._config.retry_timeout_ms, hold_unreachable=True)
         finally:
-            for query in queries:
-                query.stop()
-                if query.name == TRACE:
-                    counts.trace_messages += sum(progress.numInputRows for progress in query.recentProgress)
+            cluster.close()
+        at, removed = self._position()
+        check_bounds(
+            {queue: offset for queue, offset in at.items() if queue in bounds},
+            bounds,
+            hold_unreachable=True,
+            fail_on_data_loss=fail_on_data_loss,
+        )
+        target = {queue: end for queue, (_, end) in bounds.items()}
+        at = {queue: first for queue, (first, _) in bounds.items()} | at
+        while ranges := ranges_between(at, ends := advance(at, target, self._config.offsets_per_batch_max)):
+            self._batch(work, ranges, ends, removed, counts)
+            at, removed = ends, {}
+        self._reached = at
 
-    def _start(
-        self,
-        name: str,
-        topics: tuple[str, ...],
-        schema: str,
-        fail_on_data_loss: bool,
-        take: Callable[[DataFrame, int], None],
-    ) -> StreamingQuery:
-        checkpoint = self.checkpoints[name]
-        checkpoint.id()
-        partitions = max(2, self._spark.sparkContext.defaultParallelism)
-        options = {
+    def _options(self, topics: Sequence[str], *, fail_on_data_loss: bool) -> dict[str, str]:
+        return {
             "nameServer": self._config.namesrv,
             "topic": ",".join(topics),
-            "maxOffsetsPerTrigger": str(self._config.offsets_per_batch_max),
-            "minPartitions": str(partitions),
-            "maxPartitions": str(partitions),
             "failOnDataLoss": str(fail_on_data_loss).lower(),
-            "onUnreachable": "hold",
             "retryTimeoutMs": str(self._config.retry_timeout_ms),
+            "bodySizeMax": str(trail.TRACE_BODY_SIZE_MAX),
+            **security_options(self._config.instance),
         }
-        if self._config.read_rate_max:
-            options["readRateMax"] = str(self._config.read_rate_max)
-        if name == TRACE:
-            options["bodySizeMax"] = str(trail.TRACE_BODY_SIZE_MAX)
-        options |= security_options(self._config.instance)
-        rows = self._spark.readStream.format(self._sources[name].name()).schema(schema).options(**options).load()
-        return (
-            rows.writeStream.queryName(name)
-            .foreachBatch(take)
-            .option("checkpointLocation", str(checkpoint.spark))
-            .trigger(availableNow=True)
-            .start()
+
+    # -- a batch ---------------------------------------------------------------------------------------------------
+
+    def _batch(
+        self,
+        work: PullWork,
+        ranges: list[QueueRange],
+        ends: Mapping[MessageQueue, int],
+        removed: Mapping[str, list[DataFile]],
+        counts: Counts,
+    ) -> None:
+        """Pull ranges and commit their files with the offsets `ends`."""
+        last = self._lake.batches.last(APP)
+        number = 1 if last is None else last.number + 1
+        folders = {relation.name: self._lake[relation.name].path / f"batch={APP}-{number}" for relation in TABLES}
+        for folder in folders.values():
+            shutil.rmtree(folder, ignore_errors=True)  # what a crash left of this batch
+        made = self._pulled(work, ranges, {name: str(folder) for name, folder in folders.items()})
+        files = {name: [Path(file.path) for file in made if file.relation == name] for name in folders}
+        # Noted before the commit: a crash in between causes one needless judgement.
+        self._judged.add_pending(hours_of(files[trail.ATTEMPTS.name]))
+        changes = {
+            name: Change(added=files[name], removed=removed.get(name, ()))
+            for name in folders
+            if files[name] or name in removed
+        }
+        self._lake.batches.commit(APP, number, changes, {"offsets": offsets_to_json(ends)})
+        for file in made:
+            if file.relation == TRACE_MESSAGES:
+                counts.trace_messages += file.row_count
+            else:
+                counts.rows[file.relation] += file.row_count
+
+    def _pulled(self, work: PullWork, ranges: list[QueueRange], folders: Mapping[str, str]) -> list[PulledFile]:
+        """Pull ranges here or in tasks; return the files."""
+        rate = self._config.read_rate_max or None
+        if sum(each.count for each in ranges) <= DRIVER_MESSAGES_MAX:
+            return pull(_with(work, folders, rate), ranges, uuid4().hex[:8])
+        count = self._tasks.parallelism
+        pieces = pack_ranges(split_ranges(ranges, count), count)
+        spread = _with(work, folders, rate / len(pieces) if rate else None)
+        for attempt in range(1, WORKER_STARTS_MAX + 1):
+            try:
+                return self._tasks.run(spread, pieces)
+            except PySparkException as error:
+                if not _WORKER_LATE.search(str(error)):
+                    raise
+            self._say(f"Python workers did not start in time: attempt {attempt} of {WORKER_STARTS_MAX}")
+        raise JobFailed(
+            f"found no Python worker of Spark that started within Spark's 10 s, in {WORKER_STARTS_MAX} attempts: the "
+            "machine is too busy. Run it again when there is less to do, or with fewer cores (--master 'local[1,4]'): "
+            "committed data is kept"
         )
 
-    # -- a micro-batch ---------------------------------------------------------------------------------------------
 
-    def take_trace(self, rows: DataFrame, batch: int, cluster: str, counts: Counts) -> None:
-        """Commit one batch of trace messages, rows of decode.TRACE_SCHEMA, unless it is committed."""
-        app = self.checkpoints[TRACE].id()
-        if self._committer.is_committed(trail.ATTEMPTS, app, batch):
-            return
-        folder = self._committer.folder(trail.TRACE_EVENTS, app, batch)
-        kinds = {kind: folder / f"{decode.HOLDS}={kind}" for kind in (decode.EVENTS, decode.SUSPECTS, decode.GAPS)}
-        late = folder / "late"
-        if not self._committer.is_committed(trail.TRACE_EVENTS, app, batch):
-            decode.decoded(rows, cluster).write.mode("overwrite").partitionBy(decode.HOLDS).parquet(str(folder))
-            if (suspects := self._kept(kinds[decode.SUSPECTS])) is not None:
-                write_rows(decode.suspected_events(suspects).coalesce(1), late)
-                self._few(trail.TRACE_REJECTS, app, batch, decode.rejects(suspects), counts)
-            if (lost := self._kept(kinds[decode.GAPS])) is not None:
-                self._few(trail.GAPS, app, batch, decode.gaps(lost, now_ms()), counts)
-            files = parquet_files(kinds[decode.EVENTS]) + parquet_files(late)
-            self._committer.commit(trail.TRACE_EVENTS, files, app, batch)
-        files = parquet_files(kinds[decode.EVENTS]) + parquet_files(late)
-        counts.add(trail.TRACE_EVENTS, app, batch, row_count(files))
-        self._silver(trail.TRACE_EVENTS, files, app, batch)
-
-    def _take_messages(
-        self, rows: DataFrame, batch: int, cluster: str, delay_levels_ms: tuple[int, ...], counts: Counts
-    ) -> None:
-        app = self.checkpoints[MESSAGES].id()
-        if self._committer.is_committed(trail.ATTEMPTS, app, batch):
-            return
-        folder = self._committer.folder(trail.MESSAGE_META, app, batch)
-        kept = folder / f"{meta.HOLDS}={meta.MESSAGES}"
-        if not self._committer.is_committed(trail.MESSAGE_META, app, batch):
-            found = meta.message_meta(rows, cluster, delay_levels_ms, now_ms())
-            found.write.mode("overwrite").partitionBy(meta.HOLDS).parquet(str(folder))
-            if (lost := self._kept(folder / f"{meta.HOLDS}={meta.GAPS}")) is not None:
-                self._few(trail.GAPS, app, batch, meta.gaps(lost, now_ms()), counts)
-            self._committer.commit(trail.MESSAGE_META, parquet_files(kept), app, batch)
-        files = parquet_files(kept)
-        counts.add(trail.MESSAGE_META, app, batch, row_count(files))
-        self._silver(trail.MESSAGE_META, files, app, batch)
-
-    def _kept(self, folder: Path) -> DataFrame | None:
-        """The rows of one kind that a batch holds, None without any."""
-        return self._spark.read.parquet(str(folder)) if parquet_files(folder) else None
-
-    def _few(self, relation: trail.Relation, app: str, batch: int, rows: DataFrame, counts: Counts) -> None:
-        """Write and commit the few rows of a side table."""
-        files = self._committer.write_once(relation, app, batch, lambda folder: write_rows(rows.coalesce(1), folder))
-        counts.add(relation, app, batch, row_count(files))
-
-    def _silver(self, of: trail.Relation, files: list[Path], app: str, batch: int) -> None:
-        """Append the attempts of a batch of evidence.
-
-        Their hours are noted before the commit: a crash in between causes one needless judgement.
-        """
-        relation = trail.ATTEMPTS
-        if self._committer.is_committed(relation, app, batch):
-            return
-        folder = self._committer.folder(relation, app, batch)
-        shutil.rmtree(folder, ignore_errors=True)
-        made = self._shares.each_file(trail.attempts_stage(), of, files, folder)
-        self._judged.add_pending(hours_of(made))
-        self._committer.commit(relation, made, app, batch)
-
-
-def own_source(source: type[RocketMQDataSource], stream: str) -> type[RocketMQDataSource]:
-    """The source under a separate name for one stream.
-
-    Spark keeps one map of environment variables for each registered source, and changes it at each request of a stream
-    to its Python process. If it serializes the tasks of another stream with the same map at that moment, the tasks
-    cannot be deserialized (java.io.OptionalDataException). So streams that run side by side need separate
-    registrations.
-    """
-    return type(
-        f"{source.__name__}_{stream}", (source,), {"name": classmethod(lambda cls: f"{source.name()}-{stream}")}
-    )
+def _with(work: PullWork, folders: Mapping[str, str], rate_max: float | None) -> PullWork:
+    return dataclasses.replace(work, folders=folders, read_rate_max=rate_max)
 
 
 def hours_of(files: list[Path]) -> set[int]:

@@ -26,12 +26,14 @@ from mqtrail.client import SyncAdmin
 from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, lake_errors, relation_of, sweep
 from mqtrail.wire import MQError, is_business_group
 
+from .checkpoint import CHECKPOINTS
 from .config import HOUR_MS, JobConfig, JobReport
 from .files import Committer
 from .hours import JudgedHours
-from .ingest import CHECKPOINTS, Ingest, now_ms
+from .ingest import Ingest, now_ms
 from .judging import Judge
 from .offsets import QueueOffsets
+from .pulling import SparkPulls
 from .sampling import ClusterSample, Topology, behind, sample, survey
 from .session import spark_session
 from .source import RocketMQDataSource
@@ -69,7 +71,7 @@ class PipelineJob:
         judged = JudgedHours(self.config.lake / CHECKPOINTS / "hours.json", self._lake[trail.ATTEMPTS.name].hours)
         if judged.is_rebuilt:
             self._say("the list of hours to judge is damaged: judging every hour of the lake again")
-        self._ingest = Ingest(spark, committer, judged, self.config, self.source, self._say)
+        self._ingest = Ingest(SparkPulls(spark), self._lake, judged, self.config, self.source, self._say)
         self._judge = Judge(
             SparkTasks(spark), self._lake, committer, judged, self.config.settings, self.config.task_memory
         )

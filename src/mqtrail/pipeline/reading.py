@@ -32,13 +32,13 @@ class DataLoss(MQError):
 
 
 def read_ranges(
-    cluster: Cluster, ranges: Sequence[QueueRange], schema: StructType, options: SourceOptions
+    cluster: Cluster, ranges: Sequence[QueueRange], columns: StructType | Sequence[str], options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield all messages of the ranges, in order, as batches of schema, with a loss row for each lost range.
+    """Yield all messages of the ranges, in order, as batches of columns, with a loss row for each lost range.
 
     Raises DataLoss under failOnDataLoss, BrokerUnreachable if a pull fails for retry_timeout_ms.
     """
-    builder = BatchBuilder(schema, options.body_size_max)
+    builder = BatchBuilder(columns, options.body_size_max)
     with ThreadPoolExecutor(1, thread_name_prefix="mqtrail-pull") as executor:
         for each in ranges:
             for found in _read_range(cluster, each, Retrying(options.retry_timeout_ms), executor):

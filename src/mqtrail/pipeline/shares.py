@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mqtrail import trail
-from mqtrail.trail import Relation, Stage
+from mqtrail.trail import Stage
 
 from .tasks import EVERY_SHARE, TaskFile, Tasks, TaskWork
 
@@ -52,18 +52,6 @@ class Shares:
             return self._run(plan, [piece_count] + [count] * len(plan), pieces, whole, results)
         finally:
             self._drop()
-
-    def each_file(self, stage: Stage, of: Relation, files: Sequence[Path], folder: Path) -> list[Path]:
-        """Run one stage, which looks at one row at a time, over each file by itself; return the files it made.
-
-        of: what the files are. The stage's other inputs are empty. folder: where its table gets the files.
-        """
-        if not files:
-            return []
-        empty: Files = dict.fromkeys(stage.reads, ())
-        own_files: OwnFiles = {of.name: tuple((str(file),) for file in files)}
-        work = self._work([stage], results={stage.name: folder}, files=empty, own_files=own_files)
-        return [Path(file.path) for file in self._tasks.run(work, len(files))]
 
     def _drop(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

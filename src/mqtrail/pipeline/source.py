@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,9 +23,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from mqtrail.wire import MessageQueue
-
-from .cluster import BrokerUnreachable, Cluster, Retrying, all_queues, connect
+from .bounds import Bounds, bounds_of, check_bounds
+from .cluster import Cluster, connect
 from .columns import SCHEMA, columns_for
 from .offsets import (
     OffsetsJson,
@@ -40,9 +38,7 @@ from .offsets import (
     split_ranges,
 )
 from .options import EARLIEST, LATEST, SourceOptionError, SourceOptions, parse_options
-from .reading import DataLoss, read_ranges
-
-Bounds = dict[MessageQueue, tuple[int, int]]  # [first, end) of each queue
+from .reading import read_ranges
 
 
 class RocketMQDataSource(DataSource):
@@ -174,44 +170,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _bounds(self._cluster, self._options)
 
     def _check(self, at: QueueOffsets, bounds: Bounds) -> None:
-        """Raise if a queue is gone or ends before the offset that was read, unless the options allow it.
-
-        The stream then keeps its offset until the queue is back: offsets never decrease.
-        """
-        gone = sorted(set(at) - set(bounds))
-        if gone and not self._options.hold_unreachable:
-            raise BrokerUnreachable(
-                f"{len(gone)} queues that were read before have no route any more, the first is {gone[0]}: "
-                "check its broker, or set onUnreachable to hold to continue with the others"
-            )
-        for queue in sorted(set(at) & set(bounds)):
-            if bounds[queue][1] < at[queue] and self._options.fail_on_data_loss:
-                raise DataLoss(
-                    f"{queue} ends at {bounds[queue][1]} and was read up to {at[queue]}: the topic was deleted "
-                    "and created again, or the broker lost messages. Use a new checkpoint, or set failOnDataLoss "
-                    "to false"
-                )
+        check_bounds(
+            at,
+            bounds,
+            hold_unreachable=self._options.hold_unreachable,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
 
 
 def _bounds(cluster: Cluster, options: SourceOptions) -> Bounds:
-    """Return [first, end) of every queue of the topics.
-
-    onUnreachable=hold: a broker that does not answer in time is left out, so a stream keeps its offsets in its queues.
-    Otherwise BrokerUnreachable is raised.
-    """
-    retrying = Retrying(options.retry_timeout_ms)
-    bounds: Bounds = {}
-    silent: set[str] = set()
-    for queue in all_queues(cluster, options.topics, retrying):
-        if queue.broker_name in silent:
-            continue
-        try:
-            bounds[queue] = retrying(f"bounds of {queue}", partial(cluster.bounds, queue))
-        except BrokerUnreachable:
-            if not options.hold_unreachable:
-                raise
-            silent.add(queue.broker_name)
-    return bounds
+    return bounds_of(cluster, options.topics, options.retry_timeout_ms, hold_unreachable=options.hold_unreachable)
 
 
 def _require(bounds: Bounds, options: SourceOptions) -> Bounds:

@@ -5,7 +5,7 @@ tasks of Spark over whole tables. Relations (columns with type, meaning and fold
 verdict codes.
 """
 
-from .attempts import attempts_sql, attempts_stage, merge_sql
+from .attempts import attempts_sql, attempts_stage, folded_attempts_sql, merge_sql
 from .codes import CODES, GROUP_CODES, NOT_YET_JUDGED, STATES, TRANSITIONS, Code
 from .columns import Column, Relation
 from .companions import lag_stages
@@ -45,14 +45,19 @@ from .results import (
 from .rounds import Round, rounds
 from .settings import Settings, changed_settings
 from .stages import Stage
+from .stored_sql import message_meta_sql
 from .trace_rows import (
     BODY_RECORD_NO,
     RECORD_TEXT_LENGTH_MAX,
     TRACE_BODY_SIZE_MAX,
     TracePlace,
+    body_reject,
     oversize_problem,
+    record_rows,
+    trace_client_id,
     trace_rows,
 )
+from .trace_sql import TRACE_PLACE, TraceShape, trace_events_sql, trace_records_sql
 
 __all__ = [
     "ATTEMPTS",
@@ -82,6 +87,7 @@ __all__ = [
     "TRACE_BODY_SIZE_MAX",
     "TRACE_COLUMN_OF",
     "TRACE_EVENTS",
+    "TRACE_PLACE",
     "TRACE_REJECTS",
     "TRAJECTORIES",
     "TRANSITIONS",
@@ -94,20 +100,28 @@ __all__ = [
     "Settings",
     "Stage",
     "TracePlace",
+    "TraceShape",
     "attempts_sql",
     "attempts_stage",
+    "body_reject",
     "business_group",
     "business_topic",
     "changed_settings",
+    "folded_attempts_sql",
     "judge",
     "lag_stages",
     "merge_sql",
+    "message_meta_sql",
     "oversize_problem",
     "publish_hour_select",
     "publish_hours",
+    "record_rows",
     "retry_group",
     "rounds",
     "stored_kind",
+    "trace_client_id",
+    "trace_events_sql",
+    "trace_records_sql",
     "trace_rows",
     "with_known_verdicts",
 ]

@@ -14,7 +14,7 @@ attempt_key distinguishes attempts of one message and kind:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mqtrail.wire import HALF_TOPIC, SCHEDULE_TOPIC, TIME_MS_MAX, TIMER_TOPIC
 
@@ -244,11 +244,17 @@ def attempts_stage() -> Stage:
     return Stage("attempts", attempts_sql(), ("trace_events", "message_meta"))
 
 
-def attempts_sql(trace_events: str = "trace_events", message_meta: str = "message_meta") -> str:
-    """SQL: partial rows of ATTEMPTS from the two bronze relations, by their names. They are not grouped."""
+def attempts_sql(
+    trace_events: str = "trace_events", message_meta: str = "message_meta", record_types: Iterable[str] = RECORD_FILLS
+) -> str:
+    """SQL: partial rows of ATTEMPTS from the two bronze relations, by their names. They are not grouped.
+
+    record_types: those that trace_events has; fewer make a shorter text, which is planned and run faster.
+    """
     columns = ", ".join(ATTEMPTS.names)
-    records = ", ".join(f"'{record_type}'" for record_type in RECORD_FILLS)
-    from_trace = ", ".join(f"{_by_type(column)} AS {column.name}" for column in _FILLED)
+    types = [record_type for record_type in RECORD_FILLS if record_type in set(record_types)]
+    records = quoted(types) or "''"
+    from_trace = ", ".join(f"{_by_type(column, types)} AS {column.name}" for column in _FILLED)
     from_meta = ", ".join(f"{_typed(column, META_FILLS.get(column.name))} AS {column.name}" for column in _FILLED)
     meta_id = "CASE WHEN own_unique_key <> '' THEN own_unique_key WHEN last_unique_key <> '' THEN last_unique_key" \
         " ELSE offset_msg_id END"  # fmt: skip
@@ -267,18 +273,38 @@ def merge_sql(attempts: str = "attempts") -> str:
     return f"SELECT {', '.join(folded)} FROM {attempts} GROUP BY {', '.join(ATTEMPTS.keys)}"
 
 
+def folded_attempts_sql(trace_events: str, message_meta: str, record_types: Iterable[str], *, messages: bool) -> str:
+    """SQL: the rows of `attempts_sql`, merged. messages: whether message_meta has rows.
+
+    A column that none of the records fill has one value in all rows, and is not folded.
+    """
+    types = set(record_types)
+    filled = {name for record_type, fills in RECORD_FILLS.items() if record_type in types for name in fills}
+    filled |= set(META_FILLS) if messages else set()
+    columns = [
+        column.name
+        if column.fold == "key"
+        else f"{column.fold}({column.name}) AS {column.name}"
+        if column.name in filled
+        else f"{_typed(column, None)} AS {column.name}"
+        for column in ATTEMPTS
+    ]
+    rows = attempts_sql(trace_events, message_meta, types)
+    return f"SELECT {', '.join(columns)} FROM ({rows}) AS partial_attempts GROUP BY {', '.join(ATTEMPTS.keys)}"
+
+
 def _typed(column: Column, expression: str | None) -> str:
     if expression is None:
         return "''" if column.type == "string" else f"cast(NULL AS {column.type})"
     return f"coalesce({expression}, '')" if column.type == "string" else f"cast({expression} AS {column.type})"
 
 
-def _by_type(column: Column) -> str:
+def _by_type(column: Column, types: Iterable[str]) -> str:
     """One CASE over the record types. Types that fill the column with the same SQL share a branch."""
     branches: dict[str, list[str]] = {}
-    for record_type, fills in RECORD_FILLS.items():
-        if column.name in fills:
-            branches.setdefault(fills[column.name], []).append(record_type)
+    for record_type in types:
+        if column.name in RECORD_FILLS[record_type]:
+            branches.setdefault(RECORD_FILLS[record_type][column.name], []).append(record_type)
     if not branches:
         return _typed(column, None)
     when = " ".join(

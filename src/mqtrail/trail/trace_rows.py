@@ -1,7 +1,7 @@
 """Trace messages as rows of evidence: the reference for all readers of the trace topic.
 
-The look-up on a live cluster uses this function. The pipeline decodes in Spark SQL; a test compares its rows with the
-rows of this function, rejects included.
+The look-up on a live cluster uses `trace_rows`. The pipeline decodes in bulk (`trace_sql`), and with `record_rows` the
+few records that SQL does not read; a test compares its rows with those of `trace_rows`, rejects included.
 """
 
 from __future__ import annotations
@@ -60,21 +60,40 @@ def trace_rows(place: TracePlace, body: bytes | str) -> Iterator[tuple[Relation,
     becomes None; the other offsets are kept. A reject has the first error of its record. A body above
     TRACE_BODY_SIZE_MAX is one reject.
     """
-    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-    head = {field.name: getattr(place, field.name) for field in fields(place)}
-    of_event = _empty(TRACE_EVENTS) | head | {"trace_client_id": _client_id(text)}
-    of_reject = {name: head[name] for name in TRACE_REJECTS.names if name in head}
     if problem := oversize_problem(body):
-        yield TRACE_REJECTS, of_reject | {"record_no": BODY_RECORD_NO, "reason": problem, "record_text": ""}
+        yield TRACE_REJECTS, body_reject(place, problem)
         return
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    client_id = trace_client_id(text)
     for record_no, record in iter_trace(text):
-        if isinstance(record, TraceReject):
-            kept = record.text[:RECORD_TEXT_LENGTH_MAX]
-            yield TRACE_REJECTS, of_reject | {"record_no": record_no, "reason": record.reason, "record_text": kept}
-            continue
-        row = of_event | {"record_no": record_no, "record_type": type(record).__name__} | _columns(record)
-        for own in _items(record):
-            yield TRACE_EVENTS, row | own
+        yield from record_rows(place, client_id, record_no, record)
+
+
+def record_rows(
+    place: TracePlace, client_id: str, record_no: int, record: TraceRecord | TraceReject
+) -> Iterator[tuple[Relation, Row]]:
+    """Yield the rows of one record of a trace message. client_id: the message's trace_client_id."""
+    if isinstance(record, TraceReject):
+        yield TRACE_REJECTS, _reject(place, record_no, record.reason, record.text[:RECORD_TEXT_LENGTH_MAX])
+        return
+    row = _EMPTY | _of_place(place) | {"trace_client_id": client_id, "record_no": record_no}
+    row |= {"record_type": type(record).__name__} | _columns(record)
+    for own in _items(record):
+        yield TRACE_EVENTS, row | own
+
+
+def body_reject(place: TracePlace, reason: str) -> Row:
+    """Return the row of TRACE_REJECTS of a body that cannot be read as a whole."""
+    return _reject(place, BODY_RECORD_NO, reason, "")
+
+
+def _reject(place: TracePlace, record_no: int, reason: str, text: str) -> Row:
+    head = {name: value for name, value in _of_place(place).items() if name in TRACE_REJECTS.names}
+    return head | {"record_no": record_no, "reason": reason, "record_text": text}
+
+
+def _of_place(place: TracePlace) -> Row:
+    return {name: getattr(place, name) for name in _PLACE}
 
 
 def oversize_problem(body: bytes | str) -> str | None:
@@ -84,11 +103,11 @@ def oversize_problem(body: bytes | str) -> str | None:
     return f"body: found {len(body)} bytes, expected at most {TRACE_BODY_SIZE_MAX}"
 
 
-def _empty(relation: Relation) -> Row:
-    return {column.name: "" if column.type == "string" else None for column in relation}
+_PLACE: Final = tuple(field.name for field in fields(TracePlace))
+_EMPTY: Final[Row] = {column.name: "" if column.type == "string" else None for column in TRACE_EVENTS}
 
 
-def _client_id(text: str) -> str:
+def trace_client_id(text: str) -> str:
     """Return the client id of the TraceBatch at the start of a trace message, even if unreadable; "" without one."""
     first = text.partition(RECORD_SEPARATOR)[0].split(FIELD_SEPARATOR, _CLIENT_ID_AT + 1)
     if len(first) <= _CLIENT_ID_AT or first[0] != TraceBatch.__name__ or first[_CLIENT_ID_AT] == NULL_TEXT:

@@ -36,10 +36,12 @@ from .trace_records import SubAfter, TraceRecord
 
 __all__ = [
     "TraceReject",
+    "decode_record_text",
     "decode_trace",
     "encode_record_text",
     "encode_trace",
     "iter_trace",
+    "terminated",
 ]
 
 _SEPARATORS: Final = {1: None, 2: None}
@@ -118,14 +120,18 @@ def iter_trace(text: bytes | str) -> Iterator[tuple[int, TraceRecord | TraceReje
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    if "SubAfter" in text:
-        text = _unterminated.sub(rf"\1{RECORD_SEPARATOR}", text)
-    for record_no, piece in enumerate(text.split(RECORD_SEPARATOR)):
+    for record_no, piece in enumerate(terminated(text).split(RECORD_SEPARATOR)):
         if piece:
-            yield record_no, _decode_record(record_no, piece)
+            yield record_no, decode_record_text(record_no, piece)
 
 
-def _decode_record(record_no: int, piece: str) -> TraceRecord | TraceReject:
+def terminated(text: str) -> str:
+    """Return a body's text with the ␂s that UNTERMINATED_PATTERN misses."""
+    return _unterminated.sub(rf"\1{RECORD_SEPARATOR}", text) if "SubAfter" in text else text
+
+
+def decode_record_text(record_no: int, piece: str) -> TraceRecord | TraceReject:
+    """Return the record of one piece between ␂s, or why it cannot be read. record_no: its place, for the reject."""
     texts = piece.split(FIELD_SEPARATOR)
     layouts = TRACE_LAYOUTS.get(texts[0])
     if layouts is None:

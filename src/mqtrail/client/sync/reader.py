@@ -30,6 +30,7 @@ from mqtrail.wire import (
     RequestCode,
     ResponseCode,
     TopicRouteData,
+    TopicStatsTable,
     refusal_for,
     setting,
 )
@@ -146,6 +147,22 @@ class QueueReader:
         end = self._offset(queue, RequestCode.GET_MAX_OFFSET, ext)
         self._ranges[queue] = _Range(max(first, 0), max(end, 0), time.monotonic())
         return max(first, 0), max(end, 0)
+
+    def ranges(self, topic: str, broker_name: str) -> dict[MessageQueue, tuple[int, int]]:
+        """Return `range` of every queue of a topic that a broker tells about, by one request."""
+        at = MessageQueue(topic, broker_name, 0)
+        stats = self._ask(
+            at,
+            RequestCode.GET_TOPIC_STATS_INFO,
+            {"topic": topic},
+            lambda reply: read_body(reply, TopicStatsTable.decode),
+        )
+        found: dict[MessageQueue, tuple[int, int]] = {}
+        for told, ends in stats.offset_table.items():
+            queue = MessageQueue(topic, broker_name, told.queue_id)
+            found[queue] = max(ends.min_offset, 0), max(ends.max_offset, 0)
+            self._ranges[queue] = _Range(*found[queue], time.monotonic())
+        return found
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at or after the time; the queue's end when there is none."""

@@ -1,36 +1,18 @@
-"""Decoding in Spark gives the rows of `trail.trace_rows`, record by record, whatever the text."""
+"""Decoding in bulk gives the rows of `trail.trace_rows`, record by record, whatever the text."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
 
 from mqtrail import trail
-from mqtrail.pipeline.columns import StoredRecord
-from mqtrail.pipeline.decode import (
-    EVENTS,
-    GAPS,
-    HOLDS,
-    SUSPECTS,
-    TRACE_SCHEMA,
-    decoded,
-    gaps,
-    rejects,
-    suspected_events,
-)
-from mqtrail.wire import (
-    BODY_SIZE_MAX,
-    TRACE_LAYOUTS,
-    FieldKind,
-    MessageQueue,
-    decode_head,
-    encode_record,
-)
+from mqtrail.lake import DecodedTrace, connect
+from mqtrail.wire import TRACE_LAYOUTS, FieldKind
 
 ID = "C0A8010904D218B4AAC22F1C0A7B0000"
 KIND_TEXTS = {
@@ -47,88 +29,67 @@ WRONG = ["", "null", " 12", "12 ", "1.5", "x", "9" * 20, "2147483648", "-2147483
 WRONG += ["-1", "100000000000000", "1000000000000000", "9223372036854775807", "-9223372036854775808"]
 
 
-def body_text(body: bytes) -> str:
-    """The body's text as the source makes it."""
-    record = encode_record(
-        "T",
-        body,
-        queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
-        born_timestamp_ms=0,
-        born_host=bytes(8),
-        store_timestamp_ms=0,
-        store_host=bytes(8),
-    )
-    text = StoredRecord(MessageQueue("T", "b", 0), record, decode_head(record), BODY_SIZE_MAX).body_text()
-    assert text is not None
-    return text
-
-
 @dataclass(frozen=True)
 class Decoded:
-    """Rows by the queue offset of their trace message, as dicts: of all bodies here, which Spark decodes together."""
+    """Rows by the queue offset of their trace message, as dicts."""
 
     events: dict[int, list[dict[str, Any]]]
     rejects: dict[int, list[dict[str, Any]]]
-    gaps: list[dict[str, Any]]
-    bodies: dict[str, dict[int, bytes]]  # each set of bodies, by queue offset
-
-    def assert_equal(self, bodies_of: str) -> None:
-        """Spark's events and rejects of a set of bodies are those of trail.trace_rows."""
-        assert self.bodies[bodies_of]
-        for queue_offset, body in self.bodies[bodies_of].items():
-            events, rejected = expected_rows(queue_offset, body)
-            assert self.events.get(queue_offset, []) == events, body
-            assert self.rejects.get(queue_offset, []) == rejected, body
 
 
-@pytest.fixture(scope="module")
-def found(spark: SparkSession) -> Decoded:
-    """All bodies decoded by one query: Spark takes seconds for the code of it, and next to nothing for a body."""
-    foreign = PUB.encode().replace(b"k1 k2", b"\xc4\xe3 \xed\xa0\x80\xff")
-    sets = {
-        "layouts": list(layout_bodies()),
-        "messages": [*map(str.encode, MESSAGES), foreign],
-        "any": any_bodies(),
-        "mutated": mutated_bodies(),
-    }
-    return decoded_by_spark(spark, sets)
+def assert_equal(bodies: Iterable[bytes]) -> None:
+    """Events and rejects of the bodies are those of trail.trace_rows."""
+    by_offset = dict(enumerate(bodies))
+    assert by_offset
+    found = decoded(by_offset)
+    for queue_offset, body in by_offset.items():
+        events, rejected = expected_rows(queue_offset, body)
+        assert found.events.get(queue_offset, []) == events, body
+        assert found.rejects.get(queue_offset, []) == rejected, body
 
 
-def assert_equal(spark: SparkSession, bodies: list[bytes]) -> None:
-    """Spark's events and rejects of the bodies are those of trail.trace_rows."""
-    decoded_by_spark(spark, {"all": bodies}).assert_equal("all")
-
-
-def decoded_by_spark(spark: SparkSession, sets: Mapping[str, list[bytes]]) -> Decoded:
-    """Decode PROBLEMS and all sets of bodies."""
-    rows: list[tuple[Any, ...]] = list(PROBLEMS)
-    bodies: dict[str, dict[int, bytes]] = {}
-    for name, texts in sets.items():
-        bodies[name] = dict(enumerate(texts, len(rows)))
-        rows += [
-            ("TRACE", "broker-a", 3, offset, None, None, 50, "10.0.0.9:5", 60, body_text(body), None)
-            for offset, body in bodies[name].items()
-        ]
-    kept = decoded(spark.createDataFrame(rows, TRACE_SCHEMA).coalesce(1), "c").cache()
-    try:
-        plain = kept.filter(f"{HOLDS} = '{EVENTS}'").drop(HOLDS)
-        suspects = kept.filter(f"{HOLDS} = '{SUSPECTS}'").drop(HOLDS)
-        return Decoded(
-            by_message(plain.unionByName(suspected_events(suspects)), "record_no", "item_no"),
-            by_message(rejects(suspects), "record_no"),
-            [row.asDict() for row in gaps(kept.filter(f"{HOLDS} = '{GAPS}'"), 99).collect()],
-            bodies,
+def decoded(bodies: Mapping[int, bytes], problems: Mapping[int, str] | None = None) -> Decoded:
+    """Decode all bodies at once."""
+    messages = trace_messages({offset: (body.decode("utf-8", "replace"), None) for offset, body in bodies.items()})
+    if problems:
+        messages = pa.concat_tables(
+            [messages, trace_messages({offset: (None, problem) for offset, problem in problems.items()})]
         )
-    finally:
-        kept.unpersist()
+    duck = connect(threads=1)
+    decoding = DecodedTrace(duck, messages, "c")
+    events = duck.sql(decoding.events_sql).to_arrow_table()
+    assert events.schema.names == list(trail.TRACE_EVENTS.names)
+    rows = [(trail.TRACE_EVENTS, row) for row in events.to_pylist()]
+    rows += decoding.rest()
+    return Decoded(
+        by_message([row for of, row in rows if of is trail.TRACE_EVENTS], "record_no", "item_no"),
+        by_message([row for of, row in rows if of is trail.TRACE_REJECTS], "record_no"),
+    )
 
 
-def by_message(rows: DataFrame, *order: str) -> dict[int, list[dict[str, Any]]]:
-    """Rows as dicts by their queue offset, in the given order."""
+def trace_messages(bodies: Mapping[int, tuple[str | None, str | None]]) -> pa.Table:
+    """Trace messages of one queue as the source reads them: offset -> text, problem."""
+    columns = {
+        "topic": "TRACE",
+        "broker_name": "broker-a",
+        "queue_id": 3,
+        "born_timestamp_ms": 50,
+        "born_host": "10.0.0.9:5",
+        "store_timestamp_ms": 60,
+    }
+    rows = [
+        columns | {"queue_offset": offset, "body_text": text, "body_problem": problem}
+        for offset, (text, problem) in bodies.items()
+    ]
+    types = {"body_text": pa.string(), "body_problem": pa.string(), "queue_offset": pa.int64()}
+    names = [*columns, *types]
+    return pa.table({name: pa.array([row[name] for row in rows], types.get(name)) for name in names})
+
+
+def by_message(rows: Iterable[dict[str, Any]], *order: str) -> dict[int, list[dict[str, Any]]]:
+    """Rows by their queue offset, in the given order."""
     found: dict[int, list[dict[str, Any]]] = {}
-    for row in sorted((row.asDict() for row in rows.collect()), key=lambda row: [row[name] for name in order]):
+    for row in sorted(rows, key=lambda row: [row[name] for name in order]):
         found.setdefault(row["queue_offset"], []).append(row)
     return found
 
@@ -258,63 +219,69 @@ def mutated_bodies() -> list[bytes]:
     return bodies
 
 
-# By its place: a body that cannot be decompressed, and a range that is gone.
-PROBLEMS = (
-    ("TRACE", "broker-a", 3, 0, None, None, 50, "10.0.0.9:5", 60, None, "no zlib"),
-    ("TRACE", "broker-a", 3, 1, 12, "EXPIRED", None, None, 61, None, None),
-)
-
-
-def test_every_layout_and_every_field(found: Decoded) -> None:
+def test_every_layout_and_every_field() -> None:
     """All layouts there are, each field with good and bad texts, decode as wire decodes them."""
-    found.assert_equal("layouts")
+    assert_equal(layout_bodies())
 
 
-def test_messages(found: Decoded) -> None:
+def test_messages() -> None:
     """Whole messages: none or several records, batches, missing ends, unknown types, our own head; and bytes that are
     no UTF-8, which become U+FFFD."""
-    found.assert_equal("messages")
+    foreign = PUB.encode().replace(b"k1 k2", b"\xc4\xe3 \xed\xa0\x80\xff")
+    assert_equal([*map(str.encode, MESSAGES), foreign])
 
 
-def test_any_text(found: Decoded) -> None:
+def test_any_text() -> None:
     """Texts put together from what records are made of decode alike."""
-    found.assert_equal("any")
+    assert_equal(any_bodies())
 
 
-def test_mutated_messages(found: Decoded) -> None:
+def test_mutated_messages() -> None:
     """Good messages that were damaged decode alike."""
-    found.assert_equal("mutated")
+    assert_equal(mutated_bodies())
 
 
-def test_bodies_and_gaps(found: Decoded) -> None:
-    """A body that cannot be decompressed is a reject of its own, and a range that is gone is a gap."""
-    assert [offset for offset in (0, 1) if offset in found.events] == []
-    assert 1 not in found.rejects
-    assert found.rejects[0] == [
-        {
-            "cluster": "c",
-            "broker_name": "broker-a",
-            "trace_topic": "TRACE",
-            "queue_id": 3,
-            "queue_offset": 0,
-            "record_no": -1,
-            "trace_store_ms": 60,
-            "trace_born_host": "10.0.0.9:5",
-            "reason": "no zlib",
-            "record_text": "",
-        }
+def test_what_writers_write_is_read_in_bulk() -> None:
+    """Records of every layout that clients write need no decoding one by one."""
+    bodies = [
+        record_text(layout.record_type, [KIND_TEXTS[field.kind][0] for field in layout.fields])
+        for layouts in TRACE_LAYOUTS.values()
+        for layout in layouts
     ]
-    assert found.gaps == [
-        {
-            "cluster": "c",
-            "broker_name": "broker-a",
-            "topic": "TRACE",
-            "queue_id": 3,
-            "first_offset": 1,
-            "end_offset": 12,
-            "from_ms": None,
-            "to_ms": 61,
-            "detected_ms": 99,
-            "reason": "EXPIRED",
-        }
-    ]
+    decoding = DecodedTrace(connect(threads=1), trace_messages({0: ("".join(bodies), None)}), "c")
+    assert len(decoding.shapes) == len(bodies)
+    assert list(decoding.rest()) == []
+
+
+def test_a_body_with_a_problem() -> None:
+    """A body that cannot be decompressed is a reject of its own, and does not touch its neighbours."""
+    found = decoded({5: PUB.encode()}, {6: "no zlib"})
+    assert list(found.events) == [5]
+    assert found.rejects == {
+        6: [
+            {
+                "cluster": "c",
+                "broker_name": "broker-a",
+                "trace_topic": "TRACE",
+                "queue_id": 3,
+                "queue_offset": 6,
+                "record_no": -1,
+                "trace_store_ms": 60,
+                "trace_born_host": "10.0.0.9:5",
+                "reason": "no zlib",
+                "record_text": "",
+            }
+        ]
+    }
+
+
+IDS = 30_000  # in time that grows with the square of it: half an hour
+
+
+@pytest.mark.timeout(280)
+def test_a_batch_of_many_messages() -> None:
+    """The lists of a batch are split once per record, not once per message."""
+    ids = ",".join(f"ID{number}" for number in range(IDS))
+    places = ",".join(f"AT{number}" for number in range(IDS))
+    body = f"Pub\x011\x01R\x01shop\x01T\x01{ids}\x01A\x01k\x01h:1\x015\x017\x010\x01{places}\x01true\x02".encode()
+    assert_equal([body])

@@ -1,0 +1,70 @@
+"""What the queues of some topics hold now, and whether a reader can continue at its offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import groupby
+
+from mqtrail.wire import MessageQueue
+
+from .cluster import BrokerUnreachable, Cluster, Retrying, all_queues
+from .offsets import QueueOffsets
+from .reading import DataLoss
+
+Bounds = dict[MessageQueue, tuple[int, int]]  # [first, end) of each queue
+
+
+def bounds_of(cluster: Cluster, topics: Iterable[str], retry_timeout_ms: int, *, hold_unreachable: bool) -> Bounds:
+    """Return [first, end) of every queue of the topics: by one request for each topic and broker, if they answer it.
+
+    hold_unreachable: a broker that does not answer in time is left out, so that a reader keeps its offsets in its
+    queues. Otherwise BrokerUnreachable is raised.
+    """
+    retrying = Retrying(retry_timeout_ms)
+    bounds: Bounds = {}
+    silent: set[str] = set()
+    queues = all_queues(cluster, topics, retrying)
+    for (topic, broker_name), group in groupby(queues, lambda queue: (queue.topic, queue.broker_name)):
+        if broker_name in silent:
+            continue
+        try:
+            bounds |= _of_broker(cluster, topic, broker_name, list(group), retrying)
+        except BrokerUnreachable:
+            if not hold_unreachable:
+                raise
+            silent.add(broker_name)
+    return bounds
+
+
+def _of_broker(
+    cluster: Cluster, topic: str, broker_name: str, queues: list[MessageQueue], retrying: Retrying
+) -> Bounds:
+    what = f"bounds of topic {topic} on {broker_name}"
+    told = retrying(what, partial(cluster.topic_bounds, topic, broker_name)) if len(queues) > 1 else {}
+    return {
+        queue: told[queue] if queue in told else retrying(f"bounds of {queue}", partial(cluster.bounds, queue))
+        for queue in queues
+    }
+
+
+def check_bounds(
+    at: QueueOffsets, bounds: Mapping[MessageQueue, tuple[int, int]], *, hold_unreachable: bool, fail_on_data_loss: bool
+) -> None:
+    """Raise if a queue is gone or ends before the offset that was read, unless that is allowed.
+
+    The reader then keeps its offset until the queue is back: offsets never decrease.
+    """
+    gone = sorted(set(at) - set(bounds))
+    if gone and not hold_unreachable:
+        raise BrokerUnreachable(
+            f"{len(gone)} queues that were read before have no route any more, the first is {gone[0]}: "
+            "check its broker, or set onUnreachable to hold to continue with the others"
+        )
+    for queue in sorted(set(at) & set(bounds)):
+        if bounds[queue][1] < at[queue] and fail_on_data_loss:
+            raise DataLoss(
+                f"{queue} ends at {bounds[queue][1]} and was read up to {at[queue]}: the topic was deleted "
+                "and created again, or the broker lost messages. Read it anew with a new checkpoint (the pipeline: "
+                "into a new lake), or set failOnDataLoss to false"
+            )

@@ -1,0 +1,189 @@
+"""One task of the ingest: pull ranges of queues, decode them, write bronze and silver, return the files.
+
+    ranges ─pull─▶ records ─decompress─▶ Arrow ─lake.EvidenceWriter─▶ Parquet files below <table>/batch=<app>-<number>/
+
+A small amount is one task in the driver, a large one is spread over Spark's executors, which retry a failed task. Each
+attempt of a task writes to folders of its own, and only files that a returned attempt names are committed. Memory: a
+task holds CHUNK_SIZE_MAX of bodies, the pulls under way, and DuckDB's limit; what needs more goes to files.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from mqtrail import trail
+from mqtrail.lake import EvidencePlan, EvidenceWriter, connect
+
+from .cluster import Cluster
+from .columns import STORED_COLUMNS, TRACE_COLUMNS
+from .offsets import QueueRange
+from .options import parse_options
+from .reading import read_ranges
+from .source import RocketMQDataSource
+
+CHUNK_SIZE_MAX = 32 * 1024 * 1024  # bytes of Arrow columns that are decoded at once
+TABLES = (trail.TRACE_EVENTS, trail.TRACE_REJECTS, trail.MESSAGE_META, trail.GAPS, trail.ATTEMPTS)
+"""What a task can write."""
+_FILE_SCHEMA = "relation string, path string, row_count bigint"
+
+
+class PulledFile(NamedTuple):
+    """A file that a task left. relation TRACE_MESSAGES: no file, but how many trace messages were read."""
+
+    relation: str
+    path: str
+    row_count: int
+
+
+TRACE_MESSAGES = "trace_messages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullWork:
+    """What tasks read and write, the same for each. folders: of the tables of TABLES, for this batch."""
+
+    source: type[RocketMQDataSource]
+    options: Mapping[str, str]
+    trace_topics: frozenset[str]
+    cluster: str
+    delay_levels_ms: tuple[int, ...]
+    read_ms: int
+    folders: Mapping[str, str]
+    memory_limit: str
+    read_rate_max: float | None  # messages per second of one task
+
+
+class PullTasks(Protocol):
+    """Runs tasks side by side."""
+
+    parallelism: int
+    """How many tasks run at once."""
+
+    def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
+        """Let a task pull each of the pieces; return the files that they left."""
+
+
+class SparkPulls:
+    """Tasks of Spark."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.parallelism: int = spark.sparkContext.defaultParallelism
+
+    def run(self, work: PullWork, pieces: Sequence[Sequence[QueueRange]]) -> list[PulledFile]:
+        """See PullTasks."""
+        count = len(pieces)
+        rows = self._spark.range(0, count, 1, count).mapInArrow(_task(work, pieces), _FILE_SCHEMA).collect()
+        return sorted(PulledFile(*row) for row in rows)
+
+
+def _task(
+    work: PullWork, pieces: Sequence[Sequence[QueueRange]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for mapInArrow. Its input rows are not used: each partition is a task."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+        files = pull(work, pieces[number], f"{number}-{context.taskAttemptId()}", scratch)
+        columns: dict[str, pa.DataType] = {"relation": pa.string(), "path": pa.string(), "row_count": pa.int64()}
+        yield pa.RecordBatch.from_pylist([file._asdict() for file in files], schema=pa.schema(columns))
+
+    return run
+
+
+def pull(work: PullWork, ranges: Sequence[QueueRange], attempt: str, scratch: str | None = None) -> list[PulledFile]:
+    """Pull ranges into files. attempt: a name that no other attempt of the batch has. scratch: for what spills."""
+    options = parse_options(work.options)
+    with tempfile.TemporaryDirectory(prefix="mqtrail-pull-", dir=scratch) as spill:
+        duck = connect(threads=1, memory_limit=work.memory_limit)
+        cluster = work.source(dict(work.options)).connect(options, work.read_rate_max)
+        try:
+            duck.execute("SET temp_directory = ?", [spill])
+            duck.execute("SET preserve_insertion_order = false")
+            folders = {name: str(Path(folder) / attempt) for name, folder in work.folders.items()}
+            writer = EvidenceWriter(
+                duck,
+                EvidencePlan(
+                    cluster=work.cluster, folders=folders, delay_levels_ms=work.delay_levels_ms, read_ms=work.read_ms
+                ),
+            )
+            return list(_pull(work, ranges, cluster, writer))
+        finally:
+            cluster.close()
+            duck.close()
+
+
+def _pull(
+    work: PullWork, ranges: Sequence[QueueRange], cluster: Cluster, writer: EvidenceWriter
+) -> Iterator[PulledFile]:
+    options = parse_options(work.options)
+    of_trace = [each for each in ranges if each.queue.topic in work.trace_topics]
+    of_messages = [each for each in ranges if each.queue.topic not in work.trace_topics]
+    trace_messages = 0
+    for some, columns, write in (
+        (of_trace, TRACE_COLUMNS, writer.trace),
+        (of_messages, STORED_COLUMNS, writer.stored),
+    ):
+        gaps: list[dict[str, Any]] = []
+        for chunk in chunks(_messages(read_ranges(cluster, some, columns, options), work, gaps)):
+            write(chunk)
+            trace_messages += len(chunk) if columns is TRACE_COLUMNS else 0
+        writer.gaps(gaps)
+    writer.finish()
+    yield PulledFile(TRACE_MESSAGES, "", trace_messages)
+    for name, path, row_count in writer.files():
+        yield PulledFile(name, str(path), row_count)
+
+
+def _messages(
+    batches: Iterable[pa.RecordBatch], work: PullWork, gaps: list[dict[str, Any]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of messages. Rows about losses, which are batches of their own, go to `gaps`."""
+    for batch in batches:
+        if batch["lost_until"].null_count == len(batch):
+            yield batch
+        else:
+            gaps += (_gap(row, work) for row in batch.to_pylist())
+
+
+def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield batches joined to tables of some CHUNK_SIZE_MAX."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= CHUNK_SIZE_MAX:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _gap(row: Mapping[str, Any], work: PullWork) -> dict[str, Any]:
+    """The row of trail.GAPS of a range that is gone."""
+    return {
+        "cluster": work.cluster,
+        "broker_name": row["broker_name"],
+        "topic": row["topic"],
+        "queue_id": row["queue_id"],
+        "first_offset": row["queue_offset"],
+        "end_offset": row["lost_until"],
+        "to_ms": work.read_ms if row["store_timestamp_ms"] is None else row["store_timestamp_ms"],
+        "detected_ms": work.read_ms,
+        "reason": row["lost_reason"],
+    }

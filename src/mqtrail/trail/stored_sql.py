@@ -1,0 +1,84 @@
+"""Stored messages to rows of `message_meta`: SQL for DuckDB over the values of their records, without the bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mqtrail.wire import (
+    INTEGER_PATTERN,
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TRACE_ON,
+    PROPERTY_UNIQ_KEY,
+    SCHEDULE_TOPIC,
+    TIME_MS_MAX,
+    TIMER_TOPIC,
+)
+
+from .evidence import MESSAGE_META
+from .kinds import quoted, retry_group, stored_kind
+
+
+def message_meta_sql(stored: str, cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> str:
+    """SQL: rows of MESSAGE_META of a table of stored messages.
+
+    Its columns: topic, broker_name, queue_id, queue_offset, physical_offset, offset_msg_id, own_unique_key, properties
+    (a map), stored_body_size, body_crc, store_size, sys_flag, born_timestamp_ms, born_host, store_timestamp_ms,
+    store_host, reconsume_times. delay_levels_ms: delays of the broker's levels 1, 2, … (messageDelayLevel). read_ms:
+    now.
+    """
+    columns = _columns(cluster, delay_levels_ms, read_ms)
+    plain = ", ".join(f"{text} AS {name}" for name, text in columns.items() if name != "stored_kind")
+    return f"SELECT {MESSAGE_META.typed({'stored_kind': stored_kind()})} FROM (SELECT {plain} FROM {stored}) AS read"
+
+
+def _columns(cluster: str, delay_levels_ms: Sequence[int], read_ms: int) -> dict[str, str]:
+    """SQL of every column but stored_kind, which is computed from them."""
+    level = _number(PROPERTY_DELAY)
+    levels = f"[{', '.join(map(str, delay_levels_ms))}]::bigint[]"
+    # A level above the highest waits as long as the highest. Without a valid level there is no delay.
+    delay_ms = f"CASE WHEN {level} > 0 THEN ({levels})[least({level}, {len(delay_levels_ms)})] END"
+    real_topic = _text(PROPERTY_REAL_TOPIC)
+    # The topic that a waiting copy waits for.
+    bound_for = f"CASE WHEN topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') THEN {real_topic} ELSE topic END"
+    # A store time that no clock shows is not added to.
+    waits_ms = f"CASE WHEN topic = '{SCHEDULE_TOPIC}' AND store_timestamp_ms BETWEEN 0 AND {TIME_MS_MAX} "
+    waits_ms += f"THEN store_timestamp_ms + {delay_ms} END"
+    return {column: column for column in MESSAGE_META.names} | {
+        "cluster": quoted((cluster,)),
+        "own_unique_key": "coalesce(own_unique_key, '')",
+        "last_unique_key": _text(PROPERTY_UNIQ_KEY),
+        "keys": _text(PROPERTY_KEYS),
+        "tags": _text(PROPERTY_TAGS),
+        "born_ms": "born_timestamp_ms",
+        "store_ms": "store_timestamp_ms",
+        "body_size": "stored_body_size",
+        "real_topic": real_topic,
+        "retry_topic": _text(PROPERTY_RETRY_TOPIC),
+        "group_name": retry_group(f"({bound_for})"),
+        "origin_msg_id": _text(PROPERTY_ORIGIN_MESSAGE_ID),
+        "delay_level": level,
+        "delay_ms": delay_ms,
+        "due_ms": f"coalesce({_number(PROPERTY_TIMER_OUT_MS)}, {waits_ms})",
+        "trace_on": _text(PROPERTY_TRACE_ON),
+        "read_ms": str(read_ms),
+    }
+
+
+def _property(name: str) -> str:
+    return f"properties['{name}']"
+
+
+def _text(name: str) -> str:
+    return f"coalesce({_property(name)}, '')"
+
+
+def _number(name: str) -> str:
+    """SQL: a property as a number; NULL if it is none."""
+    text = _property(name)
+    return f"CASE WHEN regexp_full_match({text}, '{INTEGER_PATTERN}') THEN try_cast({text} AS bigint) END"
