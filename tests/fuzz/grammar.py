@@ -67,6 +67,22 @@ EXT_NAMES = sorted(
 MEMBERS = sorted({str(name) for kind in BODIES for name in kind.__struct_encode_fields__} | {"$ref", "@type", "table"})
 
 
+_VERSION = '"dataVersion":{"counter":%,"stateVersion":%,"timestamp":%}'
+TABLES = {
+    "topics.json": '{"topicConfigTable":{"T":{"topicName":"T","readQueueNums":%,"writeQueueNums":%,"perm":%,'
+    '"topicSysFlag":%}},' + _VERSION + "}",
+    "subscriptionGroup.json": '{"subscriptionGroupTable":{"g":{"groupName":"g","retryQueueNums":%,"retryMaxTimes":%,'
+    '"brokerId":%,"whichBrokerWhenConsumeSlowly":%}},' + _VERSION + "}",
+    "consumerOffset.json": '{"offsetTable":{"T@g":{%:%,1:%},"T":{0:1}},' + _VERSION + "}",
+    "delayOffset.json": '{"offsetTable":{1:%,%:%}}',
+    "timermetrics": '{"timingCount":{"T":{"count":%,"timeStamp":%}},' + _VERSION + "}",
+    "messageRequestMode.json": '{"messageRequestModeMap":{"T":{"g":{"topic":"T","consumerGroup":"g","mode":"POP",'
+    '"popShareQueueNum":%}}}}',
+    "consumerOrderInfo.json": '{"table":{"T@g":{%:{"popTime":%,"i":%,"o":[%,%],"oc":{%:%},"cm":%}}}}',
+}
+"""Files of a broker's tables. %: a number."""
+
+
 class Grammar:
     """Draws texts by chance."""
 
@@ -118,6 +134,27 @@ class Grammar:
         return f'{{"orderTopicConf":{conf},"queueDatas":[{queues}],"brokerDatas":[{brokers}]}}'.encode(
             "utf-8", "surrogatepass"
         )
+
+    def table(self, name: str) -> bytes:
+        """Return the content of a table's file: whole, with any numbers, or damaged."""
+        chance = self._chance
+        parts = TABLES[name].split("%")
+        text = "".join(part + chance.choice((*NUMBERS, "0", "4", "4", "4", "null", '"x"')) for part in parts[:-1])
+        data = (text + parts[-1]).encode()
+        match chance.randrange(8):
+            case 0:
+                return data[: chance.randrange(len(data) + 1)]
+            case 1:
+                return chance.choice(
+                    (b"", b"{}", b"null", b"[]", bytes(90), b"\xef\xbb\xbf" + data, text.encode("utf-16"))
+                )
+            case 2:
+                at = chance.randrange(len(data))
+                return data[:at] + chance.randbytes(chance.randrange(1, 4)) + data[at + 1 :]
+            case 3:
+                return self.body().encode("utf-8", "surrogatepass")
+            case _:
+                return data
 
     def bomb(self) -> str:
         """Return a text whose references stand for a great deal."""

@@ -9,17 +9,18 @@ import random
 import signal
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from mqtrail.broker import Broker, BrokerConfig
 from mqtrail.broker.filter import compile_sql
+from mqtrail.client import ClientInstance, Consumer, Delivery, TransactionProducer
 from mqtrail.client.core.outgoing import Outgoing, send_result
 from mqtrail.client.core.routes import TopicRoute, read_route
 from mqtrail.namesrv import NameServer, NameServerConfig
-from mqtrail.net import Server
+from mqtrail.net import Connection, Server
 from mqtrail.net.server_connection import PieceConnection
 from mqtrail.node.broker_shell import BrokerShell
-from mqtrail.store import CommitLogConfig, MemoryStore
+from mqtrail.store import CommitLogConfig, ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.trail import TracePlace, trace_rows
 from mqtrail.wire import (
     FLAG_RESPONSE,
@@ -49,7 +50,7 @@ from mqtrail.wire import (
 )
 
 from .frames import FrameMaker
-from .grammar import BODIES, HEADERS, Grammar
+from .grammar import BODIES, HEADERS, TABLES, Grammar
 
 START_MS = 1_700_000_000_000
 PEER = Peer(PeerId(7), Host("10.0.0.7", 40_007))
@@ -138,10 +139,10 @@ def _told(frame: bytes) -> str:
     return f"frame of {len(frame)} bytes: {frame[:TOLD_SIZE_MAX].hex()} … {frame[-100:].hex()}"
 
 
-def new_broker(now_ms: int) -> Broker:
+def new_broker(now_ms: int, files: ConfigFileStore | None = None) -> Broker:
     numbers = iter(range(1 << 60))
     config = BrokerConfig(message_size_max=1 << 20, topics_max=2_000, groups_max=2_000, property_filter=True)
-    return Broker(config, MemoryStore(STORE), unique_id=lambda: f"{next(numbers):032X}", now_ms=now_ms)
+    return Broker(config, MemoryStore(STORE), files, unique_id=lambda: f"{next(numbers):032X}", now_ms=now_ms)
 
 
 class CoreTarget(Target):
@@ -325,6 +326,101 @@ class LyingServer(Target):
         return []
 
 
+class TableFiles(Target):
+    """A broker that starts on tables of any content: it refuses them, or serves with them."""
+
+    def run(self, count: int) -> None:
+        for _ in range(count // 4):
+            self._name = self._chance.choice(list(TABLES))
+            self._one(self._grammar.table(self._name))
+
+    def renew(self) -> None:
+        self._grammar = Grammar(self._chance)
+        self._name = ""
+
+    def take(self, frame: bytes) -> None:
+        disk = MemoryDisk()
+        disk.replace(f"config/{self._name}", frame)
+        try:
+            core = new_broker(START_MS, ConfigFileStore(disk))
+        except MQError:
+            return
+        now_ms = START_MS
+        for _ in range(3):
+            command = decode_command(cut_frame(made := self._served(), 0, len(made)))
+            core.handle(PEER, command, now_ms)
+            now_ms += 7_000
+            core.tick(now_ms)
+        new_broker(now_ms, ConfigFileStore(disk))  # what it saved can be read
+
+    def _served(self) -> bytes:
+        """Return a request that walks over tables."""
+        code = self._chance.choice((21, 43, 45, 61, 201, 202, 208, 105, 300, 303, 317, 343, 402))
+        return encode_command(RemotingCommand(code, {"topic": "T", "group": "g", "consumerGroup": "g"}))
+
+
+class AskedClient(Target):
+    """A client that is asked: notifications, resets, checks, running info, messages to consume at once, replies."""
+
+    to = "client"
+    codes = (39, 40, 220, 221, 307, 309, 326)
+
+    def renew(self) -> None:
+        """Make a client that is not started: it opens no connection."""
+        self._grammar = Grammar(self._chance)
+        self._client = ClientInstance("127.0.0.1:1")
+        consumer = Consumer("g", "127.0.0.1:1", {"T": "*"}, client=self._client)
+
+        async def handle(delivery: Delivery) -> None:
+            assert isinstance(delivery.body, bytes)
+
+        consumer.handler(handle)
+        self._client.add_consumer(consumer)
+        producer = TransactionProducer("g", "127.0.0.1:1", client=self._client, check=lambda message: None)
+        self._client.add_producer("g", producer)
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            self._one(self._frames.made(self._chance.choice(self.codes)))
+
+    def take(self, frame: bytes) -> None:
+        try:
+            end = frame_end(frame, 0, len(frame))
+            command = decode_command(cut_frame(frame, 0, end)) if end else None
+        except RemotingError:
+            return
+        if command is None:
+            return
+        chance = self._chance
+        if chance.random() < 0.8:
+            command.ext["consumerGroup"] = "g"
+        if chance.random() < 0.5:
+            command.ext["topic"] = "T"
+        if chance.random() < 0.5:
+            command.body = self._grammar.records()
+        answer = self._client._on_request(cast(Connection, _Peer()), command)
+        if answer is not None and not isinstance(answer, RemotingCommand):
+            answer = _run(answer)
+        if answer is not None:
+            encode_command(answer)
+
+
+class _Peer:
+    """The connection that a request came by, as far as a client looks at it."""
+
+    address = "127.0.0.1:10911"
+
+
+def _run(coroutine: Any) -> Any:
+    """Return what a coroutine returns that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    return None
+
+
 class Expressions(Target):
     """SQL92 expressions, compiled and asked about properties."""
 
@@ -344,4 +440,12 @@ class Expressions(Target):
                 expression.matches(self._grammar.properties().encode())
 
 
-TARGETS: tuple[type[Target], ...] = (BrokerCore, NameServerCore, BrokerBehindNet, LyingServer, Expressions)
+TARGETS: tuple[type[Target], ...] = (
+    BrokerCore,
+    NameServerCore,
+    BrokerBehindNet,
+    LyingServer,
+    AskedClient,
+    TableFiles,
+    Expressions,
+)
