@@ -176,6 +176,16 @@ def test_wrong_signature(guarded: Guarded) -> None:
     assert refusal.response_code == 1
 
 
+MERGES = "a: &a {x: 1, y: 2}\n" + "".join(
+    f"{name}: &{name} {{<<: [{','.join([f'*{before}'] * 10)}]}}\n"
+    for before, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+# Each list has ten times the one before: 10^9 values in 400 characters.
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -188,6 +198,11 @@ def test_wrong_signature(guarded: Guarded) -> None:
         ("accounts: [{accessKey: longenough, secretKey: 12345678, whiteRemoteAddress: host}]", "Netaddress"),
         ("globalWhiteRemoteAddresses: [host]", "Netaddress"),
         ("!!python/object/apply:os.system [ls]", "found no YAML"),
+        (BOMB + "accounts: [{accessKey: *h, secretKey: 12345678}]", "aliases that stand for"),
+        (BOMB + "accounts: *h", "aliases that stand for"),
+        (BOMB + "globalWhiteRemoteAddresses: *h", "aliases that stand for"),
+        (MERGES + "accounts: [{<<: *h, accessKey: longenough, secretKey: 12345678}]", "aliases that stand for"),
+        ("accounts: &r [*r]", "found no YAML"),
     ],
 )
 def test_broken_file_keeps_the_old_rules(guarded: Guarded, text: str, found: str) -> None:

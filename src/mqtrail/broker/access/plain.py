@@ -22,6 +22,7 @@ Source: PlainPermissionManager, PlainAccessValidator, Permission, apache/rocketm
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import yaml
@@ -45,6 +46,7 @@ from .scene import Dialect, Need, Scene
 DENY: Final = 1
 PUB: Final = 4
 SUB: Final = 8
+ALIASED_MAX: Final = 10_000  # values that aliases of a file may bring in, beyond one for each of its characters
 KEY_LENGTH_MIN: Final = 7  # ACCESS_KEY_MIN_LENGTH, SECRET_KEY_MIN_LENGTH: longer than 6
 PERMISSIONS: Final[Mapping[str, int]] = {
     "DENY": DENY,
@@ -199,7 +201,7 @@ def read_rules(texts: Mapping[str, str]) -> PlainRules:
 def read_document(name: str, text: str) -> dict[str, Any]:
     """Return the document of a file; {} if it is empty. InvalidParameter."""
     try:
-        document = yaml.safe_load(text)
+        document = _load(name, text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidParameter(f"{name}: found no YAML: {_yaml_problem(error)}") from None
     if document is None:
@@ -207,6 +209,38 @@ def read_document(name: str, text: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InvalidParameter(f"{name}: found a {type(document).__name__}, expected accounts: and the like")
     return document
+
+
+def _load(name: str, text: str) -> Any:
+    """Return the value of a YAML text, as safe_load does. InvalidParameter: its aliases stand for too much."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        count, count_max = _expanded_count(node, {}), len(text) + ALIASED_MAX
+        if count > count_max:
+            raise InvalidParameter(
+                f"{name}: found aliases that stand for {count} values, expected at most {count_max}: write the "
+                "accounts out"
+            )
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _expanded_count(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many values a document has if each alias is written out. known: counts of lists and maps by id.
+
+    Aliases of aliases make a short text stand for more values than can be walked over. RecursionError: an alias stands
+    for what it is in.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if (count := known.get(id(node))) is None:
+        parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+        count = known[id(node)] = 1 + sum(_expanded_count(part, known) for part in parts)
+    return count
 
 
 def _yaml_problem(error: Exception) -> str:
