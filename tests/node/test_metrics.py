@@ -82,7 +82,7 @@ async def test_the_name_server_has_its_own_samples() -> None:
     async with running(metrics_port=0, namesrv=config) as (node, pool):
         assert (await route(pool, node.namesrv_address, "orders")).code == ResponseCode.NO_PERMISSION
         assert node._namesrv is not None
-        node._namesrv.core.stalls["103"] = [2, 130]
+        node._namesrv.core.stalls["103"] = [2, 130, 70]
         found = await read(node)
         own = {"cluster": "", "node_type": "namesrv", "node_id": node.namesrv_address}
         assert found["mqtrail_access_refused_total"][tuple(sorted(own.items()))] == 1
@@ -90,6 +90,7 @@ async def test_the_name_server_has_its_own_samples() -> None:
         stalled = tuple(sorted({**own, "work": "103"}.items()))
         assert found["mqtrail_loop_stalls_total"][stalled] == 2
         assert found["mqtrail_loop_stalled_milliseconds_total"][stalled] == 130
+        assert found["mqtrail_loop_stalled_cpu_milliseconds_total"][stalled] == 70
 
 
 async def test_every_metric_can_be_seen() -> None:
@@ -117,7 +118,7 @@ async def test_every_metric_can_be_seen() -> None:
         assert core is not None
         assert core.stats is not None
         core.stats.put_counter("%DLQ%reader", 0).count += 1
-        core.stalls["tick"] = [1, 60]
+        core.stalls["tick"] = [1, 60, 50]
         seen = (await read(node)).keys()
         assert seen >= {name for name in METRICS if not name.startswith(WAITING)}
         assert node._metrics is not None

@@ -12,7 +12,7 @@ from .test_waits import Listener, Waits
 def test_long_work_is_counted_and_told_now_and_then() -> None:
     """Short work is not counted; a stall soon after a log event is included in the next one."""
     now_s = [100.0]
-    watchdog = Watchdog(clock=lambda: now_s[0])
+    watchdog = Watchdog(clock=lambda: now_s[0], cpu_clock=lambda: 0.0)
 
     def work(name: str, took_s: float) -> None:
         began_s = now_s[0]
@@ -26,8 +26,36 @@ def test_long_work_is_counted_and_told_now_and_then() -> None:
         work("11", 0.25)
         now_s[0] += LOG_EVERY_S
         work("320", 2.0)
-    assert watchdog.counts == {"11": [2, 500], "tick": [1, 500], "320": [1, 2000]}
+    assert watchdog.counts == {"11": [2, 500, 0], "tick": [1, 500, 0], "320": [1, 2000, 0]}
     assert [(line["work"], line["took_ms"], line["stalls"]) for line in logs] == [("11", 250, 1), ("320", 2000, 3)]
+
+
+def test_a_stall_tells_its_cpu_time() -> None:
+    """So that work which computes is told from work during which the thread waited. Reading CPU time is rare."""
+    now_s, cpu_s, readings = [100.0], [7.0], [0]
+
+    def cpu_clock() -> float:
+        readings[0] += 1
+        return cpu_s[0]
+
+    watchdog = Watchdog(clock=lambda: now_s[0], cpu_clock=cpu_clock)
+
+    def work(name: str, took_s: float, used_s: float) -> None:
+        began_s = watchdog.begin()
+        now_s[0] += took_s
+        cpu_s[0] += used_s
+        watchdog.look(began_s, name)
+
+    with capture_logs() as logs:
+        work("computes", 0.25, 0.24)
+        work("waits", 0.25, 0.001)
+        for _ in range(1_000):
+            work("short", 0.0001, 0.0001)
+    assert watchdog.counts["computes"] == [1, 250, 240]
+    number, took_ms, cpu_ms = watchdog.counts["waits"]
+    assert (number, took_ms, cpu_ms < 10) == (1, 250, True)
+    assert [(line["work"], line["cpu_ms"]) for line in logs] == [("computes", 240)]
+    assert readings[0] < 30
 
 
 def test_codes_that_are_none_share_a_label() -> None:

@@ -69,7 +69,7 @@ class Broker:
         self.send, self.pop, self.transactions = concerns.send, concerns.pop, concerns.transactions
         self.delays, self.timers = concerns.delays, concerns.timers
         self.fast_failure = FastFailure(config, WAITS)
-        self.stalls: dict[str, list[int]] = {}  # work that blocked the loop -> durations, ms; reported by the shell
+        self.stalls: dict[str, list[int]] = {}  # work that blocked the loop -> times, ms, ms of CPU; by the shell
         self.clock_jumps = {"forward": 0, "back": 0}  # of the machine's clock, reported by the shell
         self.settings_version = 1  # increases when request 25 changes settings, to invalidate copies
         self._seen_ms = now_ms

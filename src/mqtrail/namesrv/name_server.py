@@ -46,7 +46,7 @@ class NameServer:
         self.routes = RouteTable(config)
         self._files = ConfigFileStore(MemoryDisk()) if files is None else files
         self._jobs = Jobs(self._files)
-        self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms; noted by the shell
+        self.stalls: dict[str, list[int]] = {}  # work that held the loop -> times, ms, ms of CPU; by the shell
         self._next_scan_ms = now_ms + config.scan_ms
         self._concerns = NameServerConcerns(config, self.routes, KeyValues(self._files), self._jobs, now_ms)
         self._handlers = {code: row.handler(self._concerns) for code, row in REQUESTS.items()}

@@ -56,6 +56,8 @@ class BrokerShell(Shell):
                 return self._process_late(connection, buffer, start, end, now_ms, waited_ms)
         watchdog = self.watchdog
         began_s, stalls = watchdog.clock(), watchdog.stalls
+        if began_s >= watchdog.mark_due_s:
+            watchdog.mark(began_s)
         position, replies, after_offset, sends, handled, stored = self._lane.process(
             cast(Peer, connection.data), buffer, start, end, now_ms, connection.turn_is_over
         )

@@ -146,9 +146,10 @@ def _gather_namesrv(namesrv: NameServerNode | None) -> Iterator[_Gathered]:
         return
     common = ("", NAMESRV_TYPE, join_address(namesrv.host, namesrv.port))
     yield _Gathered("mqtrail_access_refused_total", common, namesrv.core.refused)
-    for work, (times, took_ms) in list(namesrv.core.stalls.items()):
+    for work, (times, took_ms, cpu_ms) in list(namesrv.core.stalls.items()):
         yield _Gathered("mqtrail_loop_stalls_total", (*common, work), times)
         yield _Gathered("mqtrail_loop_stalled_milliseconds_total", (*common, work), took_ms)
+        yield _Gathered("mqtrail_loop_stalled_cpu_milliseconds_total", (*common, work), cpu_ms)
 
 
 def exposition(brokers: Callable[[], Iterable[Broker]], now_ms: int) -> bytes:

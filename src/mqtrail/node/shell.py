@@ -117,6 +117,7 @@ class Shell:
     def process(self, connection: ServerConnection, buffer: bytes, start: int, end: int) -> int:
         """Serve one command after another by `handle`."""
         now_ms = self._clock()
+        self.watchdog.begin()
         try:
             while start < end and not connection.write_paused:
                 command, start = next_command(buffer, start, end)
@@ -195,7 +196,7 @@ class Shell:
     def _tick(self) -> None:
         self._timer = None
         now_ms = self._clock()
-        began_s = self.watchdog.clock()
+        began_s = self.watchdog.begin()
         try:
             self.write(self._core.tick(now_ms))
         except Exception:

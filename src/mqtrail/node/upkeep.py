@@ -127,7 +127,7 @@ class Upkeep:
 
     def _attempt(self, name: str, job: Callable[[], object]) -> bool:
         """Run a job. Log its first failure, and once when it works again. A failed job runs again at its next time."""
-        began_s = self._watchdog.clock()
+        began_s = self._watchdog.begin()
         try:
             job()
         except (OSError, StoreFull, StoreError) as error:

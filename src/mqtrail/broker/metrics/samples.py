@@ -56,9 +56,10 @@ def samples(broker: Broker, now_ms: int) -> Iterator[Sample | None]:
     yield Sample("rocketmq_consumer_group_number", (), len(broker.groups.all()))
     yield Sample("mqtrail_held_pulls", (), len(broker.held))
     yield Sample("mqtrail_access_refused_total", (), broker.access.refused)
-    for work, (times, took_ms) in list(broker.stalls.items()):
+    for work, (times, took_ms, cpu_ms) in list(broker.stalls.items()):
         yield Sample("mqtrail_loop_stalls_total", (work,), times)
         yield Sample("mqtrail_loop_stalled_milliseconds_total", (work,), took_ms)
+        yield Sample("mqtrail_loop_stalled_cpu_milliseconds_total", (work,), cpu_ms)
     for direction, count in broker.clock_jumps.items():
         yield Sample("mqtrail_clock_jumps_total", (direction,), count)
     yield from _traffic(broker)

@@ -141,6 +141,12 @@ METRICS: Final[Mapping[str, Metric]] = {
         "times that work blocked the event loop for 50 ms or more; work: request code, tick or job",
     ),
     "mqtrail_loop_stalled_milliseconds_total": Metric("counter", ("work",), "total ms of these"),
+    "mqtrail_loop_stalled_cpu_milliseconds_total": Metric(
+        "counter",
+        ("work",),
+        "ms of these in which the loop's thread used the CPU; in the rest it waited for a disk, another thread or, on "
+        "a busy machine, the CPU",
+    ),
     "mqtrail_clock_jumps_total": Metric(
         "counter",
         ("direction",),
