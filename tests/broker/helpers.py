@@ -29,6 +29,10 @@ PEER = Peer(PeerId(1), Host("10.0.0.1", 40001))
 OTHER = Peer(PeerId(2), Host("10.0.0.2", 40002))
 
 
+def _answers(send: Send, peer: Peer, request: RemotingCommand) -> bool:
+    return send.peer == peer.id and send.command.is_response and send.command.opaque == request.opaque
+
+
 class Bench:
     """One broker, its store, its files and its clock, which the test moves."""
 
@@ -60,13 +64,12 @@ class Bench:
     def ask(
         self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", peer: Peer = PEER, **fields: Any
     ) -> RemotingCommand:
-        """Send one request and return its one answer, ignoring what others are told."""
+        """Send one request and return its one answer, ignoring what others are told; tick while it is worked on."""
         request = self.request(code, ext, body, **fields)
-        replies = [
-            send.command
-            for send in self.broker.handle(peer, request, self.now_ms)
-            if send.peer == peer.id and send.command.is_response and send.command.opaque == request.opaque
-        ]
+        sends = self.broker.handle(peer, request, self.now_ms)
+        while len(self.broker.jobs) and not any(_answers(send, peer, request) for send in sends):
+            sends += self.broker.tick(self.now_ms)
+        replies = [send.command for send in sends if _answers(send, peer, request)]
         assert len(replies) == 1, replies
         return replies[0]
 

@@ -1,12 +1,15 @@
 """What one request may name, and what it costs: bounds are told in words, and nothing of what exceeds them counts."""
 
+import re
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from mqtrail.broker import Broker
+from mqtrail.broker import Broker, bounds
 from mqtrail.broker.clients import heartbeats
 from mqtrail.broker.filter import table
+from mqtrail.broker.requests import BODY_SIZES
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
     ConsumerData,
@@ -115,7 +118,10 @@ def test_a_heartbeat_with_many_new_groups_is_saved_once(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(bench.disk, "replace", counted)
     request = RemotingCommand(RequestCode.HEART_BEAT, {}, heartbeat(*names(400)).encode())
-    (reply,) = [send for send in broker.handle(PEER, request, NOW_MS) if send.command.is_response]
+    sends = broker.handle(PEER, request, NOW_MS)
+    while len(broker.jobs):
+        sends += broker.tick(NOW_MS)
+    (reply,) = [send for send in sends if send.command.is_response]
     assert not replaced, "nothing is written inside the loop"
     assert reply.after_tables > files.settled
     job = files.begin_save()
@@ -133,30 +139,63 @@ def test_a_heartbeat_with_many_new_groups_is_saved_once(monkeypatch: pytest.Monk
     [
         (
             RequestCode.LOCK_BATCH_MQ,
-            LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(10_001))).encode(),
+            LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(5_001))).encode(),
         ),
         (
             RequestCode.UNLOCK_BATCH_MQ,
-            LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(10_001))).encode(),
+            LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(5_001))).encode(),
         ),
         (
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-            TopicConfigList(tuple(TopicConfig(name) for name in names(10_001))).encode(),
+            TopicConfigList(tuple(TopicConfig(name) for name in names(1_001))).encode(),
         ),
         (
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-            SubscriptionGroupList(tuple(SubscriptionGroupConfig(name) for name in names(10_001))).encode(),
+            SubscriptionGroupList(tuple(SubscriptionGroupConfig(name) for name in names(1_001))).encode(),
         ),
     ],
 )
 def test_lists_are_bounded(code: int, body: bytes) -> None:
-    """10 000 of a kind at once, and not one of them where there is one more."""
+    """So many at once, and not one of them where there is one more."""
     bench = Bench()
     before = (len(bench.broker.topics), len(bench.broker.groups.all()))
     reply = bench.ask(code, body=body)
     assert reply.code == ResponseCode.INVALID_PARAMETER
-    assert "found 10001 " in (reply.remark or "")
+    assert re.match(r"found (5001 queues|1001 topics|1001 groups) in one request", reply.remark or "")
     assert (len(bench.broker.topics), len(bench.broker.groups.all())) == before
+
+
+@pytest.mark.parametrize(
+    ("code", "size"),
+    [
+        (RequestCode.UPDATE_BROKER_CONFIG, bounds.LINES_SIZE_MAX),
+        (RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, bounds.LINES_SIZE_MAX),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, bounds.BODY_SIZE_MAX),
+        (RequestCode.CHECK_CLIENT_CONFIG, bounds.BODY_SIZE_MAX),
+        (RequestCode.AUTH_CREATE_ACL, bounds.BODY_SIZE_MAX),
+        (RequestCode.LOCK_BATCH_MQ, bounds.LIST_SIZE_MAX),
+        (RequestCode.HEART_BEAT, bounds.HEARTBEAT_SIZE_MAX),
+        (RequestCode.GET_ALL_TOPIC_CONFIG, bounds.BODY_SIZE_MAX),
+    ],
+)
+@pytest.mark.parametrize("acl", [False, True])
+def test_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch, code: int, size: int, acl: bool) -> None:
+    """What is too large is read neither by a permission check nor by the handler."""
+    bench = Bench(acl=acl)
+
+    def read(*arguments: Any) -> Any:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr(bench.broker.access, "check", read)
+    reply = bench.ask(code, body=b" " * (size + 1))
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+    assert f"expected at most {size}" in (reply.remark or "")
+
+
+def test_every_body_is_bounded() -> None:
+    """Only messages have another bound, maxMessageSize."""
+    unbounded = {code for code, size in BODY_SIZES.items() if size is None}
+    assert unbounded == {10, 310, 320, 324, 325}
 
 
 def test_locks_of_many_groups_are_counted_not_summed() -> None:

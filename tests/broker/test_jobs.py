@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,8 +16,13 @@ from mqtrail.store import StoreFull
 from mqtrail.wire import (
     JOBS_MAX,
     BatchItem,
+    ConsumerData,
     ConsumerOffsetTable,
+    HeartbeatData,
+    LockBatchBody,
+    LockedQueues,
     Message,
+    MessageQueue,
     RemotingCommand,
     RequestCode,
     ResponseCode,
@@ -248,12 +254,46 @@ def test_many_delayed_messages_are_delivered_in_slices(monkeypatch: pytest.Monke
 def test_many_topics_and_groups_are_made_in_slices(code: RequestCode, name: str, field: str) -> None:
     """Others are served between slices; the answer comes at the end, and waits until all is saved."""
     bench = Bench()
-    count = 5 * jobs.CHANGES_A_SLICE + 1
+    count = 4 * jobs.CHANGES_A_SLICE + 1
     body = json.dumps({name: [{field: f"made{number}"} for number in range(count)]}).encode()
     assert bench.tell(code, body=body) == []
     table = bench.broker.topics if field == "topicName" else bench.broker.groups
+    assert bench.broker.tick(bench.now_ms) == []
     assert sum(one.startswith("made") for one in table.all()) == jobs.CHANGES_A_SLICE
     assert bench.send().code == ResponseCode.SUCCESS
     reply, ticks = finish(bench)
-    assert (reply.code, ticks) == (ResponseCode.SUCCESS, 5)
+    assert (reply.code, ticks) == (ResponseCode.SUCCESS, 4)
     assert sum(one.startswith("made") for one in table.all()) == count
+
+
+def test_many_locks_are_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each slice takes some; the answer names all, and they are given back in slices too."""
+    bench = Bench()
+    queues = tuple(MessageQueue("orders", "broker-a", number) for number in range(4 * jobs.LOCKS_A_SLICE))
+    body = LockBatchBody("g", "c", queues).encode()
+    taken: list[int] = []
+    lock = bench.broker.locks.lock
+    monkeypatch.setattr(bench.broker.locks, "lock", lambda *args: taken.append(len(args[2])) or lock(*args))
+    assert bench.tell(RequestCode.LOCK_BATCH_MQ, body=body) == []
+    reply, ticks = finish(bench)
+    assert (taken, ticks > 4) == ([jobs.LOCKS_A_SLICE] * 4, True)
+    assert LockedQueues.decode(reply.body).locked == queues
+    assert bench.ask(RequestCode.UNLOCK_BATCH_MQ, body=body).code == 0
+    assert not bench.broker.locks.is_any_held("g", bench.now_ms)
+
+
+def test_a_large_heartbeat_is_served_in_slices() -> None:
+    """Its groups become known some at a time, and its client gets one answer."""
+    bench = Bench()
+    groups = tuple(ConsumerData(f"g{number}") for number in range(2 * jobs.CHANGES_A_SLICE + 1))
+    body = HeartbeatData("c", consumer_data_set=groups).encode()
+    assert bench.tell(RequestCode.HEART_BEAT, body=body) == []
+    counts = []
+    reply = None
+    while reply is None:
+        counts.append(sum(bench.broker.clients.consumer_group(group.group_name) is not None for group in groups))
+        sends = bench.broker.tick(bench.now_ms)
+        reply = next((send.command for send in sends if send.command.is_response), None)
+    assert reply.code == ResponseCode.SUCCESS
+    assert counts[-1] == 2 * jobs.CHANGES_A_SLICE
+    assert max(later - earlier for earlier, later in pairwise(counts)) <= jobs.CHANGES_A_SLICE

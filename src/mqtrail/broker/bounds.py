@@ -9,6 +9,9 @@ from typing import Final
 
 from mqtrail.wire import HeartbeatData, InvalidParameter
 
+BODY_SIZE_MAX: Final = 256 * 1024  # bytes of a request's body, where its row (requests) says nothing else
+LIST_SIZE_MAX: Final = 2 * 1024 * 1024  # of a body that lists topics, groups, queues or acks
+LINES_SIZE_MAX: Final = 32 * 1024  # of a body with lines of settings (25, 2001)
 HEARTBEAT_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of a heartbeat's body
 CLIENT_GROUPS_MAX: Final = 1_000  # groups of one connection, of producers and of consumers each
 GROUP_SUBSCRIPTIONS_MAX: Final = 1_000  # topics that one group subscribes to
@@ -16,13 +19,13 @@ GROUP_NAME_LENGTH_MAX: Final = 255  # limit of Java's client; new consumer group
 CLIENT_ID_LENGTH_MAX: Final = 1_024
 EXPRESSION_LENGTH_MAX: Final = 64 * 1024  # of one subscription
 SUBSCRIPTIONS_SIZE_MAX: Final = 64 * 1024 * 1024  # characters of the subscriptions of all live consumer groups
-LOCK_QUEUES_MAX: Final = 10_000  # of one lock or unlock request (41, 42)
+LOCK_QUEUES_MAX: Final = 5_000  # of one lock or unlock request (41, 42)
 BATCH_ACKS_MAX: Final = 1_000  # groups of acks in one batch (200151), each of up to 32 messages
 QUEUES_MAX: Final = 65_536  # of a topic, and of the retry topic of a group; Java has no limit
 HELD_SIZE_MAX: Final = 256 * 1024 * 1024  # characters of the headers of held pulls; of held pops, of held notices
 HELD_PEER_SHARE: Final = 10  # a connection may hold a tenth of the total, in number and size,
 HELD_PEER_MIN: Final = 1_000  # but at least so many
-CONFIG_LIST_MAX: Final = 10_000  # topics (18) or groups (225) created by one request
+CONFIG_LIST_MAX: Final = 1_000  # topics (18) or groups (225) created by one request
 REQUEST_MODES_MAX: Final = 100_000  # topics and groups with a mode of their own (401)
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from mqtrail.store import ConfigFileStore, MemoryDisk, MessageStore, StoreError
 from mqtrail.wire import (
     Handler,
+    InvalidParameter,
     KvTable,
     MQError,
     Peer,
@@ -31,11 +32,12 @@ from mqtrail.wire import (
 )
 
 from .access import AclFiles
+from .bounds import BODY_SIZE_MAX, LINES_SIZE_MAX
 from .concerns import Concerns
 from .config import BrokerConfig
 from .messages import FastFailure
 from .pop import HeldPop
-from .requests import PERMISSIONS, REQUESTS, WAITS
+from .requests import BODY_SIZES, PERMISSIONS, REQUESTS, WAITS
 from .state import load_state
 from .tables import HeldPull, register_command, register_topic_command, unregister_command
 
@@ -92,6 +94,8 @@ class Broker:
         """Serve a command; return the commands to write, to this peer and to others."""
         if command.is_response:
             return self._concerns.forwards.answered(peer, command)
+        if len(command.body) > LINES_SIZE_MAX and (large := _too_large(command)) is not None:
+            return self._serve(peer, command, lambda: _refuse(large))
         if self.access.on and (refusal := self.access.check(peer, command)) is not None:
             return self._serve(peer, command, lambda: _refuse(refusal))
         self.files.looked = 0
@@ -309,3 +313,13 @@ class Broker:
 
 def _refuse(refusal: Refusal) -> list[Send]:
     raise refusal
+
+
+def _too_large(request: RemotingCommand) -> Refusal | None:
+    """Return why a request's body is not read; None: it may be. Permission checks read it too."""
+    size, size_max = len(request.body), BODY_SIZES.get(request.code, BODY_SIZE_MAX)
+    if size_max is None or size <= size_max:
+        return None
+    return InvalidParameter(
+        f"found a body of {size} bytes of request {request.code}, expected at most {size_max}: send several requests"
+    )

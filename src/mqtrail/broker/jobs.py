@@ -5,6 +5,8 @@ from typing import Final
 ENTRIES_A_SLICE: Final = 500  # of a table, written as JSON
 TOPICS_A_SLICE: Final = 50  # looked at, however few queues they have
 QUEUES_A_SLICE: Final = 200  # looked at, or written as JSON
+LOCKS_A_SLICE: Final = 1_000  # queues locked or unlocked
+BODY_SIZE_A_SLICE: Final = 64 * 1024  # a larger body that a permission check has read is read again in a later slice
 CHANGES_A_SLICE: Final = 200  # topics or groups created or changed
 
 

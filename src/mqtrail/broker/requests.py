@@ -4,6 +4,7 @@
     permission   what it needs with access control on (access.needs)
     wait         the setting that bounds how long it may wait before it is served (messages.protection)
     fast_port    whether the broker's second port serves it too
+    body_size    bytes that its body may have; None: its handler checks it
 
 Source: BrokerController.registerProcessor and initialRequestPipeline, apache/rocketmq 5.3.3 broker/.
 """
@@ -54,6 +55,7 @@ from .access.needs import (
     transaction,
     viewed,
 )
+from .bounds import BODY_SIZE_MAX, HEARTBEAT_SIZE_MAX, LINES_SIZE_MAX, LIST_SIZE_MAX
 from .concerns import Concerns
 from .messages import Wait
 
@@ -67,6 +69,7 @@ class Request(NamedTuple):
     permission: Permission
     wait: Wait = Wait.ADMIN
     fast_port: bool = True
+    body_size: int | None = BODY_SIZE_MAX
 
 
 def _reset(c: Concerns) -> Handler:
@@ -81,11 +84,15 @@ def _reset(c: Concerns) -> Handler:
 
 REQUESTS: Final[Mapping[int, Request]] = {
     # Messages in.
-    Code.SEND_MESSAGE: Request(lambda c: c.send.handle, SEND, Wait.SEND),
-    Code.SEND_MESSAGE_V2: Request(lambda c: c.send.handle, SEND, Wait.SEND),
-    Code.SEND_BATCH_MESSAGE: Request(lambda c: c.send.handle, permission(sends, recalled), Wait.SEND),
-    Code.SEND_REPLY_MESSAGE: Request(lambda c: c.replies.handle, permission(sends, opened=BOTH), Wait.UNLIMITED),
-    Code.SEND_REPLY_MESSAGE_V2: Request(lambda c: c.replies.handle, permission(sends, opened=BOTH), Wait.UNLIMITED),
+    Code.SEND_MESSAGE: Request(lambda c: c.send.handle, SEND, Wait.SEND, body_size=None),
+    Code.SEND_MESSAGE_V2: Request(lambda c: c.send.handle, SEND, Wait.SEND, body_size=None),
+    Code.SEND_BATCH_MESSAGE: Request(lambda c: c.send.handle, permission(sends, recalled), Wait.SEND, body_size=None),
+    Code.SEND_REPLY_MESSAGE: Request(
+        lambda c: c.replies.handle, permission(sends, opened=BOTH), Wait.UNLIMITED, body_size=None
+    ),
+    Code.SEND_REPLY_MESSAGE_V2: Request(
+        lambda c: c.replies.handle, permission(sends, opened=BOTH), Wait.UNLIMITED, body_size=None
+    ),
     Code.RECALL_MESSAGE: Request(lambda c: c.timer_requests.recall, permission(topic("Pub")), Wait.SEND),
     Code.END_TRANSACTION: Request(lambda c: c.transactions.end, permission(transaction, ended), Wait.TRANSACTION),
     Code.RESUME_CHECK_HALF_MESSAGE: Request(
@@ -119,7 +126,9 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.NOTIFICATION: Request(lambda c: c.pop.notices.notify, permission(pops), fast_port=False),
     Code.POLLING_INFO: Request(lambda c: c.pop.notices.polling_info, permission(consumes("Get")), fast_port=False),
     Code.ACK_MESSAGE: Request(lambda c: c.pop.acks.ack, POPPED, Wait.ACK),
-    Code.BATCH_ACK_MESSAGE: Request(lambda c: c.pop.acks.batch, permission(acks, opened=BOTH), Wait.ACK),
+    Code.BATCH_ACK_MESSAGE: Request(
+        lambda c: c.pop.acks.batch, permission(acks, opened=BOTH), Wait.ACK, body_size=LIST_SIZE_MAX
+    ),
     Code.CHANGE_MESSAGE_INVISIBLETIME: Request(lambda c: c.pop.acks.change_invisible, POPPED, Wait.ACK),
     # Offsets.
     Code.SEARCH_OFFSET_BY_TIMESTAMP: Request(lambda c: c.offsets.search, QUEUE),
@@ -156,7 +165,12 @@ REQUESTS: Final[Mapping[int, Request]] = {
         ),
     ),
     # Clients.
-    Code.HEART_BEAT: Request(lambda c: c.clients.heartbeat, permission(heartbeat, opened=NEVER), Wait.HEARTBEAT),
+    Code.HEART_BEAT: Request(
+        lambda c: c.job(c.clients.heartbeat),
+        permission(heartbeat, opened=NEVER),
+        Wait.HEARTBEAT,
+        body_size=HEARTBEAT_SIZE_MAX,
+    ),
     # It ends registrations of its own connection alone.
     Code.UNREGISTER_CLIENT: Request(
         lambda c: c.clients.unregister, permission(group("Sub", optional=True), opened=NEVER), Wait.UNLIMITED
@@ -166,8 +180,8 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.GET_CONSUMER_LIST_BY_GROUP: Request(
         lambda c: c.clients.consumer_ids, permission(group("Sub", "Get"), opened=NEVER), Wait.UNLIMITED
     ),
-    Code.LOCK_BATCH_MQ: Request(lambda c: c.clients.lock, permission(locks)),
-    Code.UNLOCK_BATCH_MQ: Request(lambda c: c.clients.unlock, permission(locks)),
+    Code.LOCK_BATCH_MQ: Request(lambda c: c.job(c.clients.lock), permission(locks), body_size=LIST_SIZE_MAX),
+    Code.UNLOCK_BATCH_MQ: Request(lambda c: c.job(c.clients.unlock), permission(locks), body_size=LIST_SIZE_MAX),
     Code.QUERY_ASSIGNMENT: Request(
         lambda c: c.pop.assignments.query, permission(assignment, opened=BOTH), Wait.UNLIMITED
     ),
@@ -180,7 +194,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
     # Topics and groups.
     Code.UPDATE_AND_CREATE_TOPIC: Request(lambda c: c.topics.update, permission(topic("Create"), opened=NEVER)),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: Request(
-        lambda c: c.job(c.topics.update_list), permission(made_topics, opened=BOTH)
+        lambda c: c.job(c.topics.update_list), permission(made_topics, opened=BOTH), body_size=LIST_SIZE_MAX
     ),
     Code.DELETE_TOPIC_IN_BROKER: Request(lambda c: c.topics.delete, permission(topic("Delete"), opened=NEVER)),
     Code.GET_TOPIC_CONFIG: Request(lambda c: c.topics.one, READ_TOPIC),
@@ -188,7 +202,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Request(lambda c: c.topics.system, READ_CLUSTER_5),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Request(lambda c: c.groups.update, permission(made_group, opened=USERS)),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Request(
-        lambda c: c.job(c.groups.update_list), permission(made_groups, opened=BOTH)
+        lambda c: c.job(c.groups.update_list), permission(made_groups, opened=BOTH), body_size=LIST_SIZE_MAX
     ),
     Code.DELETE_SUBSCRIPTIONGROUP: Request(
         lambda c: c.groups.delete, permission(group("Delete", field="groupName"), opened=NEVER)
@@ -215,7 +229,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.VIEW_BROKER_STATS_DATA: Request(lambda c: c.stats.windows, READ_CLUSTER),
     Code.GET_BROKER_RUNTIME_INFO: Request(lambda c: c.stats.runtime, READ_CLUSTER_5),
     Code.GET_BROKER_CONFIG: Request(lambda c: c.settings.show, READ_ACCOUNTS),
-    Code.UPDATE_BROKER_CONFIG: Request(lambda c: c.settings.update, CHANGE_ACCOUNTS),
+    Code.UPDATE_BROKER_CONFIG: Request(lambda c: c.settings.update, CHANGE_ACCOUNTS, body_size=LINES_SIZE_MAX),
     Code.GET_TIMER_CHECK_POINT: Request(lambda c: c.timer_requests.checkpoint, READ_CLUSTER_5),
     Code.GET_TIMER_METRICS: Request(lambda c: c.timer_requests.metrics, READ_CLUSTER_5),
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: Request(lambda c: c.job(c.store.clean_expired_queues), CHANGE_CLUSTER_5),
@@ -223,7 +237,9 @@ REQUESTS: Final[Mapping[int, Request]] = {
     Code.DELETE_EXPIRED_COMMITLOG: Request(lambda c: c.store.delete_expired_log, CHANGE_CLUSTER_5),
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Request(lambda c: c.store.refuse_rocksdb, READ_CLUSTER_5),
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: Request(lambda c: c.store.refuse_rocksdb, READ_CLUSTER_5),
-    Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Request(lambda c: c.store.set_cold_thresholds, CHANGE_CLUSTER_5),
+    Code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Request(
+        lambda c: c.store.set_cold_thresholds, CHANGE_CLUSTER_5, body_size=LINES_SIZE_MAX
+    ),
     Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Request(lambda c: c.store.drop_cold_threshold, CHANGE_CLUSTER_5),
     Code.GET_COLD_DATA_FLOW_CTR_INFO: Request(lambda c: c.store.cold_data, READ_CLUSTER_5),
     Code.SET_COMMITLOG_READ_MODE: Request(lambda c: c.store.set_read_ahead, CHANGE_CLUSTER_5),
@@ -251,6 +267,7 @@ REQUESTS: Final[Mapping[int, Request]] = {
 }
 
 PERMISSIONS: Final = {code: row.permission for code, row in REQUESTS.items()}
+BODY_SIZES: Final = {code: row.body_size for code, row in REQUESTS.items()}
 WAITS: Final = {code: row.wait for code, row in REQUESTS.items()}
 OWN_PORT_CODES: Final = frozenset(code for code, row in REQUESTS.items() if not row.fast_port)
 """What the fast port refuses."""

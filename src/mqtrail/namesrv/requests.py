@@ -21,6 +21,7 @@ from .settings import NameServerSettings
 
 Code = RequestCode
 BODY_SIZE_MAX: Final = 256 * 1024
+LINES_SIZE_MAX: Final = 32 * 1024  # lines of settings
 
 
 class NameServerConcerns:
@@ -76,7 +77,7 @@ REQUESTS: Final[Mapping[int, NameServerRequest]] = {
     Code.ADD_WRITE_PERM_OF_BROKER: NameServerRequest(lambda c: c.job(c.registrations.add_write_perm), Level.ADMIN),
     Code.DELETE_TOPIC_IN_NAMESRV: NameServerRequest(lambda c: c.registrations.delete_topic, Level.ADMIN),
     Code.GET_NAMESRV_CONFIG: NameServerRequest(lambda c: c.settings.show, Level.ADMIN),
-    Code.UPDATE_NAMESRV_CONFIG: NameServerRequest(lambda c: c.settings.update, Level.ADMIN),
+    Code.UPDATE_NAMESRV_CONFIG: NameServerRequest(lambda c: c.settings.update, Level.ADMIN, LINES_SIZE_MAX),
     # Key-value configuration.
     Code.PUT_KV_CONFIG: NameServerRequest(lambda c: c.key_values.put, Level.ADMIN),
     Code.DELETE_KV_CONFIG: NameServerRequest(lambda c: c.key_values.delete, Level.ADMIN),

@@ -76,13 +76,13 @@ class KvTable(Body, frozen=True):
     table: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class TopicConfigList(Body, frozen=True):
+class TopicConfigList(RequestBody, frozen=True):
     """The body of 18."""
 
     topic_config_list: tuple[TopicConfig, ...] = ()
 
 
-class SubscriptionGroupList(Body, frozen=True):
+class SubscriptionGroupList(RequestBody, frozen=True):
     """The body of 225."""
 
     group_config_list: tuple[SubscriptionGroupConfig, ...] = ()

@@ -48,7 +48,6 @@ from mqtrail.wire import (
     topic_of_marker,
 )
 
-from ..bounds import HEARTBEAT_SIZE_MAX
 from .policies import Resource, topic_resource
 from .scene import Asks, Dialect, Need, Permission, Scene
 
@@ -180,8 +179,6 @@ def transaction(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
 
 def heartbeat(command: RemotingCommand, scene: Scene) -> Iterator[Need]:
     """Consumers need Sub; producers need nothing here, since checks of half messages verify permissions."""
-    if len(command.body) > HEARTBEAT_SIZE_MAX:
-        raise BodyError(f"found a heartbeat of {len(command.body)} bytes, expected at most {HEARTBEAT_SIZE_MAX}")
     for consumer in HeartbeatData.decode(command.body).consumer_data_set:
         yield Need(Resource("Group", consumer.group_name), ("Sub",))
         for subscription in consumer.subscription_data_set:

@@ -4,7 +4,7 @@ Source: ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChange
 apache/rocketmq broker/.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from mqtrail.wire import (
     EXT_HEART_BEAT_V2,
@@ -17,6 +17,7 @@ from mqtrail.wire import (
     InvalidParameter,
     LockBatchBody,
     LockedQueues,
+    MessageQueue,
     NoPermission,
     Peer,
     PeerId,
@@ -28,8 +29,11 @@ from mqtrail.wire import (
     SystemError_,
     TopicSysFlag,
     UnregisterClientHeader,
+    Work,
     answer,
+    encode_list_in_slices,
     loads,
+    queue_members,
     retry_topic,
 )
 
@@ -37,7 +41,6 @@ from ..bounds import (
     CLIENT_GROUPS_MAX,
     CLIENT_ID_LENGTH_MAX,
     GROUP_NAME_LENGTH_MAX,
-    HEARTBEAT_SIZE_MAX,
     LOCK_QUEUES_MAX,
     SUBSCRIPTIONS_SIZE_MAX,
     check_count,
@@ -45,6 +48,7 @@ from ..bounds import (
     check_length,
 )
 from ..filter import compile_expression, is_tag_type, require_filter
+from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, LOCKS_A_SLICE
 from ..state import BrokerState
 from ..tables import Client, subscriptions_size
 
@@ -68,16 +72,13 @@ class ClientRequests:
         self._opaque = 0
         self._next_scan_ms: int | None = None
 
-    def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def heartbeat(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """34: store producers and consumers, create retry topics, notify groups that changed.
 
         NoPermission: a live producer of another account has this client id.
         """
-        if len(request.body) > HEARTBEAT_SIZE_MAX:
-            raise InvalidParameter(
-                f"found a heartbeat of {len(request.body)} bytes, expected at most {HEARTBEAT_SIZE_MAX}: "
-                "use fewer groups and subscriptions in one client"
-            )
+        if len(request.body) > BODY_SIZE_A_SLICE:
+            yield
         data = HeartbeatData.decode(request.body)
         if not data.client_id:
             raise InvalidParameter("found a heartbeat without clientID, expected the client's id")
@@ -89,7 +90,7 @@ class ClientRequests:
         self._check_owner(client)
         changed_groups = []
         subscriptions_changed = True
-        for consumer in data.consumer_data_set:
+        for number, consumer in enumerate(data.consumer_data_set, 1):
             known = data.heartbeat_fingerprint != 0 and self._is_known(consumer.group_name, data.heartbeat_fingerprint)
             if known:
                 subscriptions_changed = False
@@ -97,6 +98,8 @@ class ClientRequests:
                 changed_groups.append(consumer.group_name)
             if not data.without_sub and self._clients.consumer_group(consumer.group_name) is not None:
                 self._fingerprints[consumer.group_name] = data.heartbeat_fingerprint
+            if number % CHANGES_A_SLICE == 0:
+                yield
         for producer in data.producer_data_set:
             self._clients.register_producer(producer.group_name, client)
         ext = {EXT_HEART_BEAT_V2: "true", EXT_SUB_CHANGE: "true" if subscriptions_changed else "false"}
@@ -194,16 +197,28 @@ class ClientRequests:
             compile_expression(subscription.expression_type, subscription.sub_string)
         return answer(peer, request)
 
-    def lock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def lock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """41: lock queues for a client that consumes in order."""
-        body = _lock_body(request)
-        locked = self._locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
-        return answer(peer, request, body=LockedQueues(tuple(locked)).encode())
+        body = yield from _lock_body(request)
+        locked: list[MessageQueue] = []
+        for first in range(0, len(body.mq_set), LOCKS_A_SLICE):
+            if first:
+                yield
+            queues = body.mq_set[first : first + LOCKS_A_SLICE]
+            locked += self._locks.lock(body.consumer_group, body.client_id, queues, now_ms)
+        found = map(queue_members, locked)
+        return answer(
+            peer, request, body=(yield from encode_list_in_slices(LockedQueues(), "lockOKMQSet", found, LOCKS_A_SLICE))
+        )
 
-    def unlock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> list[Send]:
+    def unlock(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """42."""
-        body = _lock_body(request)
-        self._locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        body = yield from _lock_body(request)
+        for first in range(0, len(body.mq_set), LOCKS_A_SLICE):
+            if first:
+                yield
+            queues = body.mq_set[first : first + LOCKS_A_SLICE]
+            self._locks.unlock(body.consumer_group, body.client_id, queues)
         return answer(peer, request)
 
     def _forget_filters(self, group: str, now_ms: int) -> None:
@@ -268,9 +283,13 @@ class ClientRequests:
         return sends
 
 
-def _lock_body(request: RemotingCommand) -> LockBatchBody:
+def _lock_body(request: RemotingCommand) -> Generator[None, None, LockBatchBody]:
     """Return the queues to lock or unlock. InvalidParameter: too many queues, or too long names."""
+    if len(request.body) > BODY_SIZE_A_SLICE:
+        yield
     body = LockBatchBody.decode(request.body)
+    if len(body.mq_set) > LOCKS_A_SLICE:
+        yield
     check_count("queues", body.mq_set, LOCK_QUEUES_MAX)
     check_length("a consumer group", body.consumer_group, GROUP_NAME_LENGTH_MAX)
     check_length("a clientID", body.client_id, CLIENT_ID_LENGTH_MAX)

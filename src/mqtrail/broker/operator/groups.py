@@ -35,7 +35,7 @@ from mqtrail.wire import (
 )
 
 from ..bounds import CONFIG_LIST_MAX, check_count
-from ..jobs import CHANGES_A_SLICE, ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
+from ..jobs import BODY_SIZE_A_SLICE, CHANGES_A_SLICE, ENTRIES_A_SLICE, QUEUES_A_SLICE, Pace
 from ..state import BrokerState
 from ..tables import GROUP_ATTRIBUTES, alter
 
@@ -63,8 +63,12 @@ class GroupRequests:
 
     def update_list(self, peer: Peer, request: RemotingCommand, now_ms: int) -> Work:
         """225: create or change groups, in order; stops at the first invalid one."""
+        if len(request.body) > BODY_SIZE_A_SLICE:
+            yield
         configs = SubscriptionGroupList.decode(request.body).group_config_list
         check_count("groups", configs, CONFIG_LIST_MAX)
+        if len(configs) > CHANGES_A_SLICE:
+            yield
         for number, config in enumerate(configs, 1):
             self._update(config, now_ms)
             if number % CHANGES_A_SLICE == 0:

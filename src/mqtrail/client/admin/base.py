@@ -1,9 +1,9 @@
 """What all requests of Admin share: the brokers to ask, asking several at once, and the failures."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from mqtrail.net import NAMESRV_DEFAULT
 from mqtrail.wire import MASTER_ID, ClusterInfo, MessageQueue, MQError, RemotingCommand, RequestCode
@@ -11,6 +11,7 @@ from mqtrail.wire import MASTER_ID, ClusterInfo, MessageQueue, MQError, Remoting
 from ..core import ClientError, ClientInstance, InstanceConfig, read_body, reply_number
 
 T = TypeVar("T")
+LISTED_MAX: Final = 500  # topics or groups in one request; brokers take 1 000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,11 @@ class AdminBase:
         await self._client.call(address, code, ext, body)
         return address
 
+    async def _call_in_parts(self, address: str, code: RequestCode, bodies: Iterable[bytes]) -> str:
+        for body in bodies:
+            await self._call(address, code, {}, body)
+        return address
+
     async def _ask(
         self,
         address: str,
@@ -153,3 +159,9 @@ class AdminBase:
             else:
                 found[name] = answer
         return Gathered(found, failures)
+
+
+def in_parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield what goes into one request each; of nothing, one empty part."""
+    for first in range(0, max(1, len(values)), LISTED_MAX):
+        yield values[first : first + LISTED_MAX]

@@ -28,7 +28,7 @@ from mqtrail.wire import (
     retry_topic,
 )
 
-from .base import Gathered
+from .base import Gathered, in_parts
 from .topics import AdminTopics, Deleted
 
 GROUPS_AT_ONCE_MAX = 16  # most groups whose connections one broker is asked for at the same time
@@ -74,9 +74,11 @@ class AdminGroups(AdminTopics):
     async def create_groups(
         self, configs: Sequence[SubscriptionGroupConfig], *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Create several groups with one request a broker. Brokers of 4.9 refuse (RequestCodeNotSupported)."""
-        code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, SubscriptionGroupList(tuple(configs))
-        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body.encode()))
+        """Create groups with one request a broker for each LISTED_MAX. Brokers of 4.9 refuse
+        (RequestCodeNotSupported)."""
+        bodies = [SubscriptionGroupList(tuple(some)).encode() for some in in_parts(configs)]
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+        return await self._on_targets(cluster, broker, lambda address: self._call_in_parts(address, code, bodies))
 
     async def delete_group(
         self, group: str, *, cluster: str | None = None, broker: str | None = None, clean_offsets: bool = False

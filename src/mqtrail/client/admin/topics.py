@@ -20,7 +20,7 @@ from mqtrail.wire import (
 )
 
 from ..core import ClientError, read_body
-from .base import AdminBase, Gathered
+from .base import AdminBase, Gathered, in_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,11 @@ class AdminTopics(AdminBase):
     async def create_topics(
         self, configs: Sequence[TopicConfig], *, cluster: str | None = None, broker: str | None = None
     ) -> Gathered[str]:
-        """Create several topics with one request a broker. Brokers of 4.9 refuse (RequestCodeNotSupported)."""
-        body = TopicConfigList(tuple(configs)).encode()
+        """Create topics with one request a broker for each LISTED_MAX. Brokers of 4.9 refuse
+        (RequestCodeNotSupported)."""
+        bodies = [TopicConfigList(tuple(some)).encode() for some in in_parts(configs)]
         code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
-        return await self._on_targets(cluster, broker, lambda address: self._call(address, code, {}, body))
+        return await self._on_targets(cluster, broker, lambda address: self._call_in_parts(address, code, bodies))
 
     async def topic_config(self, topic: str) -> Gathered[TopicConfig]:
         """How each broker of a topic has it set up. Of 4.9 brokers the whole table is asked for."""
