@@ -310,3 +310,24 @@ def test_forgetting() -> None:
     table.forget_group("h")
     assert list(table) == [("g", "U")]
     assert table.pulled("g", "T", 0) is None
+
+
+def test_offsets_are_found_by_group_and_by_topic() -> None:
+    """Without a look at others' entries, also after some were forgotten and after a restart."""
+    bench = Bench()
+    offsets = bench.broker.offsets
+    for group, topic in (("g", "a"), ("g", "b"), ("h", "a"), ("b@g", "a")):
+        offsets.commit(group, topic, 0, 1)
+    offsets.move("g", "c", 0, 1)
+    offsets.note_pull("g", "pulled", 0, 1)
+    assert (offsets.topics_of("g"), offsets.groups_of("a")) == (["a", "b", "c"], ["g", "h"])
+    assert [name for name, _ in offsets.entries()] == ["a@b@g", "a@g", "b@g", "c@g", "a@h"]
+    bench.store.flush()
+    bench.restart()
+    offsets = bench.broker.offsets
+    assert (offsets.topics_of("g"), offsets.groups_of("a")) == (["a", "b", "c"], ["g", "h"])
+    offsets.forget_topic("a")
+    assert (offsets.topics_of("g"), offsets.groups_of("a"), offsets.topics_of("h")) == (["b", "c"], [], [])
+    offsets.forget_group("g")
+    assert (offsets.topics_of("g"), list(offsets)) == ([], [])
+    assert (offsets._topics_of, offsets._groups_of) == ({}, {})

@@ -136,10 +136,9 @@ class StatsRequests:
         groups: list[bytes] = []
         size = behind = in_flight = 0
         pace = Pace()
-        topics = self._offsets.topics_by_group()
         for name in sorted(self._groups.all()):
             found: list[bytes] = []
-            for topic in topics.get(name, ()):
+            for topic in self._offsets.topics_of(name):
                 if pace.topic_done():
                     yield
                 config = self._topics.get(topic)

@@ -42,6 +42,11 @@ class OffsetTable:
                 files.report.append(f"{OFFSETS_FILE}: found {key!r}, expected topic@group: left out")
         self._pulled: dict[GroupTopic, dict[int, int]] = {}
         self._resets: dict[GroupTopic, dict[int, int]] = {}
+        # The keys of these three, so that nobody has to look for a group's or a topic's among all.
+        self._topics_of: dict[str, set[str]] = {}
+        self._groups_of: dict[str, set[str]] = {}
+        for entry in self._offsets:
+            self._note_entry(entry)
         self._changed: set[GroupTopic] = set()  # entries that changed since the last copy
         self._saved = Handover[GroupTopic, dict[int, int]]()
         self._encoded = EncodedEntries(dict(_member(entry, queues) for entry, queues in self._offsets.items()))
@@ -81,7 +86,10 @@ class OffsetTable:
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset, also to a lower value: the client decides."""
         entry = (group, topic)
-        self._offsets.setdefault(entry, {})[queue_id] = consumer_offset
+        queues = self._offsets.get(entry)
+        if queues is None:
+            queues = self._begin(self._offsets, entry)
+        queues[queue_id] = consumer_offset
         if self._kept:
             self._kept.pop((entry, queue_id), None)
             self._moved.discard((entry, queue_id))
@@ -89,15 +97,31 @@ class OffsetTable:
 
     def move(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set an offset that depends on the last append; it is saved when that is durable."""
-        queues = self._offsets.setdefault((group, topic), {})
-        key = (group, topic), queue_id
+        entry = (group, topic)
+        queues = self._offsets.get(entry)
+        if queues is None:
+            queues = self._begin(self._offsets, entry)
+        key = entry, queue_id
         self._kept.setdefault(key, queues.get(queue_id))
         self._moved.add(key)
         queues[queue_id] = consumer_offset
 
     def note_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Store how far a group has pulled, for administrators; not saved."""
-        self._pulled.setdefault((group, topic), {})[queue_id] = queue_offset
+        queues = self._pulled.get((group, topic))
+        if queues is None:
+            queues = self._begin(self._pulled, (group, topic))
+        queues[queue_id] = queue_offset
+
+    def _begin(self, table: dict[GroupTopic, dict[int, int]], entry: GroupTopic) -> dict[int, int]:
+        queues = table[entry] = {}
+        self._note_entry(entry)
+        return queues
+
+    def _note_entry(self, entry: GroupTopic) -> None:
+        group, topic = entry
+        self._topics_of.setdefault(group, set()).add(topic)
+        self._groups_of.setdefault(topic, set()).add(group)
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         queues = self._pulled.get((group, topic))
@@ -110,11 +134,12 @@ class OffsetTable:
                 yield group, topic, queue_id, queue_offset
 
     def topics_of(self, group: str) -> list[str]:
-        return sorted(topic for known, topic in self._offsets if known == group)
+        return sorted(topic for topic in self._topics_of.get(group, ()) if (group, topic) in self._offsets)
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups with offsets in the topic, without the common offsets of broadcasting groups."""
-        return sorted(group for group, known in self._offsets if known == topic and "@" not in group)
+        known = self._groups_of.get(topic, ())
+        return sorted(group for group in known if "@" not in group and (group, topic) in self._offsets)
 
     def __iter__(self) -> Iterator[GroupTopic]:
         return iter(self._offsets)
@@ -141,18 +166,19 @@ class OffsetTable:
         return found
 
     def forget_topic(self, topic: str) -> None:
-        self._forget([key for key in self._all_keys() if key[1] == topic])
+        self._forget({(group, topic) for group in self._groups_of.get(topic, ())})
 
     def forget_group(self, group: str) -> None:
-        self._forget([key for key in self._all_keys() if key[0] == group])
+        self._forget({(group, topic) for topic in self._topics_of.get(group, ())})
 
-    def _all_keys(self) -> set[GroupTopic]:
-        return self._offsets.keys() | self._pulled.keys() | self._resets.keys()
-
-    def _forget(self, keys: list[GroupTopic]) -> None:
+    def _forget(self, keys: set[GroupTopic]) -> None:
         for key in keys:
             for table in (self._offsets, self._pulled, self._resets):
                 table.pop(key, None)
+            for index, name, member in ((self._topics_of, *key), (self._groups_of, key[1], key[0])):
+                index[name].discard(member)
+                if not index[name]:
+                    del index[name]
             self._changed.add(key)
         for kept in [kept for kept in self._kept if kept[0] in keys]:
             del self._kept[kept]
@@ -165,17 +191,11 @@ class OffsetTable:
 
     def entries(self) -> Iterator[tuple[str, dict[int, int]]]:
         """Yield the entries as in `table`, while the table may change: each with its value at that moment."""
-        for group, topic in sorted(self._offsets):
-            queues = self._offsets.get((group, topic))
-            if queues is not None:
-                yield f"{topic}@{group}", dict(sorted(queues.items()))
-
-    def topics_by_group(self) -> dict[str, list[str]]:
-        """Return `topics_of` of every group with offsets."""
-        found: dict[str, list[str]] = {}
-        for group, topic in sorted(self._offsets):
-            found.setdefault(group, []).append(topic)
-        return found
+        for group in sorted(self._topics_of):
+            for topic in self.topics_of(group):
+                queues = self._offsets.get((group, topic))
+                if queues is not None:
+                    yield f"{topic}@{group}", dict(sorted(queues.items()))
 
     def table(self) -> ConsumerOffsetTable:
         """Return all offsets as one body, as request 43 answers."""
