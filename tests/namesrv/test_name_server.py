@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtrail.namesrv import NameServer, NameServerConfig, key_values, queries, registrations, routes
-from mqtrail.namesrv.requests import BODY_SIZE_MAX
+from mqtrail.namesrv.requests import BODY_SIZE_MAX, REQUESTS
 from mqtrail.store import ConfigFileStore, MemoryDisk
 from mqtrail.wire import (
     ORDER_TOPIC_CONFIG,
@@ -678,7 +678,7 @@ def test_other_requests_have_small_bodies() -> None:
     ):
         reply = bench.ask(code, {"topic": "t"}, body)
         assert reply.code == ResponseCode.SYSTEM_ERROR
-        assert f"expected at most {BODY_SIZE_MAX}" in (reply.remark or "")
+        assert f"expected at most {REQUESTS[code].body_size_max}" in (reply.remark or "")
 
 
 def test_filter_servers_are_bounded() -> None:
