@@ -24,17 +24,8 @@ settings.load_profile("mqtrail")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test whose examples have a deadline: one that was made before the profile was loaded.
-
-    Refuse a test of Spark that the scheduler would give to another process than the rest.
-    """
+    """Refuse a test whose examples have a deadline: one that was made before the profile was loaded."""
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        if "spark" in getattr(item, "fixturenames", ()) and not needs_spark(file):
-            raise pytest.UsageError(
-                f"found the fixture spark in {item.nodeid}, expected none in WITHOUT_SPARK (tests/conftest.py): move "
-                "the test to another file, or take its file off that list"
-            )
         own = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
         if own is not None and own.deadline is not None:
             raise pytest.UsageError(
@@ -83,35 +74,41 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     return True
 
 
+USES_SPARK = re.compile(r"[\[-]spark[\]-]")  # the parameter of the fixture
 SERVER_KIND = re.compile(r"\[(mqtrail|apache-[\d.]+)[-\]]")
 # In the folder of the shared stage, but with servers of another version.
 OWN_STAGE = ("tests/interop/features/test_mqadmin_4_9_commands.py",)
-# Files of the pipeline whose tests use no Spark session.
-WITHOUT_SPARK = ("early_worker", "java", "offsets", "options", "sampling", "shares")
 
 
-def needs_spark(file: str) -> bool:
-    """Whether the tests of a file share one Spark session. file: its path from the repository's folder."""
-    return file.startswith("tests/pipeline/") and file not in {
-        f"tests/pipeline/test_{name}.py" for name in WITHOUT_SPARK
-    }
+# Tests that share what takes seconds to make: a lake, a cluster, a judgement.
+TOGETHER = (
+    "tests/answers/",
+    "tests/cli/test_operators.py",
+    "tests/lake/test_damage.py",
+    "tests/lake/test_lookup.py",
+    "tests/pipeline/test_shares.py",
+    "tests/trail/test_judge.py",
+    "tests/trail/test_properties.py",
+)
 
 
 class SharedServers(LoadGroupScheduling):
     """Hands each test to whichever process is free, but to one process all that share what is slow to start.
 
-    That is Spark, for the pipeline, which also goes first; and for the real peers the servers of a folder, or those of
-    a file, each kind of server for itself where the tests are parametrized with it.
+    That is Spark, for all tests that use its session; they go first. For the real peers it is the servers of a folder,
+    or those of a file, each kind of server for itself where the tests are parametrized with it.
 
     xdist's own groups (loadgroup) are not heard by this pytest: it no longer reads the name that they are put in.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if needs_spark(file):
+        if file.startswith("tests/pipeline/") and USES_SPARK.search(nodeid):
             return "spark"
         if file.startswith("tests/interop/features/") and file not in OWN_STAGE:
             return "stage"
+        if shared := next((place for place in TOGETHER if file.startswith(place)), None):
+            return shared
         if not file.startswith("tests/interop/"):
             return nodeid
         kind = SERVER_KIND.search(nodeid)

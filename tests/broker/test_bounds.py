@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -134,32 +135,33 @@ def test_a_heartbeat_with_many_new_groups_is_saved_once(monkeypatch: pytest.Monk
     assert all(again.groups.get(name) is not None and f"%RETRY%{name}" in again.topics for name in names(400))
 
 
+Lists = LockBatchBody | TopicConfigList | SubscriptionGroupList
+
+
+def too_many_locks() -> LockBatchBody:
+    return LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(5_001)))
+
+
 @pytest.mark.parametrize(
     ("code", "body"),
     [
-        (
-            RequestCode.LOCK_BATCH_MQ,
-            LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(5_001))).encode(),
-        ),
-        (
-            RequestCode.UNLOCK_BATCH_MQ,
-            LockBatchBody("g", "c", tuple(MessageQueue("t", "b", number) for number in range(5_001))).encode(),
-        ),
+        (RequestCode.LOCK_BATCH_MQ, too_many_locks),
+        (RequestCode.UNLOCK_BATCH_MQ, too_many_locks),
         (
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-            TopicConfigList(tuple(TopicConfig(name) for name in names(1_001))).encode(),
+            lambda: TopicConfigList(tuple(TopicConfig(name) for name in names(1_001))),
         ),
         (
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-            SubscriptionGroupList(tuple(SubscriptionGroupConfig(name) for name in names(1_001))).encode(),
+            lambda: SubscriptionGroupList(tuple(SubscriptionGroupConfig(name) for name in names(1_001))),
         ),
     ],
 )
-def test_lists_are_bounded(code: int, body: bytes) -> None:
+def test_lists_are_bounded(code: int, body: Callable[[], Lists]) -> None:
     """So many at once, and not one of them where there is one more."""
     bench = Bench()
     before = (len(bench.broker.topics), len(bench.broker.groups.all()))
-    reply = bench.ask(code, body=body)
+    reply = bench.ask(code, body=body().encode())
     assert reply.code == ResponseCode.INVALID_PARAMETER
     assert re.match(r"found (5001 queues|1001 topics|1001 groups) in one request", reply.remark or "")
     assert (len(bench.broker.topics), len(bench.broker.groups.all())) == before

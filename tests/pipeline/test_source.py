@@ -1,6 +1,5 @@
 """The rocketmq source, read by Spark from a cluster in a folder."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,24 +7,11 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from tests.pipeline.queues import A0, A1, B0, POINTS, bodies, options, places
 
 from mqtrail.pipeline.columns import COLUMNS
-from mqtrail.wire import MessageQueue
 
-A0 = MessageQueue("orders", "broker-a", 0)
-A1 = MessageQueue("orders", "broker-a", 1)
-B0 = MessageQueue("orders", "broker-b", 0)
-POINTS = MessageQueue("points", "broker-a", 0)
 SHORT = "topic string, broker_name string, queue_id int, queue_offset bigint, lost_until bigint, lost_reason string"
-
-
-def bodies(name: str, count: int, start: int = 0) -> list[bytes]:
-    return [f"{name}{index}".encode() for index in range(start, start + count)]
-
-
-def options(cluster: Any, **more: object) -> dict[str, str]:
-    given = {"nameServer": str(cluster.folder), "topic": "orders", "retryTimeoutMs": "1000"} | more
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
 
 
 def batch(spark: SparkSession, given: Mapping[str, str], schema: str | None = None) -> DataFrame:
@@ -56,10 +42,6 @@ class Stream:
     def rows(self) -> list[tuple[Any, ...]]:
         found = self.spark.read.schema(self.schema).parquet(str(self.folder / "out")).collect()
         return sorted((tuple(row) for row in found), key=repr)
-
-
-def places(queue: MessageQueue, offsets: range) -> list[tuple[Any, ...]]:
-    return [(queue.topic, queue.broker_name, queue.queue_id, offset, None, None) for offset in offsets]
 
 
 def test_a_batch_reads_every_column(spark: SparkSession, cluster: Any) -> None:
@@ -177,15 +159,6 @@ def test_a_stream_goes_on_where_it_stopped(spark: SparkSession, cluster: Any, tm
     assert stream.rows() == sorted(places(A0, range(22)) + places(A1, range(1)) + places(B0, range(3)), key=repr)
 
 
-def test_hiccups_are_retried(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """A name server or broker that fails for a moment is asked again inside the source, and the query lives on."""
-    cluster.append(A0, *bodies("m", 10))
-    for request in ("queues", "bounds", "pull"):
-        cluster.break_down(request, 2)
-    stream = Stream(spark, tmp_path, options(cluster, retryTimeoutMs=20_000))
-    assert sum(stream.run()) == 10
-
-
 def test_what_stays_broken_ends_the_query(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
     """When the time for retries is up the query fails with the request, the last error and a remedy."""
     cluster.append(A0, b"x")
@@ -195,18 +168,6 @@ def test_what_stays_broken_ends_the_query(spark: SparkSession, cluster: Any, tmp
         StreamingQueryException, match=r"bounds of .* failed for 300 ms.*broken on purpose.*Is the broker"
     ):
         stream.run()
-
-
-def test_a_silent_broker_is_held(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """Under onUnreachable=hold the stream stays where it is in that broker's queues, and reads them when it is back."""
-    cluster.append(A0, *bodies("m", 5))
-    stream = Stream(spark, tmp_path, options(cluster, onUnreachable="hold", retryTimeoutMs=100))
-    assert sum(stream.run()) == 5
-    cluster.append(A0, *bodies("m", 4))
-    cluster.break_down("bounds", 1)
-    assert not any(stream.run())
-    assert sum(stream.run()) == 4
-    assert stream.rows() == places(A0, range(9))
 
 
 def test_a_killed_worker(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
@@ -229,55 +190,3 @@ def test_a_killed_source(spark: SparkSession, cluster: Any, tmp_path: Path) -> N
         stream.run()
     stream.run()
     assert stream.rows() == sorted(places(A0, range(25)), key=repr)
-
-
-def test_expired_messages_fail_the_query(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """By default messages that are due and gone end the read, with their range and what to do."""
-    cluster.append(A0, *bodies("m", 5))
-    stream = Stream(spark, tmp_path, options(cluster))
-    stream.run()
-    cluster.append(A0, *bodies("m", 10))
-    cluster.expire(A0, 8)
-    with pytest.raises(StreamingQueryException, match=r"messages \[5, 8\) are missing.*retention.*failOnDataLoss"):
-        stream.run()
-
-
-def test_expired_messages_as_a_row(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """Without failOnDataLoss the loss is a row of its own, and reading goes on behind it."""
-    schema = SHORT + ", store_timestamp_ms bigint"
-    stream = Stream(spark, tmp_path, options(cluster, failOnDataLoss="false"), schema)
-    cluster.append(A0, *bodies("m", 5))
-    stream.run()
-    cluster.append(A0, *bodies("m", 10))
-    cluster.expire(A0, 8)
-    cluster.damage(A0, 10)
-    stream.run()
-    lost = [row for row in stream.rows() if row[4] is not None]
-    assert sorted(lost) == [
-        ("orders", "broker-a", 0, 5, 8, "EXPIRED", 1_700_000_000_013),
-        ("orders", "broker-a", 0, 10, 11, "UNREADABLE", 1_700_000_000_016),
-    ]
-    assert sorted(row[3] for row in stream.rows() if row[4] is None) == [0, 1, 2, 3, 4, 8, 9, 11, 12, 13, 14]
-
-
-def test_a_topic_made_again_fails_the_query(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """A queue that ends before the stream's place is data loss, not a reason to go back."""
-    cluster.append(A0, *bodies("m", 5))
-    stream = Stream(spark, tmp_path, options(cluster))
-    stream.run()
-    cluster.recreate(A0)
-    with pytest.raises(StreamingQueryException, match="ends at 0 and was read up to 5"):
-        stream.run()
-
-
-def test_offsets_never_go_back(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """Without failOnDataLoss the stream waits at its place until the new queue grows past it."""
-    cluster.append(A0, *bodies("m", 5))
-    stream = Stream(spark, tmp_path, options(cluster, failOnDataLoss="false"))
-    stream.run()
-    cluster.recreate(A0)
-    cluster.append(A0, *bodies("n", 3))
-    assert not any(stream.run())
-    cluster.append(A0, *bodies("n", 3))
-    assert sum(stream.run()) == 1
-    assert stream.rows() == places(A0, range(6))
