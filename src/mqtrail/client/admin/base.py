@@ -1,6 +1,7 @@
 """What all requests of Admin share: the brokers to ask, asking several at once, and the failures."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Self, TypeVar
@@ -12,6 +13,8 @@ from ..core import ClientError, ClientInstance, InstanceConfig, read_body, reply
 
 T = TypeVar("T")
 LISTED_MAX: Final = 500  # topics or groups in one request; brokers take 1 000
+
+ASKED_AT_ONCE_MAX: Final = 64  # requests of one call that wait for their replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +151,30 @@ class AdminBase:
         return await self._gather({address: call(address) for address in addresses})
 
     async def _gather(self, calls: Mapping[str, Awaitable[T]]) -> Gathered[T]:
-        answers = await asyncio.gather(*calls.values(), return_exceptions=True)
+        """Await all calls, ASKED_AT_ONCE_MAX at a time: how many there are is often a server's word."""
         found: dict[str, T] = {}
         failures: dict[str, Exception] = {}
-        for name, answer in zip(calls, answers, strict=True):
-            if isinstance(answer, (MQError, OSError)):
-                failures[name] = answer
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                found[name] = answer
-        return Gathered(found, failures)
+        waiting = iter(calls.items())
+
+        async def work() -> None:
+            for name, call in waiting:
+                try:
+                    found[name] = await call
+                except (MQError, OSError) as error:
+                    failures[name] = error
+
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(ASKED_AT_ONCE_MAX, len(calls))):
+                    workers.create_task(work())
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            for _, call in waiting:  # an error of our own, or a cancellation: these are not awaited any more
+                if inspect.iscoroutine(call):
+                    call.close()
+        ordered = {name: found[name] for name in calls if name in found}
+        return Gathered(ordered, {name: failures[name] for name in calls if name in failures})
 
 
 def in_parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
