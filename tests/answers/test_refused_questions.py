@@ -79,7 +79,7 @@ def test_clients_that_could_not_be_asked_for_are_unknown(
     assert len(evidence.omissions) == len(refused)
 
     sample = sampling.ClusterSample(1)
-    sampling._sample_group(admin(connections), sample, "billing", masters, STAMP)
+    sampling._Asking(admin(connections), sample, masters, STAMP).group("billing")
     assert {row["status"] for row in sample.rows[trail.CLIENTS.name]} == {status}
     assert len(sample.problems) == len(refused)
 

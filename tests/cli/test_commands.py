@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mqtrail.cli import run
-from mqtrail.lake import Lake
+from mqtrail.lake import SCHEMA_VERSION, Lake
 from tests.answers.conftest import Shop
 from tests.answers.lakes import BY_NAME, id_of
 
@@ -248,10 +248,11 @@ def test_a_lake_of_a_newer_version(mqtrail: Command, lake_path: Path, tmp_path: 
     """It is not reported as an empty lake."""
     lake = shutil.copytree(lake_path, tmp_path / "newer")
     shutil.rmtree(lake / "_marks")  # the commits below are rewritten
+    key = '"mqtrail.schema"'
     for table in lake.iterdir():
         commit = table / "_delta_log" / f"{0:020}.json"
         if commit.exists():
-            commit.write_text(commit.read_text().replace('"mqtrail.schema":"1"', '"mqtrail.schema":"2"'))
+            commit.write_text(commit.read_text().replace(f'{key}:"{SCHEMA_VERSION}"', f'{key}:"{SCHEMA_VERSION + 1}"'))
     for words in (("trace", "x"), ("search",), ("report",), ("export",), ("pipeline", "once", "--namesrv", DOWN)):
         said = mqtrail(*words, "--lake", str(lake))
         assert said.code == 3

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from mqtrail.lake import (
+    SCHEMA_VERSION,
+    TABLES,
     Lake,
     LakeBusy,
     LakeDamaged,
@@ -239,11 +241,27 @@ def test_a_path_that_is_a_file(tmp_path: Path) -> None:
 
 def test_a_newer_version_is_no_damage(path: Path) -> None:
     """A lake of a newer mqtrail is refused completely, also by readers."""
-    _edit(path / "verdicts" / "_delta_log", '"mqtrail.schema":"1"', '"mqtrail.schema":"2"')
+    _set_version(path / "verdicts" / "_delta_log", SCHEMA_VERSION + 1)
     shutil.rmtree(path / MARKS)  # a newer one would have marks for its commits
     for is_whole in (True, False):
         with pytest.raises(SchemaVersionError, match="Upgrade mqtrail"):
             Lake.open(path, is_whole=is_whole)
+
+
+def test_an_older_version_is_no_damage(path: Path) -> None:
+    """A lake that lacks a newer table is refused as one of an older version, not as damaged."""
+    for log in path.glob("*/_delta_log"):
+        if log.parent.name in TABLES:
+            _set_version(log, SCHEMA_VERSION - 1)
+    shutil.rmtree(path / MARKS)
+    shutil.rmtree(path / "samples")
+    for opened in (Lake.open, Lake.create):
+        with pytest.raises(SchemaVersionError, match=rf"schema version {SCHEMA_VERSION - 1}, expected"):
+            opened(path)
+
+
+def _set_version(log: Path, version: int) -> None:
+    _edit(log, f'"mqtrail.schema":"{SCHEMA_VERSION}"', f'"mqtrail.schema":"{version}"')
 
 
 def test_a_table_that_a_crash_left_unmade(tmp_path: Path) -> None:

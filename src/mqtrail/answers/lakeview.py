@@ -73,7 +73,8 @@ class LakeView:
 
     def as_of_ms(self) -> int | None:
         """Return the time of the last sample, None for an empty lake. No judgement is later."""
-        for name, column in (("queue_ranges", "sampled_ms"), ("trace_events", "trace_store_ms")):
+        columns = {trail.SAMPLES.name: "sampled_ms", "queue_ranges": "sampled_ms", "trace_events": "trace_store_ms"}
+        for name, column in columns.items():
             found = [f.maximum[column] for f in self.look.lake[name].files() if column in f.maximum]
             if found:
                 return int(max(found))

@@ -20,8 +20,10 @@ from .errors import (
 from .fresh import judge_messages
 from .judged import JUDGED, JUDGED_APP, note_settings, settings_at, unfinished_judgement
 from .lake import Lake
+from .lock import WriteLock
 from .lookup import Answer, LookUp, relation_of
 from .maintenance import compact, copy, copy_hours, expire, parquet_of, sweep
+from .samples import keyframes_at, sample_files
 from .schemas import SCHEMA_VERSION, TABLES, Table, arrow_schema, arrow_type, ddl
 from .tables import DataFile, LakeTable
 
@@ -50,6 +52,7 @@ __all__ = [
     "LookUp",
     "SchemaVersionError",
     "Table",
+    "WriteLock",
     "arrow_rows",
     "arrow_schema",
     "arrow_type",
@@ -62,11 +65,13 @@ __all__ = [
     "expire",
     "judge_messages",
     "judge_rows",
+    "keyframes_at",
     "lake_errors",
     "note_settings",
     "parquet_of",
     "relation_of",
     "run_stages",
+    "sample_files",
     "settings_at",
     "sweep",
     "unfinished_judgement",

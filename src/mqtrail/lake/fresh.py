@@ -17,9 +17,8 @@ from mqtrail.trail import Settings, Stage
 from .duck import Row, arrow_rows, define, run_stages
 from .lake import Lake
 from .lookup import relation_of
-
-SAMPLE_WINDOW_MS = 3_600_000
-"""Older samples of the lake are used only to find when a group was first seen."""
+from .samples import sample_files
+from .tables import DataFile
 
 
 def judge_messages(
@@ -37,8 +36,10 @@ def judge_messages(
     for relation in trail.EVIDENCE:
         connection.register(f"extra_{relation.name}", arrow_rows(relation, extra.get(relation.name, ())))
     connection.register("asked_ids", pa.table({"msg_id": pa.array(list(msg_ids), pa.string())}))
+    horizon = as_of_ms - (settings or Settings()).trace_delay_ms
+    sampled = {} if lake is None else sample_files(lake, horizon)
     for relation in trail.EVIDENCE:
-        evidence = _evidence(lake, relation.name, as_of_ms)
+        evidence = _evidence(lake, relation.name, sampled.get(relation.name))
         define(connection, Stage(relation.name, evidence, (f"extra_{relation.name}",)))
     extra_attempts = trail.attempts_sql("extra_trace_events", "extra_message_meta")
     attempts = f"{_attempts(lake, msg_ids)} UNION ALL {extra_attempts}"
@@ -85,13 +86,10 @@ def _known_verdicts(lake: Lake | None, msg_ids: Sequence[str]) -> str:
     return f"SELECT {', '.join(trail.KNOWN_COLUMNS)} FROM ({rows}) AS known"
 
 
-def _evidence(lake: Lake | None, name: str, as_of_ms: int) -> str:
-    """Return SQL for the extra rows and, of sampled or small relations, the lake's rows."""
+def _evidence(lake: Lake | None, name: str, files: Sequence[DataFile] | None) -> str:
+    """Return SQL for the extra rows and, of sampled or small relations, the lake's rows. files: default all."""
     extra = f"SELECT * FROM extra_{name}"
     if lake is None or name in ("message_meta", "trace_rejects"):
         return extra
     where = "record_type IN ('TraceBatch', 'TraceLoss', 'OffsetCommit')" if name == "trace_events" else "true"
-    committed = f"SELECT * FROM ({relation_of(lake[name])}) AS committed_rows WHERE {where}"
-    if name == "queue_ranges":
-        committed += f" AND sampled_ms >= {as_of_ms - SAMPLE_WINDOW_MS}"
-    return f"{committed} UNION ALL {extra}"
+    return f"SELECT * FROM ({relation_of(lake[name], files)}) AS committed_rows WHERE {where} UNION ALL {extra}"

@@ -42,11 +42,12 @@ class Lake:
                 f"no lake at {folder}: found no table {missing[0]!r}, expected {len(TABLES)} of them. "
                 "Run `mqtrail pipeline once --namesrv HOST:PORT --lake DIR` first, or name its folder."
             )
-        tables = {name: LakeTable(table, folder / name, lock, is_whole=is_whole) for name, table in TABLES.items()}
-        for table in tables.values():
-            if not table.is_lost:
-                table.check_version()
-        lake = cls(folder, tables, lock)
+        opened: dict[str, LakeTable] = {}
+        for name in sorted(TABLES, key=lambda name: name in missing):  # a lake of an older version lacks newer tables
+            opened[name] = LakeTable(TABLES[name], folder / name, lock, is_whole=is_whole)
+            if not opened[name].is_lost:
+                opened[name].check_version()
+        lake = cls(folder, {name: opened[name] for name in TABLES}, lock)
         if all(table.is_lost for table in lake):
             raise LakeDamaged(lake.damage[0])
         return lake

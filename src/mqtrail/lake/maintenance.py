@@ -7,7 +7,7 @@ snapshots get the same answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 import duckdb
@@ -16,14 +16,14 @@ from mqtrail.trail import merge_sql
 
 from .duck import connect
 from .lake import Lake
+from .samples import sample_files
 from .schemas import Table
 from .tables import DataFile, LakeTable
 
 HOUR_MS = 3_600_000
 ROW_GROUP_ROWS = 65_536
 """Rows per row group of a compacted file: about 4 MiB in memory. A look-up reads one group."""
-JOINED_SIZE_MAX = 256 * 1024 * 1024
-SMALL_SIZE_MAX = 32 * 1024 * 1024
+JOINED_FILES_MIN = 8
 COMPACT_PREFIX = "compact-"
 """Prefix of the folder names of compacted files."""
 
@@ -114,33 +114,40 @@ def _hours_due(table: LakeTable, closed_before_hour: int) -> list[list[DataFile]
 
 
 def _joins_due(table: LakeTable) -> list[list[DataFile]]:
-    """Return groups of small files to concatenate, in time order. A group needs at least 8 files."""
-    column = table.table.time_column
-    small = [f for f in table.files() if f.size < SMALL_SIZE_MAX and f.row_count]
-    joins: list[list[DataFile]] = [[]]
-    for file in sorted(small, key=lambda f: (f.minimum.get(column, 0), f.path)):
-        if sum(f.size for f in joins[-1]) + file.size > JOINED_SIZE_MAX:
-            joins.append([])
-        joins[-1].append(file)
-    return [files for files in joins if len(files) >= 8]
+    """Return groups of small files to concatenate, in time order; those of samples by cluster."""
+    column, size_max = table.table.time_column, table.table.joined_size_max
+    small = [f for f in table.files() if f.size < size_max // JOINED_FILES_MIN and f.row_count]
+    clusters = {f.minimum.get("cluster", "") if table.table.is_sampled else "" for f in small}
+    joins: list[list[DataFile]] = []
+    for cluster in sorted(clusters):
+        joins.append([])
+        own = [f for f in small if not table.table.is_sampled or f.minimum.get("cluster", "") == cluster]
+        for file in sorted(own, key=lambda f: (f.minimum.get(column, 0), f.path)):
+            if sum(f.size for f in joins[-1]) + file.size > size_max:
+                joins.append([])
+            joins[-1].append(file)
+    return [files for files in joins if len(files) >= JOINED_FILES_MIN]
 
 
 def expire(lake: Lake, before_ms: int, *, now_ms: int) -> int:
     """Remove every file whose rows are all older than before_ms by the table's time column; return how many.
 
-    Rows of ids without a time (publish_hour -1) stay.
+    Rows of ids without a time (publish_hour -1) stay, and so does the keyframe of samples that before_ms reads.
     """
     with lake.writing():
-        return sum(_expire(table, before_ms, now_ms) for table in lake)
+        lake.refresh()
+        needed = {name: {file.path for file in files} for name, files in sample_files(lake, before_ms).items()}
+        return sum(_expire(table, before_ms, now_ms, needed.get(table.table.name, ())) for table in lake)
 
 
-def _expire(table: LakeTable, before_ms: int, now_ms: int) -> int:
-    table.refresh()
+def _expire(table: LakeTable, before_ms: int, now_ms: int, needed: Container[str]) -> int:
     column = table.table.time_column
     if table.table.partition_by:
         old = [f for f in table.files() if f.hour is not None and 0 <= f.hour < before_ms // HOUR_MS]
     else:
-        old = [f for f in table.files() if column in f.maximum and f.maximum[column] < before_ms]
+        old = [
+            f for f in table.files() if column in f.maximum and f.maximum[column] < before_ms and f.path not in needed
+        ]
     if old:
         table.swap([], old, now_ms=now_ms)
     return len(old)

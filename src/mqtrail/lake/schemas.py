@@ -17,7 +17,7 @@ import pyarrow as pa
 from mqtrail import trail
 from mqtrail.trail import Column, Relation
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of all tables together; written into each table's Delta metadata as `mqtrail.schema`."""
 
 ARROW_TYPES: dict[str, pa.DataType] = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
@@ -38,11 +38,27 @@ class Table:
     time_column: str = ""
     sort_by: tuple[str, ...] = ()
     bloom: tuple[str, ...] = ()
+    joined_size_max: int = 256 * 1024 * 1024
+    """Compaction joins the files of a table without partitions up to this size, and none above an eighth of it."""
+    is_sampled: bool = False
+    """Rows of samples: a file holds one cluster, and retention keeps what the oldest kept instant reads."""
 
     @property
     def name(self) -> str:
         """The table's folder and its name in SQL."""
         return self.relation.name
+
+
+def _sampled(relation: Relation, *key: str) -> Table:
+    """A table of samples. Its files are small, because readers choose files by their time."""
+    return Table(
+        relation,
+        "bronze",
+        time_column="sampled_ms",
+        sort_by=("cluster", *key, "sampled_ms"),
+        joined_size_max=4 * 1024 * 1024,
+        is_sampled=True,
+    )
 
 
 TABLES: dict[str, Table] = {
@@ -51,10 +67,11 @@ TABLES: dict[str, Table] = {
         Table(trail.TRACE_EVENTS, "bronze", time_column="trace_store_ms", sort_by=("msg_id",)),
         Table(trail.TRACE_REJECTS, "bronze", time_column="trace_store_ms"),
         Table(trail.MESSAGE_META, "bronze", time_column="store_ms", sort_by=("last_unique_key",)),
-        Table(trail.GROUP_OFFSETS, "bronze", time_column="sampled_ms"),
-        Table(trail.CLIENTS, "bronze", time_column="sampled_ms"),
-        Table(trail.SUBSCRIPTIONS, "bronze", time_column="sampled_ms"),
-        Table(trail.QUEUE_RANGES, "bronze", time_column="sampled_ms"),
+        _sampled(trail.GROUP_OFFSETS, "group_name", "topic", "broker_name", "queue_id"),
+        _sampled(trail.CLIENTS, "group_name", "client_id"),
+        _sampled(trail.SUBSCRIPTIONS, "group_name", "topic"),
+        _sampled(trail.QUEUE_RANGES, "topic", "broker_name", "queue_id"),
+        _sampled(trail.SAMPLES, "what", "topic", "broker_name"),
         Table(trail.GAPS, "bronze", time_column="detected_ms"),
         Table(trail.ATTEMPTS, "silver", "publish_hour", "publish_hour", ("msg_id", "kind", "attempt_key"), ("msg_id",)),
         Table(trail.TRAJECTORIES, "gold", "publish_hour", "publish_hour", ("msg_id",), ("msg_id",)),

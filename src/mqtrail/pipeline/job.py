@@ -16,14 +16,13 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqtrail import trail
 from mqtrail.client import SyncAdmin
-from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, lake_errors, relation_of, sweep
+from mqtrail.lake import Lake, compact, connect, expire, lake_errors, relation_of, sweep
 from mqtrail.wire import MQError, is_business_group
 
 from .checkpoint import CHECKPOINTS
@@ -32,9 +31,9 @@ from .files import Committer
 from .hours import JudgedHours
 from .ingest import Ingest, now_ms
 from .judging import Judge
-from .offsets import QueueOffsets
 from .pulling import SparkPulls
-from .sampling import ClusterSample, Topology, behind, sample, survey
+from .recording import Recorder
+from .sampling import ClusterSample, Topology, sample, survey
 from .session import spark_session
 from .source import RocketMQDataSource
 from .tasks import SparkTasks
@@ -54,6 +53,7 @@ class PipelineJob:
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
         self._lake: Lake | None = None
+        self._recorders: dict[str, Recorder] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -101,8 +101,8 @@ class PipelineJob:
         """Sample groups, offsets and clients now; return what could not be queried. MQError: no cluster."""
         with self.lake.writing():
             with SyncAdmin(self.config.namesrv, config=self.config.instance) as admin:
-                found, _ = self._look(admin)
-            self._keep(found, self._ingest.offsets())
+                found, topology = self._look(admin)
+            self._recorder(self.config.cluster or topology.cluster).record([found])
         return found.problems
 
     def once(self, as_of_ms: int | None = None) -> JobReport:
@@ -148,17 +148,19 @@ class PipelineJob:
         found.problems += topology.problems
         if not topology.trace_topics:
             found.problems.append(f"the cluster has no topic {self.config.trace_topic}: nothing is traced")
+        cluster = self.config.cluster or topology.cluster
+        self._recorder(cluster).record([found])
         self._say("reading trace records and messages")
         counts = self._ingest.run(
-            self.config.cluster or topology.cluster,
+            cluster,
             topology.trace_topics,
             topology.evidence,
             topology.delays_ms,
             fail_on_data_loss=fail_on_data_loss,
         )
         reached = self._ingest.offsets()
-        found.problems += behind(found, reached)
-        self._keep(found, reached)
+        found.problems += found.behind(reached)
+        self._recorder(cluster).read_up_to(found.sampled_ms, found.read_topics(reached))
         self._say(f"judging as of {found.sampled_ms if as_of_ms is None else as_of_ms}")
         with self._reading_lake():
             judged = self._judge.run(
@@ -192,29 +194,21 @@ class PipelineJob:
         cluster = self.config.cluster or topology.cluster
         return sample(admin, topology, cluster, now_ms(), self._known_groups(cluster)), topology
 
+    def _recorder(self, cluster: str) -> Recorder:
+        if cluster not in self._recorders:
+            self._recorders[cluster] = Recorder(self.lake, cluster, self.config.retention_ms)
+        return self._recorders[cluster]
+
     def _known_groups(self, cluster: str) -> list[str]:
         """Groups of earlier samples and of recent verdicts. A group whose consumers are gone may be known nowhere
         else, and one that the brokers do not know may have traced its deliveries."""
-        clients, verdicts = self.lake[trail.CLIENTS.name], self.lake[trail.VERDICTS.name]
-        for table in (clients, verdicts):
-            table.refresh()
-        recent = verdicts.files(verdicts.hours()[-TRACED_HOURS:])
-        both = f"{relation_of(clients)} UNION ALL BY NAME {relation_of(verdicts, recent)}"
-        query = f"SELECT DISTINCT group_name FROM ({both}) AS known WHERE cluster = ?"
+        verdicts = self.lake[trail.VERDICTS.name]
+        verdicts.refresh()
+        recent = relation_of(verdicts, verdicts.files(verdicts.hours()[-TRACED_HOURS:]))
+        query = f"SELECT DISTINCT group_name FROM ({recent}) AS recent WHERE cluster = ?"
         with lake_errors(self.lake.path):
-            names = [name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()]
-        return [name for name in names if is_business_group(name)]
-
-    def _keep(self, found: ClusterSample, reached: QueueOffsets) -> None:
-        """Write a sample's rows, after the read, so that they contain how far the pipeline has read each queue."""
-        for name, rows in found.with_read_offsets(reached).items():
-            table = self.lake[name]
-            file = table.path / f"batch=sample-{found.sampled_ms}" / "part-0.parquet"
-            if not table.is_committed("sample", found.sampled_ms):
-                with lake_errors(table.path):
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    pq.write_table(arrow_rows(table.table.relation, rows), file, compression="zstd")
-                table.commit([file], app="sample", batch=found.sampled_ms)
+            traced = {name for (name,) in connect(threads=1).execute(query, [cluster]).fetchall()}
+        return sorted(name for name in traced.union(self._recorder(cluster).groups) if is_business_group(name))
 
     def _maintain(self, at_ms: int) -> None:
         """Compact closed hours, remove rows older than the retention, delete files that no commit names."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from mqtrail import trail
-from mqtrail.lake import JUDGED, JUDGED_APP, Lake, LakeTable
+from mqtrail.lake import JUDGED, JUDGED_APP, Lake, LakeTable, sample_files
 
 from .files import Committer
 from .hours import JudgedHours
@@ -22,7 +22,7 @@ from .tasks import Tasks
 
 SHARE_ROWS_MAX = 500_000  # attempts of one share; with more a task spills to disk
 SHARE_ROWS_MIN = 20_000  # with fewer, starting the task costs more than its work
-LAG_INPUTS = (trail.GROUP_OFFSETS.name, trail.QUEUE_RANGES.name, trail.MESSAGE_META.name)
+LAG_INPUTS = (trail.GROUP_OFFSETS.name, trail.QUEUE_RANGES.name, trail.SAMPLES.name)
 PIECES = (trail.ATTEMPTS.name, trail.TRACE_EVENTS.name)  # inputs whose files are divided among the tasks
 RESULTS = JUDGED
 APP = JUDGED_APP  # its batches are numbered by the instant of judgement
@@ -62,7 +62,8 @@ class Judge:
         due = [relation for relation in RESULTS if not self._committer.is_committed(relation, APP, as_of_ms)]
         folders = {relation.name: self._empty_folder(relation, APP, as_of_ms) for relation in due}
         batches = any(has_batches(Path(path)) for path in paths)
-        inputs = {name: self._lake[name].paths() for name in trail.INPUTS} | {trail.ATTEMPTS.name: paths}
+        inputs = {name: self._lake[name].paths() for name in trail.INPUTS if name not in trail.SAMPLED}
+        inputs |= self._sample_paths(as_of_ms - self._settings.trace_delay_ms) | {trail.ATTEMPTS.name: paths}
         made = self._shares.run(
             trail.judge(as_of_ms, self._settings, batches=batches, only_until=only_until),
             self._share_count(sum(file.row_count for file in files)),
@@ -83,8 +84,9 @@ class Judge:
         """Add the lag of one sample."""
         if self._committer.is_committed(trail.LAG, "lag", sampled_ms):
             return
-        inputs = {name: self._lake[name].paths() for name in LAG_INPUTS}
+        samples = self._sample_paths(sampled_ms)
         copies = trail.MESSAGE_META.name
+        inputs = {name: samples[name] for name in LAG_INPUTS} | {copies: self._lake[copies].paths()}
         made = self._shares.run(
             trail.lag_stages(sampled_ms),
             max(1, min(len(inputs[copies]), self._tasks.parallelism)),
@@ -93,6 +95,10 @@ class Judge:
             results={trail.LAG.name: self._empty_folder(trail.LAG, "lag", sampled_ms)},
         )
         self._committer.commit(trail.LAG, made[trail.LAG.name], "lag", sampled_ms)
+
+    def _sample_paths(self, from_ms: int) -> dict[str, list[str]]:
+        """The files of each sampled relation that every instant from from_ms on reads."""
+        return {name: self._lake[name].paths(files) for name, files in sample_files(self._lake, from_ms).items()}
 
     def _empty_folder(self, relation: trail.Relation, app: str, batch: int) -> Path:
         """The folder of a batch, without the files that a crash left there before their commit."""

@@ -8,7 +8,8 @@ row with status ERROR. A queue without a committed offset has no row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from mqtrail.wire import (
     ConsumerNotOnline,
     MessageQueue,
     MQError,
+    Refusal,
     business_topics,
     is_business_group,
     parse_delay_levels,
@@ -58,6 +60,8 @@ class Topology:
 def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> Topology:
     """Ask the cluster for its brokers and topics. MQError: no name server answers.
 
+    Masters that do not answer count as the others are, and become a problem.
+
     only: the business topics to read, ALL_TOPICS for all. None: all topics of a cluster of mqtrail brokers. On other
     clusters None reads no business topic, because a second reader of all messages is a load that its operator decides.
     """
@@ -66,8 +70,14 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
     masters = admin.masters()
     topics = admin.topics()
     levels, is_ours = DELAY_LEVELS_DEFAULT, bool(masters)
-    for address in masters.values():
-        settings = admin.broker_config(address)
+    silent: list[str] = []
+    for name, address in masters.items():
+        try:
+            settings = admin.broker_config(address)
+        except MQError as error:
+            silent.append(f"configuration on {name}: {error}")
+            is_ours = is_ours and len(silent) < len(masters)
+            continue
         levels = settings.get("messageDelayLevel", levels)
         is_ours = is_ours and settings.get(IMPLEMENTATION_KEY) == IMPLEMENTATION
     everything = is_ours if only is None else ALL_TOPICS in only
@@ -76,7 +86,7 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
         for topic in business_topics(topics, names, info.broker_addr_table)
         if topic != trace_topic and (everything or topic in (only or ()))
     )
-    problems = () if everything or only is not None else (NOT_OPTED_IN,)
+    problems = (*silent, *(() if everything or only is not None else (NOT_OPTED_IN,)))
     around = tuple(topic for topic in topics if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
     waiting = tuple(topic for topic in (SCHEDULE_TOPIC, TIMER_TOPIC) if topic in topics)
     return Topology(
@@ -92,6 +102,10 @@ def survey(admin: SyncAdmin, trace_topic: str, only: tuple[str, ...] | None) -> 
     )
 
 
+Question = tuple[str, str, str]
+"""(what, broker name, topic), as in trail.SAMPLES: what is OFFSETS of a broker, or RANGES of a topic on a broker."""
+
+
 @dataclass(slots=True)
 class ClusterSample:
     """Rows by relation name, of one instant."""
@@ -99,33 +113,38 @@ class ClusterSample:
     sampled_ms: int
     rows: dict[str, list[Row]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    answers: dict[Question, str] = field(default_factory=dict)
+    """What was asked -> why there is no answer; '' if there is one."""
+    gap: str = ""
+    """Why there is no sample of the time before this one; '' if there is one."""
 
     def add(self, relation: trail.Relation, row: Row) -> None:
         """Add one row of a relation."""
         self.rows.setdefault(relation.name, []).append(row)
 
-    def with_read_offsets(self, reached: QueueOffsets) -> dict[str, list[Row]]:
-        """The rows, with how far the pipeline has read each queue of queue_ranges."""
-        ranges = [row | {"read_offset": reached.get(_queue_of(row))} for row in self._ranges()]
-        return self.rows | ({trail.QUEUE_RANGES.name: ranges} if ranges else {})
+    @property
+    def groups(self) -> set[str]:
+        """The groups that were asked for."""
+        return {row["group_name"] for row in self.rows.get(trail.CLIENTS.name, ())}
 
-    def _ranges(self) -> list[Row]:
-        return self.rows.get(trail.QUEUE_RANGES.name, [])
+    def read_topics(self, reached: QueueOffsets) -> set[str]:
+        """Topics of its queues that the pipeline reads. reached: how far it has read each queue."""
+        return {queue.topic for queue, _ in self._ends() if queue in reached}
 
+    def behind(self, reached: QueueOffsets) -> list[str]:
+        """Report the brokers whose queues were not read up to the sample: the judgement lacks these messages."""
+        missing: Counter[str] = Counter()
+        for queue, max_offset in self._ends():
+            missing[queue.broker_name] += max(max_offset - (reached.get(queue) or 0), 0)
+        return [
+            f"{count} messages of broker {name} could not be read yet"
+            for name, count in sorted(missing.items())
+            if count
+        ]
 
-def _queue_of(row: Row) -> MessageQueue:
-    return MessageQueue(row["topic"], row["broker_name"], row["queue_id"])
-
-
-def behind(found: ClusterSample, reached: QueueOffsets) -> list[str]:
-    """Report the brokers whose queues were not read up to the sample: the judgement lacks these messages."""
-    missing: dict[str, int] = {}
-    for row in found.with_read_offsets(reached).get(trail.QUEUE_RANGES.name, []):
-        if row["max_offset"] > (row["read_offset"] or 0):
-            missing[row["broker_name"]] = (
-                missing.get(row["broker_name"], 0) + row["max_offset"] - (row["read_offset"] or 0)
-            )
-    return [f"{count} messages of broker {name} could not be read yet" for name, count in sorted(missing.items())]
+    def _ends(self) -> Iterator[tuple[MessageQueue, int]]:
+        for row in self.rows.get(trail.QUEUE_RANGES.name, ()):
+            yield MessageQueue(row["topic"], row["broker_name"], row["queue_id"]), row["max_offset"]
 
 
 def sample(
@@ -138,91 +157,121 @@ def sample(
     """Sample a cluster now.
 
     Groups are those that masters have a configuration or offsets of, and known_groups: groups of earlier samples and
-    of the trace, because a broker forgets a group.
+    of the trace, because a broker forgets a group. A master that does not answer is asked nothing more.
     """
-    found = ClusterSample(sampled_ms)
-    stamp: Row = {"cluster": cluster, "sampled_ms": sampled_ms}
-    groups: set[str] = set(known_groups)
+    asking = _Asking(admin, ClusterSample(sampled_ms), topology.masters, {"cluster": cluster, "sampled_ms": sampled_ms})
+    groups = set(known_groups)
     for name, address in topology.masters.items():
-        groups |= _sample_offsets(admin, found, name, address, stamp)
-        try:
-            groups |= {group for group in admin.groups(address).subscription_group_table if is_business_group(group)}
-        except MQError as error:
-            found.problems.append(f"groups of {name}: {error}")
+        groups |= asking.offsets(name, address)
+        groups |= asking.configured_groups(name, address)
     for group in sorted(groups):
-        _sample_group(admin, found, group, topology.masters, stamp)
+        asking.group(group)
     for topic in (*topology.trace_topics, *topology.evidence):
-        _sample_ranges(admin, found, topic, stamp)
-    return found
+        asking.ranges(topic)
+    return asking.found
 
 
-def _sample_offsets(admin: SyncAdmin, found: ClusterSample, name: str, address: str, stamp: Row) -> set[str]:
-    """Add the committed offsets on one master; return its groups, of which broadcasting ones commit no offset."""
-    try:
-        offsets = admin.committed_offsets(address)
-    except MQError as error:
-        found.problems.append(f"committed offsets on {name}: {error}")
-        return set()
-    groups = set()
-    for topic, group, is_broadcast, queues in offsets.by_group():
-        if not is_business_group(group):
-            continue
-        groups.add(group)
-        if is_broadcast:
-            continue
-        for queue_id, offset in queues.items():
-            where = {"topic": topic, "broker_name": name, "queue_id": queue_id}
-            found.add(trail.GROUP_OFFSETS, {**stamp, "group_name": group, **where, "consumer_offset": offset})
-    return groups
+@dataclass(slots=True)
+class _Asking:
+    """The questions of one sample, and the masters that were silent in it."""
 
+    admin: SyncAdmin
+    found: ClusterSample
+    masters: Mapping[str, str]
+    stamp: Row
+    silent: set[str] = field(default_factory=set)
 
-def _sample_group(admin: SyncAdmin, found: ClusterSample, group: str, masters: Mapping[str, str], stamp: Row) -> None:
-    clients: dict[str, Row] = {}
-    subscriptions: dict[tuple[str, str, str], Row] = {}
-    failed = False
-    for name, address in masters.items():
+    def _note(self, what: str, name: str, error: Exception) -> None:
+        """Report a question without an answer. A refusal is an answer of the broker; anything else is silence."""
+        self.found.problems.append(f"{what} on {name}: {error}")
+        if not isinstance(error, Refusal):
+            self.silent.add(name)
+
+    def offsets(self, name: str, address: str) -> set[str]:
+        """Add the committed offsets on one master; return its groups, of which broadcasting ones commit no offset."""
         try:
-            connections = admin.consumer_connections(group, address)
-        except ConsumerNotOnline:
-            continue
+            offsets = self.admin.committed_offsets(address)
         except MQError as error:
-            failed = True
-            found.problems.append(f"clients of {group} on {name}: {error}")
-            continue
-        for one in connections.connection_set:
-            clients[one.client_id] = {
-                "client_id": one.client_id,
-                "client_host": one.client_addr or "",
-                "language": str(one.language or ""),
-                "version": one.version,
-            }
-        for topic, wanted in connections.subscription_table.items():
-            subscriptions[topic, wanted.expression_type or "TAG", wanted.sub_string] = {
-                "topic": topic,
-                "expression_type": wanted.expression_type or "TAG",
-                "expression": wanted.sub_string,
-                "consume_type": connections.consume_type or "",
-                "message_model": connections.message_model or "",
-            }
-    for row in clients.values():
-        found.add(trail.CLIENTS, {**stamp, "group_name": group, "status": "OK", **row})
-    if not clients:
-        status = "ERROR" if failed or not masters else "OFFLINE"
-        found.add(trail.CLIENTS, {**stamp, "group_name": group, "status": status, "client_id": ""})
-    for row in subscriptions.values():
-        found.add(trail.SUBSCRIPTIONS, {**stamp, "group_name": group, **row})
+            self._note("committed offsets", name, error)
+            self.found.answers["OFFSETS", name, ""] = str(error)
+            return set()
+        self.found.answers["OFFSETS", name, ""] = ""
+        groups = set()
+        for topic, group, is_broadcast, queues in offsets.by_group():
+            if not is_business_group(group):
+                continue
+            groups.add(group)
+            if is_broadcast:
+                continue
+            for queue_id, offset in queues.items():
+                place = {"group_name": group, "topic": topic, "broker_name": name, "queue_id": queue_id}
+                self.found.add(trail.GROUP_OFFSETS, {**self.stamp, **place, "consumer_offset": offset})
+        return groups
 
+    def configured_groups(self, name: str, address: str) -> set[str]:
+        """Return the groups that one master has a configuration of."""
+        if name in self.silent:
+            return set()
+        try:
+            return {group for group in self.admin.groups(address).subscription_group_table if is_business_group(group)}
+        except MQError as error:
+            self._note("groups", name, error)
+            return set()
 
-def _sample_ranges(admin: SyncAdmin, found: ClusterSample, topic: str, stamp: Row) -> None:
-    try:
-        gathered = admin.topic_stats(topic)
-    except MQError as error:
-        found.problems.append(f"ranges of {topic}: {error}")
-        return
-    for name, failure in gathered.failures.items():
-        found.problems.append(f"ranges of {topic} on {name}: {failure}")
-    for name, stats in gathered.found.items():
-        for queue, reach in stats.offset_table.items():
-            row = {"broker_name": name, "topic": topic, "queue_id": queue.queue_id}
-            ends = {"min_offset": reach.min_offset, "max_offset": reach.max_offset}
-            found.add(trail.QUEUE_RANGES, {**stamp, **row, **ends})
+    def group(self, group: str) -> None:
+        """Add the clients and subscriptions of a group."""
+        clients: dict[str, Row] = {}
+        subscriptions: dict[tuple[str, str, str], Row] = {}
+        failed = not self.masters
+        for name, address in self.masters.items():
+            if name in self.silent:
+                failed = True
+                continue
+            try:
+                connections = self.admin.consumer_connections(group, address)
+            except ConsumerNotOnline:
+                continue
+            except MQError as error:
+                failed = True
+                self._note(f"clients of {group}", name, error)
+                continue
+            for one in connections.connection_set:
+                clients[one.client_id] = {
+                    "client_id": one.client_id,
+                    "client_host": one.client_addr or "",
+                    "language": str(one.language or ""),
+                    "version": one.version,
+                }
+            for topic, wanted in connections.subscription_table.items():
+                subscriptions[topic, wanted.expression_type or "TAG", wanted.sub_string] = {
+                    "topic": topic,
+                    "expression_type": wanted.expression_type or "TAG",
+                    "expression": wanted.sub_string,
+                    "consume_type": connections.consume_type or "",
+                    "message_model": connections.message_model or "",
+                }
+        about = {**self.stamp, "group_name": group}
+        for row in clients.values():
+            self.found.add(trail.CLIENTS, {**about, "status": "OK", **row})
+        if not clients:
+            nothing = {"client_id": "", "client_host": "", "language": "", "version": None}
+            self.found.add(trail.CLIENTS, {**about, "status": "ERROR" if failed else "OFFLINE", **nothing})
+        for row in subscriptions.values():
+            self.found.add(trail.SUBSCRIPTIONS, {**about, **row})
+
+    def ranges(self, topic: str) -> None:
+        """Add the ranges of a topic's queues."""
+        try:
+            gathered = self.admin.topic_stats(topic, without=self.silent)
+        except MQError as error:
+            self.found.problems.append(f"ranges of {topic}: {error}")
+            return
+        for name, failure in gathered.failures.items():
+            self._note(f"ranges of {topic}", name, failure)
+            self.found.answers["RANGES", name, topic] = str(failure)
+        for name, stats in gathered.found.items():
+            self.found.answers["RANGES", name, topic] = ""
+            for queue, reach in stats.offset_table.items():
+                row = {"broker_name": name, "topic": topic, "queue_id": queue.queue_id}
+                ends = {"min_offset": reach.min_offset, "max_offset": reach.max_offset}
+                self.found.add(trail.QUEUE_RANGES, {**self.stamp, **row, **ends})

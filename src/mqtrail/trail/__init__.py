@@ -17,6 +17,7 @@ from .evidence import (
     GROUP_OFFSETS,
     MESSAGE_META,
     QUEUE_RANGES,
+    SAMPLES,
     SUBSCRIPTIONS,
     TRACE_COLUMN_OF,
     TRACE_EVENTS,
@@ -43,6 +44,7 @@ from .results import (
     VERDICTS,
 )
 from .rounds import Round, rounds
+from .samples import SAMPLED
 from .settings import Settings, changed_settings
 from .stages import Stage
 from .stored_sql import message_meta_sql
@@ -82,6 +84,8 @@ __all__ = [
     "QUEUE_RANGES",
     "RECORD_TEXT_LENGTH_MAX",
     "RESULTS",
+    "SAMPLED",
+    "SAMPLES",
     "STATES",
     "SUBSCRIPTIONS",
     "TRACE_BODY_SIZE_MAX",

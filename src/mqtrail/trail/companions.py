@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .results import LAG, LATENCY_MINUTE
+from .samples import offset_states, question_times, range_states
 from .stages import Stage
 
 _SEGMENTS = (
@@ -81,26 +82,36 @@ SELECT DISTINCT cluster, publish_hour, key_token, msg_id, topic FROM (
 
 
 def lag_stages(sampled_ms: int | None = None) -> list[Stage]:
-    """lag_points, lag_copies and lag (columns of LAG) of one sample, or of every sample.
+    """lag_points, lag_copies and lag (columns of LAG) of one sample; None: of every sample that is recorded in full.
 
     A queue's range is the latest one at or before the sample of the offset.
     """
-    sampled = "true" if sampled_ms is None else f"sampled_ms = {sampled_ms}"
+    if sampled_ms is None:
+        sources, first = ("group_offsets", "queue_ranges"), []
+    else:
+        sources = ("offset_states", "range_states")
+        first = [
+            question_times(sampled_ms, sampled_ms),
+            offset_states(sampled_ms, sampled_ms),
+            range_states(sampled_ms),
+        ]
     return [
-        Stage("lag_points", _lag_points(sampled), ("group_offsets", "queue_ranges")),
+        *first,
+        Stage("lag_points", _lag_points(*sources, sampled_ms), sources),
         Stage("lag_copies", _LAG_COPIES, ("message_meta", "lag_points"), gathered=True),
         Stage("lag", _LAG, ("lag_points", "lag_copies")),
     ]
 
 
-def _lag_points(sampled: str) -> str:
+def _lag_points(offsets: str, ranges: str, sampled_ms: int | None) -> str:
     """The offsets, with the range of their queue and the offset of the first kept message that was not read."""
+    sampled = "change = ''" if sampled_ms is None else f"sampled_ms = {sampled_ms}"
     return f"""
 SELECT *, greatest(consumer_offset, min_offset) AS next_offset FROM (
   SELECT g.cluster, g.sampled_ms, g.group_name, g.topic, g.broker_name, g.queue_id,
     max(g.consumer_offset) AS consumer_offset, max_by(q.min_offset, q.sampled_ms) AS min_offset,
     max_by(q.max_offset, q.sampled_ms) AS max_offset
-  FROM (SELECT * FROM group_offsets WHERE {sampled}) g JOIN (SELECT * FROM queue_ranges WHERE {sampled}) q
+  FROM (SELECT * FROM {offsets} WHERE {sampled}) g JOIN (SELECT * FROM {ranges} WHERE {sampled}) q
     ON g.cluster = q.cluster AND g.broker_name = q.broker_name AND g.topic = q.topic AND g.queue_id = q.queue_id
     AND q.sampled_ms <= g.sampled_ms
   GROUP BY ALL) AS ranges"""

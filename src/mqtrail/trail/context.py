@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .kinds import business_group
 from .packing import number_at, packed, padded
+from .samples import sample_stages
 from .settings import Settings
 from .stages import Stage
 
@@ -18,16 +19,17 @@ def context_stages(as_of_ms: int, settings: Settings) -> list[Stage]:
     """The stages in order; the docstring of each one's function describes it."""
     horizon = as_of_ms - settings.trace_delay_ms
     return [
+        *sample_stages(as_of_ms, horizon),
         Stage("client_records", _CLIENT_RECORDS, ("trace_events",), gathered=True),
-        Stage("committed", _committed(as_of_ms), ("group_offsets", "client_records")),
-        Stage("topic_groups", _topic_groups(as_of_ms), ("committed", "subscriptions")),
+        Stage("committed", _committed(as_of_ms), ("offset_states", "client_records")),
+        Stage("topic_groups", _TOPIC_GROUPS, ("committed", "subscription_states")),
         Stage("offsets_at", _offsets_at(horizon), ("committed",)),
-        Stage("offset_samples", _offset_samples(as_of_ms), ("group_offsets",)),
-        Stage("client_samples", _client_samples(as_of_ms), ("clients",)),
-        Stage("group_clients", _GROUP_CLIENTS, ("clients", "client_samples")),
-        Stage("live_clients", _live_clients(as_of_ms), ("clients", "client_samples")),
-        Stage("subscription_runs", _subscription_runs(as_of_ms), ("subscriptions",)),
-        Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges",)),
+        Stage("offset_samples", _OFFSET_SAMPLES, ("offset_states",)),
+        Stage("client_samples", _CLIENT_SAMPLES, ("client_states",)),
+        Stage("group_clients", _GROUP_CLIENTS, ("client_states", "client_samples")),
+        Stage("live_clients", _live_clients(), ("client_states", "client_samples")),
+        Stage("subscription_runs", _SUBSCRIPTION_RUNS, ("subscription_states",)),
+        Stage("scanned_topics", _scanned_topics(as_of_ms), ("queue_ranges", "samples")),
         Stage("losses", _losses(horizon), ("client_records", "gaps")),
     ]
 
@@ -39,27 +41,25 @@ FROM trace_events WHERE record_type IN {CONTEXT_RECORDS}"""
 
 
 def _committed(as_of_ms: int) -> str:
-    """Committed offsets: sampled from brokers, and recorded by mqtrail's consumers."""
+    """Committed offsets: sampled from brokers, and recorded by mqtrail's consumers.
+
+    Of a queue's samples those rows that offset_states keeps.
+    """
     return f"""
-SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_offset FROM group_offsets
-WHERE sampled_ms <= {as_of_ms}
+SELECT cluster, sampled_ms, group_name, topic, broker_name, queue_id, consumer_offset FROM offset_states
 UNION ALL
 SELECT cluster, event_ms, group_name, topic, store_broker_name, store_queue_id, consumer_offset FROM client_records
 WHERE record_type = 'OffsetCommit' AND event_ms <= {as_of_ms}"""
 
 
-def _topic_groups(as_of_ms: int) -> str:
-    """Groups of a topic, with the time since when they are known; only groups of applications.
-
-    A group that commits offsets at the broker consumes in clustering mode: broadcasting keeps offsets at its clients.
-    """
-    return f"""
+# Groups of a topic, with the time since when they are known; only groups of applications.
+# A group that commits offsets at the broker consumes in clustering mode: broadcasting keeps offsets at its clients.
+_TOPIC_GROUPS = f"""
 SELECT cluster, topic, group_name, min(sampled_ms) AS known_ms, max(message_model) AS message_model,
     max(consume_type) AS consume_type
 FROM (SELECT cluster, topic, group_name, sampled_ms, 'CLUSTERING' AS message_model, '' AS consume_type FROM committed
   UNION ALL
-  SELECT cluster, topic, group_name, sampled_ms, message_model, consume_type FROM subscriptions
-  WHERE sampled_ms <= {as_of_ms}) AS known
+  SELECT cluster, topic, group_name, sampled_ms, message_model, consume_type FROM subscription_states) AS known
 WHERE {business_group()} GROUP BY cluster, topic, group_name"""
 
 
@@ -76,59 +76,62 @@ FROM (SELECT cluster, group_name, topic, broker_name, queue_id, max({latest}) AS
   FROM committed GROUP BY cluster, group_name, topic, broker_name, queue_id) AS packed_offsets"""
 
 
-def _offset_samples(as_of_ms: int) -> str:
-    """When the cluster's offsets were last sampled."""
-    return f"""
-SELECT cluster, max(sampled_ms) AS offsets_sampled_ms FROM group_offsets WHERE sampled_ms <= {as_of_ms} GROUP BY
-    cluster"""
+# When the cluster's offsets were last sampled.
+_OFFSET_SAMPLES = "SELECT cluster, max(sampled_ms) AS offsets_sampled_ms FROM offset_states GROUP BY cluster"
 
-
-def _client_samples(as_of_ms: int) -> str:
-    """The latest sample of each group's clients."""
-    return f"""
-SELECT cluster, group_name, max(sampled_ms) AS clients_sampled_ms FROM clients WHERE sampled_ms <= {as_of_ms}
-GROUP BY cluster, group_name"""
-
+# The latest sample of each group's clients.
+_CLIENT_SAMPLES = """
+SELECT cluster, group_name, max(sampled_ms) AS clients_sampled_ms FROM client_states GROUP BY cluster, group_name"""
 
 # How many clients a group has in its latest sample; NULL when it could not be queried.
 _GROUP_CLIENTS = """
 SELECT c.cluster AS cluster, c.group_name AS group_name, max(s.clients_sampled_ms) AS clients_sampled_ms,
     CASE WHEN max(CASE WHEN c.status = 'ERROR' THEN 1 ELSE 0 END) = 1 THEN NULL::bigint
          ELSE count(*) FILTER (c.status = 'OK') END AS live_count
-FROM clients c JOIN client_samples s
+FROM client_states c JOIN client_samples s
   ON c.cluster = s.cluster AND c.group_name = s.group_name AND c.sampled_ms = s.clients_sampled_ms
 GROUP BY c.cluster, c.group_name"""
 
 
-def _live_clients(as_of_ms: int) -> str:
+def _live_clients() -> str:
     """Names that a hand-over can have for its client (id, or ip of its connection), and whether the client is alive."""
     return f"""
 SELECT cluster, group_name, client, max(live) AS live
 FROM (SELECT c.cluster AS cluster, c.group_name AS group_name, c.client_id AS client,
       CASE WHEN c.sampled_ms = s.clients_sampled_ms THEN 1 ELSE 0 END AS live
-    FROM clients c JOIN client_samples s ON c.cluster = s.cluster AND c.group_name = s.group_name
-    WHERE c.client_id <> '' AND c.sampled_ms <= {as_of_ms}
+    FROM client_states c JOIN client_samples s ON c.cluster = s.cluster AND c.group_name = s.group_name
+    WHERE c.client_id <> ''
   UNION ALL
   SELECT c.cluster, c.group_name, 'ip:' || {ip("c.client_host")},
       CASE WHEN c.sampled_ms = s.clients_sampled_ms THEN 1 ELSE 0 END
-    FROM clients c JOIN client_samples s ON c.cluster = s.cluster AND c.group_name = s.group_name
-    WHERE c.client_host <> '' AND c.sampled_ms <= {as_of_ms}) AS named
+    FROM client_states c JOIN client_samples s ON c.cluster = s.cluster AND c.group_name = s.group_name
+    WHERE c.client_host <> '') AS named
 GROUP BY cluster, group_name, client"""
 
 
-def _subscription_runs(as_of_ms: int) -> str:
-    """Each expression that a group subscribed with, and the first and last sample that contains it."""
-    return f"""
+# Each expression that a group subscribed with, and the first and last sample that contains it.
+_SUBSCRIPTION_RUNS = """
 SELECT cluster, group_name, topic, expression_type, expression, min(sampled_ms) AS first_ms, max(sampled_ms) AS last_ms
-FROM subscriptions WHERE sampled_ms <= {as_of_ms}
-GROUP BY cluster, group_name, topic, expression_type, expression"""
+FROM subscription_states GROUP BY cluster, group_name, topic, expression_type, expression"""
 
 
 def _scanned_topics(as_of_ms: int) -> str:
-    """Topics whose messages the pipeline reads, and the last sample of their queues."""
+    """Topics whose messages the pipeline reads, and the last sample of their queues that it has read up to.
+
+    In `samples` a row (READ, topic '') marks in seen_ms a sample that was read up to, and the row of a topic tells
+    whether the topic is read from there on.
+    """
     return f"""
-SELECT cluster, topic, max(sampled_ms) AS scanned_ms FROM queue_ranges
-WHERE read_offset IS NOT NULL AND sampled_ms <= {as_of_ms} GROUP BY cluster, topic"""
+SELECT cluster, topic, max(sampled_ms) AS scanned_ms FROM (
+  SELECT cluster, topic, sampled_ms FROM queue_ranges WHERE read_offset IS NOT NULL AND sampled_ms <= {as_of_ms}
+  UNION ALL
+  SELECT t.cluster, t.topic, CASE t.state.status WHEN 'OK' THEN m.read_ms ELSE t.state.seen_ms END
+  FROM (SELECT cluster, topic, max_by(struct_pack(status := status, seen_ms := seen_ms), sampled_ms) AS state
+    FROM samples WHERE what = 'READ' AND topic <> '' AND sampled_ms <= {as_of_ms} GROUP BY cluster, topic) t
+  JOIN (SELECT cluster, max(seen_ms) AS read_ms FROM samples
+    WHERE what = 'READ' AND topic = '' AND sampled_ms <= {as_of_ms} GROUP BY cluster) m ON t.cluster = m.cluster
+  ) AS read_topics
+WHERE sampled_ms IS NOT NULL GROUP BY cluster, topic"""
 
 
 def _losses(horizon: int) -> str:

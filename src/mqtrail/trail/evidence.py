@@ -1,7 +1,8 @@
 """The evidence of a judgement: bronze rows, one relation for each source.
 
 Each row has what one source reported at one time; no row is derived from two others. `trace_events` comes from the
-trace topic, `message_meta` from the messages themselves (bodies are not kept). The others are sampled from the brokers.
+trace topic, `message_meta` from the messages themselves (bodies are not kept). The others are sampled from the brokers,
+as changes (see `samples`).
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ MESSAGE_META = Relation(
 
 GROUP_OFFSETS = Relation(
     "group_offsets",
-    "One row a committed offset in one sample. A queue a group never committed on has no row (never a 0). Key: "
-    "cluster, sampled_ms, group_name, topic, broker_name, queue_id.",
+    "One row a committed offset that changed in a sample. A queue a group never committed on has no row (never a 0). "
+    "Key: cluster, sampled_ms, group_name, topic, broker_name, queue_id.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample"),
@@ -168,12 +169,16 @@ GROUP_OFFSETS = Relation(
         text("broker_name", "broker of the queue"),
         number("queue_id", "queue"),
         number("consumer_offset", "the next queue_offset the group will read"),
+        text("change", "'' in this sample; SEEN since this sample; GONE since this sample"),
+        number("first_ms", "first sample with an offset of this queue; in its first row and in keyframes"),
+        number("first_offset", "the consumer_offset in that sample"),
+        number("seen_ms", "GONE: last sample with the offset"),
     ),
 )
 
 CLIENTS = Relation(
     "clients",
-    "One row a live consumer client in one sample; a group that answered with none has one row with client_id ''. "
+    "One row a consumer client that came or went in a sample; a group without any has a row with client_id ''. "
     "Key: cluster, sampled_ms, group_name, client_id.",
     (
         text("cluster", "as in trace_events"),
@@ -184,13 +189,16 @@ CLIENTS = Relation(
         text("client_host", "ip:port of its connection to the broker; '' if unknown"),
         text("language", "its language; '' if unknown"),
         number("version", "its MQVersion ordinal"),
+        text("change", "'' in this sample; SEEN since this sample; GONE since this sample"),
+        number("first_ms", "first sample with the same row; in its first row and in keyframes"),
+        number("seen_ms", "GONE: last sample with it"),
     ),
 )
 
 SUBSCRIPTIONS = Relation(
     "subscriptions",
-    "One row a subscription in one sample; clients of a group that differ give several rows. Key: cluster, sampled_ms, "
-    "group_name, topic, expression_type, expression.",
+    "One row a subscription that came or went in a sample; clients of a group that differ give several rows. Key: "
+    "cluster, sampled_ms, group_name, topic, expression_type, expression.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample"),
@@ -200,13 +208,16 @@ SUBSCRIPTIONS = Relation(
         text("expression", "as subscribed: '*' or 'A || B'"),
         text("consume_type", "CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (lite pull, pull); '' if unknown"),
         text("message_model", "CLUSTERING or BROADCASTING; '' if unknown"),
+        text("change", "'' in this sample; SEEN since this sample; GONE since this sample"),
+        number("first_ms", "first sample with the same row; in its first row and in keyframes"),
+        number("seen_ms", "GONE: last sample with it"),
     ),
 )
 
 QUEUE_RANGES = Relation(
     "queue_ranges",
-    "One row a queue in one sample: it holds [min_offset, max_offset). Key: cluster, sampled_ms, broker_name, topic, "
-    "queue_id.",
+    "One row a queue whose range [min_offset, max_offset) changed in a sample. Key: cluster, sampled_ms, broker_name, "
+    "topic, queue_id.",
     (
         text("cluster", "as in trace_events"),
         number("sampled_ms", "time of the sample"),
@@ -215,7 +226,27 @@ QUEUE_RANGES = Relation(
         number("queue_id", "queue"),
         number("min_offset", "first kept queue_offset"),
         number("max_offset", "next queue_offset to be written"),
-        number("read_offset", "next queue_offset the pipeline will read; NULL when it does not read the queue"),
+        number("read_offset", "next queue_offset to be read; NULL: not read, or told in samples (READ)"),
+        text("change", "'' in this sample; SEEN since this sample; GONE since this sample"),
+        number("seen_ms", "GONE: last sample with the queue"),
+    ),
+)
+
+SAMPLES = Relation(
+    "samples",
+    "One row a sample (what SAMPLE), one a question whose state changed in a sample, one a sample that the pipeline "
+    "has read up to (READ, topic ''), one a time without samples (GAP). Key: cluster, sampled_ms, what, broker_name, "
+    "topic.",
+    (
+        text("cluster", "as in trace_events"),
+        number("sampled_ms", "time of the sample; GAP: of the sample after it"),
+        text("what", "SAMPLE; OFFSETS of a broker; RANGES of a topic on a broker; READ of a topic's messages; GAP"),
+        text("broker_name", "broker that was asked; '' in other rows"),
+        text("topic", "topic that was asked for or is read; '' in other rows"),
+        text("status", "OK: answered (READ: read) since this sample; FAILED: not since this sample"),
+        number("seen_ms", "FAILED and GAP: last sample before it that was answered; READ: sample that was read up to"),
+        number("keyframe_ms", "SAMPLE: the last keyframe, sampled_ms itself in a keyframe; NULL in other rows"),
+        text("reason", "why the state is FAILED, or why no sample was taken"),
     ),
 )
 
@@ -245,6 +276,7 @@ EVIDENCE = (
     CLIENTS,
     SUBSCRIPTIONS,
     QUEUE_RANGES,
+    SAMPLES,
     GAPS,
 )
 """Every bronze relation, in the order of the docs."""

@@ -1,8 +1,8 @@
 """The whole definition: from attempts and samples to trajectories and verdicts, as stages in order.
 
 Inputs: attempts (partial or merged rows), trace_events (only records about clients are read), group_offsets, clients,
-subscriptions, queue_ranges, gaps. Results: trajectories, verdicts, latency_minute, key_index. `resolved`, `messages`
-and others come in between and can be read too.
+subscriptions, queue_ranges, samples, gaps. Results: trajectories, verdicts, latency_minute, key_index. `resolved`,
+`messages` and others come in between and can be read too.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from .context import context_stages
 from .groups import group_stages
 from .judgement import judgement_stages
 from .messages import message_stages
+from .samples import SAMPLED
 from .settings import Settings
 from .stages import Stage
 from .trajectories import trajectory_stages
 
-INPUTS = ("attempts", "trace_events", "group_offsets", "clients", "subscriptions", "queue_ranges", "gaps")
+INPUTS = ("attempts", "trace_events", *SAMPLED, "gaps")
 """Names of the relations that a judgement reads."""
 
 

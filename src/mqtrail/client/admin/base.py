@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -128,13 +128,19 @@ class AdminBase:
         return route.address(queue.broker_name) or self._client.any_address(queue.broker_name)
 
     async def _on_topic(
-        self, topic: str, code: RequestCode, ext: dict[str, str], decode: Callable[[bytes], T]
+        self,
+        topic: str,
+        code: RequestCode,
+        ext: dict[str, str],
+        decode: Callable[[bytes], T],
+        *,
+        without: Collection[str] = (),
     ) -> Gathered[T]:
         route = await self._client.fetch_route(topic)
         calls = {
             name: self._ask(address, code, ext, decode)
             for name in route.brokers
-            if (address := route.address(name)) is not None
+            if name not in without and (address := route.address(name)) is not None
         }
         return await self._gather(calls)
 

@@ -1,6 +1,6 @@
 """Topics: names, routes, configuration, contents."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from mqtrail.wire import (
@@ -150,10 +150,11 @@ class AdminTopics(AdminBase):
         """All topics of a broker."""
         return await self._ask(broker_address, RequestCode.GET_ALL_TOPIC_CONFIG, {}, TopicConfigTable.decode)
 
-    async def topic_stats(self, topic: str) -> Gathered[TopicStatsTable]:
-        """Each broker's queue ranges of a topic and when they were last written."""
+    async def topic_stats(self, topic: str, *, without: Collection[str] = ()) -> Gathered[TopicStatsTable]:
+        """Each broker's queue ranges of a topic and when they were last written. without: brokers not to ask."""
         ext = {"topic": topic}
-        return await self._on_topic(topic, RequestCode.GET_TOPIC_STATS_INFO, ext, TopicStatsTable.decode)
+        code = RequestCode.GET_TOPIC_STATS_INFO
+        return await self._on_topic(topic, code, ext, TopicStatsTable.decode, without=without)
 
     async def clean_unused_topics(self, *, cluster: str | None = None, broker: str | None = None) -> Gathered[str]:
         """Have brokers drop the queues of topics that they no longer know."""

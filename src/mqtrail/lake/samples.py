@@ -1,0 +1,64 @@
+"""Which files of the sampled relations tell the state of the clusters at an instant: a bounded part of them.
+
+`trail.samples` describes their rows. Each file holds rows of one cluster, so that its statistics name the cluster.
+"""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+
+from mqtrail.trail import SAMPLED, SAMPLES
+
+from .edge import lake_errors
+from .lake import Lake
+from .tables import DataFile, LakeTable
+
+
+def sample_files(lake: Lake, from_ms: int) -> dict[str, list[DataFile]]:
+    """Return the files of each sampled relation that are enough for every instant from from_ms on.
+
+    These are the files with rows of the last keyframe at or before from_ms, or later ones, of each cluster.
+    """
+    keyframes = keyframes_at(lake, from_ms)
+    return {
+        name: [file for file in lake[name].files() if _last_ms(file) >= keyframes.get(_cluster(file), 0)]
+        for name in SAMPLED
+    }
+
+
+def keyframes_at(lake: Lake, at_ms: int) -> dict[str, int]:
+    """Return the last keyframe at or before an instant by cluster; a cluster that has none is absent."""
+    table = lake[SAMPLES.name]
+    files: dict[str, list[DataFile]] = {}
+    for file in sorted(table.readable(table.files()), key=_last_ms, reverse=True):
+        files.setdefault(_cluster(file), []).append(file)
+    found = {cluster: _keyframe(table, own, at_ms) for cluster, own in files.items()}
+    return {cluster: keyframe_ms for cluster, keyframe_ms in found.items() if keyframe_ms is not None}
+
+
+def _keyframe(table: LakeTable, files: list[DataFile], at_ms: int) -> int | None:
+    """The keyframe that the last sample at or before at_ms names. files: of one cluster, the latest first."""
+    for file in files:
+        if _first_ms(file) <= at_ms:
+            with lake_errors(table.path):
+                rows = pq.read_table(
+                    table.path / file.path,
+                    columns=["sampled_ms", "keyframe_ms"],
+                    filters=[("what", "=", "SAMPLE"), ("sampled_ms", "<=", at_ms)],
+                    partitioning=None,
+                ).to_pylist()
+            if rows:
+                return int(max(rows, key=lambda row: row["sampled_ms"])["keyframe_ms"])
+    return None
+
+
+def _cluster(file: DataFile) -> str:
+    return str(file.minimum.get("cluster", ""))
+
+
+def _first_ms(file: DataFile) -> int:
+    return int(file.minimum.get("sampled_ms", 0))
+
+
+def _last_ms(file: DataFile) -> int:
+    return int(file.maximum.get("sampled_ms", 0))

@@ -1,0 +1,299 @@
+"""Samples as changes: what a sample adds to those that a lake has, in the form that `trail.samples` describes.
+
+    changes = Changes.load(lake, cluster, retention_ms)
+    rows = changes.add(found)                     # of one sample, by relation; sampled_ms must rise
+    rows = changes.read_up_to(sampled_ms, topics)  # the pipeline has read the messages stored before that sample
+
+A sample becomes a keyframe when the rows since the last one are several times those of a keyframe, or when the last one
+is old. So keyframes add a fixed share to what is written, and what a reader needs is a fixed multiple of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from mqtrail import trail
+from mqtrail.lake import Lake, connect, lake_errors, relation_of, sample_files
+
+from .sampling import ClusterSample, Question
+
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+Key = tuple[Any, ...]
+
+KEYFRAME_FACTOR = 4  # a keyframe follows four times its rows, and so adds a fourth to what is written
+KEYFRAME_ROWS_MIN = 5_000  # fewer rows are read in milliseconds
+KEYFRAME_AGE_MS_MAX = 6 * 3_600_000
+NOT_ASKED = "not asked: its broker or topic is gone, or an earlier question found its broker silent"
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The latest row of a key. seen_ms: the last sample with it; None while it is there."""
+
+    values: Key
+    first: Key
+    seen_ms: int | None = None
+
+
+class _Track:
+    """The rows of one relation by key; `values` are the columns that change below a key, `first` those of its first."""
+
+    def __init__(
+        self, relation: trail.Relation, key: tuple[str, ...], values: tuple[str, ...] = (), first: tuple[str, ...] = ()
+    ) -> None:
+        self.name = relation.name
+        self.kept: dict[Key, _Kept] = {}
+        self._key = key
+        self._values = values
+        self._first = first
+
+    def changes(self, rows: Iterable[Row], sampled_ms: int, before: Callable[[Row], int | None]) -> Iterator[Row]:
+        """Compare with the rows of a sample.
+
+        before: the last sample before this one that has an answer about a row's key; None: this one has none.
+        """
+        present = set()
+        for row in rows:
+            key, values = tuple(row[name] for name in self._key), tuple(row[name] for name in self._values)
+            present.add(key)
+            kept = self.kept.get(key)
+            if kept is None:
+                self.kept[key] = kept = _Kept(values, (sampled_ms, *values)[: len(self._first)])
+                yield self._row(key, kept, with_first=True)
+            elif kept.seen_ms is not None or kept.values != values:
+                kept.values, kept.seen_ms = values, None
+                yield self._row(key, kept)
+        for key, kept in self.kept.items():
+            if kept.seen_ms is None and key not in present:
+                row = self._row(key, kept)
+                if (seen_ms := before(row)) is not None:
+                    kept.seen_ms = seen_ms
+                    yield row | {"change": "GONE", "seen_ms": seen_ms}
+
+    def everything(self, keep_from_ms: int) -> Iterator[Row]:
+        """Every row with its first sight. Rows that are gone since before keep_from_ms are forgotten."""
+        self.kept = {
+            key: kept for key, kept in self.kept.items() if kept.seen_ms is None or kept.seen_ms >= keep_from_ms
+        }
+        for key, kept in self.kept.items():
+            yield self._row(key, kept, with_first=True)
+
+    def load(self, source: str, cluster: str) -> None:
+        """Read the latest row of each key from the relation's rows. source: their SQL."""
+        latest = ", ".join(f"{name} := {name}" for name in (*self._values, "change", "seen_ms"))
+        columns = [
+            *self._key,
+            f"max_by(struct_pack({latest}), sampled_ms)",
+            *(f"min_by({name}, first_ms)" for name in self._first),
+        ]
+        query = f"""SELECT {", ".join(columns)} FROM ({source}) AS recorded WHERE cluster = ? AND change <> ''
+            GROUP BY {", ".join(self._key)}"""
+        size = len(self._key)
+        for found in connect(threads=1).execute(query, [cluster]).fetchall():
+            state = found[size]
+            values = tuple(state[name] for name in self._values)
+            self.kept[found[:size]] = _Kept(values, found[size + 1 :], state["seen_ms"])
+
+    def _row(self, key: Key, kept: _Kept, *, with_first: bool = False) -> Row:
+        row = dict(zip(self._key, key, strict=True)) | dict(zip(self._values, kept.values, strict=True))
+        if with_first:
+            row |= dict(zip(self._first, kept.first, strict=True))
+        return row | {"change": "SEEN" if kept.seen_ms is None else "GONE", "seen_ms": kept.seen_ms}
+
+
+class Changes:
+    """The latest sample of one cluster in a lake, and what the next one changes."""
+
+    def __init__(self, cluster: str, retention_ms: int) -> None:
+        self.cluster = cluster
+        self.sampled_ms: int | None = None
+        """The latest sample."""
+        self._retention_ms = retention_ms
+        self._keyframe_ms: int | None = None
+        self._row_count = 0  # rows since the keyframe
+        place = ("topic", "broker_name", "queue_id")
+        subscription = ("topic", "expression_type", "expression", "consume_type", "message_model")
+        client = ("group_name", "status", "client_id", "client_host", "language", "version")
+        self._offsets = _Track(
+            trail.GROUP_OFFSETS, ("group_name", *place), ("consumer_offset",), ("first_ms", "first_offset")
+        )
+        self._clients = _Track(trail.CLIENTS, client, (), ("first_ms",))
+        self._subscriptions = _Track(trail.SUBSCRIPTIONS, ("group_name", *subscription), (), ("first_ms",))
+        self._ranges = _Track(trail.QUEUE_RANGES, place, ("min_offset", "max_offset"))
+        self._failed: dict[Question, int | None] = {}
+        """Questions without an answer -> the last sample that has one."""
+        self._answered: set[Question] = set()
+        self._topics: dict[str, int | None] = {}
+        """Topics that are read -> None; that were read -> the last sample that was read up to."""
+        self._read_ms: int | None = None
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups of the samples: a broker forgets a group without offsets whose members are gone."""
+        return sorted({key[0] for track in (self._clients, self._offsets) for key in track.kept})
+
+    # -- what a sample adds ----------------------------------------------------------------------------------------
+
+    def add(self, found: ClusterSample) -> Rows:
+        """Return the rows of a sample, by relation. Its time must be later than that of the one before."""
+        assert self.sampled_ms is None or found.sampled_ms > self.sampled_ms, "samples come in the order of their times"
+        at_ms, last_ms = found.sampled_ms, self.sampled_ms
+        questions = list(self._questions(found, last_ms))
+
+        def answered(what: str, row: Row) -> int | None:
+            question = (what, row["broker_name"], row["topic"] if what == "RANGES" else "")
+            return self._last_answer.get(question) if question in self._answered else None
+
+        made = {
+            self._offsets.name: [*self._changes(self._offsets, found, lambda row: answered("OFFSETS", row))],
+            self._clients.name: [*self._changes(self._clients, found, lambda row: last_ms)],
+            self._subscriptions.name: [*self._changes(self._subscriptions, found, lambda row: last_ms)],
+            self._ranges.name: [*self._changes(self._ranges, found, lambda row: answered("RANGES", row))],
+        }
+        self._row_count += 1 + len(questions) + sum(map(len, made.values()))
+        if self._is_keyframe_due(at_ms):
+            keep_from_ms = at_ms - self._retention_ms
+            made = {track.name: list(track.everything(keep_from_ms)) for track in self._tracks}
+            questions = self._every_question(keep_from_ms, found.answers)
+            # What was read is told as of the moment before, so that a reading up to this sample comes after it.
+            questions += [row | {"sampled_ms": at_ms - 1} for row in self._every_reading(keep_from_ms)]
+            self._keyframe_ms, self._row_count = at_ms, 0
+        self.sampled_ms = at_ms
+        taken: Row = {"what": "SAMPLE", "status": "OK", "keyframe_ms": self._keyframe_ms}
+        gap: list[Row] = []
+        if found.gap and last_ms is not None:
+            gap = [{"what": "GAP", "status": "FAILED", "seen_ms": last_ms, "reason": found.gap}]
+        made[trail.SAMPLES.name] = [taken, *gap, *questions]
+        return self._stamped(made, at_ms)
+
+    def read_up_to(self, sampled_ms: int, topics: Iterable[str]) -> Rows:
+        """Return the rows that tell that the messages of these topics were read up to a sample, and of no others."""
+        if self._read_ms is not None and sampled_ms <= self._read_ms:
+            return {}
+        now = set(topics)
+        rows: list[Row] = []
+        for topic in sorted(now):
+            if topic not in self._topics or self._topics[topic] is not None:
+                self._topics[topic] = None
+                rows.append(self._read_row(topic))
+        for topic in sorted(self._topics.keys() - now):
+            if self._topics[topic] is None:
+                self._topics[topic] = self._read_ms
+                rows.append(self._read_row(topic))
+        self._read_ms = sampled_ms
+        rows.append({"what": "READ", "status": "OK", "seen_ms": sampled_ms})
+        self._row_count += len(rows)
+        return self._stamped({trail.SAMPLES.name: rows}, sampled_ms)
+
+    def _questions(self, found: ClusterSample, last_ms: int | None) -> Iterator[Row]:
+        """Note which questions the sample answers; return the rows of those that changed."""
+        self._last_answer = dict.fromkeys(self._answered, last_ms) | self._failed
+        for question in sorted(self._answered | self._failed.keys() | found.answers.keys()):
+            why = found.answers.get(question, NOT_ASKED)
+            if not why and question not in self._answered:
+                self._failed.pop(question, None)
+                self._answered.add(question)
+                yield self._question_row(question, "")
+            elif why and question not in self._failed:
+                self._failed[question] = last_ms if question in self._answered else None
+                self._answered.discard(question)
+                yield self._question_row(question, why)
+
+    def _every_question(self, keep_from_ms: int, answers: dict[Question, str]) -> list[Row]:
+        """The rows of all questions. Those without an answer since before keep_from_ms are forgotten."""
+        self._failed = {each: seen for each, seen in self._failed.items() if (seen or 0) >= keep_from_ms}
+        rows = [self._question_row(each, "") for each in sorted(self._answered)]
+        return rows + [self._question_row(each, answers.get(each, NOT_ASKED)) for each in sorted(self._failed)]
+
+    def _every_reading(self, keep_from_ms: int) -> list[Row]:
+        """The rows of all topics that are read, or were until after keep_from_ms."""
+        if self._read_ms is None:
+            return []
+        self._topics = {each: seen for each, seen in self._topics.items() if seen is None or seen >= keep_from_ms}
+        rows = [self._read_row(each) for each in sorted(self._topics)]
+        return [*rows, {"what": "READ", "status": "OK", "seen_ms": self._read_ms}]
+
+    def _question_row(self, question: Question, why: str) -> Row:
+        what, broker, topic = question
+        status, seen_ms = ("FAILED", self._failed[question]) if why else ("OK", None)
+        return {
+            "what": what,
+            "broker_name": broker,
+            "topic": topic,
+            "status": status,
+            "seen_ms": seen_ms,
+            "reason": why,
+        }
+
+    def _read_row(self, topic: str) -> Row:
+        seen_ms = self._topics[topic]
+        return {"what": "READ", "topic": topic, "status": "OK" if seen_ms is None else "FAILED", "seen_ms": seen_ms}
+
+    def _changes(self, track: _Track, found: ClusterSample, before: Callable[[Row], int | None]) -> Iterator[Row]:
+        return track.changes(found.rows.get(track.name, ()), found.sampled_ms, before)
+
+    def _is_keyframe_due(self, at_ms: int) -> bool:
+        if self._keyframe_ms is None or at_ms - self._keyframe_ms >= KEYFRAME_AGE_MS_MAX:
+            return True
+        size = sum(len(track.kept) for track in self._tracks) + len(self._answered) + len(self._failed)
+        return self._row_count >= max(KEYFRAME_ROWS_MIN, KEYFRAME_FACTOR * size)
+
+    @property
+    def _tracks(self) -> tuple[_Track, ...]:
+        return self._offsets, self._clients, self._subscriptions, self._ranges
+
+    def _stamped(self, rows: Rows, sampled_ms: int) -> Rows:
+        stamp = {"cluster": self.cluster, "sampled_ms": sampled_ms}
+        return {name: [stamp | row for row in some] for name, some in rows.items() if some}
+
+    # -- what a lake has -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, lake: Lake, cluster: str, retention_ms: int) -> Self:
+        """Read the latest sample of a cluster in a lake."""
+        changes = cls(cluster, retention_ms)
+        with lake_errors(lake.path):
+            lake.refresh()
+            sources = {name: relation_of(lake[name], files) for name, files in sample_files(lake, _EVER_MS).items()}
+            for track in changes._tracks:
+                track.load(sources[track.name], cluster)
+            changes._load_questions(sources[trail.SAMPLES.name])
+            counts = [
+                connect(threads=1)
+                .execute(
+                    f"SELECT count(*) FROM ({source}) AS recorded WHERE cluster = ? AND sampled_ms > ?",
+                    [cluster, changes._keyframe_ms or 0],
+                )
+                .fetchall()[0][0]
+                for source in sources.values()
+            ]
+        changes._row_count = sum(counts)
+        return changes
+
+    def _load_questions(self, source: str) -> None:
+        duck = connect(threads=1)
+        own = f"({source}) AS recorded WHERE cluster = ?"
+        [(self.sampled_ms, self._keyframe_ms)] = duck.execute(
+            f"SELECT max(sampled_ms), max(keyframe_ms) FROM {own} AND what = 'SAMPLE'", [self.cluster]
+        ).fetchall()
+        rows = duck.execute(
+            f"""SELECT what, broker_name, topic, max_by(struct_pack(status := status, seen_ms := seen_ms), sampled_ms)
+            FROM {own} AND what IN ('OFFSETS', 'RANGES', 'READ') GROUP BY what, broker_name, topic""",
+            [self.cluster],
+        ).fetchall()
+        for what, broker, topic, state in rows:
+            if what == "READ":
+                if topic:
+                    self._topics[topic] = state["seen_ms"]
+                else:
+                    self._read_ms = state["seen_ms"]
+            elif state["status"] == "OK":
+                self._answered.add((what, broker, topic))
+            else:
+                self._failed[what, broker, topic] = state["seen_ms"]
+
+
+_EVER_MS = 2**62

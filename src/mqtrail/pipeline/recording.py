@@ -1,0 +1,75 @@
+"""Writes samples into a lake, as changes, each commit one batch over the sampled relations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from mqtrail.lake import Change, Lake, arrow_rows, lake_errors
+
+from .changes import Changes, Rows
+from .sampling import ClusterSample
+
+APP: Final = "samples"
+"""App of its batches, which are numbered from 1."""
+
+
+class Recorder:
+    """Records the samples of one cluster in a lake. One call at a time, by the lake's writer."""
+
+    def __init__(self, lake: Lake, cluster: str, retention_ms: int) -> None:
+        self._lake = lake
+        self._cluster = cluster
+        self._retention_ms = retention_ms
+        self._changes: Changes | None = None
+
+    @property
+    def sampled_ms(self) -> int | None:
+        """The latest sample in the lake."""
+        return self._known().sampled_ms
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups in the lake's samples."""
+        return self._known().groups
+
+    def record(self, samples: Iterable[ClusterSample]) -> None:
+        """Record samples, oldest first. Those that the lake has already are skipped."""
+        changes = self._known()
+        rows: Rows = {}
+        self._changes = None  # read again unless all of it is committed
+        for found in samples:
+            if changes.sampled_ms is None or found.sampled_ms > changes.sampled_ms:
+                for name, some in changes.add(found).items():
+                    rows.setdefault(name, []).extend(some)
+        self._commit(rows)
+        self._changes = changes
+
+    def read_up_to(self, sampled_ms: int, topics: Iterable[str]) -> None:
+        """Record that the messages of these topics were read up to a sample, and those of no other topic."""
+        changes = self._known()
+        self._changes = None
+        self._commit(changes.read_up_to(sampled_ms, topics))
+        self._changes = changes
+
+    def _known(self) -> Changes:
+        if self._changes is None:
+            self._changes = Changes.load(self._lake, self._cluster, self._retention_ms)
+        return self._changes
+
+    def _commit(self, rows: Rows) -> None:
+        if not rows:
+            return
+        before = self._lake.batches.last(APP)
+        number = before.number + 1 if before else 1
+        made: dict[str, Change] = {}
+        with lake_errors(self._lake.path):
+            for name, some in rows.items():
+                table = self._lake[name]
+                file = table.path / f"batch={APP}-{number}" / "part-0.parquet"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                pq.write_table(arrow_rows(table.table.relation, some), file, compression="zstd")
+                made[name] = Change(added=[file])
+        self._lake.batches.commit(APP, number, made, {"cluster": self._cluster})

@@ -1,0 +1,244 @@
+"""Samples recorded as changes tell a judgement what full samples tell it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from mqtrail import trail
+from mqtrail.lake import Lake, arrow_rows, compact, connect, expire, run_stages, sample_files
+from mqtrail.pipeline import changes as changes_module
+from mqtrail.pipeline.changes import Changes, Rows
+from mqtrail.pipeline.recording import Recorder
+from mqtrail.pipeline.sampling import ClusterSample
+from mqtrail.trail.context import context_stages
+
+RELATIONS = (
+    "topic_groups",
+    "offsets_at",
+    "offset_samples",
+    "client_samples",
+    "group_clients",
+    "live_clients",
+    "subscription_runs",
+    "scanned_topics",
+)
+SETTINGS = trail.Settings(trace_delay_ms=25)
+RETENTION_MS = 10**9
+BROKERS = ("a", "b")
+TOPICS = ("orders", "stock")
+GROUPS = ("g", "h", "i")
+Row = dict[str, Any]
+
+
+@dataclass
+class World:
+    """A cluster whose groups, clients, queues and silences change at random between samples."""
+
+    chance: random.Random
+    cluster: str = "C"
+    offsets: dict[tuple[str, str, str, int], int] = field(default_factory=dict)
+    ends: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    clients: dict[str, set[str]] = field(default_factory=lambda: {group: set() for group in GROUPS})
+    expressions: dict[str, str] = field(default_factory=dict)
+    sampled_ms: int = 1_000
+
+    def step(self) -> None:
+        """Let something happen, or nothing."""
+        for _ in range(self.chance.choice((0, 0, 1, 3))):
+            group, topic, broker = (self.chance.choice(each) for each in (GROUPS, TOPICS, BROKERS))
+            queue = self.chance.randrange(2)
+            match self.chance.choice(
+                ("commit", "commit", "reset", "forget", "grow", "drop", "join", "leave", "filter")
+            ):
+                case "commit":
+                    self.offsets[group, topic, broker, queue] = self.offsets.get((group, topic, broker, queue), 0) + 3
+                case "reset":
+                    self.offsets[group, topic, broker, queue] = 1
+                case "forget":
+                    self.offsets.pop((group, topic, broker, queue), None)
+                case "grow":
+                    self.ends[topic, broker, queue] = self.ends.get((topic, broker, queue), 0) + 5
+                case "drop":
+                    self.ends.pop((topic, broker, queue), None)
+                case "join":
+                    self.clients[group].add(f"client-{self.chance.randrange(3)}")
+                case "leave":
+                    self.clients[group].clear()
+                case "filter":
+                    self.expressions[group] = self.chance.choice(("*", "A", "A || B"))
+
+    def sample(self) -> ClusterSample:
+        """A full sample, in which brokers may be silent and topics not asked for."""
+        self.sampled_ms += self.chance.choice((1, 10, 10, 10, 40))
+        found = ClusterSample(self.sampled_ms)
+        stamp = {"cluster": self.cluster, "sampled_ms": self.sampled_ms}
+        silent = {broker for broker in BROKERS if self.chance.random() < 0.15}
+        unasked = {topic for topic in TOPICS if self.chance.random() < 0.1}
+        for broker in BROKERS:
+            found.answers["OFFSETS", broker, ""] = "silent" if broker in silent else ""
+            for topic in TOPICS:
+                if topic not in unasked:
+                    found.answers["RANGES", broker, topic] = "silent" if broker in silent else ""
+        for (group, topic, broker, queue), offset in self.offsets.items():
+            if broker not in silent:
+                row = {"group_name": group, "topic": topic, "broker_name": broker, "queue_id": queue}
+                found.add(trail.GROUP_OFFSETS, stamp | row | {"consumer_offset": offset})
+        for (topic, broker, queue), end in self.ends.items():
+            if broker not in silent and topic not in unasked:
+                row = {"topic": topic, "broker_name": broker, "queue_id": queue, "min_offset": 0, "max_offset": end}
+                found.add(trail.QUEUE_RANGES, stamp | row)
+        for group, clients in self.clients.items():
+            about: Row = stamp | {"group_name": group, "client_host": "", "language": "", "version": None}
+            if len(silent) == len(BROKERS) or not clients:
+                status = "ERROR" if len(silent) == len(BROKERS) else "OFFLINE"
+                found.add(trail.CLIENTS, about | {"status": status, "client_id": ""})
+                continue
+            for client in sorted(clients):
+                found.add(trail.CLIENTS, about | {"status": "OK", "client_id": client, "client_host": f"{client}:1"})
+            row = {"group_name": group, "topic": "orders", "expression_type": "TAG", "consume_type": "P"}
+            expression = self.expressions.get(group, "*")
+            found.add(trail.SUBSCRIPTIONS, stamp | row | {"expression": expression, "message_model": "CLUSTERING"})
+        return found
+
+
+@dataclass
+class Told:
+    """One history twice: as full samples, and as the batches of changes."""
+
+    full: Rows = field(default_factory=dict)
+    batches: list[Rows] = field(default_factory=list)
+    instants: list[int] = field(default_factory=list)
+
+    def since_keyframe(self, horizon: int) -> Rows:
+        """The batches that a reader with this horizon reads."""
+        taken = [row for batch in self.batches for row in batch.get("samples", ()) if row["what"] == "SAMPLE"]
+        keyframe_ms = max((row["keyframe_ms"] for row in taken if row["sampled_ms"] <= horizon), default=0)
+        rows: Rows = {}
+        for batch in self.batches:
+            for name, some in batch.items():
+                if max(row["sampled_ms"] for row in some) >= keyframe_ms:
+                    rows.setdefault(name, []).extend(some)
+        return rows
+
+
+def tell(seed: int, count: int, recorder: Callable[[], Recorder] | None = None) -> Told:
+    """A random history of `count` samples; some of them are read up to. recorder: records it, too."""
+    chance = random.Random(seed)
+    world, changes, told = World(chance), Changes("C", RETENTION_MS), Told()
+    for _ in range(count):
+        world.step()
+        found = world.sample()
+        told.batches.append(changes.add(found))
+        if recorder is not None:
+            recorder().record([found])
+        told.instants.append(found.sampled_ms)
+        is_read = chance.random() < 0.5
+        read = {topic for topic in TOPICS if is_read and chance.random() < 0.8}
+        for name, rows in found.rows.items():
+            for row in rows:
+                mark = {"read_offset": 1} if name == "queue_ranges" and row["topic"] in read else {}
+                told.full.setdefault(name, []).append(row | mark)
+        if is_read:
+            seen = {row["topic"] for row in found.rows.get("queue_ranges", ())}
+            told.batches.append(changes.read_up_to(found.sampled_ms, read & seen))
+            if recorder is not None:
+                recorder().read_up_to(found.sampled_ms, read & seen)
+    return told
+
+
+def context(rows: Rows, as_of_ms: int) -> dict[str, list[str]]:
+    """The relations of the context over rows, by name."""
+    connection = connect(threads=1)
+    for relation in trail.EVIDENCE:
+        connection.register(relation.name, arrow_rows(relation, rows.get(relation.name, ())))
+    run_stages(connection, context_stages(as_of_ms, SETTINGS), also_read=RELATIONS)
+    return {name: dump(connection, name) for name in RELATIONS}
+
+
+def dump(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
+    return sorted(map(str, connection.execute(f"SELECT * FROM {name}").fetchall()))
+
+
+@pytest.fixture
+def keyframes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let keyframes come often."""
+    monkeypatch.setattr(changes_module, "KEYFRAME_ROWS_MIN", 20)
+    monkeypatch.setattr(changes_module, "KEYFRAME_FACTOR", 1)
+
+
+@pytest.mark.usefixtures("keyframes")
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "2"))))
+def test_changes_are_full_samples(seed: int) -> None:
+    """The context of any instant is the same from full samples, from all changes, and from the last keyframe on."""
+    told = tell(seed, 40)
+    chance = random.Random(seed)
+    assert len({row.get("keyframe_ms") for batch in told.batches for row in batch["samples"]} - {None}) > 2
+    everything = {name: [row for batch in told.batches for row in batch.get(name, ())] for name in trail.SAMPLED}
+    for _ in range(4):
+        as_of_ms = chance.choice(told.instants) + chance.choice((0, 0, 1, 9))
+        expected = context(told.full, as_of_ms)
+        assert context(everything, as_of_ms) == expected, as_of_ms
+        assert context(told.since_keyframe(as_of_ms - SETTINGS.trace_delay_ms), as_of_ms) == expected, as_of_ms
+
+
+def recorded(lake: Lake, from_ms: int) -> Rows:
+    """The rows of the files that a reader from an instant on reads."""
+    lake.refresh()
+    found = sample_files(lake, from_ms)
+    return {
+        name: [row for file in files for row in pq.ParquetFile(lake[name].path / file.path).read().to_pylist()]
+        for name, files in found.items()
+    }
+
+
+@pytest.mark.usefixtures("keyframes")
+def test_a_lake_goes_on_after_restarts(tmp_path: Path) -> None:
+    """Each sample recorded by a new process, files joined, old ones expired: the context stays that of full samples,
+    and what is read is bounded."""
+    lake = Lake.create(tmp_path / "lake")
+    told = tell(7, 14, lambda: Recorder(lake, "C", RETENTION_MS))
+    last_ms = told.instants[-1]
+    horizon = last_ms - SETTINGS.trace_delay_ms
+    expected = context(told.full, last_ms)
+    assert context(recorded(lake, horizon), last_ms) == expected
+    read = {row["sampled_ms"] for row in recorded(lake, last_ms)["samples"]}
+    assert min(read) > told.instants[2]  # not the first keyframe
+    assert compact(lake, 0, now_ms=last_ms) >= 1
+    assert context(recorded(lake, horizon), last_ms) == expected
+    again = Recorder(lake, "C", RETENTION_MS)
+    assert again.sampled_ms == last_ms
+    expire(lake, last_ms + 10**6, now_ms=last_ms)  # what the latest state needs is kept
+    assert context(recorded(lake, horizon), last_ms) == expected
+
+
+def test_a_silent_broker_a_gap_and_no_change_differ() -> None:
+    """An unchanged sample is one row. A broker that stops to answer is a row, and so is a time without samples."""
+    changes = Changes("C", RETENTION_MS)
+
+    def sample(sampled_ms: int, why: str = "", gap: str = "") -> list[Row]:
+        found = ClusterSample(sampled_ms, answers={("OFFSETS", "a", ""): why}, gap=gap)
+        if not why:
+            row = {"group_name": "g", "topic": "t", "broker_name": "a", "queue_id": 0, "consumer_offset": 5}
+            found.add(trail.GROUP_OFFSETS, {"cluster": "C", "sampled_ms": sampled_ms, **row})
+        made = changes.add(found)
+        assert set(made) <= ({"samples", "group_offsets"} if sampled_ms == 1 else {"samples"})
+        wanted = ("what", "status", "seen_ms", "reason")
+        return [{name: row.get(name) for name in wanted} for row in made["samples"]]
+
+    taken = {"what": "SAMPLE", "status": "OK", "seen_ms": None, "reason": None}
+    offsets = {"what": "OFFSETS", "status": "OK", "seen_ms": None, "reason": ""}
+    assert sample(1) == [taken, offsets]
+    assert sample(2) == [taken]
+    assert sample(3, why="timed out") == [taken, offsets | {"status": "FAILED", "seen_ms": 2, "reason": "timed out"}]
+    assert sample(4, why="timed out") == [taken]
+    gap = {"what": "GAP", "status": "FAILED", "seen_ms": 4, "reason": "not running"}
+    assert sample(90, gap="not running") == [taken, gap, offsets]
