@@ -1,4 +1,4 @@
-"""PySpark: the rocketmq source, pure DataFrame stages, the job that turns trace into verdicts."""
+"""PySpark: the rocketmq source, stages for DataFrames, the job that turns trace into verdicts."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from .reading import DataLoss
     from .session import LONG_SESSION, SHORT_SESSION, SessionConfig, spark_session
     from .source import RocketMQDataSource
+    from .stages import TRACE_SCHEMA, attempts, decoded, now_ms, rejected, trajectories, verdicts
 
 __all__ = [
     "LONG_SESSION",
     "OPTIONS",
     "SHORT_SESSION",
+    "TRACE_SCHEMA",
     "DataLoss",
     "JavaNotFound",
     "JobConfig",
@@ -24,7 +26,13 @@ __all__ = [
     "RocketMQDataSource",
     "SessionConfig",
     "SourceOptionError",
+    "attempts",
+    "decoded",
+    "now_ms",
+    "rejected",
     "spark_session",
+    "trajectories",
+    "verdicts",
 ]
 
 _MODULES = {
@@ -35,6 +43,7 @@ _MODULES = {
     "reading": ("DataLoss",),
     "session": ("LONG_SESSION", "SHORT_SESSION", "SessionConfig", "spark_session"),
     "source": ("RocketMQDataSource",),
+    "stages": ("TRACE_SCHEMA", "attempts", "decoded", "now_ms", "rejected", "trajectories", "verdicts"),
 }
 
 

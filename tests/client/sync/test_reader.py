@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from mqtrail.client import NoNameServer, PullStatus, QueueReader, RateLimit, ReaderConfig, ReadFailed, RouteNotFound
-from mqtrail.wire import MessageQueue, NoPermission, RecordError, RequestCode, decode_head
+from mqtrail.wire import (
+    MessageQueue,
+    NoPermission,
+    RecordError,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    TopicOffset,
+    TopicStatsTable,
+    decode_head,
+)
 
 from ...loops import run
 from ..fake_cluster import HANG_UP, FakeCluster, fake_cluster, on_code, refuse
@@ -88,6 +98,26 @@ def test_no_pull_ever_leaves_the_range() -> None:
     asked = [int(pull.ext["queueOffset"]) for pull in cluster.brokers[0].of(RequestCode.PULL_MESSAGE)]
     assert min(asked) >= 60
     assert max(asked) < 100
+
+
+def test_the_ranges_of_a_topic_take_one_request() -> None:
+    """What a broker tells of all queues of a topic is known: reading them asks for no range again."""
+    stats = TopicStatsTable({QUEUE: TopicOffset(min_offset=-1, max_offset=100)})
+
+    def told(cluster: FakeCluster) -> None:
+        answer = on_code(
+            RequestCode.GET_TOPIC_STATS_INFO,
+            lambda command: RemotingCommand.reply_to(command, ResponseCode.SUCCESS, body=stats.encode()),
+        )
+        cluster.brokers[0].script = answer
+
+    def read(reader: QueueReader) -> None:
+        assert reader.ranges("orders", "broker-a") == {QUEUE: (0, 100)}
+        assert len(reader.read(QUEUE, 0, 10).records) == 10
+
+    codes = reading(read, told).brokers[0].codes()
+    assert set(codes) == {RequestCode.GET_TOPIC_STATS_INFO, RequestCode.PULL_MESSAGE}
+    assert codes.count(RequestCode.GET_TOPIC_STATS_INFO) == 1
 
 
 def test_bytes_bound_a_result_but_never_to_nothing() -> None:

@@ -1,0 +1,138 @@
+"""The stages of the pipeline for DataFrames of one's own: DataFrame in, DataFrame out.
+
+    messages = spark.readStream.format("rocketmq").schema(TRACE_SCHEMA)….load()
+    rows = attempts(decoded(messages, "my-cluster"))        # streams and batches; no state
+    verdicts(spark.read.parquet(…rows…), as_of_ms)          # batches only
+
+Each stage runs the SQL that the job runs, with DuckDB in Spark's tasks. The columns are those of the lake's tables:
+docs/design/lake.md describes every one. These stages know the trace alone: without stored messages and samples of the
+cluster (`mqtrail pipeline`), a verdict that needs them is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from mqtrail import trail
+from mqtrail.lake import TABLES, DecodedTrace, arrow_rows, arrow_schema, connect, run_stages
+from mqtrail.trail import Relation, Settings
+
+from .columns import COLUMNS, TRACE_COLUMNS
+from .pulling import chunks
+
+if TYPE_CHECKING:
+    import duckdb
+
+Batches = Iterator[pa.RecordBatch]
+
+TRACE_SCHEMA = ", ".join(f"{column.name} {column.type}" for column in COLUMNS if column.name in TRACE_COLUMNS)
+"""Columns of the source that `decoded` and `rejected` need; a DataFrame can have others too."""
+REST_ROWS_MAX = 2_000  # rows that are made one by one and returned at once
+TASK_MEMORY = "1GB"  # of DuckDB in one task; what needs more goes to files
+
+
+def decoded(messages: DataFrame, cluster: str) -> DataFrame:
+    """Return the records of trace messages: the columns of `trace_events`. messages: from a trace topic.
+
+    cluster: its name in the rows. Rows of the source about lost ranges have no records.
+    """
+    return _mapped(messages, trail.TRACE_EVENTS, partial(_decoded, cluster=cluster, wanted=trail.TRACE_EVENTS.name))
+
+
+def rejected(messages: DataFrame, cluster: str) -> DataFrame:
+    """Return what `decoded` leaves out because it cannot be read: the columns of `trace_rejects`."""
+    return _mapped(messages, trail.TRACE_REJECTS, partial(_decoded, cluster=cluster, wanted=trail.TRACE_REJECTS.name))
+
+
+def attempts(events: DataFrame) -> DataFrame:
+    """Return what records say about attempts: the columns of `attempts`. events: rows of `decoded`.
+
+    The rows are partial: rows of one key merge, by the fold of each column, whenever they are judged.
+    """
+    return _mapped(events, trail.ATTEMPTS, _attempts)
+
+
+def trajectories(rows: DataFrame, as_of_ms: int, settings: Settings | None = None) -> DataFrame:
+    """Return where each message went, as of an instant: the columns of `trajectories`. rows: of `attempts`, no stream.
+
+    One task judges all rows together, because what is known about a group counts for all of its messages.
+    """
+    judge = partial(_judged, wanted=trail.TRAJECTORIES.name, as_of_ms=as_of_ms, settings=settings)
+    return _mapped(rows.coalesce(1), trail.TRAJECTORIES, judge)
+
+
+def verdicts(rows: DataFrame, as_of_ms: int, settings: Settings | None = None) -> DataFrame:
+    """Return what became of each message in each group, as of an instant: the columns of `verdicts`.
+
+    rows and the task: as for `trajectories`.
+    """
+    judge = partial(_judged, wanted=trail.VERDICTS.name, as_of_ms=as_of_ms, settings=settings)
+    return _mapped(rows.coalesce(1), trail.VERDICTS, judge)
+
+
+def now_ms() -> int:
+    """The time, epoch ms: as_of_ms for a judgement of now."""
+    return time.time_ns() // 1_000_000
+
+
+def _mapped(rows: DataFrame, relation: Relation, make: Callable[[Batches], Batches]) -> DataFrame:
+    return rows.mapInArrow(make, _schema(relation))
+
+
+def _schema(relation: Relation) -> str:
+    """The columns of a relation as Spark's DDL."""
+    event = ", ".join(f"{field.name}: {field.type}" for field in trail.EVENT_FIELDS)
+    types = {"events": f"array<struct<{event}>>"}
+    return ", ".join(f"{column.name} {types.get(column.type, column.type)}" for column in relation)
+
+
+# -- in the tasks ------------------------------------------------------------------------------------------------------
+
+
+def _decoded(batches: Batches, cluster: str, wanted: str) -> Batches:
+    duck = connect(threads=1, memory_limit=TASK_MEMORY)
+    for chunk in chunks(batch.select(list(TRACE_COLUMNS)) for batch in batches):
+        messages = chunk.filter(pc.is_null(chunk["lost_until"]))
+        found = DecodedTrace(duck, messages, cluster)
+        if wanted == trail.TRACE_EVENTS.name:
+            yield from _rows(duck, found.events_sql, trail.TRACE_EVENTS)
+        rest = (row for relation, row in found.rest() if relation.name == wanted)
+        while some := list(islice(rest, REST_ROWS_MAX)):
+            yield from arrow_rows(TABLES[wanted].relation, some).to_batches()
+        found.close()
+
+
+def _attempts(batches: Batches) -> Batches:
+    duck = connect(threads=1, memory_limit=TASK_MEMORY)
+    duck.register("message_meta", arrow_schema(trail.MESSAGE_META).empty_table())
+    for chunk in chunks(batches):
+        duck.register("trace_events", chunk)
+        types = [str(each) for each in chunk["record_type"].unique().to_pylist()]
+        sql = trail.folded_attempts_sql("trace_events", "message_meta", types, messages=False)
+        yield from _rows(duck, sql, trail.ATTEMPTS)
+
+
+def _judged(batches: Batches, wanted: str, as_of_ms: int, settings: Settings | None) -> Batches:
+    duck = connect(threads=1, memory_limit=TASK_MEMORY)
+    for relation in trail.EVIDENCE:
+        duck.register(relation.name, arrow_schema(relation).empty_table())
+    duck.execute(f"CREATE TEMP TABLE attempts AS {trail.attempts_sql()}")
+    for batch in batches:
+        duck.register("more_attempts", pa.Table.from_batches([batch]))
+        duck.execute("INSERT INTO attempts BY NAME SELECT * FROM more_attempts")
+    run_stages(duck, trail.judge(as_of_ms, settings), also_read=(wanted,))
+    yield from _rows(duck, f"SELECT * FROM {wanted}", TABLES[wanted].relation)
+
+
+def _rows(duck: duckdb.DuckDBPyConnection, sql: str, relation: Relation) -> Batches:
+    """The rows of a query with exactly the columns of a relation."""
+    for batch in duck.sql(f"SELECT {', '.join(relation.names)} FROM ({sql}) AS made").to_arrow_reader():
+        yield pa.RecordBatch.from_arrays(batch.columns, list(relation.names))
