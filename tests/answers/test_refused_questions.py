@@ -43,7 +43,9 @@ class FakeAdmin:
         return found
 
     def queues(self, topic: str) -> list[Any]:
-        raise self.connections["namesrv"]  # type: ignore[misc]
+        found = self.connections["namesrv"]
+        assert isinstance(found, Exception)
+        raise found
 
     def groups_of_topic(self, topic: str) -> Gathered[GroupList]:
         return Gathered({"b": GroupList(("billing",))}, {"c": SystemBusy("busy")})

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mqtrail.broker import Broker, BrokerConfig
-from mqtrail.store import ConfigFileStore, MemoryDisk, MemoryStore
+from mqtrail.store import CommitLogStore, ConfigFileStore, MemoryDisk, MemoryStore
 from mqtrail.wire import (
     ConsumerData,
     HeartbeatData,
@@ -41,7 +41,7 @@ class Bench:
         self.config = BrokerConfig(**settings)
         self.disk = MemoryDisk()
         self.files = ConfigFileStore(self.disk)
-        self.store = MemoryStore()
+        self.store: CommitLogStore = MemoryStore()
         self._unique_id = UniqueIdFactory("127.0.0.1", 1, 1, lambda: NOW_MS).next
         self.broker = self._new_broker()
         self.flushes = True  # whether time makes durable what is in the store

@@ -24,6 +24,7 @@ from mqtrail.client import (
     SyncProducer,
 )
 from mqtrail.testing import Embedded
+from tests.loops import run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -78,7 +79,7 @@ def test_the_asyncio_service(mqtrail_broker: Embedded, tmp_path: Path, monkeypat
         billing.stop()
         await running
 
-    asyncio.run(main())
+    run(main())
     for topic, count in (("bills", 3), ("%DLQ%billing", 1)):
         with SyncConsumer(f"reader-of-{count}", namesrv, {topic: "*"}, config=QUICK) as consumer:
             bodies = []

@@ -228,10 +228,10 @@ class BrokerBehindNet(Target):
         core = new_broker(START_MS)
         self._failure: Exception | None = None
         handle = core.handle
-        core.handle = lambda *args: self._watched(handle, *args)  # type: ignore[method-assign]
+        vars(core)["handle"] = lambda *args: self._watched(handle, *args)
         self._shell = BrokerShell(core, clock=lambda: self._now_ms)
         process = self._shell.process
-        self._shell.process = lambda *args: self._watched(process, *args)  # type: ignore[method-assign]
+        vars(self._shell)["process"] = lambda *args: self._watched(process, *args)
         self._server = Server(self._shell)
         self._connect()
 

@@ -1,12 +1,12 @@
 """What kill -9 left of our broker, round after round, is then opened by Apache's broker."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from interop.apache import ApacheBroker, ApacheNameServer
 from interop.probe import wait_until
 from tests.crash.rounds import BROKER, QUEUES, SEGMENT_SIZE, kill_rounds
+from tests.loops import run
 from tests.sim.clients import number_of
 from tests.sim.cluster import TOPIC
 
@@ -22,7 +22,7 @@ PROPERTIES = {"mappedFileSizeCommitLog": str(SEGMENT_SIZE), "autoCreateTopicEnab
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_apache_serves_what_kills_left(sync_flush: bool, tmp_path: Path) -> None:
     """Every promise was kept, and a real broker hands out the same messages at the same offsets."""
-    history, problems = asyncio.run(kill_rounds(tmp_path, sync_flush=sync_flush, rounds=ROUNDS, seed=7))
+    history, problems = run(kill_rounds(tmp_path, sync_flush=sync_flush, rounds=ROUNDS, seed=7))
     assert problems == []
     wanted = {
         (read.place.queue_id, read.place.offset): read.number

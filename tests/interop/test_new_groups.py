@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from interop.apache import ApacheCluster
 from interop.driver import JavaClient, Json
+from tests.loops import run
 
 from mqtrail.client import Admin, ConsumeFromWhere, Consumer, ConsumerConfig, Delivery, InstanceConfig, Producer
 from mqtrail.wire import Message, MessageQueue, TopicConfig
@@ -75,7 +76,7 @@ def test_java_client(server: Callable[[str], Server], tmp_path: Path, version: s
                 java.call("closeConsumer", name=group)
 
     with JavaClient(version, tmp_path, ours.namesrv_address) as java:
-        asyncio.run(main(java))
+        run(main(java))
 
 
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
@@ -104,4 +105,4 @@ def test_our_client(tmp_path: Path, version: str) -> None:
                 await running
 
     with ApacheCluster(version, tmp_path) as cluster:
-        asyncio.run(main(cluster.namesrv_address))
+        run(main(cluster.namesrv_address))

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 from interop.apache import ApacheCluster
+from tests.loops import run
 
 from mqtrail.client import (
     ConsumeFromWhere,
@@ -139,7 +140,7 @@ def test_groups_and_members(apache: ApacheCluster, admin: SyncAdmin) -> None:
             )
         )
 
-    asyncio.run(live())
+    run(live())
     stats = admin.consume_stats("CG", "orders").found["broker-a"]
     assert len(stats.offset_table) == 2
     assert "CG" in admin.broker_consume_stats(admin.masters()["broker-a"]).consume_stats

@@ -15,6 +15,7 @@ import pytest
 from interop.driver import JavaClient
 from interop.mqadmin import MqAdmin
 from interop.probe import wait_until
+from tests.loops import run
 
 from mqtrail.client import (
     ConsumeFromWhere,
@@ -72,7 +73,7 @@ def life(
 ) -> Life:
     """Our client's life on one of Apache's servers, lived once."""
     life = Life(server(request.param).namesrv_address)
-    asyncio.run(_live(life, TraceConfig(spool_dir=tmp_path_factory.mktemp("spool"))))
+    run(_live(life, TraceConfig(spool_dir=tmp_path_factory.mktemp("spool"))))
     return life
 
 

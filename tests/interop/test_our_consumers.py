@@ -14,6 +14,7 @@ import pytest
 from interop.apache import ApacheCluster
 from interop.driver import JavaClient
 from interop.story import SERVER_PROPERTIES
+from tests.loops import run
 
 from mqtrail.client import (
     Admin,
@@ -347,4 +348,4 @@ def test_one_group_with_the_official_client(apache: ApacheCluster, mode: str, tm
             await until(lambda: {b"40", b"41", b"42", b"43"} <= set(theirs()))
 
     with JavaClient("5.3.3" if apache.version.startswith("5") else "4.9.8", tmp_path, namesrv) as java:
-        asyncio.run(main(java))
+        run(main(java))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections.abc import Awaitable
 
 import pytest
 from structlog.testing import capture_logs
@@ -155,11 +156,11 @@ async def test_the_peer_may_ask(waits: bool) -> None:
         await asyncio.sleep(0)
         return RemotingCommand(0, {"served": str(command.code)})
 
-    def on_request(connection: Connection, command: RemotingCommand) -> object:
+    def on_request(connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand] | RemotingCommand:
         return later(command) if waits else RemotingCommand(0, {"served": str(command.code)})
 
     async with serving() as (server, application):
-        pool = ConnectionPool(on_request=on_request)  # type: ignore[arg-type]
+        pool = ConnectionPool(on_request=on_request)
         await pool.request(server.address, RemotingCommand(ASK_BACK), 30_000)
         await until(lambda: len(application.seen) == 2)
         answer = application.seen[1]

@@ -1,6 +1,5 @@
 """Access control of a node's name server: its brokers register, and others change nothing."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from mqtrail.wire import (
     TopicConfigTable,
     sign,
 )
+from tests.loops import run
 
 from .test_node import route, running
 from .test_security import instance, rules
@@ -70,7 +70,7 @@ def test_a_node_with_acl_checks_at_both_doors(tmp_path: Path) -> None:
             assert reply.code == 0
             assert b"6.6.6.6" not in reply.body
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_users_of_the_broker_are_users_of_the_name_server() -> None:
@@ -89,7 +89,7 @@ def test_users_of_the_broker_are_users_of_the_name_server() -> None:
                 assert (await admin.update_user("second", user_status="disable")).complete
                 assert await ask(pool, node, put("x"), "second", "second-pass") == 16
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_brokers_in_processes_of_their_own(tmp_path: Path) -> None:
             await pool.close()
             await node.stop()
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.parametrize(("secret", "joins"), [("inner-secret", True), ("another-one", False)])
@@ -149,7 +149,7 @@ def test_brokers_that_join_sign_with_inner_credentials(secret: str, joins: bool)
                 assert "inner_credentials" in refused[0]["remedy"]
             assert secret not in str(logs)
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_half_credentials_end_the_start() -> None:
@@ -183,4 +183,4 @@ def test_open_doors_are_warned_of(
                 assert node.is_open_to_others is bool(doors)
         assert [line["open"] for line in logs if line["event"] == "node.open_to_others"] == ([doors] if doors else [])
 
-    asyncio.run(main())
+    run(main())

@@ -12,6 +12,7 @@ import pytest
 
 from mqtrail.net import ConnectionPool, NetError
 from mqtrail.wire import RemotingCommand, RequestCode, ResponseCode
+from tests.loops import run
 
 from .helpers import NodeProcess, read_all, send_command
 
@@ -92,10 +93,10 @@ def test_a_restart_keeps_everything(tmp_path: Path) -> None:
         await pool.close()
 
     with NodeProcess(tmp_path / "data") as node:
-        asyncio.run(fill(node.brokers[0]))
+        run(fill(node.brokers[0]))
         assert node.end() == (0, "")
     with NodeProcess(tmp_path / "data") as node:
-        asyncio.run(look(node.brokers[0]))
+        run(look(node.brokers[0]))
         assert node.end() == (0, "")
 
 

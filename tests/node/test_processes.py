@@ -16,6 +16,7 @@ from mqtrail.net import ConnectionPool
 from mqtrail.node import BrokerEnded, DataFolderError, Node, NodeConfig, ProcessNode
 from mqtrail.store import CommitLogConfig
 from mqtrail.wire import InvalidParameter, RemotingCommand, RequestCode
+from tests.loops import run
 
 from .helpers import NodeProcess, read_all, send_command, wait_until
 from .test_node import running
@@ -77,8 +78,8 @@ def test_crash_of_one_leaves_the_others(tmp_path: Path) -> None:
             await node.stop()
         assert node.failure is None
 
-    asyncio.run(main())
-    asyncio.run(again())
+    run(main())
+    run(again())
 
 
 async def test_the_last_crash_ends_the_node() -> None:

@@ -25,6 +25,7 @@ from mqtrail.client import (
 from mqtrail.net import ClientAuth, ServerConfig, TlsClientConfig, TlsMode, TlsServerConfig
 from mqtrail.node import Node
 from mqtrail.wire import InvalidParameter, Message, MQError, RemotingCommand, SystemError_, TopicConfig, sign
+from tests.loops import run
 
 from .test_node import running
 
@@ -234,5 +235,5 @@ def test_files_of_accounts_that_others_can_read_are_warned_of(tmp_path: Path) ->
         assert all(line["path"] == str(file) and "chmod 600" in line["remedy"] for line in found)
         return bool(found)
 
-    assert asyncio.run(warned(0o644))
-    assert not asyncio.run(warned(0o600))
+    assert run(warned(0o644))
+    assert not run(warned(0o600))

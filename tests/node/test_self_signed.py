@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from mqtrail.net import ClientAuth, ServerConfig, TlsClientConfig, TlsError, TlsMode, TlsServerConfig
 from mqtrail.node import Node, NodeConfig
 from mqtrail.node.self_signed import RENEW_BEFORE, VALIDITY, SelfSigned, make_certificate, self_signed_hosts
+from tests.loops import run
 
 from .test_node import running
 from .test_security import instance, send
@@ -77,7 +78,7 @@ def test_a_node_serves_tls_at_once(tmp_path: Path, mode: TlsMode, in_memory: boo
             kept = node.certificate
         assert kept.exists() is not in_memory
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_renewed_certificate_is_served(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_renewed_certificate_is_served(tmp_path: Path) -> None:
             served = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
             assert ssl.PEM_cert_to_DER_cert(served) == ssl.PEM_cert_to_DER_cert(made.certificate_path.read_text())
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_without_the_library_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_without_the_library_the_start_says_what_to_install(monkeypatch: pytest.
         with pytest.raises(TlsError, match=r"mqtrail\[tls\]"):
             await Node(NodeConfig(data=tmp_path, namesrv_port=0, broker_port=0, server=server)).start()
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_required_client_certificates_and_plain_connections_are_warned_of(tmp_path: Path) -> None:
@@ -131,8 +132,8 @@ def test_required_client_certificates_and_plain_connections_are_warned_of(tmp_pa
                 pass
         return [line["event"] for line in logs if line["log_level"] == "warning"]
 
-    assert "node.plain_connections" in asyncio.run(warnings(TlsMode.PERMISSIVE))
-    assert "node.plain_connections" not in asyncio.run(warnings(TlsMode.ENFORCING))
+    assert "node.plain_connections" in run(warnings(TlsMode.PERMISSIVE))
+    assert "node.plain_connections" not in run(warnings(TlsMode.ENFORCING))
 
 
 def test_one_certificate_at_most() -> None:

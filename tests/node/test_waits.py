@@ -178,7 +178,7 @@ async def test_the_flusher_asks_what_waits_too_long() -> None:
     assert "d late" not in happened
 
 
-async def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path) -> None:
+async def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SYNC_FLUSH over sockets: code 10 after syncFlushTimeout, and 0 again once the disk works."""
     from mqtrail.net import ConnectionPool
 
@@ -195,13 +195,13 @@ async def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path) -> None:
             job = begin()
             return lambda: (hangs.wait(60) and job()) or 0
 
-        store.begin_flush = slowly  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "begin_flush", slowly)
         (address,) = node.broker_addresses
         reply = await pool.request(address, send_command("orders", b"x"), 30_000)
         assert reply.code == 10
         assert {"msgId", "queueId", "queueOffset"} <= reply.ext.keys()
         hangs.set()
-        store.begin_flush = begin  # type: ignore[method-assign]
+        monkeypatch.undo()
         async with asyncio.timeout(60):
             while (await pool.request(address, send_command("orders", b"y"), 30_000)).code != 0:
                 await asyncio.sleep(0.01)
@@ -211,7 +211,7 @@ async def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path) -> None:
         await node.stop()
 
 
-async def test_async_flush_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+async def test_async_flush_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reply names the flush that covers it; under ASYNC_FLUSH the node writes it at once."""
     from mqtrail.net import ConnectionPool
 
@@ -228,12 +228,12 @@ async def test_async_flush_does_not_wait_for_the_disk(tmp_path: Path) -> None:
             job = begin()
             return lambda: (hangs.wait(60) and job()) or 0
 
-        store.begin_flush = slowly  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "begin_flush", slowly)
         for body in (b"by handle: the topic is created", b"by the lane"):
             reply = await pool.request(node.broker_addresses[0], send_command("orders", body), 30_000)
             assert reply.code == 0
             assert store.flushed_offset < store.end_offset
-        store.begin_flush = begin  # type: ignore[method-assign]
+        monkeypatch.undo()
     finally:
         hangs.set()
         await pool.close()

@@ -15,7 +15,7 @@ from mqtrail.pipeline.cluster import Cluster, Pulled
 from mqtrail.pipeline.options import SourceOptions
 from mqtrail.wire import CompressionType, Host, MessageQueue, MQError, compress, encode_properties, encode_record
 
-# The workers of Spark cannot import this module.
+# The workers of Spark cannot import this module. pyspark has no types for cloudpickle.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 SECRET_KEY = "spark.hadoop.fs.s3a.secret.key"

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 from pyspark.sql import SparkSession
+from tests.loops import run
 
 from mqtrail import trail
 from mqtrail.client import Consumer, Producer
@@ -60,7 +61,7 @@ def trade(namesrv: str, count: int) -> None:
             await asyncio.wait_for(done.wait(), 60)
             consuming.cancel()
 
-    asyncio.run(main())
+    run(main())
 
 
 def rows(job: PipelineJob, relation: trail.Relation, columns: str) -> list[tuple[Any, ...]]:

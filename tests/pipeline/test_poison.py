@@ -1,12 +1,12 @@
 """Messages that cannot be read, in the trace topic and in a business topic: told with place and reason, never in the
 way of the others."""
 
-import asyncio
 from pathlib import Path
 
 import duckdb
 import pytest
 from pyspark.sql import SparkSession
+from tests.loops import run
 
 from mqtrail import trail
 from mqtrail.answers import Answers, Status
@@ -60,8 +60,8 @@ def test_poison_is_told_and_passed(spark: SparkSession, tmp_path: Path) -> None:
         namesrv = broker.namesrv_address
         with SyncAdmin(namesrv) as admin:
             admin.create_topic(TopicConfig(TOPIC, 1, 1))
-        trace_queue = asyncio.run(send_all(namesrv, TRACE_TOPIC))
-        asyncio.run(send_all(namesrv, TOPIC))
+        trace_queue = run(send_all(namesrv, TRACE_TOPIC))
+        run(send_all(namesrv, TOPIC))
         job = PipelineJob(JobConfig(namesrv=namesrv, lake=tmp_path / "lake")).use(spark)
         report = job.once()
     assert report.problems == ()

@@ -22,6 +22,12 @@ from .pop import OrderedPopConsumer, PopConsumer
 from .servers import Faults, SimBroker
 
 
+def plant(owner: object, method: str, replacement: Callable[..., object]) -> None:
+    """Replace a method of one object."""
+    assert callable(getattr(owner, method)), method
+    setattr(owner, method, replacement)
+
+
 class UnsyncedStore(CommitLogStore):
     """Reports the log as durable without syncing it."""
 
@@ -55,7 +61,7 @@ class HastyTables(Broker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.files.after_tables = lambda sends: sends  # type: ignore[method-assign]
+        plant(self.files, "after_tables", lambda sends: sends)
 
 
 class CarelessBroker(Broker):
@@ -63,7 +69,7 @@ class CarelessBroker(Broker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.transactions._note = lambda queue_id, queue_offset, now_ms: None  # type: ignore[method-assign]
+        plant(self.transactions, "_note", lambda queue_id, queue_offset, now_ms: None)
 
 
 class HastyConsumer(Consumer):
@@ -101,7 +107,7 @@ class AmnesicBroker(Broker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.pop.revive._copy = lambda pending, queue_id, now_ms: 0  # type: ignore[method-assign]
+        plant(self.pop.revive, "_copy", lambda pending, queue_id, now_ms: 0)
 
 
 class DeafBroker(Broker):
@@ -110,7 +116,7 @@ class DeafBroker(Broker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for queue in self.pop.revive.queues:
-            queue._note_ack = lambda ack: None  # type: ignore[method-assign]
+            plant(queue, "_note_ack", lambda ack: None)
 
 
 class HurriedBroker(Broker):
@@ -119,7 +125,7 @@ class HurriedBroker(Broker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for queue in self.pop.revive.queues:
-            queue.settled = queue.oldest  # type: ignore[method-assign]
+            plant(queue, "settled", queue.oldest)
 
 
 class StillBroker(Broker):
@@ -133,7 +139,7 @@ class StillBroker(Broker):
             if consumer_offset % 16:
                 move(group, topic, queue_id, consumer_offset)
 
-        self.offsets.move = move_mostly  # type: ignore[method-assign]
+        plant(self.offsets, "move", move_mostly)
 
 
 class OpenBroker(Broker):
@@ -146,7 +152,7 @@ class OpenBroker(Broker):
         def is_mostly_closed(queue: PoppedQueue, attempt_id: str | None, invisible_ms: int, now_ms: int) -> bool:
             return now_ms % 10 != 0 and is_closed(queue, attempt_id, invisible_ms, now_ms)
 
-        self.pop.orders.is_closed = is_mostly_closed  # type: ignore[method-assign]
+        plant(self.pop.orders, "is_closed", is_mostly_closed)
 
 
 class AbsentMember(BroadcastConsumer):

@@ -6,14 +6,14 @@ differ in anything a client, an administrator or the disk can see.
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from mqtrail.broker.lane import Lane
-from mqtrail.store import StoreError
+from mqtrail.store import MemoryDisk, StoreError
 from mqtrail.wire import (
     HEADER_SIZE_MAX,
     BatchItem,
@@ -112,7 +112,8 @@ def frames_of(data: bytes) -> list[bytes]:
 
 def log_of(bench: Bench) -> bytes:
     """Return the CommitLog's bytes."""
-    segments = {path: file for path, file in bench.store._disk.files.items() if path.startswith("commitlog/")}  # type: ignore[attr-defined]
+    disk = cast(MemoryDisk, bench.store._disk)
+    segments = {path: file for path, file in disk.files.items() if path.startswith("commitlog/")}
     return b"".join(segments[path].read_at(0, len(segments[path].data)) for path in sorted(segments))[
         : bench.store.end_offset
     ]

@@ -357,7 +357,7 @@ CONFIG = CommitLogConfig(
 
 
 def open_store(bench: Bench, disk: CrashDisk) -> None:
-    bench.store = CommitLogStore(disk, CONFIG)  # type: ignore[assignment]
+    bench.store = CommitLogStore(disk, CONFIG)
     bench.files = ConfigFileStore(disk)
     bench.broker = bench._new_broker()
 

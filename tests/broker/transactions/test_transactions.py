@@ -296,7 +296,7 @@ def test_no_transaction_is_lost(seed: int) -> None:
     bench = Bench(transaction_check_ms=10_000, offsets_save_ms=2_000)
 
     def start() -> None:
-        bench.store = CommitLogStore(disk, config)  # type: ignore[assignment]
+        bench.store = CommitLogStore(disk, config)
         bench.files = ConfigFileStore(disk)
         bench.broker = bench._new_broker()
 

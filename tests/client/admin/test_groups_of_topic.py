@@ -1,7 +1,5 @@
 """Which groups read a topic, from brokers that answer with the topic's own name in place of its live groups."""
 
-import asyncio
-
 from mqtrail.client.admin import Admin
 from mqtrail.wire import (
     ConsumerConnections,
@@ -13,6 +11,7 @@ from mqtrail.wire import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
 )
+from tests.loops import run
 
 from ..fake_cluster import fake_cluster
 
@@ -47,7 +46,8 @@ def groups_of(*groups: str) -> tuple[tuple[str, ...], list[int]]:
             [found] = (await admin.groups_of_topic("orders")).values()
             return found.group_list, broker.codes()
 
-    return asyncio.run(ask())
+    found: tuple[tuple[str, ...], list[int]] = run(ask())
+    return found
 
 
 def test_the_topics_own_name_stands_for_its_live_groups() -> None:

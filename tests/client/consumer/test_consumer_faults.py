@@ -142,7 +142,7 @@ async def test_a_close_that_is_cancelled_can_be_repeated() -> None:
         m = await anext(consumer)
         m.begin()
         closing = asyncio.create_task(consumer.close())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # it has begun, and waits for the handler
         closing.cancel()
         await asyncio.wait([closing])
         await consumer.close()

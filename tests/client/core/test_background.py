@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -92,7 +92,7 @@ async def test_periodic_work_goes_on() -> None:
             await client.start()
             try:
                 await until(lambda: routes or client.known_route("orders") is None)
-                client._routes["orders"] = None  # type: ignore[assignment]
+                client._routes["orders"] = cast(Any, None)
                 await until(lambda: client.known_route("orders"))
                 await until(lambda: len(encoded) == 2 and cluster.brokers[0].of(34))
             finally:
