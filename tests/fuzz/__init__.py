@@ -1,1 +1,1 @@
-"""Frames that nobody should send, at the servers' cores and at the net layer. `python -m tests.fuzz`."""
+"""A fuzzer: invalid and unusual frames for the servers' cores and the net layer. `python -m tests.fuzz`."""

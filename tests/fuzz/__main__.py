@@ -1,7 +1,7 @@
-"""`python -m tests.fuzz`: frames at each target in turn, until the time is up; the first bug ends it.
+"""`python -m tests.fuzz`: sends frames to each target in turn, until the time is up or a bug is found.
 
-python -m tests.fuzz --seconds 60            a seed from the time of day, so that each run draws other frames
-python -m tests.fuzz --count 10000000        so many frames, however long it takes
+python -m tests.fuzz --seconds 60            a seed from the clock: each run has other frames
+python -m tests.fuzz --count 10000000        this number of frames, without a time limit
 python -m tests.fuzz --seed 7 --target BrokerCore
 python -m tests.fuzz --seed 7 --target decoding    the bulk decoder of trace text alone (tests.fuzz.decoding)
 """
@@ -32,7 +32,7 @@ ADDRESS_SIZE_MAX = 6 << 30  # bytes that this process may map
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process has, once what is free was given back."""
+    """Return the memory of this process in bytes, after free memory was returned to the system."""
     gc.collect()
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
@@ -40,7 +40,7 @@ def resident() -> int:
 
 
 async def fuzz(kinds: list[type[Target]], seed: int, seconds: float, count: int | None) -> int:
-    """Throw frames; return how many. Bug."""
+    """Send frames; return how many. Bug: one was found."""
     done, lives, warm = 0, 0, 0
     began_s = time.monotonic()
     while count is None or done < count:
@@ -89,7 +89,7 @@ def start_decoding(seed: int) -> subprocess.Popen[str]:
 
 
 def end_decoding(process: subprocess.Popen[str]) -> int:
-    """Print what it found; return its exit code."""
+    """Print its output; return its exit code."""
     try:
         print(process.communicate(timeout=DECODING_S_MAX)[0], end="")
     except subprocess.TimeoutExpired:

@@ -2,7 +2,7 @@
 
 A run decodes a few batches and ends.
 
-python -m tests.fuzz.decoding --seed 7              again what `python -m tests.fuzz --seed 7` gave it
+python -m tests.fuzz.decoding --seed 7              the bodies of `python -m tests.fuzz --seed 7` again
 python -m tests.fuzz.decoding --batches 100         longer
 """
 
@@ -42,7 +42,7 @@ SPOILT = (
 
 
 def bodies(seed: int) -> list[bytes]:
-    """The bodies of one batch: trace texts, some of them cut, spoilt or very long."""
+    """The bodies of one batch: trace texts, some of them cut, corrupted or very long."""
     chance = random.Random(seed)
     grammar = Grammar(chance)
     return [_body(chance, grammar) for _ in range(BODIES)]

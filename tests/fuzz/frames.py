@@ -1,9 +1,10 @@
-"""Frames: those that Apache's peers really wrote, and what chance makes of them.
+"""Frames: recorded ones of Apache's peers, with random changes.
 
-A mutation keeps most of a frame right, else every one would end at the first check: a field's value becomes another
-field's, the edge of a number, too long, not a number, JSON; a code becomes another; a body loses its end, or some of
-its bytes change; now and then the frame's own bytes do, or all of it is noise. Others are made by grammar: any request
-code with fields and a body of any kind (grammar.py), as JSON, as fastjson's dialect or binary.
+A mutation leaves most of a frame valid; otherwise all would fail at the first check. It replaces a field's value with
+another field's, the limit of a number, a text that is too long, a text that is not a number, or JSON; it changes the
+code; it cuts a body or changes some of its bytes. Sometimes it changes the frame's own bytes, or all of them. Other
+frames are made by grammar: any request code with fields and a body of any kind (grammar.py), as JSON, as fastjson's
+dialect or binary.
 """
 
 import contextlib
@@ -60,7 +61,7 @@ class FrameMaker:
         self._names = sorted({name for header, _ in self._json for name in header.get("extFields") or {}})
 
     def next(self) -> bytes:
-        """Return one frame, whole by its own lengths most of the time."""
+        """Return one frame, usually complete by its own lengths."""
         chance = self._chance
         drawn = chance.random()
         if drawn < 0.02:

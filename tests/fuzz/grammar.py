@@ -1,7 +1,8 @@
-"""Texts of the languages that peers speak: nearly right, rarely harmless.
+"""Texts in the formats that peers send: almost valid, and chosen to cause trouble.
 
 fastjson's dialect with references, object names and odd escapes; properties; trace records; SQL92; registrations;
-batches and stored records. `pumped` repeats a part of anything many times, which shows what costs more than its size.
+batches and stored records. `pumped` repeats a part of a text many times, which shows readers whose cost grows faster
+than the size.
 """
 
 import dataclasses
@@ -84,7 +85,7 @@ TABLES = {
 
 
 class Grammar:
-    """Draws texts by chance."""
+    """Makes random texts."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -109,14 +110,14 @@ class Grammar:
         return "{" + chance.choice((",", ",", ",,", " , ")).join(members) + "}"
 
     def body(self) -> str:
-        """Return an object of members that some body has, a few of them right."""
+        """Return an object with members of known bodies, a few of them valid."""
         chance = self._chance
         names = [str(name) for name in chance.choice(BODIES).__struct_encode_fields__] + [chance.choice(MEMBERS)]
         members = [f"{self.quoted(name)}:{self.json(1)}" for name in names if chance.random() < 0.8]
         return "{" + ",".join(members) + "}"
 
     def route(self) -> bytes:
-        """Return a topic's route whose numbers and addresses are any."""
+        """Return a topic's route with arbitrary numbers and addresses."""
         chance = self._chance
         counts = (*NUMBERS, "4", "4", "8", "65536", "-4")
         queues = ",".join(
@@ -157,7 +158,7 @@ class Grammar:
                 return data
 
     def bomb(self) -> str:
-        """Return a text whose references stand for a great deal."""
+        """Return a text whose references expand to many values."""
         chance = self._chance
         width, levels = chance.randrange(2, 9), chance.randrange(2, 60)
         outer = chance.choice(("a", "consumerDataSet", "topicConfigTable", "offsetTable"))
@@ -224,7 +225,7 @@ class Grammar:
         )  # fmt: skip
 
     def info(self) -> str:
-        """Return one of the texts that go with popped messages, or a list of settings."""
+        """Return one of the texts of popped messages, or a list of settings."""
         chance = self._chance
         items = (
             " ".join(
@@ -305,7 +306,7 @@ class Grammar:
         return self.pumped(text.encode(), 60_000).decode("utf-8", "replace") if chance.random() < 0.02 else text
 
     def ext(self) -> dict[str, str]:
-        """Return ext fields that fit some request, more or less."""
+        """Return ext fields that almost fit some request."""
         chance = self._chance
         ext: dict[str, str] = {}
         for field in dataclasses.fields(chance.choice(HEADERS)):

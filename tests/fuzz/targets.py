@@ -1,6 +1,5 @@
-"""What frames are thrown at: cores by themselves, and a broker behind the net layer, in pieces of any size.
-
-A core may answer anything, and must not raise; the net layer may close the connection. Whatever else happens is a bug.
+"""Targets of the fuzzer: cores alone, and a broker behind the net layer, which gets pieces of any size. A core may
+answer anything and must not raise; the net layer may close the connection. Everything else is a bug.
 """
 
 import asyncio
@@ -71,11 +70,11 @@ STORE = CommitLogConfig(
 
 
 class Bug(Exception):
-    """What a frame brought about."""
+    """A frame caused an error."""
 
 
 class Target:
-    """Takes frames. `renew` makes it forget what it has stored, as its memory is this process's."""
+    """Receives frames. `renew` drops what it has stored, since its memory counts as this process's."""
 
     to = "broker"
 
@@ -91,15 +90,15 @@ class Target:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Let go of everything: nothing of this life may be left."""
+        """Drop all state: the next life starts empty."""
 
     def run(self, count: int) -> None:
-        """Take so many frames. Bug: one of them was too much; the frame is told."""
+        """Receive this number of frames. Bug: one of them failed; it names the frame."""
         for _ in range(count):
             self._one(self._frames.next())
 
     def _one(self, frame: bytes) -> None:
-        """Take one frame. A timer of the processor's time ends what does not come back by itself."""
+        """Receive one frame. A timer of CPU time interrupts a call that does not return."""
         is_measured = self._chance.random() < MEASURED
         allowed_s = SLOW_S + SLOW_S_PER_BYTE * len(frame)
         if is_measured:
@@ -122,7 +121,7 @@ class Target:
 
 
 class TooSlow(BaseException):
-    """A frame took more of the processor than it may; no core can catch it."""
+    """A frame used more CPU time than allowed; no core can catch this."""
 
 
 def _too_slow(*_: object) -> None:
@@ -133,7 +132,7 @@ signal.signal(signal.SIGVTALRM, _too_slow)
 
 
 def _told(frame: bytes) -> str:
-    """Return the frame as text; of a long one its ends, for the seed makes it again."""
+    """Return the frame as text; of a long one both ends, since the seed makes it again."""
     if len(frame) <= TOLD_SIZE_MAX:
         return f"frame: {frame.hex()}"
     return f"frame of {len(frame)} bytes: {frame[:TOLD_SIZE_MAX].hex()} … {frame[-100:].hex()}"
@@ -146,7 +145,7 @@ def new_broker(now_ms: int, files: ConfigFileStore | None = None) -> Broker:
 
 
 class CoreTarget(Target):
-    """A core that is handed every frame that can be decoded."""
+    """A core that gets every frame that can be decoded."""
 
     def make(self) -> Any:
         raise NotImplementedError
@@ -186,7 +185,7 @@ class NameServerCore(CoreTarget):
 
 
 class FakeTransport(asyncio.Transport):
-    """Takes what is written, and remembers whether it was closed."""
+    """Accepts written data, and records whether it was closed."""
 
     def __init__(self, on_close: Callable[[], None]) -> None:
         super().__init__({"peername": ("10.0.0.7", 40_007)})
@@ -221,7 +220,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class BrokerBehindNet(Target):
-    """A broker's shell and fast lane behind the net layer. Frames come in pieces; a closed connection is made anew."""
+    """A broker's shell and fast lane behind the net layer. Frames arrive in pieces; a closed connection is replaced."""
 
     def renew(self) -> None:
         self._now_ms = START_MS
@@ -268,7 +267,7 @@ class BrokerBehindNet(Target):
 
 
 class LyingServer(Target):
-    """Every reader that a client, a look-up or the pipeline has for a reply and for stored messages."""
+    """Every reader of replies and stored messages in client, look-up and pipeline."""
 
     to = "client"
 
@@ -422,7 +421,7 @@ def _run(coroutine: Any) -> Any:
 
 
 class Expressions(Target):
-    """SQL92 expressions, compiled and asked about properties."""
+    """SQL92 expressions, compiled and applied to properties."""
 
     def renew(self) -> None:
         self._grammar = Grammar(self._chance)

@@ -59,14 +59,14 @@ class ApacheServer:
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[ExitStack]:
-    """What the module started, ended in reverse order."""
+    """The servers of the module, stopped in reverse order."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture(scope="module")
 def server(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Server]:
-    """Return the module's server of a kind (`mqtrail` or `apache-<version>`), started when first asked for."""
+    """Return the module's server of a kind (`mqtrail` or `apache-<version>`), started at the first use."""
     running: dict[str, Server] = {}
 
     def start(kind: str) -> Server:
@@ -91,7 +91,7 @@ def java(tmp_path: Path) -> Iterator[Callable[..., JavaClient]]:
 
 @pytest.fixture(scope="module")
 def mqadmin(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Server], MqAdmin]:
-    """Return a function that gives the admin tool 5.3.3 for a server, one JVM each."""
+    """Return a function that returns the admin tool 5.3.3 for a server, one JVM each."""
     running: dict[str, MqAdmin] = {}
 
     def start(server: Server) -> MqAdmin:

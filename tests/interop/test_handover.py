@@ -1,4 +1,4 @@
-"""A whole broker changes hands: topics, groups, offsets and delayed messages go with the directory, and come back."""
+"""A broker's directory moves between ours and Apache's, with topics, groups, offsets and delayed messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEGMENT_SIZE = 64 << 20
 
 @contextmanager
 def apache_on(store: Path, folder: Path) -> Iterator[str]:
-    """Run Apache's broker on a directory; yields its name server's address, and stops in good order."""
+    """Run Apache's broker on a directory; yields its name server's address, and stops it cleanly."""
     namesrv = ApacheNameServer("5.3.3", folder / "namesrv").start()
     broker = ApacheBroker("5.3.3", folder / "broker", namesrv.address, store=store, properties=SERVER_PROPERTIES)
     try:
@@ -35,7 +35,7 @@ def apache_on(store: Path, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def ours_on(folder: Path) -> Iterator[str]:
-    """Run our server on its directory; yields its name server's address, and stops in good order."""
+    """Run our server on its directory; yields its name server's address, and stops it cleanly."""
     server = OurServer(folder, segment_size=SEGMENT_SIZE).start()
     try:
         yield server.namesrv_address
@@ -54,7 +54,7 @@ def send(java: JavaClient, prefix: str) -> set[str]:
 
 
 def consume(java: JavaClient, group: str, topic: str, wanted: set[str]) -> None:
-    """Have a group consume until it has what is wanted, commit, and assert that it got nothing else."""
+    """Let a group consume until it has all expected messages, commit, and assert that it got no others."""
     java.consumer(group, group=group, topics={topic: "*"})
     java.wait(lambda events: wanted <= bodies(events, group), f"{len(wanted)} messages at {group}")
     java.call("closeConsumer", name=group)
@@ -62,12 +62,12 @@ def consume(java: JavaClient, group: str, topic: str, wanted: set[str]) -> None:
 
 
 def bodies(events: list[dict[str, object]], group: str) -> set[str]:
-    """What the group's handlers have ended."""
+    """The messages that the group's handlers have completed."""
     return {str(event["body"]) for event in events if event["event"] == "ended" and event["group"] == group}
 
 
 def test_there_and_back(tmp_path: Path) -> None:
-    """Ours, Apache's, ours: each consumes what the other stored, once, and delivers what the other had delayed."""
+    """Ours, Apache's, ours: each delivers the other's stored messages, once, and the other's delayed messages."""
     ours, folder = OurServer(tmp_path / "ours"), tmp_path / "ours"
     with ours_on(folder) as namesrv, JavaClient("5.3.3", tmp_path / "java1", namesrv) as java:
         first = send(java, "ours")

@@ -1,4 +1,4 @@
-"""Bringing the official jars: what is wrong is named with its remedy, and nothing unverified is used. Needs no Java."""
+"""Downloading the official jars: errors have a remedy, and only verified jars are used. Needs no Java."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def small_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tool(folder: Path, name: str, script: str) -> None:
-    """Put a program of our own on the (otherwise empty) PATH folder."""
+    """Put a program into the (otherwise empty) PATH folder."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -41,20 +41,20 @@ def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_verified_jars_need_no_network(small_set: Path, empty_path: Path) -> None:
-    """What is there with the right sums is used as it is, without Maven."""
+    """Jars with the right checksums are used, without Maven."""
     assert jars.fetch("s") == small_set.parent
     assert jars.classpath("s") == str(small_set)
 
 
 def test_altered_jar_is_brought_anew(small_set: Path, empty_path: Path) -> None:
-    """Other bytes than the locked ones are never used: they are fetched again, which needs Maven."""
+    """Jars with wrong checksums are never used: they are downloaded again, which needs Maven."""
     small_set.write_bytes(b"other")
     with pytest.raises(InteropError, match=r"no mvn found on PATH.*apt-get install maven"):
         jars.fetch("s")
 
 
 def test_wrong_sum_is_refused(small_set: Path, empty_path: Path) -> None:
-    """Jars that Maven brings with other sums are refused, each named."""
+    """Jars from Maven with wrong checksums are refused, each by name."""
     small_set.unlink()
     tool(empty_path, "javac", "echo javac 17.0.1")
     script = (
@@ -66,7 +66,7 @@ def test_wrong_sum_is_refused(small_set: Path, empty_path: Path) -> None:
 
 
 def test_maven_failure_is_shown(small_set: Path, empty_path: Path) -> None:
-    """Maven's own words and what to look at."""
+    """The error has Maven's output and the remedy."""
     small_set.unlink()
     tool(empty_path, "javac", "echo javac 17.0.1")
     tool(empty_path, "mvn", "echo cannot resolve; exit 1")
@@ -75,20 +75,20 @@ def test_maven_failure_is_shown(small_set: Path, empty_path: Path) -> None:
 
 
 def test_missing_jdk(empty_path: Path) -> None:
-    """No java at all."""
+    """Java is missing."""
     with pytest.raises(InteropError, match="no java found in JAVA_HOME or on PATH: install a JDK of version 17"):
         jars.java_tool("java")
 
 
 def test_old_jdk(empty_path: Path) -> None:
-    """A java that is too old says which it is."""
+    """The error names the version of a Java that is too old."""
     tool(empty_path, "java", "echo 'openjdk version \"11.0.2\"' >&2")
     with pytest.raises(InteropError, match=r'says .openjdk version "11.0.2".*expected version 17 or newer'):
         jars.java_tool("java")
 
 
 def test_java_home_comes_first(empty_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAVA_HOME wins over PATH."""
+    """JAVA_HOME has priority over PATH."""
     tool(empty_path, "java", "echo 'openjdk version \"11.0.2\"' >&2")
     home = tmp_path / "jdk"
     home.mkdir()

@@ -1,4 +1,4 @@
-"""The official Java client lives one story on our broker: what it sees there is what it sees on Apache's."""
+"""The official Java client plays one story on our broker, and observes the same as on Apache's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tell(
     server: Callable[[str], Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str, str], Story]:
-    """Return the story of a client on a kind of server, lived once a module."""
+    """Return the story of a client on a kind of server, played once a module."""
     stories: dict[tuple[str, str], Story] = {}
 
     def tell(kind: str, client: str) -> Story:
@@ -62,13 +62,13 @@ def test_route(ours: Story) -> None:
 
 
 def test_every_send_is_acknowledged(ours: Story) -> None:
-    """Sync, async, ordered, delayed and compressed sends are answered SEND_OK; one-way sends by nothing."""
+    """Sync, async, ordered, delayed and compressed sends are answered SEND_OK; one-way sends get no answer."""
     for label, result in ours.sent.items():
         assert result.get("status") == (None if label.startswith("oneway") else "SEND_OK"), result
 
 
 def test_ordered_sends_share_a_queue(ours: Story) -> None:
-    """One order key means one queue and growing offsets."""
+    """Messages with one order key go to one queue, with rising offsets."""
     results = [ours.sent[f"ordered-{i}"] for i in range(3)]
     assert len({result["queue"]["queueId"] for result in results}) == 1
     offsets = [result["queueOffset"] for result in results]
@@ -76,7 +76,7 @@ def test_ordered_sends_share_a_queue(ours: Story) -> None:
 
 
 def test_batch_ids(ours: Story) -> None:
-    """A batch is answered with an offset id for each item, the first item's queue offset."""
+    """The answer to a batch has an offset id for each item, and the first item's queue offset."""
     assert ours.batch["status"] == "SEND_OK"
     offset_ids = ours.batch["offsetMsgId"].split(",")
     assert len(set(offset_ids)) == BATCH_COUNT
@@ -86,13 +86,13 @@ def test_batch_ids(ours: Story) -> None:
 
 
 def test_batch_items_keep_their_ids(ours: Story) -> None:
-    """On our broker an item is known by the id its producer gave it; Apache's shows the batch's id for all."""
+    """On our broker an item has the id of its producer; Apache's shows the batch's id for all."""
     delivered = [attempt["msgId"] for attempt in _attempts(ours, "batch-")]
     assert sorted(delivered) == sorted(ours.batch["msgId"].split(","))
 
 
 def test_bodies_and_fields_arrive_as_sent(ours: Story) -> None:
-    """Text, flag, keys and tags of the first message are what the handler gets."""
+    """The handler gets text, flag, keys and tags of the first message as sent."""
     [attempt] = ours.attempts[ours.group]["sync"]
     assert attempt["body"] == "päyload €"
     assert (attempt["flag"], attempt["keys"], attempt["tags"]) == (7, "key-1 key-2", "TagA")
@@ -101,7 +101,7 @@ def test_bodies_and_fields_arrive_as_sent(ours: Story) -> None:
 
 
 def test_compressed_body(ours: Story) -> None:
-    """A large body is compressed by the client, stored so, and whole again in the handler."""
+    """The client compresses a large body, the broker stores it compressed, and the handler gets it decompressed."""
     [attempt] = ours.attempts[ours.group]["large"]
     assert len(attempt["body"]) == LARGE_SIZE
     # kind 3, zlib; the lowest bit, "compressed", is cleared by 5.3.3 when it decompresses and kept by 4.9.8
@@ -110,12 +110,12 @@ def test_compressed_body(ours: Story) -> None:
 
 
 def test_tag_filter(ours: Story) -> None:
-    """The group with a tag expression gets those tags and nothing else."""
+    """The group with a tag expression gets only those tags."""
     assert sorted(ours.attempts[ours.tag_group]) == ["async-0", "async-1", "async-2", "async-3", "large", "sync"]
 
 
 def test_delay(ours: Story) -> None:
-    """A delayed message comes when it is due: not before, and soon after."""
+    """A delayed message is delivered when it is due: not earlier, and soon after."""
     [attempt] = ours.attempts[ours.group]["delayed"]
     waited_ms = attempt["storeTimestampMs"] - attempt["bornTimestampMs"]
     assert DELAY_MS - 100 <= waited_ms < DELAY_MS + 2000
@@ -123,7 +123,8 @@ def test_delay(ours: Story) -> None:
 
 @pytest.mark.parametrize("label", BEHAVIOURS)
 def test_retries(ours: Story, label: str) -> None:
-    """A handler that fails, throws or returns null gets the message again until it succeeds or attempts run out."""
+    """A handler that fails, throws or returns null gets the message again until it succeeds or its attempts are used
+    up."""
     attempts = ours.attempts[ours.group][label]
     assert [attempt["reconsumeTimes"] for attempt in attempts] == list(range(BEHAVIOURS[label][1]))
     assert {attempt["topic"] for attempt in attempts} == {ours.topic}
@@ -141,7 +142,7 @@ def test_retries(ours: Story, label: str) -> None:
 
 
 def test_dead_letters(ours: Story) -> None:
-    """Exhausted attempts and a handler that asks for it lead to %DLQ%, keys and body kept."""
+    """A message goes to %DLQ% after its last attempt or by its handler's decision, with keys and body."""
     for label, dead in ours.dead.items():
         assert dead["topic"] == f"%DLQ%{ours.group}"
         assert dead["body"] == label
@@ -160,7 +161,7 @@ def test_offsets(ours: Story) -> None:
 
 
 def test_queries(ours: Story) -> None:
-    """By key, by unique key and by offset id the same message is found; what is not there has its code."""
+    """Key, unique key and offset id find the same message; a missing one has its code."""
     wanted = ours.sent["sync"]["msgId"]
     assert [message["msgId"] for message in ours.by_key] == [wanted]
     assert ours.by_unique_key["msgId"] == wanted
@@ -168,7 +169,7 @@ def test_queries(ours: Story) -> None:
 
 
 def test_trace_of_sends(ours: Story) -> None:
-    """The client's Pub records decode, one for each answered send, saying what the send result said."""
+    """The client's Pub records decode, one for each answered send, with the values of the send result."""
     pubs = {record.msg_id: record for record in _trace(ours) if isinstance(record, Pub)}
     assert set(pubs) == {result["msgId"] for result in (*ours.sent.values(), ours.batch) if "status" in result}
     for label, result in ours.sent.items():
@@ -183,7 +184,7 @@ def test_trace_of_sends(ours: Story) -> None:
 
 
 def test_trace_of_deliveries(ours: Story) -> None:
-    """Every handler call of every attempt has its SubBefore and SubAfter, with what the handler was made to do."""
+    """Every handler call of every attempt has its SubBefore and SubAfter, with the handler's result."""
     codes = {
         "fails-once": [ConsumeReturnType.FAILED, ConsumeReturnType.SUCCESS],
         "throws-once": [ConsumeReturnType.EXCEPTION, ConsumeReturnType.SUCCESS],
@@ -204,13 +205,13 @@ def test_trace_of_deliveries(ours: Story) -> None:
 
 
 def test_same_as_apache(tell: Callable[[str, str], Story], client: str, ours: Story) -> None:
-    """Value by value, down to property names and stored sizes, the client sees what it sees on Apache's 5.3.3."""
+    """The client observes the same values as on Apache's 5.3.3, including property names and stored sizes."""
     apache = tell("apache-5.3.3", client)
     assert ours.comparable() == apache.comparable()
 
 
 def _attempts(story: Story, prefix: str) -> list[Json]:
-    """All attempts of the main group of labels that start with prefix."""
+    """The main group's attempts of labels that start with prefix."""
     labels = story.attempts[story.group]
     return [attempt for label, attempts in labels.items() if label.startswith(prefix) for attempt in attempts]
 

@@ -1,4 +1,4 @@
-"""mqadmin 5.3.3 reads our broker: every command an operator looks with prints what it prints on Apache's.
+"""mqadmin 5.3.3 reads our broker: every command that shows something prints the same as on Apache's.
 
 Each test runs on both servers, so that an expectation is never ours alone.
 """
@@ -33,7 +33,7 @@ class Seen:
     first: Json
 
     def run(self, *arguments: str) -> str:
-        """Return what mqadmin prints; it must not say that the command failed."""
+        """Return mqadmin's output; it must not report a failure."""
         output = self.mqadmin.run(*arguments)
         assert "SubCommandException" not in output, output
         return output
@@ -51,7 +51,7 @@ def seen(
     stack: ExitStack,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Seen:
-    """One of the two servers after some traffic. The consumer lives on: several commands ask for live ones."""
+    """One of the two servers after some traffic. The consumer stays alive for commands that need a live one."""
     running = server(request.param)
     java = stack.enter_context(JavaClient("5.3.3", tmp_path_factory.mktemp("java"), running.namesrv_address))
     java.producer("p", group=PRODUCER, trace=True)
@@ -105,7 +105,7 @@ def test_topic_cluster_list(seen: Seen) -> None:
 
 
 def test_topic_status(seen: Seen) -> None:
-    """Each queue's offsets; a time where something was stored."""
+    """Each queue's offsets, and a time for queues with messages."""
     rows = [row for row in seen.rows("topicStatus", "-t", TOPIC) if row[0] == "broker-a"]
     assert [row[1] for row in rows] == ["0", "1", "2", "3"]
     assert sum(int(row[3]) - int(row[2]) for row in rows) == 2
@@ -113,7 +113,7 @@ def test_topic_status(seen: Seen) -> None:
 
 
 def test_broker_status(seen: Seen) -> None:
-    """The runtime table names the version and counts what was put."""
+    """The runtime table has the version and counts stored messages."""
     lines = seen.run("brokerStatus", "-b", seen.broker_address).splitlines()
     table = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     assert table["brokerVersionDesc"] == "V5_3_3"
@@ -131,7 +131,7 @@ def test_update_topic(seen: Seen) -> None:
 
 
 def test_consumer_progress(seen: Seen) -> None:
-    """Nothing is left to consume, queue by queue, and in the overview, once the client committed (first after 10 s)."""
+    """No queue has messages left to consume once the client committed (first after 10 s); neither has the overview."""
 
     def progress() -> list[list[str]]:
         return [row for row in seen.rows("consumerProgress", "-g", GROUP) if row[0] == TOPIC]
@@ -146,7 +146,7 @@ def test_consumer_progress(seen: Seen) -> None:
 
 
 def test_consumer_connection(seen: Seen) -> None:
-    """The live client and what it subscribed."""
+    """The live client and its subscriptions."""
     output = seen.run("consumerConnection", "-g", GROUP)
     assert re.search(r"JAVA\s+V5_3_3", output)
     assert re.search(rf"{TOPIC}\s+\*", output)
@@ -155,7 +155,7 @@ def test_consumer_connection(seen: Seen) -> None:
 
 
 def test_producer_connection(seen: Seen) -> None:
-    """The live producer, once its first heartbeat has come."""
+    """The live producer, after its first heartbeat."""
 
     def listed() -> bool:
         return "V5_3_3" in seen.mqadmin.run("producerConnection", "-g", PRODUCER, "-t", TOPIC)
@@ -180,7 +180,7 @@ def test_query_by_unique_key(seen: Seen) -> None:
 
 
 def test_query_by_key(seen: Seen) -> None:
-    """Either of the message's keys leads to it."""
+    """Each of the message's keys finds it."""
     for key in ("key-a", "key-b"):
         [row] = seen.rows("queryMsgByKey", "-t", TOPIC, "-k", key)
         assert row == [seen.first["msgId"], str(seen.first["queue"]["queueId"]), str(seen.first["queueOffset"])]
@@ -199,7 +199,7 @@ def test_query_trace(seen: Seen) -> None:
 
 
 def test_print_messages(seen: Seen) -> None:
-    """A pull consumer without a group of its own reads every queue."""
+    """A pull consumer without its own group reads every queue."""
     output = seen.run("printMsg", "-t", TOPIC)
     assert output.count("MSGID:") == 2
 

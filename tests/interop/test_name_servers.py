@@ -1,4 +1,4 @@
-"""Name servers and brokers of both makes together: ours under Apache's, Apache's under ours, official clients above."""
+"""Our name servers with Apache's brokers and the reverse, used by official clients."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def make_topic(*brokers: str) -> None:
 
 
 def send_and_consume(java: JavaClient, brokers: set[str]) -> None:
-    """Send to all queues of all brokers with the official client, and consume all of it."""
+    """Send to all queues of all brokers with the official client, and consume all messages."""
     java.producer("p", group="BothProducer")
     bodies = [f"m{number}" for number in range(8)]
     results = java.send("p", [{"topic": TOPIC, "body": body} for body in bodies])
@@ -74,7 +74,7 @@ def send_and_consume(java: JavaClient, brokers: set[str]) -> None:
 
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
 def test_our_broker_under_apaches_name_server(tmp_path: Path, version: str) -> None:
-    """It registers, its topics have routes, an official client works, and it is gone from the routes when it stops."""
+    """It registers, its topics have routes, an official client works, and its routes are removed when it stops."""
     with running(ApacheNameServer(version, tmp_path / "namesrv")) as namesrv:
         with our_broker(tmp_path / "ours", namesrv.address) as broker:
             make_topic(broker)
@@ -105,9 +105,8 @@ def test_apaches_broker_under_our_name_server(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_apaches_broker_signs_towards_our_name_server(tmp_path: Path) -> None:
-    """A 5.3.3 broker with innerClientAuthenticationCredentials is let in; one without, or with others, is not.
-
-    mqadmin's changes are let in by a Super user alone.
+    """A 5.3.3 broker with the right innerClientAuthenticationCredentials may register; one with none or others may not.
+    Only a Super user may make changes with mqadmin.
     """
     inner = '{"accessKey":"inner-broker","secretKey":"inner-secret"}'
     root = '{"username":"root","password":"rootpass"}'
@@ -157,7 +156,7 @@ def read_log(path: Path) -> str:
 
 
 def test_one_broker_under_both_makes(tmp_path: Path) -> None:
-    """Our broker registers with ours and Apache's; a client of either finds it, and each tells its own port."""
+    """Our broker registers with ours and Apache's; a client of either finds it, each with its own port."""
     with (
         running(ApacheNameServer("5.3.3", tmp_path / "namesrv")) as theirs,
         OurServer(tmp_path / "other") as other,

@@ -1,4 +1,4 @@
-"""A new group that begins at the end of its queues misses no message of a queue that was empty when it began."""
+"""A new group that starts at the end of its queues gets every message of a queue that was empty at its start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def queues_of(admin: Admin, topic: str) -> list[MessageQueue]:
 
 
 async def fill(producer: Producer, queues: list[MessageQueue], body: bytes, chance: random.Random) -> None:
-    """Send each queue its first message, in any order, while the group begins."""
+    """Send each queue its first message, in any order, while the group starts."""
     chance.shuffle(queues)
     for queue in queues:
         await producer.send(Message(queue.topic, body), queue=queue)
@@ -50,7 +50,7 @@ def _all_ended(group: str, events: list[Json]) -> bool:
 
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.8"])
 def test_java_client(server: Callable[[str], Server], tmp_path: Path, version: str) -> None:
-    """The official client, on our broker: topics and groups are new, first messages come while it starts."""
+    """The official client, on our broker: topics and groups are new, first messages arrive while it starts."""
     ours = server("mqtrail")
     chance = random.Random(22)
 

@@ -1,4 +1,4 @@
-"""Our admin on Apache's servers: each question and change that a name server and a master of that version know."""
+"""Our admin on Apache's servers: each query and change that a name server and a master of that version support."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def test_topics(apache: ApacheCluster, admin: SyncAdmin) -> None:
-    """Created, changed, ordered, deleted; a list at once is a matter of 5.x."""
+    """Created, changed, ordered, deleted; a list at once only on 5.x."""
     assert admin.create_topic(TopicConfig("life", 1, 1)).complete
     until(lambda: "life" in admin.topics_of_cluster("DefaultCluster"))
     many = admin.create_topics([TopicConfig("one", 1, 1), TopicConfig("two", 1, 1)])
@@ -98,7 +98,7 @@ def test_topics(apache: ApacheCluster, admin: SyncAdmin) -> None:
 
 
 def test_groups_and_members(apache: ApacheCluster, admin: SyncAdmin) -> None:
-    """Made, changed, asked while they run, deleted."""
+    """Created, changed, queried while they run, deleted."""
     assert admin.create_group(SubscriptionGroupConfig("young", retry_max_times=3)).complete
     config = admin.group_config("young").found["broker-a"]
     assert config is not None

@@ -1,4 +1,5 @@
-"""Our client on Apache's servers: it sends, consumes, fails, retries, gives up, asks, and traces as their own does."""
+"""Our client on Apache's servers: sends, deliveries, retries, dead letters, queries and trace as those of their
+client."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ LARGE = bytes(range(256)) * 80
 
 @dataclass
 class Life:
-    """What our client did on one server, and what it got."""
+    """The actions and observations of our client on one server."""
 
     namesrv: str
     sent: dict[str, SendResult] = field(default_factory=dict)
@@ -71,7 +72,7 @@ def life(
     server: Callable[[str], Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Life:
-    """Our client's life on one of Apache's servers, lived once."""
+    """Our client's actions on one of Apache's servers, run once."""
     life = Life(server(request.param).namesrv_address)
     run(_live(life, TraceConfig(spool_dir=tmp_path_factory.mktemp("spool"))))
     return life
@@ -171,7 +172,7 @@ def test_sends(life: Life) -> None:
 
 
 def test_deliveries(life: Life) -> None:
-    """Each message comes as often as its handler asked for, with fields and body as sent."""
+    """Each message is delivered as often as its handler requested, with fields and body as sent."""
     assert {label: len(attempts) for label, attempts in life.attempts.items()} == EXPECTED_ATTEMPTS
     [first] = life.attempts["päyload"]
     assert (first.message.flag, first.tags, first.keys) == (5, "TagA", ("our-1", "our-2"))
@@ -180,7 +181,7 @@ def test_deliveries(life: Life) -> None:
 
 
 def test_retries_count_up(life: Life) -> None:
-    """An attempt knows its number and its topic, though it came from the retry topic."""
+    """An attempt has its number and its original topic, though it came from the retry topic."""
     for label, attempts in life.attempts.items():
         assert [delivery.message.reconsume_times for delivery in attempts] == list(range(len(attempts))), label
         assert {delivery.topic for delivery in attempts} == {TOPIC}
@@ -207,7 +208,7 @@ def _has_queues(admin: SyncAdmin, count: int) -> bool:
 
 
 def test_dead_letters(life: Life) -> None:
-    """What ran out of attempts and what asked for it is found among the dead letters, by key."""
+    """Messages without attempts left, or that their handler gave up, are found among the dead letters by key."""
     with SyncAdmin(life.namesrv) as admin:
         for label, key in {"poison": "our-poison", "dead-at-once": "our-dead"}.items():
             wait_until(partial(_has_dead_letter, admin, key), f"the dead letter {label}", 120, 0.2)
@@ -216,7 +217,7 @@ def test_dead_letters(life: Life) -> None:
 
 
 def test_look_ups(life: Life) -> None:
-    """By key, by unique id and by offset id the broker's index leads to the same message."""
+    """Key, unique id and offset id find the same message."""
     sent = life.sent["sync"]
     with SyncAdmin(life.namesrv) as admin:
         wanted = [(sent.msg_id, "päyload".encode())]
@@ -281,7 +282,7 @@ def test_reader_leaves_no_mark(life: Life) -> None:
 
 
 def test_admin_makes_topics(life: Life) -> None:
-    """A topic is made, changed and deleted on the real broker, and a missing one says so."""
+    """A topic is made, changed and deleted on Apache's broker; a missing one is an error."""
     with SyncAdmin(life.namesrv) as admin:
         for count in (3, 5):
             admin.create_topic(TopicConfig("OurMade", count, count))
@@ -292,7 +293,7 @@ def test_admin_makes_topics(life: Life) -> None:
 
 
 def test_both_clients_in_one_topic(life: Life, tmp_path: Path) -> None:
-    """Ours reads what the official client compressed, and it reads what ours did; neither sees a difference."""
+    """Our client and the official one read each other's compressed bodies."""
     topic, text = "MixedTopic", "both ways " * 1000
     with JavaClient("5.3.3", tmp_path, life.namesrv) as java:
         java.producer("theirs", group="MixedProducer")

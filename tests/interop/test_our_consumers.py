@@ -68,7 +68,7 @@ async def until(condition: Callable[[], object], within_s: float = 120.0) -> Non
 
 
 async def shared_out(namesrv: str, group: str, topic: str, counts: list[int]) -> None:
-    """Return once every queue of the topic is one member's alone: while queues move, both may read one."""
+    """Return once every queue of the topic belongs to one member: while queues move, two may read one."""
     async with Admin(namesrv, config=INSTANCE) as admin, asyncio.timeout(120):
         while True:
             gathered = await admin.members(group)
@@ -81,7 +81,7 @@ async def shared_out(namesrv: str, group: str, topic: str, counts: list[int]) ->
 
 @asynccontextmanager
 async def topic_of(namesrv: str, topic: str, queues: int = 4) -> AsyncIterator[Producer]:
-    """A producer, once the topic is there."""
+    """A producer, after the topic exists."""
     async with Admin(namesrv, config=INSTANCE) as admin:
         await admin.create_topic(TopicConfig(topic, queues, queues))
         async with asyncio.timeout(120):
@@ -111,7 +111,7 @@ async def dead_letters(namesrv: str, group: str) -> list[bytes]:
 
 
 async def test_ordered(apache: ApacheCluster) -> None:
-    """Two members: each key in order and once; a poison message leaves for the dead letters, the queue goes on."""
+    """Two members: each key in order and once; a poison message becomes a dead letter, and the queue continues."""
     namesrv = apache.namesrv_address
     seen: dict[str, list[int]] = defaultdict(list)
     attempts: list[int] = []
@@ -148,7 +148,7 @@ async def test_ordered(apache: ApacheCluster) -> None:
 
 
 async def test_broadcasting(apache: ApacheCluster, tmp_path: Path) -> None:
-    """Each member gets all, and after a restart only what is new."""
+    """Each member gets all messages, and after a restart only new ones."""
     namesrv = apache.namesrv_address
     async with topic_of(namesrv, "Broad") as producer:
         for number in range(10):
@@ -174,7 +174,7 @@ async def test_broadcasting(apache: ApacheCluster, tmp_path: Path) -> None:
 
 
 async def test_batches_and_consistent_hash(apache: ApacheCluster) -> None:
-    """Batches of one queue each; a part that is given back comes again alone; members by hash share every queue."""
+    """Batches of one queue each; only the failed part is redelivered; members by hash share every queue."""
     namesrv = apache.namesrv_address
     async with topic_of(namesrv, "Batches") as producer:
         queue = MessageQueue("Batches", "broker-a", 0)
@@ -211,7 +211,7 @@ async def test_batches_and_consistent_hash(apache: ApacheCluster) -> None:
 
 
 async def test_sql(apache: ApacheCluster) -> None:
-    """The broker's filter decides; a wrong expression is refused at the start."""
+    """The broker filters; an invalid expression is refused at the start."""
     namesrv = apache.namesrv_address
     async with topic_of(namesrv, "Sql") as producer:
         for amount in (1, 7, 9):
@@ -230,7 +230,7 @@ async def test_sql(apache: ApacheCluster) -> None:
 
 
 async def test_lite_pull(apache: ApacheCluster) -> None:
-    """Members share queues and commit; places are found by offset and time; assigned queues are ours alone."""
+    """Members share queues and commit; seeks work by offset and time; assigned queues are not shared."""
     namesrv = apache.namesrv_address
     async with topic_of(namesrv, "Lite") as producer:
         for number in range(40):
@@ -270,7 +270,7 @@ async def test_lite_pull(apache: ApacheCluster) -> None:
 
 
 async def test_pop_and_assignment(apache: ApacheCluster) -> None:
-    """A broker of 5.x assigns, pulled and popped; a failure comes again from the retry topic; 4.9 has us share out."""
+    """A broker of 5.x assigns queues, pulled and popped; failures are redelivered; with 4.9 the client assigns."""
     namesrv = apache.namesrv_address
     config = replace(QUICK, client_rebalance=False, poll_suspend_ms=3_000)
     seen: Counter[bytes] = Counter()
@@ -314,7 +314,8 @@ async def test_pop_and_assignment(apache: ApacheCluster) -> None:
 
 @pytest.mark.parametrize("mode", ["concurrent", "ordered"])
 def test_one_group_with_the_official_client(apache: ApacheCluster, mode: str, tmp_path: Path) -> None:
-    """Ours and theirs share queues as one group: each message at one of them, once; who leaves gives its queues up."""
+    """Our and their consumers share queues as one group: each message once; a member that leaves releases its
+    queues."""
     namesrv, topic, group = apache.namesrv_address, f"Mixed-{mode}", f"GMixed-{mode}"
 
     async def main(java: JavaClient) -> None:

@@ -79,7 +79,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def test_transactions(apache: ApacheCluster) -> None:
-    """Committed, rolled back, and left to the check, which commits one and rolls the other back."""
+    """Committed, rolled back, and left to the check, which commits one and rolls back the other."""
     asked: set[bytes] = set()
 
     def look_up(message: MessageExt) -> TransactionState:
@@ -109,7 +109,7 @@ async def test_transactions(apache: ApacheCluster) -> None:
 
 
 async def test_requests_and_replies(apache: ApacheCluster) -> None:
-    """A consumer of ours replies through the broker, to the one who waits."""
+    """Our consumer replies through the broker to the waiting producer."""
     namesrv = apache.namesrv_address
     await make(namesrv, "Questions")
     async with (
@@ -129,7 +129,7 @@ async def test_requests_and_replies(apache: ApacheCluster) -> None:
 
 
 async def test_delays_and_recall(apache: ApacheCluster) -> None:
-    """5.3.3 delivers at any time and lets itself be asked back; 4.9.7 knows levels alone."""
+    """5.3.3 delivers at any time and supports recall; 4.9.7 has levels only."""
     namesrv = apache.namesrv_address
     await make(namesrv, "Later")
     async with (
@@ -184,7 +184,7 @@ async def test_where_and_how_messages_travel(apache: ApacheCluster) -> None:
 
 
 async def test_namespaces(apache: ApacheCluster) -> None:
-    """Producer and consumer of one namespace meet; the broker knows the wrapped names."""
+    """Producer and consumer share a namespace; the broker has the prefixed names."""
     namesrv = apache.namesrv_address
     await make(namesrv, "shop%Orders")
     instance = InstanceConfig(namespace="shop")
@@ -206,7 +206,7 @@ async def test_namespaces(apache: ApacheCluster) -> None:
 
 
 async def test_what_a_broker_refuses(apache: ApacheCluster) -> None:
-    """A body over the broker's bound is refused at once, and told."""
+    """A body above the broker's limit is refused at once, with the reason."""
     namesrv = apache.namesrv_address
     config = ProducerConfig(send_timeout_ms=10_000, body_size_max=16 << 20, compress_over=1 << 30)
     async with Producer("Heavy", namesrv, config=config) as producer:

@@ -1,4 +1,5 @@
-"""The official client 5.3.3 pops: a group is switched with mqadmin, and its messages come, come again and end.
+"""The official client 5.3.3 pops: mqadmin switches a group, and its messages are delivered, redelivered and
+dead-lettered.
 
 Each test runs on both servers, so that an expectation is never ours alone.
 """
@@ -38,7 +39,7 @@ class Stage:
         return JavaClient("5.3.3", self.folder / name, self.namesrv)
 
     def switch(self, topic: str, group: str) -> None:
-        """Let the group pop the topic, which is made for it."""
+        """Create the topic and let the group pop it."""
         self.mqadmin.run("updateTopic", "-b", self.broker, "-t", topic, "-r", "4", "-w", "4")
         self.mqadmin.run("updateSubGroup", "-b", self.broker, "-g", group)
         output = self.mqadmin.run("setConsumeMode", "-b", self.broker, "-t", topic, "-g", group, "-m", "POP", "-q", "0")
@@ -57,7 +58,7 @@ def stage(
 
 
 def send(java: JavaClient, topic: str, *behaviours: str) -> list[Json]:
-    """Send a message for each behaviour of the handler, labelled with it."""
+    """Send a message for each behaviour of the handler, with its label."""
     java.producer("p", group="PopProducer")
     messages = [
         {"topic": topic, "body": behaviour, "keys": behaviour, "properties": {"behave": behaviour}}
@@ -67,12 +68,12 @@ def send(java: JavaClient, topic: str, *behaviours: str) -> list[Json]:
 
 
 def ended(body: str, count: int) -> Callable[[list[Json]], bool]:
-    """Tell whether the message's handler has ended so often."""
+    """Return whether the message's handler has ended this number of times."""
     return lambda events: sum(one["event"] == "ended" and one["body"] == body for one in events) >= count
 
 
 def test_acknowledged_once(stage: Stage) -> None:
-    """What is consumed is acknowledged, does not come again, and the group's offsets are at the queues' ends."""
+    """Consumed messages are acknowledged and not redelivered, and the group's offsets are at the queues' ends."""
     topic, group = "PopOnce", "pop_once"
     stage.switch(topic, group)
     with stage.client("once") as java:
@@ -91,7 +92,7 @@ def test_acknowledged_once(stage: Stage) -> None:
 
 
 def test_failures_come_again(stage: Stage) -> None:
-    """What a handler fails, throws at or returns null for comes again after ten seconds, counted, until it is ok."""
+    """After a failure, an exception or null a message is redelivered every ten seconds, counted, until it succeeds."""
     topic, group = "PopAgain", "pop_again"
     behaviours = ["fail:1", "exception:1", "null:1", "fail:2"]
     stage.switch(topic, group)
@@ -112,7 +113,7 @@ def test_failures_come_again(stage: Stage) -> None:
 
 
 def test_killed_consumer(stage: Stage) -> None:
-    """What a consumer had in hand when it was killed comes to another one, when its time is up."""
+    """Messages of a killed consumer are delivered to another one after their invisible time."""
     topic, group = "PopKilled", "pop_killed"
     stage.switch(topic, group)
     with stage.client("victim") as victim:
@@ -130,7 +131,7 @@ def test_killed_consumer(stage: Stage) -> None:
 
 
 def test_tags(stage: Stage) -> None:
-    """A tag expression goes with the pop."""
+    """The pop sends the tag expression."""
     topic, group = "PopTags", "pop_tags"
     stage.switch(topic, group)
     with stage.client("tags") as java:
@@ -148,13 +149,13 @@ def _timed(broker: str) -> int:
 
 
 def _is_same(counts: list[int], count: int) -> bool:
-    """Tell whether count is the last of counts, to which it is added."""
+    """Append count to counts; return whether it equals the last one."""
     counts.append(count)
     return counts[-2] == count
 
 
 def test_our_broker_killed(tmp_path: Path, mqadmin: Callable[[OurServer], MqAdmin]) -> None:
-    """After kill -9 of our broker what was acknowledged stays so, and what was not comes again."""
+    """After kill -9 of our broker acknowledged messages stay acknowledged, and the others are redelivered."""
     topic, group = "PopBroker", "pop_broker"
     with OurServer(tmp_path / "server") as server:
         stage = Stage(server.namesrv_address, server.broker_address, mqadmin(server), tmp_path)

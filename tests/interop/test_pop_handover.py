@@ -1,4 +1,4 @@
-"""A directory with popped messages changes hands: each side brings again what the other handed out in vain."""
+"""A directory with popped messages moves between brokers: each redelivers the other's unacknowledged messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HIDDEN_MS = 20_000
 
 @contextmanager
 def apache_on(store: Path, folder: Path) -> Iterator[str]:
-    """Run Apache's broker on a directory; yields its address, and stops in good order."""
+    """Run Apache's broker on a directory; yields its address, and stops it cleanly."""
     namesrv = ApacheNameServer("5.3.3", folder / "namesrv").start()
     broker = ApacheBroker("5.3.3", folder / "broker", namesrv.address, store=store, properties=SERVER_PROPERTIES)
     try:
@@ -38,7 +38,7 @@ def apache_on(store: Path, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def ours_on(folder: Path) -> Iterator[str]:
-    """Run our server on its directory; yields its broker's address, and stops in good order."""
+    """Run our server on its directory; yields its broker's address, and stops it cleanly."""
     server = OurServer(folder, segment_size=SEGMENT_SIZE).start()
     try:
         yield server.broker_address
@@ -47,7 +47,7 @@ def ours_on(folder: Path) -> Iterator[str]:
 
 
 def take(address: str, invisible_ms: int, acked: set[str]) -> list[str]:
-    """Pop everything, acknowledge these bodies and no others; return what came."""
+    """Pop everything, acknowledge only these bodies; return all popped ones."""
     found = []
     popper = Popper(address, TOPIC, GROUP)
     for message, handle in popper.pop(invisible_ms):
@@ -59,7 +59,8 @@ def take(address: str, invisible_ms: int, acked: set[str]) -> list[str]:
 
 
 def take_until(address: str, wanted: set[str], acked: set[str] | None = None) -> list[str]:
-    """Pop until all of wanted have come, acknowledge these (acked: only these); return what came, in order."""
+    """Pop until all wanted bodies are there and acknowledge them (acked: only these); return the popped ones in
+    order."""
     found: list[str] = []
 
     def all_here() -> bool:
@@ -71,7 +72,7 @@ def take_until(address: str, wanted: set[str], acked: set[str] | None = None) ->
 
 
 def test_there_and_back(tmp_path: Path) -> None:
-    """Ours, Apache's, ours: what was acknowledged under one does not come under the other, everything else does."""
+    """Ours, Apache's, ours: a message acknowledged at one is not delivered by the other; all others are."""
     folder = tmp_path / "ours"
     store = OurServer(folder).store
     with ours_on(folder) as address:

@@ -16,7 +16,7 @@ from interop import apache
 
 @pytest.fixture
 def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
-    """Ports 1000 to 1011, three blocks, with locks of their own; yields the set of those that are in use."""
+    """Ports 1000 to 1011, three blocks, with separate locks; yields the set of used ports."""
     busy: set[int] = set()
     held: list[IO[str]] = []
     monkeypatch.setattr(apache, "PORT_FIRST", 1_000)
@@ -31,14 +31,14 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 
 
 def test_a_port_is_handed_out_once(busy: set[int]) -> None:
-    """No server listens yet, so the locks alone keep others off; with none left, the error says so."""
+    """No server listens yet, so only the locks keep others away; the error names the lack of free ports."""
     assert sorted(apache.free_port() for _ in range(3)) == [1_002, 1_006, 1_010]
     with pytest.raises(InteropError, match=r"no free ports between .* end other servers"):
         apache.free_port()
 
 
 def test_a_port_in_use_is_left_alone(busy: set[int]) -> None:
-    """A listener without a lock, on a neighbour that a broker would take: its block is left out."""
+    """A block is skipped if a server without a lock listens on one of its ports."""
     busy.add(1_000)
     assert sorted(apache.free_port() for _ in range(2)) == [1_006, 1_010]
 

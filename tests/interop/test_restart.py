@@ -1,4 +1,4 @@
-"""The official client lives through our broker's death: what was acknowledged is there, and it goes on by itself."""
+"""The official client survives kill -9 of our broker: acknowledged messages are kept, and it continues by itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GET_MAX_OFFSET = 30
 
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["async-flush", "sync-flush"])
 def test_kill_while_the_official_client_sends(sync_flush: bool, tmp_path: Path) -> None:
-    """After kill -9 amid sends every acknowledged message is delivered, and the client needs no help to go on."""
+    """After kill -9 during sends every acknowledged message is delivered, and the client continues without help."""
     with (
         OurServer(tmp_path / "ours", broker={"sync_flush": sync_flush}) as server,
         JavaClient("5.3.3", tmp_path / "java", server.namesrv_address) as java,

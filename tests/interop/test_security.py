@@ -85,7 +85,7 @@ def sends_and_receives(java: JavaClient) -> None:
 
 
 def refused(java: JavaClient, code: int, words: str) -> None:
-    """A send to a topic that the client may not write is refused; one to a chosen queue shows the answer's words."""
+    """A send to a topic that the client may not write is refused; one to a chosen queue shows the broker's remark."""
     [reported] = java.send("p", [{"topic": "secret", "body": "x"}], "ordered", orderKey="k")
     assert reported["code"] == code
     assert words in reported["message"]
@@ -106,7 +106,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurServer]:
 
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.8"])
 def test_official_client_signs_for_our_acl_files(guarded: OurServer, tmp_path: Path, version: str) -> None:
-    """AclClientRPCHook of both lines: what the account may is served, more is refused with 1 and 4.9's words."""
+    """AclClientRPCHook of both lines: allowed requests are served, others are refused with code 1 and 4.9's remark."""
     jvm = (*JVM_SMALL, *signing("trader1", "trader123"))
     with JavaClient(version, tmp_path, guarded.namesrv_address, jvm=jvm) as java:
         sends_and_receives(java)
@@ -141,7 +141,7 @@ def test_mqadmin_of_4_manages_accounts(guarded: OurServer, tmp_path: Path) -> No
 
 
 def test_mqadmin_manages_users_and_policies(tmp_path: Path) -> None:
-    """createUser to listAcl of mqadmin 5.3.3 on our broker; the official client is let in by them, and no further."""
+    """createUser to listAcl of mqadmin 5.3.3 on our broker; the official client has exactly the granted permissions."""
     broker = {"authentication": True, "authorization": True, "init_user": ROOT}
     with ExitStack() as stack:
         server = stack.enter_context(OurServer(tmp_path / "ours", broker=broker))
@@ -195,7 +195,7 @@ accounts:
 
 @pytest.mark.parametrize("kind", ["files", "users"])
 def test_the_smallest_grants_are_enough_for_the_official_client(tmp_path: Path, kind: str) -> None:
-    """Retries, dead letters, order, transactions that are asked about and replies, with Pub and Sub alone."""
+    """Retries, dead letters, ordered messages, checked transactions and replies work with only Pub and Sub."""
     switches: dict[str, object] = {"acl": True}
     if kind == "users":
         switches = {"authentication": True, "authorization": True, "init_user": ROOT.replace("root", "operator")}
@@ -250,7 +250,7 @@ def test_the_smallest_grants_are_enough_for_the_official_client(tmp_path: Path, 
 
 
 def test_official_client_speaks_tls(papers: Papers, tmp_path: Path) -> None:
-    """5.3.3 and 4.9.8 with tls.properties at a port that takes TLS alone and asks for a certificate."""
+    """5.3.3 and 4.9.8 with tls.properties, at a port that requires TLS and a client certificate."""
     tls = {
         "mode": "ENFORCING",
         "client_auth": "REQUIRE",
@@ -276,7 +276,7 @@ def test_official_client_speaks_tls(papers: Papers, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.8"])
 def test_official_client_takes_our_self_signed_certificate(tmp_path: Path, version: str) -> None:
-    """-Dtls.enable=true alone is enough for a Java client, at a port that takes TLS alone; ours trusts the file."""
+    """A Java client needs only -Dtls.enable=true at a port that requires TLS; our client trusts the CA file."""
     with OurServer(tmp_path / "ours", tls={"mode": "ENFORCING", "self_signed": "true"}) as server:
         jvm = (*JVM_SMALL, "-Dtls.enable=true")
         with JavaClient(version, tmp_path / "java", server.namesrv_address, jvm=jvm) as java:

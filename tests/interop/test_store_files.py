@@ -1,4 +1,4 @@
-"""Store directories change hands: Apache's open in ours and ours in Apache's, clean or killed, and back again.
+"""Store directories move between brokers: ours opens Apache's and the reverse, after a clean stop or a kill.
 
 Segments and queue files are small, so that every directory here has rolled several times.
 """
@@ -109,7 +109,7 @@ def test_apache_writes_ours_reads(version: str, stop: str, namesrv: ApacheNameSe
 
 @pytest.mark.parametrize(("version", "stop"), PEERS)
 def test_ours_writes_apache_reads(version: str, stop: str, namesrv: ApacheNameServer, tmp_path: Path) -> None:
-    """A real broker starts on our directory, serves all of it and writes on; ours then reads what both have written."""
+    """Apache's broker starts on our directory, serves all of it and appends; ours then reads the records of both."""
     store = tmp_path / "store"
     ours = CommitLogStore(RealDisk(store), our_config())
     for first in range(0, COUNT, 50):
@@ -189,7 +189,7 @@ def _has_queues(namesrv: str, broker_name: str) -> bool:
 
 
 def _all_records(namesrv: str, broker_name: str) -> list[list[bytes]]:
-    """Every record of the topic as the broker hands it out, queue by queue."""
+    """Every record of the topic as the broker delivers it, queue by queue."""
     with QueueReader(namesrv) as reader:
         queues = [queue for queue in reader.queues(TOPIC) if queue.broker_name == broker_name]
         return [
@@ -210,7 +210,7 @@ def _read_queue(store: CommitLogStore, queue_id: int) -> list[bytes]:
 
 
 def _query(store: CommitLogStore, key: str) -> Sequence[bytes]:
-    """What the index finds, hash collisions dropped."""
+    """The messages that the index finds, without hash collisions."""
     found = store.query(TOPIC, key, 64, 0, 1 << 62).records
     return [record for record in found if _carries(decode_records(record)[0], key)]
 
@@ -227,5 +227,5 @@ def _indexed(broker_address: str, record: bytes) -> bool:
 
 
 def _delete_route(namesrv: str, topic: str) -> None:
-    """Have the name server forget the topic, so that the next test's queues are its own."""
+    """Remove the topic from the name server, so that the next test has its own queues."""
     request(namesrv, 216, {"topic": topic})

@@ -1,4 +1,4 @@
-"""A directory with waiting timer messages and open transactions changes hands: each side ends what the other began."""
+"""A directory with timer messages and open transactions moves between brokers: each completes the other's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TIMERS = 6  # messages that our broker has in the timer topic when it ends, a re
 
 @contextmanager
 def apache_on(store: Path, folder: Path) -> Iterator[str]:
-    """Run Apache's broker on a directory; yields its address, and stops in good order."""
+    """Run Apache's broker on a directory; yields its address, and stops it cleanly."""
     namesrv = ApacheNameServer("5.3.3", folder / "namesrv").start()
     properties = {**SERVER_PROPERTIES, "recallMessageEnable": "true"}
     broker = ApacheBroker("5.3.3", folder / "broker", namesrv.address, store=store, properties=properties)
@@ -49,7 +49,7 @@ def apache_on(store: Path, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def ours_on(folder: Path, *, kill: bool = False) -> Iterator[str]:
-    """Run our server on its directory; yields its broker's address, and ends it in good order or by kill -9."""
+    """Run our server on its directory; yields its broker's address, and ends it cleanly or by kill -9."""
     server = OurServer(folder, segment_size=SEGMENT_SIZE).start()
     try:
         yield server.broker_address
@@ -61,7 +61,7 @@ def ours_on(folder: Path, *, kill: bool = False) -> Iterator[str]:
 
 
 def ask(address: str, code: int, ext: dict[str, str], body: bytes = b"") -> tuple[dict[str, str], bytes]:
-    """Return ext fields and body of an answer that says 0."""
+    """Return ext fields and body of an answer with code 0."""
     header, found = request(address, code, ext, body=body, timeout_s=10)
     assert header["code"] == 0, header
     return header.get("extFields") or {}, found
@@ -95,7 +95,7 @@ def wait_for(address: str, wanted: set[str], timeout_s: float) -> None:
 
 
 def taken_in(store: Path) -> int:
-    """Return how many messages of the timer topic our broker has noted as taken in: config/timercheck, third field."""
+    """Return how many messages of the timer topic our broker has read: config/timercheck, third field."""
     checkpoint = store / "config" / "timercheck"
     return int.from_bytes(checkpoint.read_bytes()[16:24], "big") if checkpoint.exists() else 0
 
@@ -108,7 +108,7 @@ def ended(address: str) -> int:
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_there_and_back(tmp_path: Path, kill: bool) -> None:
-    """Ours (stopped or killed), Apache's, ours: each timer message once, none recalled, no half but committed ones."""
+    """Ours (stopped or killed), Apache's, ours: each timer message once, no recalled one, and only committed halves."""
     folder = tmp_path / "ours"
     store = OurServer(folder).store
     with ours_on(folder, kill=kill) as address:

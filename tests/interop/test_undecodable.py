@@ -29,7 +29,7 @@ def apache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 async def send_raw(client: ClientInstance, topic: str, body: bytes, sys_flag: int) -> None:
-    """Send a body with flags that say of it what is not so."""
+    """Send a body with wrong flags."""
     composer = Composer("PRaw", ProducerConfig(), unique_ids().next)
     out = composer.message(Message(topic, body, keys="bad"))
     out.sys_flag = sys_flag
@@ -40,7 +40,7 @@ async def send_raw(client: ClientInstance, topic: str, body: bytes, sys_flag: in
 
 
 async def letters(namesrv: str, group: str) -> list[MessageExt]:
-    """The group's dead letters, once there are as many as poison messages."""
+    """The group's dead letters, when there are as many as poison messages."""
     async with Admin(namesrv, config=INSTANCE) as admin, asyncio.timeout(60):
         while True:
             if dlq_topic(group) in await admin.topics():
@@ -56,7 +56,7 @@ async def letters(namesrv: str, group: str) -> list[MessageExt]:
     indirect=["apache"],
 )
 async def test_poison_becomes_a_dead_letter(apache: ApacheCluster, mode: str) -> None:
-    """The queue goes on behind it, and the letter says why nobody could read it."""
+    """The queue continues behind it, and the dead letter has the reason."""
     namesrv, topic, group = apache.namesrv_address, f"Poison{mode}", f"GPoison{mode}"
     config = replace(QUICK, ordered=mode == "ordered", client_rebalance=mode != "pop")
     async with topic_of(namesrv, topic, 1) as producer:

@@ -1,7 +1,6 @@
-"""Our pipeline and answers on a real Apache cluster: what the official client was made to do, against the verdicts.
-
-One run of the whole command line, as an operator has it: `pipeline once`, `export`, `trace`, `search`, `report`,
-`doctor`. On our own broker the same, so that both are judged alike.
+"""Our pipeline and answers on an Apache cluster: the faults injected into the official client, and the verdicts. One
+run of the whole command line, as operators use it: `pipeline once`, `export`, `trace`, `search`, `report`, `doctor`. It
+runs on our own broker too, so that both are judged alike.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Judged:
 
 
 def mqtrail(*arguments: str, exits: int = 0) -> str:
-    """Return what the command prints; it must end with the exit code."""
+    """Return the command's output; it must end with the exit code."""
     command = [str(Path(sys.executable).with_name("mqtrail")), *arguments]
     environ = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
     run = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, env=environ)
@@ -79,7 +78,7 @@ def judged(
 
 
 def cluster_state(namesrv: str) -> object:
-    """Topics and groups that the cluster knows."""
+    """The topics and groups of the cluster."""
     with SyncAdmin(namesrv) as admin:
         [address] = admin.masters().values()
         return admin.topics(), sorted(admin.groups(address).subscription_group_table)
@@ -96,13 +95,13 @@ def test_every_message_is_exported(judged: Judged) -> None:
 
 
 def test_send_verdicts(judged: Judged) -> None:
-    """Each send has exactly the codes it is owed, and may be slow on a busy machine."""
+    """Each send has exactly the expected codes, and may be slow on a busy machine."""
     found = {label: set(line["send"]) - LATE for label, line in judged.exported.items()}
     assert found == {label: set(owed.send) for label, owed in judged.faults.owed.items()}
 
 
 def test_group_verdicts(judged: Judged) -> None:
-    """Each message has exactly the codes it is owed in every group, and no group that owes it none."""
+    """Each message has exactly the expected codes in every group, and no codes in other groups."""
     found = {
         label: {
             group: set(codes) - (LATE - judged.faults.owed[label].groups.get(group, LATE))
@@ -124,7 +123,7 @@ def test_message_verdicts(judged: Judged) -> None:
 
 
 def test_knowledge(judged: Judged) -> None:
-    """What lacks its send record is INCOMPLETE with a reason; all else is COMPLETE."""
+    """A message without its send record is INCOMPLETE with a reason; all others are COMPLETE."""
     for label, owed in judged.faults.owed.items():
         line = judged.exported[label]
         assert line["knowledge"] == owed.knowledge, (label, line)
@@ -132,7 +131,7 @@ def test_knowledge(judged: Judged) -> None:
 
 
 def test_trace_command(judged: Judged) -> None:
-    """One message's timeline names its attempts and its verdict; an id that nobody sent has exit code 1."""
+    """One message's timeline has its attempts and its verdict; an unknown id has exit code 1."""
     msg_id = judged.faults.ids["poison"]
     output = mqtrail("trace", msg_id, "--lake", str(judged.lake), "--namesrv", judged.namesrv)
     assert MAIN in output
@@ -147,12 +146,12 @@ def test_search_command(judged: Judged) -> None:
 
 
 def test_report_command(judged: Judged) -> None:
-    """The report counts what was found and names the codes that nobody judged yet."""
+    """The report counts the verdicts and lists the codes without one."""
     report = mqtrail("report", "--lake", str(judged.lake))
     for code in ("DEAD_LETTERED", "HUNG", "NO_CONSUMER", "RETRYING", "LOST"):
         assert code in report
 
 
 def test_doctor_command(judged: Judged) -> None:
-    """The doctor says what can be traced on this cluster."""
+    """The doctor reports what can be traced on this cluster."""
     assert "RMQ_SYS_TRACE_TOPIC" in mqtrail("doctor", "--namesrv", judged.namesrv)

@@ -1,4 +1,4 @@
-"""Consumers of the official clients that are not plain ones: in order, broadcast, with SQL92, in a namespace."""
+"""Special consumers of the official clients: ordered, broadcasting, with SQL92, in a namespace."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def in_order(part: Part) -> Json:
 
 
 def _newcomer_has_queues(part: Part, topic: str) -> bool:
-    """Send one message into each queue; tell whether the newcomer has handled any."""
+    """Send one message to each queue; return whether the new member has handled any."""
     before = len(part.handled("a", "b"))
     part.labelled("p", topic, {f"round-{i}": {} for i in range(4)})
     part.wait_handled(before + 4, "a", "b")
@@ -75,7 +75,7 @@ def _newcomer_has_queues(part: Part, topic: str) -> bool:
 
 
 def _by_key(events: list[Json]) -> dict[str, list[tuple[str, str, int]]]:
-    """Each order key's attempts, as they were made."""
+    """The attempts of each order key, in order."""
     reported: dict[str, list[tuple[str, str, int]]] = {}
     for event in events:
         reported.setdefault(event["body"].partition("-")[0], []).append(
@@ -86,7 +86,7 @@ def _by_key(events: list[Json]) -> dict[str, list[tuple[str, str, int]]]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_in_order(stage: Stage, client: str) -> None:
-    """A queue is handled by one member, in order; a failure holds its queue up; a poison goes to the dead letters."""
+    """One member handles a queue, in order; a failure blocks its queue; a poison message becomes a dead letter."""
     ours, apache = stage.play(in_order, client)
     assert ours == apache
     done = "SUCCESS"
@@ -98,7 +98,7 @@ def test_in_order(stage: Stage, client: str) -> None:
 
 
 def broadcast(part: Part) -> Json:
-    """Two members that both get everything, a failure that is not tried again, a restart that goes on."""
+    """Two members that both get every message, a failure that is not retried, and a restart that continues."""
     topic, group = part.named("Broadcast"), part.named("BroadcastGroup")
     part.make_topic(topic)
     part.producer("p", group=part.named("BroadcastProducer"))
@@ -124,7 +124,7 @@ def _broadcasting(part: Part, name: str, group: str, topic: str) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_broadcast(stage: Stage, client: str) -> None:
-    """Every member handles every message once, and goes on where it stopped."""
+    """Every member handles every message once, and continues where it stopped."""
     ours, apache = stage.play(broadcast, client)
     assert ours == apache
     everything = sorted([f"m{i}" for i in range(6)] + [f"later-{i}" for i in range(4)])
@@ -132,7 +132,7 @@ def test_broadcast(stage: Stage, client: str) -> None:
 
 
 def sql(part: Part) -> Json:
-    """A subscription by SQL92; a broken one; the same while the broker has no filters."""
+    """A subscription by SQL92, an invalid one, and both on a broker without filters."""
     topic = part.named("Filtered")
     part.make_topic(topic)
     part.producer("p", group=part.named("FilterProducer"))
@@ -172,7 +172,7 @@ def sql(part: Part) -> Json:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_sql(stage: Stage, client: str) -> None:
-    """What matches comes; broken filters and those of a broker without them are refused as Apache refuses them."""
+    """Matching messages are delivered; invalid and unsupported filters are refused as Apache refuses them."""
     ours, apache = stage.play(sql, client)
     assert ours == apache
     assert sorted(ours["handled"]) == ["blue", "last", "more-0", "more-1", "more-2", "more-3", "ten"]
@@ -181,7 +181,7 @@ def test_sql(stage: Stage, client: str) -> None:
 
 
 def namespace(part: Part) -> Json:
-    """Producer and consumer of a namespace, with a retry and a batch; beside them a consumer of none."""
+    """A producer and a consumer in a namespace, with a retry and a batch, and a consumer without a namespace."""
     topic, group = part.named("Spaced"), part.named("SpacedGroup")
     part.make_topic(f"NS%{topic}")
     part.make_topic(topic)
@@ -206,7 +206,7 @@ def namespace(part: Part) -> Json:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_namespace(stage: Stage, client: str) -> None:
-    """Names are the client's own to its user, and NS%… to everybody else."""
+    """The client's user sees names without the namespace, everyone else sees NS%…."""
     ours, apache = stage.play(namespace, client)
     assert ours == apache
     assert [attempt["reconsumeTimes"] for attempt in ours["handled"]["retried"]] == [0, 1]

@@ -1,4 +1,4 @@
-"""The lite pull consumer of the official clients: queues it takes and queues it is given, seeking, committing."""
+"""The lite pull consumer of the official clients: assigned and subscribed queues, seeking, committing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNT, QUEUES = 12, 4
 
 
 def assigned(part: Part) -> Json:
-    """Take all queues; poll, commit, seek to begin, to an offset and to the end, pause and resume."""
+    """Assign all queues; poll, commit, seek to the begin, to an offset and to the end, pause and resume."""
     topic, group = part.named("LiteAssigned"), part.named("LiteAssignedGroup")
     part.make_topic(topic, QUEUES)
     part.producer("p", group=part.named("LiteProducer"))
@@ -55,7 +55,7 @@ def _committed(part: Part, topic: str) -> list[int]:
 
 
 def _poll(part: Part, name: str, count: int) -> list[Json]:
-    """Poll until so many messages have come."""
+    """Poll until this number of messages has arrived."""
     found: list[Json] = []
 
     def enough() -> bool:
@@ -68,7 +68,7 @@ def _poll(part: Part, name: str, count: int) -> list[Json]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_assigned(stage: Stage, client: str) -> None:
-    """Every message once for each time it is sought; offsets as committed."""
+    """Every message once for each seek; offsets as committed."""
     ours, apache = stage.play(assigned, client)
     assert ours == apache
     everything = [f"m{i:02}" for i in range(COUNT)]
@@ -79,7 +79,7 @@ def test_assigned(stage: Stage, client: str) -> None:
 
 
 def subscribed(part: Part) -> Json:
-    """Two members share the queues and commit by themselves; a third goes on where they stopped."""
+    """Two members share the queues and commit automatically; a third continues where they stopped."""
     topic, group = part.named("LiteShared"), part.named("LiteSharedGroup")
     part.make_topic(topic, QUEUES)
     part.producer("p", group=part.named("LiteSharedProducer"))
@@ -108,7 +108,7 @@ def _queues(part: Part, name: str) -> int:
 
 
 def _all_committed(part: Part, topic: str, names: dict[str, int]) -> bool:
-    """Have each member poll once more; tell whether the group's offsets are past everything wanted."""
+    """Let each member poll once more; return whether the group's offsets are past all expected messages."""
     assert not [message for name in names for message in part.call("litePoll", name, timeoutMs=100)["messages"]]
     queues = part.call("liteOffsets", "one", topic=topic, timestampMs=0)["queues"]
     return sum(int(queue["committed"]) for queue in queues) >= COUNT
@@ -116,7 +116,7 @@ def _all_committed(part: Part, topic: str, names: dict[str, int]) -> bool:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_subscribed(stage: Stage, client: str) -> None:
-    """Each message comes to one member, and none again to who comes after them."""
+    """Each message is delivered to one member, and none again to the third."""
     ours, apache = stage.play(subscribed, client)
     assert ours == apache
     assert ours["shares"] == {"one": COUNT // 2, "two": COUNT // 2}

@@ -1,4 +1,4 @@
-"""Every command of mqadmin 4.9.8, typed at our servers and at Apache's 4.9.7: what it prints and how it fails."""
+"""Every command of mqadmin 4.9.8 on our servers and on Apache's 4.9.7: its output and its errors."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def outputs(stage_4_9: Stage) -> tuple[Json, Json]:
 
 
 def test_every_command_is_here(stage_4_9: Stage) -> None:
-    """What mqadmin's own help lists is run, without exception."""
+    """Every command in mqadmin's help is run."""
     assert missing(stage_4_9.help(), COMMANDS, frozenset()) == []
 
 
 @pytest.mark.parametrize("number", range(len(COMMANDS)), ids=[command.line for command in COMMANDS])
 def test_command(outputs: tuple[Json, Json], number: int) -> None:
-    """Both servers make mqadmin print the same, or fail in the same way; it fails where a failure is awaited alone."""
+    """mqadmin prints the same on both servers, or fails in the same way; it fails only where a failure is expected."""
     command = COMMANDS[number]
     ours, apache = (as_4_9(output[str(number)]) for output in outputs)
     assert re.search(command.shows, ours, re.MULTILINE), ours

@@ -1,4 +1,4 @@
-"""Every command of mqadmin 5.3.3 for a master and a name server, typed at both: what it prints and how it fails."""
+"""Every command of mqadmin 5.3.3 for a master and a name server, on both servers: its output and its errors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def outputs(stage: Stage) -> tuple[Json, Json]:
 
 
 def test_every_command_is_here(stage: Stage) -> None:
-    """What mqadmin's own help lists is run, or left out for a reason."""
+    """Every command in mqadmin's help is run, or left out for a reason."""
     assert missing(stage.help()) == []
 
 
 @pytest.mark.parametrize("number", range(len(COMMANDS)), ids=[command.line for command in COMMANDS])
 def test_command(outputs: tuple[Json, Json], number: int) -> None:
-    """Both servers make mqadmin print the same, or fail in the same way."""
+    """mqadmin prints the same on both servers, or fails in the same way."""
     ours, apache = (output[str(number)] for output in outputs)
     how = COMMANDS[number].how
     assert re.search(COMMANDS[number].shows, ours)

@@ -1,4 +1,4 @@
-"""What mqadmin does to consumers that are online: look into them, hand them one message, set them back."""
+"""mqadmin on live consumers: running info, delivery of one message, reset of offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIRECTLY = re.compile(
 
 
 def looked_into(part: Part) -> Json:
-    """Running info, stacks, and one message handed to a live consumer that succeeds, fails, throws."""
+    """Running info, stacks, and one message delivered to a live consumer that succeeds, fails, throws."""
     topic, group = part.named("Looked"), part.named("LookedGroup")
     part.make_topic(topic)
     part.producer("p", group=part.named("LookedProducer"))
@@ -60,7 +60,7 @@ def _headings(output: str) -> list[str]:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_looked_into(stage: Stage, client: str) -> None:
-    """The live client answers through the broker: its properties, queues, stacks, and what it makes of a message."""
+    """The live client answers through the broker: its properties, queues, stacks, and its result for a message."""
     ours, apache = stage.play(looked_into, client)
     assert ours == apache
     assert ours["subscribed"]
@@ -90,13 +90,13 @@ def set_back(part: Part) -> Json:
 
 
 def _reset_rows(output: str) -> list[list[str]]:
-    """The table of what was reset, without the heading."""
+    """The table of reset offsets, without the heading."""
     return sorted(line.split() for line in output.splitlines() if re.match(r"^\S+\s+\d+\s+\d+\s*$", line))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_set_back(stage: Stage, client: str) -> None:
-    """A live consumer begins anew, once."""
+    """A live consumer starts again from the beginning, once."""
     ours, apache = stage.play(set_back, client)
     assert ours == apache
     for reported in ours.values():

@@ -1,4 +1,4 @@
-"""Ordered POP (order=true), which only clients of other languages than Java ask for: by bare requests, on both."""
+"""Ordered POP (order=true), which only clients in other languages than Java use: plain requests to both servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bodies(popped: Popped) -> list[str]:
 
 
 class Line:
-    """One queue that is popped in order, and what was seen of it."""
+    """One queue that is popped in order, and the observations of it."""
 
     def __init__(self, address: str, queue_id: int) -> None:
         self.popper = Popper(address, TOPIC, GROUP)
@@ -39,7 +39,7 @@ class Line:
         )
 
     def pop_until(self, invisible_ms: int = LONG_MS, *, count: int = 2) -> Popped:
-        """Pop until something comes: a broker may show what was sent, or what is due again, a moment later."""
+        """Pop until there is a message: a broker may deliver a sent or redelivered message a moment later."""
         popped: Popped = []
         wait_until(lambda: bool(popped.extend(self.pop(invisible_ms, count=count)) or popped), "a message", WAIT_S, 0.2)
         return popped
@@ -54,7 +54,7 @@ class Line:
 
 
 def closed_until_acknowledged(line: Line) -> Json:
-    """Two are taken; the queue is closed until both are done, in whatever order they are."""
+    """Two messages are popped; the queue is blocked until both are acknowledged, in any order."""
     line.send("a", "b", "c", "d", "e")
     first = line.pop_until()
     reported: Json = {"first": bodies(first), "while both are open": bodies(line.pop())}
@@ -75,7 +75,7 @@ def closed_until_acknowledged(line: Line) -> Json:
 
 
 def comes_again_in_order(line: Line) -> Json:
-    """What is not done when its time is up comes again before all else; of two, the one that was done does not."""
+    """A message that is not acknowledged in time is redelivered first; of two, an acknowledged one is not."""
     line.send("a", "b", "c")
     first = line.pop_until(SHORT_MS)
     reported: Json = {"first": bodies(first), "ack of the first": line.popper.ack(*first[0])}
@@ -91,7 +91,7 @@ def comes_again_in_order(line: Line) -> Json:
 
 
 def hidden_for_longer(line: Line) -> Json:
-    """A message whose time is made longer keeps the queue closed; made short, it comes again at once."""
+    """A longer invisible time keeps the queue blocked; with a short one the message is redelivered at once."""
     line.send("a", "b")
     [first] = line.pop_until(SHORT_MS, count=1)
     code, handle = line.popper.hide(*first, LONG_MS)
@@ -106,7 +106,7 @@ def hidden_for_longer(line: Line) -> Json:
 
 
 def the_same_attempt(line: Line) -> Json:
-    """Who asks again with the same attempt gets the same messages; another attempt gets nothing."""
+    """A second pop with the same attempt id gets the same messages; another attempt id gets nothing."""
     line.send("a", "b")
     reported: Json = {}
     popped: Popped = []
@@ -123,7 +123,7 @@ SCENES = (closed_until_acknowledged, comes_again_in_order, hidden_for_longer, th
 
 
 def test_pop_in_order(stage: Stage) -> None:
-    """Both brokers answer alike; each scene has a queue of its own."""
+    """Both brokers answer alike; each scene has its own queue."""
     addresses = [server.broker_address for server in stage.servers.values()]
     for address in addresses:
         ask(

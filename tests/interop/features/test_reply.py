@@ -1,4 +1,4 @@
-"""Request and reply through the broker, and a request that nobody answers."""
+"""Request and reply through the broker, and a request without a reply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_MS, KNOWN_MS = 30_000, 4_000
 
 
 def replies(part: Part) -> Json:
-    """Three requests that are answered, and one that is not in time."""
+    """Three requests with a reply, and one without a reply in time."""
     callback = part.client.startswith("5")  # its other way does not wait for the reply
     topic = part.named("Requests")
     part.make_topic(topic)
@@ -42,7 +42,7 @@ def replies(part: Part) -> Json:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_replies(stage: Stage, client: str) -> None:
-    """Who asked gets the answer to its own question."""
+    """Each requester gets the reply to its own request."""
     ours, apache = stage.play(replies, client)
     assert ours == apache
     assert [body for _, body, _ in ours["answers"]] == [f"re: {body}" for body in ASKED]

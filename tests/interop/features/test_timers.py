@@ -1,4 +1,4 @@
-"""Timer messages of the client 5.3.3: due after seconds, after milliseconds, at a time; taken back by their handles."""
+"""Timer messages of the client 5.3.3: due after seconds, after milliseconds, at a time; recalled by their handles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFTEN = ("5.3.3-json", "5.3.3-binary")
 
 
 def timers(part: Part) -> Json:
-    """Messages due at times told in each way, one recalled before it is due, and what is refused."""
+    """Messages due at times given in each way, one recalled before it is due, and refused ones."""
     topic, group = part.named("Timers"), part.named("TimerGroup")
     part.make_topic(topic)
     part.consumer("c", group=group, topics={topic: "*"})
@@ -63,7 +63,7 @@ def timers(part: Part) -> Json:
 
 @pytest.mark.parametrize("client", OFTEN)
 def test_timers(stage: Stage, client: str) -> None:
-    """Each comes once, when it is due; the recalled one never."""
+    """Each is delivered once, when it is due; the recalled one never."""
     ours, apache = stage.play(timers, client)
     assert ours == apache
     assert "recalled" not in ours["handled"]

@@ -1,4 +1,4 @@
-"""Transactions of the official clients: ended by their producer, by an answer, by its successor's answer, or never."""
+"""Transactions of the official clients: ended by their producer, by a check, by another producer's check, or never."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DECISIONS = {
 
 
 def transactions(part: Part) -> Json:
-    """Every way a half message can end, and one whose producer was closed before it was asked."""
+    """Every way a half message can end, and one whose producer was closed before the check."""
     topic, group = part.named("Transactions"), part.named("TransactionGroup")
     part.make_topic(topic)
     part.consumer("c", group=group, topics={topic: "*"})
@@ -65,19 +65,19 @@ def transactions(part: Part) -> Json:
 
 
 def labels_of(decisions: list[Json]) -> list[tuple[str, dict[str, str]]]:
-    """Return label and properties of what a producer decided at once."""
+    """Return label and properties of messages that a producer decided at once."""
     return [(reported["properties"]["label"], properties(reported["properties"])) for reported in decisions]
 
 
 def _given_up(part: Part, topic: str) -> list[Json]:
-    """The topic's messages among those given up."""
+    """The topic's messages among those without a decision."""
     found = part.query("heir", GIVEN_UP, "key-never")
     return [message for message in found if message["properties"].get("REAL_TOPIC", topic) == topic]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_transactions(stage: Stage, client: str) -> None:
-    """What is committed comes, once; what is not never does; what nobody decides is given up after the limit."""
+    """A committed message is delivered once, another one never; without a decision it is dropped after the limit."""
     ours, apache = stage.play(transactions, client)
     assert ours == apache
     assert sorted(ours["handled"]) == ["commits-later", "committed", "orphan", "plain", "throws"]
