@@ -149,7 +149,7 @@ def test_export_has_a_line_a_message(answers: Answers) -> None:
     assert list(answers.export(NOW_MS, end_ms=1_000)) == []
 
 
-def test_a_lake_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_lake_is_refused(tmp_path: Path) -> None:
     """A search cannot be answered without its lake; the error has a remedy."""
     with pytest.raises(LakeError, match="pipeline once"):
         Answers(tmp_path).search(SearchFor(), NOW_MS)

@@ -66,14 +66,14 @@ def test_a_delayed_message(shop: Shop) -> None:
     assert found.due_ms > time.time() * 1000 + 3_600_000
 
 
-def test_what_nobody_sent(shop: Shop, lake_path: Path) -> None:
+def test_an_id_that_was_never_sent(shop: Shop, lake_path: Path) -> None:
     """All sources were searched: it does not exist."""
     answer = ask(shop, "7F" * 16, lake_path)
     assert answer.status is Status.NOT_FOUND
     assert len(answer.scope.sources) >= 3
 
 
-def test_trace_records_that_nobody_should_write(shop: Shop) -> None:
+def test_invalid_trace_records(shop: Shop) -> None:
     """Records with null and invalid offsets beside the message's own trace: it is found; unknown values stay unknown,
     and undecodable records are listed."""
     records = [
@@ -95,7 +95,7 @@ def test_trace_records_that_nobody_should_write(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("level", ["²", "9" * 5_000, "-1", "0", "x", "9999999999"])
-def test_properties_that_nobody_should_write(level: str) -> None:
+def test_invalid_properties(level: str) -> None:
     """DELAY is set by the sender; an invalid level counts as none."""
     message = decode_record(
         encode_record(

@@ -1,4 +1,4 @@
-"""Brokers that refuse a question: what they would have said is unknown, never none and never zero."""
+"""Brokers that refuse a query: its answer is unknown, never none and never zero."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("connections", "status", "count"), CASES)
-def test_clients_that_could_not_be_asked_for_are_unknown(
+def test_clients_that_could_not_be_queried_are_unknown(
     connections: Mapping[str, Answer], status: str, count: int | None
 ) -> None:
-    """Only ConsumerNotOnline says that a group has no client; the others are named in the scope."""
+    """Only ConsumerNotOnline means that a group has no client; other refusals are listed in the scope."""
     refused = [error for error in connections.values() if isinstance(error, NoPermission | SystemBusy)]
     masters = {name: name for name in connections}
 
@@ -87,7 +87,7 @@ def test_clients_that_could_not_be_asked_for_are_unknown(
 
 
 @pytest.mark.parametrize(("error", "exists"), [(RouteNotFound("none"), False), (NoNameServer("down"), None)])
-def test_a_trace_topic_that_could_not_be_asked_for_is_unknown(error: Exception, exists: bool | None) -> None:
+def test_a_trace_topic_that_could_not_be_queried_is_unknown(error: Exception, exists: bool | None) -> None:
     """Nor is there the advice to create it."""
     omissions: list[str] = []
     found = doctor._trace_topic(admin({"namesrv": error}), "T", 10, omissions)

@@ -1,4 +1,4 @@
-"""What one request may name, and what it costs: bounds are told in words, and nothing of what exceeds them counts."""
+"""Limits of one request and its cost: a refusal names the limit, and no part of the request takes effect."""
 
 import re
 from collections import Counter
@@ -64,7 +64,7 @@ def refused(bench: Bench, data: HeartbeatData) -> str:
     ],
 )
 def test_a_heartbeat_that_names_too_much_is_refused_whole(data: HeartbeatData, told: str) -> None:
-    """Nothing of it counts: no group, no client."""
+    """It has no effect: no group, no client."""
     bench = Bench()
     groups = len(bench.broker.groups.all())
     assert told in refused(bench, data)
@@ -97,7 +97,7 @@ def test_groups_of_one_connection_are_bounded_over_its_heartbeats() -> None:
 
 
 def test_producer_groups_are_bounded() -> None:
-    """As consumer groups are; what is known goes on."""
+    """As with consumer groups; known ones continue."""
     bench = Bench(producer_groups_max=3)
     assert bench.ask(RequestCode.HEART_BEAT, body=heartbeat(producers=names(3)).encode()).code == 0
     reply = bench.ask(RequestCode.HEART_BEAT, body=heartbeat(producers=("other",)).encode())
@@ -201,7 +201,7 @@ def test_every_body_is_bounded() -> None:
 
 
 def test_locks_of_many_groups_are_counted_not_summed() -> None:
-    """A lock that is asked for in vain leaves nothing, and full means full until locks lapse."""
+    """A refused lock leaves nothing behind, and the table stays full until locks expire."""
     bench = Bench(locks_max=2, lock_ttl_ms=1_000)
     locks = bench.broker.locks
     queues = [MessageQueue("t", "b", number) for number in range(3)]
@@ -275,7 +275,7 @@ def test_one_message_for_many_held_pulls_is_handed_out_in_slices() -> None:
 
 
 def test_expressions_of_all_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats of many groups with long expressions meet a limit; groups that leave make room."""
+    """Heartbeats of many groups with long expressions reach a limit; groups that leave make room."""
     monkeypatch.setattr(heartbeats, "SUBSCRIPTIONS_SIZE_MAX", 100_000)
     bench = Bench()
     long = "x" * 60_000

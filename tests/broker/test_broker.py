@@ -60,7 +60,7 @@ def test_topic_statistics() -> None:
 
 
 def test_group_statistics() -> None:
-    """208 and 317 tell where the group stands, and how far it has pulled beyond that."""
+    """208 and 317 return the group's committed offsets, and how far it has pulled beyond them."""
     bench = Bench()
     for _ in range(3):
         bench.send()
@@ -80,7 +80,7 @@ def test_group_statistics() -> None:
 
 
 def test_connections() -> None:
-    """203 shows clients with address and language; an offline group is told apart from an empty one."""
+    """203 shows clients with address and language; an offline group differs from an empty one."""
     bench = Bench()
     bench.heartbeat("c1", topics={"orders": "A"})
     found = ConsumerConnections.decode(bench.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}).body)
@@ -108,7 +108,7 @@ def test_runtime_information() -> None:
 
 
 def test_queries() -> None:
-    """A message is found by key, by unique id and by offset id, and an id that names none is told."""
+    """Key, unique id and offset id find a message; an unknown id is refused."""
     bench = Bench()
     reply = bench.send(KEYS="k1 k2", UNIQ_KEY="ID1")
     bench.store.dispatch_index(10)
@@ -158,7 +158,7 @@ def test_batch_items_keep_their_own_ids() -> None:
 
 
 def test_a_batch_is_taken_whole_or_not_at_all() -> None:
-    """One delayed item refuses the batch; nothing of it is stored."""
+    """A batch with one delayed item is refused and not stored."""
     bench = Bench()
     items = [BatchItem(b"a"), BatchItem(b"b", b"DELAY\x011\x02")]
     header = SendMessageHeader("pg", "orders", queue_id=1, batch=True)
@@ -168,7 +168,7 @@ def test_a_batch_is_taken_whole_or_not_at_all() -> None:
 
 
 def test_registration_is_whole_and_checked() -> None:
-    """103 carries every topic and the body's CRC, and is asked for again after a change."""
+    """103 has every topic and the body's CRC, and is sent again after a change."""
     bench = Bench()
     changed = [bench.broker.topics_changed]
     first = bench.broker.registration()
@@ -192,7 +192,7 @@ def test_a_read_only_broker_registers_so() -> None:
 
 
 def test_forwarding_and_its_ends() -> None:
-    """307 and 309 reach the client and come back; a client that is silent, gone or unknown is told to the asker."""
+    """307 and 309 reach the client and return its answer; a silent, gone or unknown client is an error."""
     bench = Bench()
     reply = bench.send()
     bench.heartbeat("c1", peer=PEER)
@@ -251,7 +251,7 @@ def test_questions_to_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_group_that_is_larger_is_asked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One request may ask all members of a group, and then its connection no more; or nobody of it is asked."""
+    """One request may query all members of a group and uses up its connection's limit; or it queries none."""
     monkeypatch.setattr(forward, "FORWARDS_PEER_MAX", 2)
     monkeypatch.setattr(forward, "FORWARDS_MAX", 5)
     bench = Bench()
@@ -267,8 +267,8 @@ def test_a_group_that_is_larger_is_asked_whole(monkeypatch: pytest.MonkeyPatch) 
     assert len(bench.tell(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext, peer=OTHER)) == 3
 
 
-def test_trace_loss_is_told_in_the_trace() -> None:
-    """What does not fit the buffer is counted, and the next trace message says how much it was."""
+def test_trace_loss_is_recorded_in_the_trace() -> None:
+    """Records beyond the buffer are counted, and the next trace message has the count."""
     bench = Bench(broker_trace=True, broker_trace_records_max=2)
     for _ in range(5):
         bench.send()
@@ -303,7 +303,7 @@ def test_stored_records_are_what_the_codec_writes() -> None:
 
 
 def test_separators_in_properties_shift_no_trace_record() -> None:
-    """KEYS and UNIQ_KEY of a message may hold \\x01: its Stored says them without."""
+    """KEYS and UNIQ_KEY of a message may contain U+0001: its Stored record has them without it."""
     bench = Bench(broker_trace=True)
     bench.send(UNIQ_KEY="ID\x01x", KEYS="a\x01b\x01false")
     bench.advance(500)
@@ -380,7 +380,7 @@ def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_expired_delays_are_passed_over() -> None:
-    """A level whose head has gone from the log goes on with what is still there."""
+    """A level whose first messages expired continues with the first kept one."""
     bench = Bench()
     bench.send(DELAY="1", UNIQ_KEY="ID1")
     first = ReadResult(GetStatus.MESSAGE_WAS_REMOVING, (), 1, 0, 2)

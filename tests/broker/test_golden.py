@@ -1,7 +1,7 @@
-"""The recorded life of Apache RocketMQ 5.3.3, asked again of our broker: the same codes, ext fields and body members.
+"""Recorded requests to Apache RocketMQ 5.3.3, repeated on our broker: the same codes, ext fields and body members.
 
-Every request of tests/golden/frames.jsonl that a 5.3.3 broker answered is put to ours, which has been given topics,
-groups, clients and messages as Apache's had. What a request says about its own history (offsets of then) is replaced.
+Every request of tests/golden/frames.jsonl that a 5.3.3 broker answered is sent to ours, which has the same topics,
+groups, clients and messages. Values of the recording's own state (its offsets) are replaced.
 """
 
 import json
@@ -77,7 +77,7 @@ def bench_like_apache() -> Bench:
 
 
 def recast(bench: Bench, code: int, ext: dict[str, str], expected: dict[str, Any]) -> None:
-    """Bring about in bench, or change in ext, what the recorded answer was owed to."""
+    """Set up in bench, or change in ext, the state behind the recorded answer."""
     if code in PULLS:
         topic, queue_id = ext["topic"], int(ext["queueId"])
         bench.heartbeat("192.0.2.2@push", ext["consumerGroup"], topics={topic: TAGS})
@@ -137,7 +137,7 @@ def test_unserved_codes_say_so() -> None:
 
 
 def test_registers_as_recorded() -> None:
-    """Our 103 has the ext fields and body members of the recorded broker's, and says the same of a topic."""
+    """Our 103 has the ext fields and body members of the recorded broker's, and the same values of a topic."""
     rows = [json.loads(line) for line in FRAMES.read_text().splitlines()]
     row = next(row for row in rows if row["release"] == "5.3.3" and row["direction"] == "broker>namesrv")
     command = Bench(trace_topic_enable=True).broker.registration()

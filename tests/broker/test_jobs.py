@@ -55,7 +55,7 @@ def finish(bench: Bench) -> tuple[RemotingCommand, int]:
 
 
 def test_a_large_batch_is_stored_in_slices() -> None:
-    """All of it is there when it is answered, in order, and another's message may stand between."""
+    """All of it is stored in order when it is answered; messages of others may be between."""
     bench = Bench()
     bench.send()
     count = 5 * BATCH_SLICE + 1
@@ -75,7 +75,7 @@ def test_a_large_batch_is_stored_in_slices() -> None:
 
 
 def test_a_batch_of_too_many_is_refused_whole() -> None:
-    """More than official clients can put into one; nothing of it is stored."""
+    """A batch larger than official clients can send is refused and not stored."""
     bench = Bench()
     bench.send()
     header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=bench.now_ms, batch=True)

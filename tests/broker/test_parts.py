@@ -59,7 +59,7 @@ def test_held_pulls_end_once() -> None:
 
 
 def test_held_pulls_wait_for_their_tags_and_offset() -> None:
-    """Another tag, or an offset that is not yet reached, wakes nobody."""
+    """Another tag, or an offset that is not yet reached, wakes no held pull."""
     pulls = HeldPulls(10)
     pull = held(offset=5, codes=frozenset({7}))
     pulls.hold(pull)
@@ -79,7 +79,7 @@ def test_held_pulls_leave_no_litter() -> None:
 
 
 def test_held_pulls_are_bounded() -> None:
-    """One too many is told to come back later."""
+    """One too many is refused until later."""
     pulls = HeldPulls(1)
     pulls.hold(held())
     with pytest.raises(SystemBusy, match="held_pulls_max"):
@@ -140,7 +140,7 @@ def test_many_held_pulls_are_woken_and_ended_a_few_at_a_time() -> None:
 
 
 def test_locks_are_bounded_and_lapsed_ones_make_room() -> None:
-    """A client that locks without end meets a limit; locks that lapsed do not count."""
+    """A client that locks without end reaches a limit; expired locks do not count."""
     locks = LockTable(60_000, 2)
     queues = [MessageQueue("T", "b", number) for number in range(3)]
     locks.lock("g", "c", queues[:2], NOW_MS)
@@ -218,7 +218,7 @@ VALUES = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories
 
 @given(st.dictionaries(NAMES, VALUES), st.booleans())
 def test_stored_properties(sent: dict[str, str], ended: bool) -> None:
-    """Every property of the sender's is kept, ours are set, POP_CK goes, an id is there: whichever road is taken."""
+    """Every property of the sender is kept, ours are set, POP_CK is removed, an id is present: on both paths."""
     text = encode_properties(sent)
     stored = RULES.of_message((text if ended else text.removesuffix("\x02")).encode())
     expected = {name: value for name, value in sent.items() if name != "POP_CK"}

@@ -54,7 +54,7 @@ class Gathering(Bench):
 
 
 def test_what_follows_from_a_change_waits_for_it() -> None:
-    """Whoever asks about a topic that is not saved yet waits; whoever asks about another one does not."""
+    """A query of a topic that is not saved yet waits; a query of another one does not."""
     bench = Gathering()
     bench.create("old")
     bench.save()
@@ -117,7 +117,7 @@ def test_a_failed_save_undoes_everything_that_waits_for_it(monkeypatch: pytest.M
 
 
 def test_the_lane_leaves_a_topic_alone_until_it_is_saved() -> None:
-    """A message in a topic that a crash forgets is not acknowledged on the fast road either."""
+    """The fast lane does not acknowledge a message in a topic that a crash would remove either."""
     bench = Gathering()
     lane = Lane(bench.broker)
     bench.create("old")
@@ -229,7 +229,7 @@ def test_a_save_encodes_the_offsets_that_changed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_failed_save_of_offsets_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is undone, as nobody was promised anything; the newest offsets are saved once the disk works."""
+    """Nothing is undone, since nothing was acknowledged; the newest offsets are saved once the disk works."""
     bench = Gathering()
     offsets = bench.broker.offsets
     offsets.commit("g", "orders", 0, 5)
@@ -311,7 +311,7 @@ class Stored(Gathering):
 
 
 def test_messages_of_a_deleted_topic_go_when_that_is_durable() -> None:
-    """Until then they are there, nobody makes the topic anew, and the answer waits; then they go, and it may leave."""
+    """Until then the files stay, the topic cannot be created again, and the answer waits; then both are released."""
     bench = Stored()
     answer = bench.delete()
     assert answer.after_tables > bench.files.settled

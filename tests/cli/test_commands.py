@@ -195,7 +195,7 @@ def test_files_that_cannot_be_used_are_an_error_in_words(
 
 
 def test_a_missing_extra_is_named(mqtrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without DuckDB, a look-up says what to install."""
+    """Without DuckDB, the error of a look-up names the package to install."""
 
     def missing(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'duckdb'", name="duckdb")

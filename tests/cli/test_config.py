@@ -99,7 +99,7 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(ROOMS) - {"pipeline"}))
 def test_every_table_makes_its_object(name: str) -> None:
-    """Every class exists where the table says, and can be built with its defaults."""
+    """Every class of the table exists, and can be made with its defaults."""
     assert type(Config().room(name)).__name__ == ROOMS[name][1]
 
 

@@ -73,7 +73,7 @@ def test_up_stores_and_starts_again(tmp_path: Path) -> None:
         assert message.msg_id == sent.msg_id
 
 
-def test_damage_is_refused_by_name_and_stepped_over_when_told(tmp_path: Path) -> None:
+def test_damage_is_refused_by_name_and_skipped_if_configured(tmp_path: Path) -> None:
     """The error names position, file and option; with the option, the start reports the skipped range."""
     folder = tmp_path / "data" / "broker-a"
     store = CommitLogStore(RealDisk(folder), CommitLogConfig(segment_size=16 << 20))

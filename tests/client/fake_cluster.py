@@ -1,7 +1,7 @@
 """A name server and brokers for the client's tests: they work, and they fail where a test scripts them to.
 
 `script` of a broker or name server answers a request before the usual code does: it returns a reply, or SILENT for no
-reply, HANG_UP for a closed connection, or None to go on as usual.
+reply, HANG_UP for a closed connection, or None for the usual code.
 """
 
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""POP for a FakeBroker: a script that assigns queues, hands messages out, and keeps what was acknowledged.
+"""POP for a FakeBroker: a script that assigns queues, delivers messages, and records acknowledgements.
 
 Texts are those of the protocol's description (broker.md §11 of the references): startOffsetInfo, msgOffsetInfo, POP_CK.
 """

@@ -18,7 +18,7 @@ async def until(condition: Callable[[], object], within_s: float = 60.0) -> None
 
 
 class TraceSink:
-    """Takes trace messages as a broker would, or fails as it is told."""
+    """Accepts trace messages as a broker does, or fails if told to."""
 
     def __init__(self) -> None:
         self.messages: list[SpooledMessage] = []

@@ -62,7 +62,7 @@ def test_a_batch_removes_files(lake: Lake) -> None:
 def test_a_crash_between_the_commits(
     lake: Lake, tables_done: int, same_process: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever writes next finishes the batch first: another process, or this one with its next batch."""
+    """The next writer completes the batch first: another process, or this one with its next batch."""
     assert lake.batches.commit("app", 1, changes(lake, 1), {})
     commit, done = LakeTable.commit_actions, 0
 
@@ -95,7 +95,7 @@ def test_a_crash_between_the_commits(
 
 
 def test_a_crash_before_the_record(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nothing of the batch exists, and its number is free."""
+    """Then no part of the batch exists, and its number is free."""
 
     def never(table: LakeTable, *given: Any) -> None:
         raise Crash

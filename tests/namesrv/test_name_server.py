@@ -515,7 +515,7 @@ def queues_of(bench: Bench, topic: str) -> int:
 
 
 def test_what_a_refused_registration_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it stays: neither topics nor memory."""
+    """It leaves no topics and no memory behind."""
     monkeypatch.setattr(routes, "ROUTES_A_SLICE", 2)
     bench = Bench(topic_routes_max=10)
     topics = tuple(f"t{number}" for number in range(8))
@@ -682,7 +682,7 @@ def test_other_requests_have_small_bodies() -> None:
 
 
 def test_filter_servers_are_bounded() -> None:
-    """Their clients are gone, and nothing of an interrupted registration is used."""
+    """Their clients are gone, and no part of an interrupted registration is used."""
     bench = Bench()
     header = RegisterBrokerHeader("a", "1.1.1.1:1", "C", "1.1.1.1:2", 0).to_ext()
     for count, code in ((1_001, ResponseCode.INVALID_PARAMETER), (1_000, ResponseCode.SUCCESS)):
@@ -809,7 +809,7 @@ def test_garbage_is_answered(code: int, ext: dict[str, str], body: bytes) -> Non
 
 
 class _Table(dict[str, Any]):
-    """A table that may be asked for entries, and not be walked over."""
+    """A table that allows look-ups and no iteration."""
 
     def keys(self) -> Any:
         raise AssertionError("walked over")

@@ -191,7 +191,7 @@ async def test_bytes_that_make_no_sense_end_the_connection() -> None:
 
 
 async def test_a_flood_of_requests_is_bounded() -> None:
-    """A peer's requests beyond those served or waiting are dropped, counted in the log; the connection goes on."""
+    """A peer's requests beyond those served or waiting are dropped, counted in the log; the connection stays open."""
     running = most = 0
     gate = asyncio.Event()
 
@@ -222,7 +222,7 @@ async def test_a_flood_of_requests_is_bounded() -> None:
 
 
 async def test_requests_of_a_peer_do_not_take_one_turn_of_the_loop() -> None:
-    """A piece with many requests is served over several turns, so that other work goes on between them."""
+    """A piece with many requests is served over several turns, with other work between them."""
     served: list[int] = []
     turn = 0
 

@@ -135,7 +135,7 @@ async def test_what_a_client_takes(
             await echo(server.address, make(papers))
 
 
-async def test_the_host_is_looked_at_when_asked_for(papers: Papers) -> None:
+async def test_the_host_is_checked_if_configured(papers: Papers) -> None:
     """Only verify_host rejects another host's certificate."""
     cert, key = papers.issue("elsewhere", "elsewhere.example.org")
 

@@ -55,7 +55,7 @@ async def test_sends_are_served_and_pulls_are_not(port: int) -> None:
             assert "two above" in (reply.remark or "")
 
 
-async def test_a_taken_fast_port_is_told_of(port: int) -> None:
+async def test_a_taken_fast_port_is_reported(port: int) -> None:
     """The broker serves without it."""
     with socket.socket() as other, capture_logs() as logs:
         other.bind(("127.0.0.1", port - 2))

@@ -90,7 +90,7 @@ async def test_stopping_flushes_and_releases() -> None:
     assert released == [3]
 
 
-async def test_a_fault_that_another_job_meets_ends_the_flushes_too() -> None:
+async def test_a_fault_of_another_job_ends_the_flushes_too() -> None:
     """A checkpoint that cannot sync the log has the same effect as a failed flush: the node must stop."""
     store, failures = SlowStore(), list[BaseException]()
     flusher = Flusher(store, failures.append)

@@ -190,7 +190,7 @@ async def test_a_topic_is_known_when_its_making_is_answered(monkeypatch: pytest.
         (version_of(5, 3, 3), ResponseCode.SUCCESS, [RequestCode.REGISTER_TOPIC_IN_NAMESRV]),
     ],
 )
-async def test_a_name_server_is_told_of_one_topic_in_the_way_that_it_knows(
+async def test_one_topic_is_registered_in_the_way_that_a_name_server_knows(
     version: int, single_code: int | None, message: list[RequestCode]
 ) -> None:
     """217 is used from 5.0 on.

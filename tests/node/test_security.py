@@ -175,7 +175,7 @@ async def test_users_of_5(tmp_path: Path) -> None:
             await send(node, instance(None))
 
 
-async def test_what_an_operator_should_know_is_told() -> None:
+async def test_an_operator_is_warned() -> None:
     """Settings that refuse everyone, or accept everyone, cause a warning at start."""
 
     async def reported(**settings: Any) -> str:

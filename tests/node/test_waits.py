@@ -137,7 +137,7 @@ async def test_what_a_peer_left_lying_has_waited() -> None:
     waits.shell.stop()
 
 
-def test_late_replies_are_told_apart() -> None:
+def test_late_replies_are_distinguished() -> None:
     """Successful replies to sends become code 10 with the same header; other replies wait on."""
     good = {"msgId": "A", "queueId": "0", "queueOffset": "1"}
     data = encode_command(RemotingCommand(0, dict(good), opaque=1, flag=1))
@@ -178,7 +178,7 @@ async def test_the_flusher_asks_what_waits_too_long() -> None:
     assert "d late" not in happened
 
 
-async def test_a_disk_that_hangs_is_told_to_senders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_hangs_is_reported_to_senders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SYNC_FLUSH over sockets: code 10 after syncFlushTimeout, and 0 again once the disk works."""
     from mqtrail.net import ConnectionPool
 

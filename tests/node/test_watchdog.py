@@ -9,7 +9,7 @@ from .helpers import send_command
 from .test_waits import Listener, Waits
 
 
-def test_long_work_is_counted_and_told_now_and_then() -> None:
+def test_long_work_is_counted_and_logged_at_intervals() -> None:
     """Short work is not counted; a stall soon after a log event is included in the next one."""
     now_s = [100.0]
     watchdog = Watchdog(clock=lambda: now_s[0], cpu_clock=lambda: 0.0)

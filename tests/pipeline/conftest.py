@@ -110,7 +110,7 @@ class FolderCluster:
         self._save(queue, first, records)
 
     def expire(self, queue: MessageQueue, first: int) -> None:
-        """Remove what stands before first."""
+        """Remove the messages before first."""
         old, records = self._load(queue)
         self._save(queue, first, records[first - old :])
 

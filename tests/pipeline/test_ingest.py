@@ -106,7 +106,7 @@ class LocalPulls:
 
 
 class Reader:
-    """Ingest of a folder cluster into a lake of its own; a new one is what a restarted process is."""
+    """Ingest of a folder cluster into its own lake; a new instance acts as a restarted process."""
 
     def __init__(self, folder: Path, source: Any, tasks: PullTasks | None = None) -> None:
         from tests.pipeline.conftest import FolderDataSource
@@ -342,7 +342,7 @@ def test_a_lake_with_checkpoints_of_spark_continues(cluster: Any, tmp_path: Path
 
 
 def test_rejects_and_bodies(reader: Reader, cluster: Any) -> None:
-    """Records and bodies that cannot be read stand aside with their reasons, and spoil nothing."""
+    """Records and bodies that cannot be read become rejects with their reasons, and do not affect others."""
     cluster.append(T0, trace([1]) + b"Recall\x01x\x01R\x01G\x01T\x01M\x01true\x02Pub\x01007\x02" + trace([2]))
     cluster.append(T0, b"no zlib", sys_flag=0x301)
     counts = reader.run()
@@ -354,7 +354,7 @@ def test_rejects_and_bodies(reader: Reader, cluster: Any) -> None:
 
 
 def test_data_loss_ends_the_run(reader: Reader, cluster: Any) -> None:
-    """By default a run fails where messages are gone, and says which."""
+    """By default a run fails if messages are lost, and names them."""
     fill(cluster)
     reader.run()
     fill(cluster, first=6)

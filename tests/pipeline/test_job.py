@@ -1,4 +1,4 @@
-"""The whole way, against the embedded broker: what clients do, what the job says of it."""
+"""The whole job with the embedded broker: actions of clients, and their verdicts."""
 
 import asyncio
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def rows(job: PipelineJob, relation: trail.Relation, columns: str) -> list[tuple
 
 
 def test_from_clients_to_verdicts(job: PipelineJob, broker: Embedded) -> None:
-    """Every message that was sent and consumed is told so; a second cycle finds nothing new, a third what came."""
+    """Every sent and consumed message has this verdict; a second cycle finds nothing new, a third only new messages."""
     trade(broker.namesrv_address, 8)
     report = job.once()
     assert report.problems == ()
@@ -97,7 +97,7 @@ def test_from_clients_to_verdicts(job: PipelineJob, broker: Embedded) -> None:
     assert len(set(rows(job, trail.TRAJECTORIES, "msg_id"))) == 11
 
 
-def test_run_goes_on_until_it_is_stopped(job: PipelineJob, broker: Embedded) -> None:
+def test_run_continues_until_it_is_stopped(job: PipelineJob, broker: Embedded) -> None:
     """The loop cycles, tells of each turn and ends soon after it is asked to."""
     said: list[str] = []
     stop = Event()

@@ -1,4 +1,4 @@
-"""Offset arithmetic: forward only, nothing read twice, nobody starved."""
+"""Offset arithmetic: forward only, nothing read twice, no queue starved."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ OFFSETS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 10**6), min_si
 
 @given(OFFSETS)
 def test_json_round_trip(offsets: dict[MessageQueue, int]) -> None:
-    """Whatever stands in a broker's name, offsets come back from their JSON as they were."""
+    """With any broker name, offsets are read back from their JSON unchanged."""
     assert offsets_from_json(offsets_to_json(offsets)) == offsets
 
 
@@ -62,7 +62,7 @@ def test_a_small_queue_is_not_starved() -> None:
 def test_partitions_cover_exactly(
     start: dict[MessageQueue, int], end: dict[MessageQueue, int], partitions_min: int, partitions_max: int | None
 ) -> None:
-    """Cut and packed ranges hold every offset of [start, end) once, in as many partitions as asked for."""
+    """Cut and packed ranges hold every offset of [start, end) once, in the requested number of partitions."""
     ranges = ranges_between(start, end)
     pieces = split_ranges(ranges, partitions_min)
     hands = pack_ranges(pieces, partitions_max)

@@ -1,5 +1,5 @@
-"""Messages that cannot be read, in the trace topic and in a business topic: told with place and reason, never in the
-way of the others."""
+"""Messages that cannot be read, in the trace topic and in a business topic: reported with place and reason, without
+effect on others."""
 
 from pathlib import Path
 
@@ -53,9 +53,9 @@ async def send_all(namesrv: str, topic: str) -> int:
     return queue.queue_id
 
 
-def test_poison_is_told_and_passed(spark: SparkSession, tmp_path: Path) -> None:
+def test_poison_is_reported_and_skipped(spark: SparkSession, tmp_path: Path) -> None:
     """Each of the trace topic is a reject with its place and reason; one of a business topic is a stored message like
-    any other, whose body nobody has to read. What follows them is read and judged."""
+    any other, since its body is not read. Later messages are read and judged."""
     with embedded(broker=BrokerConfig(trace_topic_enable=True)) as broker:
         namesrv = broker.namesrv_address
         with SyncAdmin(namesrv) as admin:

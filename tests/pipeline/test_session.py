@@ -42,7 +42,7 @@ def test_a_busy_machine_has_time(spark: SparkSession) -> None:
 
 
 def test_a_jvm_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told in a line with what to do, not as a traceback of the launcher."""
+    """The error is one line with a remedy, not a traceback of the launcher."""
 
     def refuse(*_: object) -> SparkSession:
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})

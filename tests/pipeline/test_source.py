@@ -45,7 +45,7 @@ class Stream:
 
 
 def test_a_batch_reads_every_column(spark: SparkSession, cluster: Any) -> None:
-    """Each column of a stored message says what the record holds, compressed bodies as they were sent."""
+    """Each column of a stored message has the record's value, compressed bodies as sent."""
     cluster.append(A0, b"hello", properties={"TAGS": "T", "a": "b"})
     cluster.append_compressed(A0, b"x" * 5_000)
     plain, packed = sorted(batch(spark, options(cluster)).collect(), key=lambda row: row.queue_offset)
@@ -144,8 +144,8 @@ def test_a_column_that_is_not_there(spark: SparkSession, cluster: Any) -> None:
         batch(spark, options(cluster), "body string").collect()
 
 
-def test_a_stream_goes_on_where_it_stopped(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """Every message comes once over several runs, in micro-batches no larger than asked for, new queues included."""
+def test_a_stream_continues_where_it_stopped(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
+    """Every message is read once over several runs, in micro-batches of at most the given size, with new queues."""
     stream = Stream(spark, tmp_path, options(cluster, maxOffsetsPerTrigger=8))
     cluster.append(A0, *bodies("m", 20))
     cluster.append(A1, *bodies("m", 1))
@@ -180,7 +180,7 @@ def test_a_killed_worker(spark: SparkSession, cluster: Any, tmp_path: Path) -> N
 
 
 def test_a_killed_source(spark: SparkSession, cluster: Any, tmp_path: Path) -> None:
-    """The process that settles offsets takes its query with it; the next run goes on from the checkpoint."""
+    """If the process that plans offsets ends, so does its query; the next run continues from the checkpoint."""
     cluster.append(A0, *bodies("m", 20))
     stream = Stream(spark, tmp_path, options(cluster))
     stream.run()

@@ -1,7 +1,6 @@
-"""One seeded life of a store on the worst of disks, checked against what was promised to whoever sent.
-
-Promises: a queue holds what was acknowledged as stored, in order, and nothing else; what a call refused never comes
-back; kill -9 loses nothing acknowledged, and a power cut nothing that was flushed; the index finds all that is there.
+"""One seeded run of a store on a faulty disk, checked against its guarantees: a queue holds what was acknowledged as
+stored, in order, and nothing else; what a call refused never comes back; kill -9 loses nothing acknowledged, and a
+power cut nothing that was flushed; the index finds all that is there.
 """
 
 import random

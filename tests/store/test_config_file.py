@@ -10,7 +10,7 @@ APACHE_OFFSETS = (
 
 
 def test_reads_what_apache_writes() -> None:
-    """Integer member names stand bare in Java's files."""
+    """Integer member names are bare in Java's files."""
     disk = MemoryDisk()
     disk.replace("config/consumerOffset.json", APACHE_OFFSETS)
     assert ConfigFileStore(disk).load("consumerOffset.json") == {
@@ -20,7 +20,7 @@ def test_reads_what_apache_writes() -> None:
 
 
 def test_save_and_load() -> None:
-    """What was saved is loaded; the one before stands beside it."""
+    """The saved document is loaded; the previous one is kept beside it."""
     disk = MemoryDisk()
     files = ConfigFileStore(disk)
     assert files.load("delayOffset.json") is None
@@ -66,7 +66,7 @@ def test_a_damaged_file_does_not_displace_the_good_one() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"  \n\t", b'{"a":'])
 def test_a_file_without_content_is_not_as_good_as_none(content: bytes) -> None:
-    """Cut or emptied, and nothing to fall back to: the start is refused, and says what was found and what to do."""
+    """Cut or emptied, without a backup: the start is refused with what was found and the remedy."""
     disk = MemoryDisk()
     disk.replace("config/topics.json", content)
     with pytest.raises(StoreError, match=r"cannot read config/topics\.json: .*repair one of them by hand"):
@@ -74,7 +74,7 @@ def test_a_file_without_content_is_not_as_good_as_none(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b" "])
-def test_taking_the_bak_is_told(content: bytes | None) -> None:
+def test_use_of_the_bak_is_reported(content: bytes | None) -> None:
     """Also where the table's file is gone altogether."""
     disk = MemoryDisk()
     files = ConfigFileStore(disk)

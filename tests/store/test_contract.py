@@ -45,7 +45,7 @@ def bodies(records: Iterable[bytes | bytearray | memoryview]) -> list[bytes]:
 
 
 def test_append_gives_consecutive_places(store: MessageStore) -> None:
-    """Tickets tell where each record of a call stands, in the log and in its queue."""
+    """Tickets have the place of each record of a call, in the log and in its queue."""
     first, second, other = store.append([record(b"a"), record(b"b"), record(b"c", queue_id=1)], NOW_MS)
     assert (first.queue_offset, second.queue_offset, other.queue_offset) == (0, 1, 0)
     assert first.physical_offset == 0
@@ -117,7 +117,7 @@ def test_tag_filter(store: MessageStore) -> None:
 
 
 def test_properties_filter(store: MessageStore) -> None:
-    """accepts sees the properties of what the tags let through; what it refuses is not handed out."""
+    """accepts gets the properties of records with matching tags; records that it rejects are not returned."""
     store.append([record(b"%d" % n, tag="AB"[n % 2], n=str(n)) for n in range(6)], NOW_MS)
     v6 = PendingRecord("orders", 0, b"6", b"n\x016\x02", 0, 1, Host("::1", 1).packed())
     store.append([v6], NOW_MS)
@@ -195,7 +195,7 @@ def test_read_at_refuses_other_places(store: MessageStore) -> None:
 
 
 def test_delete_topic(store: MessageStore) -> None:
-    """A deleted topic begins anew."""
+    """A deleted topic starts again at offset 0."""
     store.append([record(), record(topic="other")], NOW_MS)
     store.delete_topic("orders")
     assert store.queue_ids("orders") == []
@@ -206,7 +206,7 @@ def test_delete_topic(store: MessageStore) -> None:
 
 
 def test_too_large_is_refused_and_takes_no_place(store: MessageStore) -> None:
-    """One bad record refuses the call, and nothing of it is there."""
+    """A call with one bad record is refused, and none of its records is stored."""
     with pytest.raises(MessageIllegal, match="expected at most"):
         store.append([record(b"good"), record(bytes(200_000))], NOW_MS)
     with pytest.raises(MessageIllegal):

@@ -10,7 +10,7 @@ from tests.store.hard_life import CONFIG, pending
 
 
 def test_a_stale_record_does_not_come_back() -> None:
-    """What stands behind a torn record is wiped: a new record of the torn one's size must not bring it back."""
+    """Bytes behind a torn record are wiped: otherwise a new record of its size would restore a stale one."""
     disk = CrashDisk()
     store = CommitLogStore(disk, CONFIG)
     first, second, third = (store.append([pending(n, "orders", 0, 50)], 1)[0] for n in range(3))
@@ -42,7 +42,7 @@ def test_damage_below_the_mark_refuses_to_start() -> None:
 
 
 def test_entries_past_the_end_are_counted() -> None:
-    """Queue entries that were synced before their records were are dropped, and the report says how many."""
+    """Queue entries that were synced before their records are dropped, and the report has their number."""
     disk = CrashDisk()
     store = CommitLogStore(disk, CONFIG)
     store.append([pending(n, "orders", 0, 50) for n in range(2)], 1)

@@ -1,4 +1,4 @@
-"""Files that were damaged while nobody looked: what a start makes of each, and what it says."""
+"""Damaged files: the recovery of each at a start, and its report."""
 
 import os
 import random
@@ -41,7 +41,7 @@ def _settings() -> dict[str, Any]:
 
 
 def numbers(store: CommitLogStore, queue_id: int) -> list[int]:
-    """What a reader of the queue gets, who goes on behind what is gone."""
+    """The records that a reader of the queue gets if it continues behind lost ones."""
     found: list[int] = []
     at = 0
     while at < store.max_offset("orders", queue_id):
@@ -66,7 +66,7 @@ DAMAGE: dict[str, Callable[[bytearray, int], None]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_in_the_log_is_named_and_stepped_over_when_told(name: str) -> None:
+def test_damage_in_the_log_is_named_and_skipped_if_configured(name: str) -> None:
     """Without the option the start is refused, and names place, file and option; with it the rest is there."""
     disk, places = filled(killed=True)
     DAMAGE[name](disk.files[LOG].data, places[60])
@@ -95,7 +95,8 @@ def test_damage_in_the_log_is_named_and_stepped_over_when_told(name: str) -> Non
 
 
 def test_damage_that_a_start_does_not_read_is_named_by_who_reads_it() -> None:
-    """After a clean stop no start reads the log: a read of the record says what is wrong, or leaves it out if told."""
+    """After a clean stop a start does not read the log: a read reports the damaged record, or skips it if
+    configured."""
     disk, places = filled()
     disk.files[LOG].data[places[60] + 90] ^= 1
     store = opened(disk)
@@ -128,7 +129,7 @@ QUEUE_DAMAGE: dict[str, Callable[[MemoryDisk], None]] = {
 @pytest.mark.parametrize("killed", [False, True], ids=["clean stop", "killed"])
 @pytest.mark.parametrize("name", QUEUE_DAMAGE)
 def test_damaged_queues_are_built_again(name: str, killed: bool) -> None:
-    """All messages are there at their offsets, new ones get new offsets, and the start says what it found."""
+    """All messages are at their offsets, new ones get new offsets, and the start reports the damage."""
     disk, _ = filled()
     if killed:
         disk.replace("abort", b"")
@@ -158,7 +159,7 @@ NOTES_DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("killed", [False, True], ids=["clean stop", "killed"])
 @pytest.mark.parametrize("name", NOTES_DAMAGE)
 def test_damaged_notes_of_queues_have_all_queues_built_again(name: str, killed: bool) -> None:
-    """Without them nobody would miss a queue's last file, and its offsets would be given out anew."""
+    """Without them the loss of a queue's last file would not be noticed, and its offsets would be assigned again."""
     disk, _ = filled()
     if killed:
         store = opened(disk)
@@ -201,7 +202,7 @@ INDEX_DAMAGE: dict[str, Callable[[MemoryDisk, str], None]] = {
 
 @pytest.mark.parametrize("name", INDEX_DAMAGE)
 def test_a_damaged_index_is_built_again(name: str) -> None:
-    """Every message is found by its key, and the start says what it found."""
+    """Every message is found by its key, and the start reports the damage."""
     disk, _ = filled()
     INDEX_DAMAGE[name](disk, sorted(path for path in disk.files if path.startswith("index/"))[1])
     store = opened(disk)
@@ -212,8 +213,8 @@ def test_a_damaged_index_is_built_again(name: str) -> None:
     store.abandon()
 
 
-def test_an_unreadable_mark_is_told() -> None:
-    """Nothing says what was durable then: the whole log is read, and the start says so."""
+def test_an_unreadable_mark_is_reported() -> None:
+    """Without the mark it is unknown what was durable: the whole log is read, and the start reports it."""
     disk, _ = filled(killed=True)
     mark = disk.files["mqtrail-durable"]
     mark.data[:] = bytes(b ^ 0x55 if b else 0 for b in mark.data)
@@ -239,7 +240,7 @@ def test_what_was_never_finished_is_made_anew() -> None:
 
 
 def test_a_damaged_table_is_taken_from_its_bak() -> None:
-    """A broken table is replaced by the one saved before, and that is told; with neither the start is refused."""
+    """A broken table is replaced by the previous one, and this is reported; without that the start is refused."""
     disk = MemoryDisk()
     files = ConfigFileStore(disk)
     files.save("consumerOffset.json", {"offsetTable": {"T@g": {0: 1}}})
@@ -252,7 +253,7 @@ def test_a_damaged_table_is_taken_from_its_bak() -> None:
         files.load("consumerOffset.json")
 
 
-def test_a_first_start_is_told_from_a_clean_stop() -> None:
+def test_a_first_start_differs_from_a_clean_stop() -> None:
     """Nothing stopped before there was anything."""
     disk = MemoryDisk()
     for told in ("first start; the log ends at 0", "after a clean stop; the log ends at 0"):
@@ -263,7 +264,7 @@ def test_a_first_start_is_told_from_a_clean_stop() -> None:
 
 
 def test_an_emptied_mark_is_lost_not_new(tmp_path: Path) -> None:
-    """A file of 0 bytes that said what is durable: the whole log is read, and that is told."""
+    """With a mark of 0 bytes the whole log is read, and this is reported."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     store.append([pending(0, "orders", 0, 200), pending(1, "orders", 0, 200)], 1_000)
     store.close()
@@ -289,7 +290,7 @@ def test_a_damaged_note_of_wiping_has_the_rest_of_the_file_wiped(note: bytes) ->
     assert disk.read("mqtrail-wiping") is None
 
 
-def test_an_index_that_meets_damage_says_so_and_hinders_no_stop() -> None:
+def test_an_index_reports_damage_and_does_not_prevent_a_stop() -> None:
     """What is indexed again is read from the log: damage there is named, or stepped over; the stop is clean."""
     disk, places = filled()
     disk.remove("index")
@@ -305,7 +306,7 @@ def test_an_index_that_meets_damage_says_so_and_hinders_no_stop() -> None:
 
 
 def _lookups(disk: MemoryDisk) -> list[str]:
-    """Open a store, ask for every key until it answers, and return what was told of damage. No key is missed."""
+    """Open a store, query every key until it answers, and return the reported damage. No key is missed."""
     store = opened(disk)
     told = list(store.recovery.rebuilt)
     for number in range(COUNT):
@@ -324,7 +325,7 @@ def _lookups(disk: MemoryDisk) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_changed_byte_of_the_index_hides_nothing(seed: int) -> None:
-    """Any byte of any index file that is in use: each message is found, and what was damaged is told."""
+    """For any damaged byte of an index file in use, each message is found, and the damage is reported."""
     disk, _ = filled()
     rng = random.Random(seed)
     path = rng.choice(sorted(path for path in disk.files if path.startswith("index/")))
@@ -340,7 +341,7 @@ def test_a_changed_byte_of_the_index_hides_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("which", [0, 1, -1])
 def test_an_index_file_that_is_gone_is_built_again(which: int) -> None:
-    """The first one is missed as well: nothing stands for it but its checksums."""
+    """The loss of the first one is noticed as well, only by its checksums."""
     disk, _ = filled()
     path = sorted(path for path in disk.files if path.startswith("index/"))[which]
     disk.remove(path)
@@ -361,7 +362,7 @@ def test_an_index_without_checksums_is_taken_as_it_is() -> None:
 
 
 def test_a_beginning_of_the_log_that_somebody_removed() -> None:
-    """It is told once, with its size; what retention removed is not."""
+    """The loss is reported once, with its size; what retention removed is not reported."""
     disk, _ = filled()
     disk.remove(LOG)
     store = opened(disk)
@@ -379,7 +380,7 @@ def test_a_beginning_of_the_log_that_somebody_removed() -> None:
 
 @pytest.mark.parametrize("killed", [False, True], ids=["clean stop", "killed"])
 def test_a_beginning_of_the_log_that_expired(killed: bool) -> None:
-    """Retention says what it removes before it does: a crash right after it raises no alarm, and rebuilds nothing."""
+    """Retention notes what it removes first: a crash right after it reports no loss and rebuilds nothing."""
     disk, _ = filled()
     store = opened(disk)
     assert store.expire(1 << 45, at_any_hour=True) > 0

@@ -1,4 +1,4 @@
-"""Deleting a topic costs one small write; a start after a crash brings nothing of it back."""
+"""Deleting a topic costs one small write; a start after a crash does not restore any part of it."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_files_go_in_slices_and_not_those_of_a_new_topic(disk: MemoryDisk) -> No
 
 
 def test_what_cannot_be_removed_is_removed_later() -> None:
-    """The topic is gone at once; the upkeep meets the error and tries again."""
+    """The topic is gone at once; the upkeep gets the error and tries again."""
     disk = CountingDisk()
     store = CommitLogStore(disk, CONFIG)
     put(store, 3, "old")
@@ -175,7 +175,7 @@ def test_what_cannot_be_removed_is_removed_later() -> None:
 
 
 def test_more_deletions_than_slots_wait_for_a_checkpoint(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic whose deletion is not noted yet is not made anew; after the checkpoint there is room."""
+    """A topic whose deletion is not noted yet cannot be created again; after the checkpoint there is room."""
     monkeypatch.setattr(deleted, "SLOTS", 2)
     store = CommitLogStore(disk, CONFIG)
     for name in "ABC":

@@ -20,7 +20,7 @@ SEGMENT = 64 * 1024
 
 
 class FillingDisk(RealDisk):
-    """A disk that is as full as the test says; a removed file makes room."""
+    """A disk with a usage that the test sets; a removed file lowers it."""
 
     used = 0.5
     freed_by_removal = 0.0
@@ -118,7 +118,8 @@ def test_a_fuller_disk_takes_the_young_ones(store: CommitLogStore, disk: Filling
 
 
 def test_a_full_disk_refuses_until_there_is_room(store: CommitLogStore, disk: FillingDisk, tmp_path: Path) -> None:
-    """Above 90 % sends are refused, with the remedy; reads go on; room heals it; the last segment never goes."""
+    """Above 90 % sends are refused, with the remedy; reads are served; space ends it; the last segment is never
+    removed."""
     disk.used = 0.95
     store.expire(FOUR_AM_MS)
     assert segments(tmp_path) == 1
@@ -133,7 +134,7 @@ def test_a_full_disk_refuses_until_there_is_room(store: CommitLogStore, disk: Fi
 
 
 def test_unflushed_segments_stay(disk: FillingDisk, tmp_path: Path) -> None:
-    """What is not durable yet is not old, whatever the clock says."""
+    """A segment that is not durable yet is not expired at any time."""
     store = CommitLogStore(disk, CONFIG)
     for _ in range(200):
         store.append([PendingRecord("orders", 0, bytes(1_400), b"", 0, 1, BORN_HOST)], FOUR_AM_MS)
@@ -144,7 +145,7 @@ def test_unflushed_segments_stay(disk: FillingDisk, tmp_path: Path) -> None:
     store.close()
 
 
-def test_asked_for_at_any_hour(store: CommitLogStore, tmp_path: Path) -> None:
+def test_expiry_at_any_hour(store: CommitLogStore, tmp_path: Path) -> None:
     """What is old enough goes when an administrator asks, and nothing else does."""
     age(tmp_path, 1, 5)
     age(tmp_path, 80, 2)
@@ -192,7 +193,7 @@ def test_a_retention_of_nothing(store: CommitLogStore, tmp_path: Path) -> None:
 
 
 def test_a_queue_without_messages_keeps_its_place(disk: FillingDisk, tmp_path: Path) -> None:
-    """When all of a queue's messages expired, its next one has the next number: groups go on where they were."""
+    """When all messages of a queue expired, the next one has the next offset: groups continue where they were."""
     store = CommitLogStore(disk, CONFIG)
     store.append([PendingRecord("early", 0, b"x", b"", 0, 1, BORN_HOST)], FOUR_AM_MS)
     for _ in range(100):

@@ -59,7 +59,7 @@ def test_record(store: CommitLogStore, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 12])
-def test_both_roads_write_the_same(tmp_path: Path, count: int) -> None:
+def test_both_paths_write_the_same(tmp_path: Path, count: int) -> None:
     """Few records and many take different ways to the file; the bytes are equal."""
     logs = []
     for name, step in (("one", 1), ("all", count)):
@@ -83,7 +83,7 @@ def test_ipv6_hosts_grow_the_record(tmp_path: Path) -> None:
 
 
 def test_segment_end(store: CommitLogStore, tmp_path: Path) -> None:
-    """A record that leaves fewer than 8 bytes goes to the next segment; padding says how much was left."""
+    """A record that leaves fewer than 8 bytes goes to the next segment; padding has the size of the rest."""
     store.append([filler(32 * KIB - 4), filler(32 * KIB - 4 - 8)], STORED_MS)  # leaves 16
     (next_one,) = store.append([SAMPLE], STORED_MS)
     assert next_one.physical_offset == 64 * KIB
@@ -106,7 +106,7 @@ def test_a_record_may_leave_exactly_eight_bytes(store: CommitLogStore, tmp_path:
 
 
 def test_a_call_may_cross_segments(store: CommitLogStore) -> None:
-    """One call's records go on in the next segment, and read back whole."""
+    """One call's records continue in the next segment, and are read back whole."""
     tickets = store.append([filler(10_000) for _ in range(20)], STORED_MS)
     assert [ticket.queue_offset for ticket in tickets] == list(range(20))
     assert store.end_offset == tickets[-1].end_offset > 3 * 64 * KIB
@@ -149,7 +149,7 @@ def test_index_file(store: CommitLogStore, tmp_path: Path) -> None:
 
 
 def test_checkpoint_abort_and_lock(store: CommitLogStore, tmp_path: Path) -> None:
-    """The small files stand where Apache looks for them."""
+    """The small files are where Apache's broker expects them."""
     store.append([SAMPLE], STORED_MS)
     assert (tmp_path / "abort").exists()
     store.dispatch_index(100)

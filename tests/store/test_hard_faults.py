@@ -23,7 +23,7 @@ def test_promises_hold(seed: int) -> None:
 
 
 class ChosenDisk(HardDisk):
-    """A disk whose next sync of the log, or write to it, fails when it is told to. A power cut takes all unsynced."""
+    """A disk whose next sync of the log, or write to it, fails on demand. A power cut removes all unsynced bytes."""
 
     def __init__(self) -> None:
         super().__init__(random.Random(0))

@@ -86,7 +86,7 @@ def test_kill_loses_nothing_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    """Two brokers on one folder would destroy it: the second is told so, whichever process it is in."""
+    """Two brokers on one folder would destroy it: the second is refused, in the same process and in another."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     with pytest.raises(StoreError, match="in use by another"):
         CommitLogStore(RealDisk(tmp_path), CONFIG)
@@ -136,7 +136,7 @@ def test_many_queues_need_few_descriptors(tmp_path: Path) -> None:
 
 
 def test_disk_full_on_a_new_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No room for the next segment: nothing of the call is stored, what is there is read, and room heals it."""
+    """Without space for the next segment no record of the call is stored, reads work, and space ends it."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     count = 0
     monkeypatch.setattr(os, "posix_fallocate", _no_room)
@@ -311,7 +311,7 @@ def test_a_missing_segment_is_named(tmp_path: Path) -> None:
 
 
 def test_lost_segments_at_the_end_are_noticed(tmp_path: Path) -> None:
-    """Segments that were flushed and are gone are a loss to be told, not a shorter log."""
+    """Missing segments that were flushed are a reported loss, not a shorter log."""
     store = CommitLogStore(RealDisk(tmp_path), CONFIG)
     for number in range(0, 9_000, 100):
         store.append([record(number + place) for place in range(100)], 1)

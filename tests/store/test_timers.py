@@ -127,7 +127,7 @@ def test_units_behind_the_checkpoint_are_kept() -> None:
 
 
 def test_a_wheel_that_was_written_to_is_not_taken_as_exact() -> None:
-    """A save that is cut off behind the wheel leaves slots of units that no longer are: they are found anew."""
+    """A save that is cut off after the wheel leaves slots of units that no longer exist: they are rebuilt."""
     disk = MemoryDisk()
     files = opened(disk)
     put(files, 0, NOW_MS + 1_000)
@@ -163,7 +163,7 @@ def test_a_wheel_that_is_gone_is_not_taken_as_exact() -> None:
 
 
 def test_units_of_lost_messages_are_dropped() -> None:
-    """What the CommitLog lost with the power must not be waited for: another record may come to stand there."""
+    """Units of records that a power loss removed are dropped: another record may be written there."""
     disk = MemoryDisk()
     files = opened(disk)
     for number in range(4):
@@ -186,7 +186,7 @@ def test_delivered_slots_do_not_come_back() -> None:
 
 @pytest.mark.parametrize("content", [b"short", b"\xff" * 4096, None])
 def test_a_lost_checkpoint_begins_anew(content: bytes | None) -> None:
-    """Nothing is known then: the log is dropped, and the report says what that means."""
+    """Nothing is known then: the log is dropped, and the report states the consequence."""
     disk = MemoryDisk()
     files = opened(disk)
     put(files, 0, NOW_MS + 1_000)
@@ -203,8 +203,8 @@ def test_a_lost_checkpoint_begins_anew(content: bytes | None) -> None:
     assert opened(MemoryDisk()).report is None  # a new folder is not a damaged one
 
 
-def test_a_lost_log_is_told() -> None:
-    """The checkpoint still says what was delivered; the broker goes through the queue again."""
+def test_a_lost_log_is_reported() -> None:
+    """The checkpoint still has what was delivered; the broker reads the queue again."""
     disk = MemoryDisk()
     files = opened(disk)
     put(files, 0, NOW_MS + 1_000)
@@ -226,7 +226,8 @@ def test_a_lost_log_is_told() -> None:
 
 
 def test_apaches_files_are_taken_over() -> None:
-    """Apache's checkpoint runs behind its log, its wheel behind both: the units count, and the last of them says where.
+    """Apache's checkpoint runs behind its log, its wheel behind both: the units count, and the last of them marks the
+    end.
 
     TimerMessageStore takes lastTimerLogFlushPos before it flushes, and does not flush the wheel when it stops.
     """

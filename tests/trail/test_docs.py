@@ -20,7 +20,7 @@ def test_every_code_is_explained() -> None:
     assert [name for name in trail.CODES if not re.search(rf"\b{name}\b", VERDICTS)] == []
 
 
-def test_every_setting_stands_there_with_its_default() -> None:
+def test_every_setting_is_documented_with_its_default() -> None:
     """A threshold and its default, as the code has them."""
     for setting in fields(trail.Settings):
         assert f"| `{setting.name}` | {setting.default} |" in VERDICTS
@@ -37,7 +37,7 @@ def test_every_reason_is_explained() -> None:
     assert [name for name in sorted(reasons) if not re.search(rf"\b{name}\b", VERDICTS)] == []
 
 
-def test_every_column_stands_in_the_tables() -> None:
+def test_every_column_is_in_the_tables() -> None:
     """The tables of the lake's page are those of the code."""
     for table in TABLES.values():
         section = LAKE[LAKE.index(f"### {table.name}\n") :].split("\n### ")[0]

@@ -1,4 +1,4 @@
-"""Trace messages as rows: whole rows, several items, rejects, and offsets that are none."""
+"""Trace messages as rows: whole rows, several items, rejects, and invalid offsets."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_offsets_that_are_none_are_unknown() -> None:
 
 
 def test_rejects_have_a_reason() -> None:
-    """A record that does not decode is a row of its own relation; its text is cut."""
+    """A record that does not decode is a row of trace_rejects; its text is cut."""
     [(relation, row)] = trail.trace_rows(PLACE, "Nobody\x01" + "x" * 5_000)
     assert relation is trail.TRACE_REJECTS
     assert tuple(sorted(row)) == tuple(sorted(trail.TRACE_REJECTS.names))
@@ -64,7 +64,7 @@ EXTREMES = (-(1 << 63), -(1 << 53), -1, 0, TIME_MS_MAX, TIME_MS_MAX + 1, 1 << 62
 
 @pytest.mark.parametrize("extreme", EXTREMES)
 def test_no_number_stops_a_judgement(extreme: int) -> None:
-    """Whoever may send writes any number into trace records and messages: rejected or unknown, never an error."""
+    """Any client may write any number into trace records and messages: rejected or unknown, never an error."""
     now_ms = 1_790_000_000_000
     body = "".join(
         "\x01".join((name, *(_text(field, extreme) for field in layouts[-1].fields))) + "\x02"

@@ -41,7 +41,7 @@ NOT = [
 
 @pytest.mark.parametrize(("pattern", "ip"), HOLDS)
 def test_pattern_holds(pattern: str, ip: str) -> None:
-    """Each form of a pattern means the addresses it is said to mean."""
+    """Each form of a pattern matches its addresses."""
     assert address_matcher(pattern)(ip)
 
 

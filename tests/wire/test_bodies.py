@@ -312,7 +312,7 @@ def test_compressed_registrations() -> None:
 
 
 def test_a_compressed_registration_is_bounded() -> None:
-    """Topics are counted before a line of them is read; a stream that stands for too much is not read to its end."""
+    """Topics are counted before a line of them is read; a stream that expands to too much is not read to its end."""
     with pytest.raises(InvalidParameter, match="found 2 topics"):
         read(compressed_registration("T 4 8 6 SINGLE_TAG", "no topic"), topics_max=1)
     with pytest.raises(BodyError, match="decompresses to more than"):

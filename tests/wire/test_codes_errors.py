@@ -59,7 +59,7 @@ def test_every_code_becomes_a_refusal_and_back(code: ResponseCode) -> None:
     assert type(refusal) is UnknownRefusal or type(refusal).code == code
 
 
-def test_refusals_of_codes_nobody_named() -> None:
+def test_refusals_with_unknown_codes() -> None:
     refusal = refusal_for(4711, None)
     assert type(refusal) is UnknownRefusal
     assert (refusal.response_code, refusal.remark, str(refusal)) == (4711, "", "code (4711)")

@@ -206,7 +206,7 @@ def test_large_properties_fit_a_header() -> None:
 
 @given(st.sampled_from([0, 1]), st.binary(max_size=60))
 def test_garbage_gives_remoting_errors_alone(serialize: int, header: bytes) -> None:
-    """Whatever stands in a header: a command or a RemotingError."""
+    """Any header gives a command or a RemotingError."""
     with contextlib.suppress(RemotingError):
         decode_command(Frame(serialize, header, b""))
 
@@ -239,7 +239,7 @@ def test_an_unknown_serialize_type_is_refused() -> None:
 
 
 def test_reply_to_answers_its_request() -> None:
-    """A reply carries the request's opaque and the response bit, and nothing of its other fields."""
+    """A reply has the request's opaque and the response bit, and none of its other fields."""
     request = RemotingCommand(11, {"a": "b"}, b"body", opaque=42, flag=0, serialize=SerializeType.ROCKETMQ)
     reply = RemotingCommand.reply_to(request, 19, "OFFSET_OVERFLOW_ONE", {"minOffset": "0"})
     assert reply == RemotingCommand(19, {"minOffset": "0"}, remark="OFFSET_OVERFLOW_ONE", opaque=42, flag=FLAG_RESPONSE)

@@ -46,7 +46,7 @@ def test_zstd_streams_as_java_writes_them() -> None:
 
 @pytest.mark.parametrize("frame", [zstandard.compress(b""), b"\x50\x2a\x4d\x18" + bytes(4)])
 def test_a_body_of_countless_frames_is_refused(frame: bytes) -> None:
-    """Each costs a reader of its own, and gives nothing."""
+    """Each frame needs its own reader, and yields nothing."""
     start = zstandard.compress(b"!")
     assert decompress(start + frame * 63, 0x201) == b"!"
     with pytest.raises(CompressionError, match="more than 64 zstd frames"):

@@ -81,7 +81,7 @@ def test_garbage_is_no_more_than_refused(data: bytes) -> None:
     ],
 )
 def test_nonsense_is_refused_at_once(head: bytes, what: str) -> None:
-    """Eight bytes, four where they suffice, are enough to hang up: nobody waits for 2 GiB of it."""
+    """Eight bytes, or four if they suffice, are enough to close the connection, without waiting for 2 GiB."""
     decoder = FrameDecoder()
     decoder.feed(head)
     for _ in range(2):
@@ -106,7 +106,7 @@ def test_largest_header_passes_and_a_byte_more_does_not() -> None:
 
 
 def test_clients_read_longer_headers() -> None:
-    """A client asks one server that it chose; what it reads has a bound of its own."""
+    """A client reads from one server that it chose, with its own limit."""
     largest = Frame(0, bytes(REPLY_HEADER_SIZE_MAX), b"body")
     wire = encode_frame(largest, REPLY_HEADER_SIZE_MAX)
     decoder = FrameDecoder(REPLY_HEADER_SIZE_MAX)

@@ -179,7 +179,7 @@ def test_names_that_do_not_follow_the_rule() -> None:
 
 
 def test_empty_texts_count_where_text_is_meant() -> None:
-    """attributes="" is what mqadmin writes; an empty number or boolean is none."""
+    """attributes="" is what mqadmin writes; an empty number or boolean is invalid."""
     ext = {"topic": "T", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "attributes": "", "order": ""}
     header = CreateTopicHeader.from_ext(ext)
     assert (header.attributes, header.order) == ("", False)

@@ -36,7 +36,7 @@ def test_escaped_halves_of_a_pair() -> None:
 
 
 def test_many_continued_lines_are_read_in_one_go() -> None:
-    """A line that goes on and on is put together once, at its end."""
+    """A line with many continuations is joined once, at its end."""
     count = 200_000
     before_s = time.process_time()
     assert properties_of("k=" + "a\\\n" * count + "b") == {"k": "a" * count + "b"}

@@ -59,7 +59,7 @@ def test_they_take_turns() -> None:
 
 
 def test_more_than_can_be_under_way_wait() -> None:
-    """Nothing of them is done before their turn; each is answered."""
+    """No work on them is done before their turn; each is answered."""
     bench = Bench()
     for peer in range(jobs.JOBS_MAX + 3):
         bench.begin(str(peer), peer)
@@ -82,7 +82,7 @@ def test_one_connection_leaves_room_for_others() -> None:
     ("bound", "value", "body"), [("QUEUED_MAX", 2, b""), ("QUEUED_PEER_MAX", 2, b""), ("QUEUED_SIZE_MAX", 7, b"abc")]
 )
 def test_what_is_refused_was_not_begun(monkeypatch: pytest.MonkeyPatch, bound: str, value: int, body: bytes) -> None:
-    """SYSTEM_BUSY means that nothing was done; those that wait go on."""
+    """SYSTEM_BUSY means that nothing was done; queued jobs continue."""
     monkeypatch.setattr(jobs, bound, value)
     bench = Bench()
     for number in range(jobs.JOBS_PEER_MAX + 2):
@@ -96,7 +96,7 @@ def test_what_is_refused_was_not_begun(monkeypatch: pytest.MonkeyPatch, bound: s
 
 
 def test_a_closed_connection() -> None:
-    """What has begun goes on, it may have changed something; what waits is dropped."""
+    """Running jobs continue, since they may have changed something; queued ones are dropped."""
     bench = Bench()
     for number in range(jobs.JOBS_PEER_MAX + 2):
         bench.begin(str(number), 1)

@@ -130,13 +130,13 @@ def test_nearly_json_gives_body_errors_alone(text: str) -> None:
 
 
 def doubled(levels: int) -> str:
-    """A text whose references stand for 2 ** levels values."""
+    """A text whose references expand to 2 ** levels values."""
     names = [f'"a{level}":[{{"$ref":"$.a{level - 1}"}},{{"$ref":"$.a{level - 1}"}}]' for level in range(1, levels)]
     return '{"a0":["x","x"],' + ",".join(names) + "}"
 
 
 def expanded(value: Any) -> int:
-    """Values and names of value, as whoever walks over it meets them."""
+    """The number of values and names that a reader of value visits."""
     if isinstance(value, dict):
         return 1 + len(value) + sum(map(expanded, value.values()))
     return 1 + sum(map(expanded, value)) if isinstance(value, list) else 1
@@ -145,14 +145,14 @@ def expanded(value: Any) -> int:
 @pytest.mark.parametrize("levels", [12, 20, 60])
 @pytest.mark.parametrize("dialect", [False, True])
 def test_references_stand_for_no_more_than_the_text_may_have(levels: int, dialect: bool) -> None:
-    """A text of 1 KB that stands for billions of values is refused before anyone walks over them."""
+    """A text of 1 KB that expands to billions of values is refused before a reader visits them."""
     text = doubled(levels).replace('"a0":', "a0:", int(dialect))
     with pytest.raises(BodyError, match=r"\$ref"):
         loads(text.encode())
 
 
 def test_references_of_real_bodies_are_read() -> None:
-    """One subscription that 1 000 groups share: what it stands for grows with the text."""
+    """One subscription that 1 000 groups share: its expansion grows with the text."""
     shared = {"topic": "T", "subString": "*", "tagsSet": ["a", "b"], "codeSet": [1, 2], "subVersion": 1}
     groups = [{"groupName": "g0", "subscriptionDataSet": [shared]}]
     groups += [
@@ -196,7 +196,7 @@ def test_a_long_chain_of_references_is_too_deep() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 900 + "]" * 900, '{"a":' * 900 + "1" + "}" * 900])
 def test_strict_json_nests_no_deeper_than_the_dialect(text: str) -> None:
-    """The strict decoder takes about a thousand levels, at which whoever walks over them fails."""
+    """The strict decoder accepts about a thousand levels, too many for recursive readers."""
     with pytest.raises(BodyError, match="deeper"):
         loads(text.encode())
     with pytest.raises(BodyError, match="deeper"):
@@ -239,7 +239,7 @@ def test_a_file_is_read_however_large() -> None:
         "[Infinity]",
     ],
 )
-def test_names_and_numbers_that_nobody_writes(text: str) -> None:
+def test_unusual_names_and_numbers(text: str) -> None:
     """A BodyError or a small value; no other exception, nothing that grows."""
     with contextlib.suppress(BodyError):
         assert len(repr(loads(text))) < 200

@@ -100,7 +100,7 @@ def test_check_point_put_again() -> None:
 
 
 def test_check_point_offsets() -> None:
-    """Bits stand for offsets: those of the list, or of an old check point successive ones."""
+    """Bits mean offsets: those of the list, or successive ones in an old check point."""
     assert CHECK_POINT.queue_offsets() == (41, 42, 45)
     assert PopCheckPoint(7, count=3).queue_offsets() == (7, 8, 9)
     assert CHECK_POINT.revive_ms == 1700000060123
@@ -171,7 +171,7 @@ def test_offset_texts_as_java_writes_them() -> None:
 
 
 def test_retry_topics() -> None:
-    """KeyBuilder's names, and the markers that stand for them."""
+    """KeyBuilder's names, and their markers."""
     first, second = pop_retry_topic("orders", "g"), pop_retry_topic("orders", "g", v2=True)
     assert (first, second) == ("%RETRY%g_orders", "%RETRY%g+orders")
     assert [marker_of(topic) for topic in ("orders", first, second)] == ["0", "1", "2"]

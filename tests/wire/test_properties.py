@@ -38,7 +38,7 @@ def test_reading_as_java_does(text: str | bytes, properties: dict[str, str]) -> 
 
 @given(st.dictionaries(names, values, max_size=5))
 def test_round_trip(properties: dict[str, str]) -> None:
-    """What is written is read back, whatever stands after it is cut."""
+    """Written properties are read back; a cut text gives the whole ones before the cut."""
     text = encode_properties(properties)
     assert decode_properties(text) == properties
     assert decode_properties(text.encode()) == properties

@@ -63,7 +63,7 @@ def record(topic: str = "T", body: bytes = b"b", born: Host = BORN, store: Host 
 
 
 def test_vector_of_the_reference() -> None:
-    """The bytes mean what the reference says, and are written again; its CRC field was left 0."""
+    """The reference's bytes decode to its values, and are written again; its CRC field was left 0."""
     message, end = decode_record(VECTOR)
     assert end == len(VECTOR) == message.store_size
     assert (message.topic, message.body, message.keys) == ("TopicTest", b"hello", ("k1", "k2"))
@@ -220,7 +220,7 @@ def test_garbage_is_refused(data: bytes) -> None:
     ],
 )
 def test_damage_is_named(patch_at: int, patch: str, what: str) -> None:
-    """Each length is held against the record's size, and the message says what was found."""
+    """Each length is checked against the record's size, and the error has the value found."""
     data = bytearray(VECTOR)
     data[patch_at : patch_at + len(patch) // 2] = bytes.fromhex(patch)
     with pytest.raises(RecordError, match=what):
@@ -228,7 +228,7 @@ def test_damage_is_named(patch_at: int, patch: str, what: str) -> None:
 
 
 def test_a_broken_body_does_not_hide_its_record() -> None:
-    """A body that cannot be decompressed is one thing, a record that is none another."""
+    """A body that cannot be decompressed and bytes that are not a record are different errors."""
     data = record(body=b"no zlib", sys_flag=0x301)
     assert check_record(data).topic == "T"
     with pytest.raises(CompressionError, match="type 3"):
@@ -287,7 +287,7 @@ def test_cutting_many_damaged_pieces_is_linear() -> None:
 
 @pytest.mark.parametrize("almost", [b"\xda\xa3\x20\xa7", struct.pack(">iI", 100, 0xDAA320A7)])
 def test_what_looks_like_records_all_over_is_not_tried_all_over(almost: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body made of it, behind damage, costs a bounded number of looks; what stands before the damage is found."""
+    """A body made of it, behind damage, costs a bounded number of tries; records before the damage are found."""
     looks = 0
 
     def counted(*arguments: Any) -> RecordHead:
@@ -302,7 +302,7 @@ def test_what_looks_like_records_all_over_is_not_tried_all_over(almost: bytes, m
 
 
 def test_what_cannot_be_written() -> None:
-    """Limits are told before anything is stored."""
+    """Limits are checked before anything is stored."""
     with pytest.raises(RecordError, match="topic of 0 bytes"):
         record(topic="")
     with pytest.raises(RecordError, match="host of 0 bytes"):

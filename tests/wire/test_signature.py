@@ -70,7 +70,7 @@ def test_token_is_signed() -> None:
 
 
 def test_unique_key_query_is_left_out() -> None:
-    """A query by unique key says version 399, so that 4.9 and 5.x brokers leave the same field out."""
+    """A query by unique key sends version 399, so that 4.9 and 5.x brokers leave out the same field."""
     command = RemotingCommand(RequestCode.QUERY_MESSAGE, {"topic": "T", EXT_UNIQUE_KEY_QUERY: "true"})
     sign(command, ALICE)
     assert command.version == 399
@@ -80,7 +80,7 @@ def test_unique_key_query_is_left_out() -> None:
 
 
 def test_names_sort_as_java_does() -> None:
-    """UTF-16 order: a name beyond the basic plane stands before one at its end."""
+    """UTF-16 order: a name beyond the basic plane sorts before one at its end."""
     assert signed_content({"￿": "2", "\U0001f600": "1", "a": "0"}, b"", 479) == b"012"
 
 

@@ -43,7 +43,7 @@ def test_retry_and_dead_letter_topics_know_their_group() -> None:
 
 
 def test_names_of_rocketmqs_own() -> None:
-    """By list and by prefix; the trace topic is one, a business topic is none."""
+    """By list and by prefix; the trace topic is included, a business topic is not."""
     assert is_system_topic("TBW102")
     assert is_system_topic("RMQ_SYS_TRACE_TOPIC")
     assert is_system_topic("rmq_sys_wheel_timer")

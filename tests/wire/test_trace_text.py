@@ -80,7 +80,7 @@ SUB_AFTER = SubAfter(
 
 
 def text(shown: str) -> str:
-    """Put the separators in: | stands for U+0001, ; for U+0002."""
+    """Insert the separators: | means U+0001, ; means U+0002."""
     return shown.replace("|", "\x01").replace(";", "\x02")
 
 
@@ -393,7 +393,8 @@ REJECTED = [
 
 @pytest.mark.parametrize(("shown", "reason"), REJECTED)
 def test_one_bad_record_spoils_no_other(shown: str, reason: str) -> None:
-    """Apache's decoders throw the message away; here the others are read and the bad one is told with its reason."""
+    """Apache's decoders drop the whole message; here the others are read and the bad one is a reject with its
+    reason."""
     good = encode_trace([PUB])
     records, rejects = decode_trace(good + text(f"{shown};;") + good)
     assert records == [PUB, PUB]
@@ -409,7 +410,7 @@ def test_record_numbers_count_what_holds_no_record() -> None:
 
 
 @pytest.mark.parametrize("after", ["", *(shown for _, shown in WRITTEN[:6])])
-def test_cloud_records_without_terminator_are_told_apart(after: str) -> None:
+def test_cloud_records_without_terminator_are_separated(after: str) -> None:
     """4.9.5 to 4.9.8 and 5.1.4 to 5.3.0 forget the terminator on the CLOUD channel: records run together."""
     run = "".join(f"SubAfter|{REQUEST}|{number}|15|true|k|0|" for number in range(3))
     before = encode_trace([SUB_BEFORE])
@@ -481,7 +482,7 @@ def any_record(draw: st.DrawFn) -> TraceRecord:
 
 @given(st.lists(any_record(), max_size=6))
 def test_round_trip(records: list[TraceRecord]) -> None:
-    """What is written is read back, whatever stands together in a message."""
+    """Written records are read back, in any combination in a message."""
     assert decode_trace(encode_trace(records)) == (records, [])
 
 

@@ -1,4 +1,4 @@
-"""Text of others: nothing that a terminal obeys or nobody sees comes through, and all else stays."""
+"""Text from outside: control and invisible characters are escaped, and all others stay."""
 
 import json
 import sys

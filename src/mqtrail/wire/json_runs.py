@@ -11,11 +11,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = [
-    "MARK",
-    "JsonRuns",
-]
-
 RUN_SIZE: Final = 256 * 1024
 REST_SIZE: Final = 2 * 1024 * 1024  # a text that is not larger is not cut
 ENDS_TRIED_MAX: Final = 8  # an Apache broker's topic has two that look like it: its own, and that of its attributes

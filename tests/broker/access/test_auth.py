@@ -1,4 +1,4 @@
-"""Users and policies of 5.x: who is let in, what is allowed to whom, and how mqadmin's requests change it."""
+"""Users and policies of 5.x: authentication, permissions, and their changes by mqadmin."""
 
 from typing import Any
 

@@ -148,7 +148,7 @@ GROUP_LISTS = frozenset({225})
 
 
 class World:
-    """A broker with things of two parties, and an account that may do what a case says about the first one's."""
+    """A broker with topics and groups of two parties, and an account with a case's permissions on the first one's."""
 
     def __init__(self, kind: str, case: Case, **settings: Any) -> None:
         self.kind = kind
@@ -313,7 +313,7 @@ def test_a_code_without_a_row_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["users", "files"])
 @pytest.mark.parametrize("code", sorted(CASES))
 def test_matrix(kind: str, code: int) -> None:
-    """A request is let in where all that it names and points at is the user's, on every way in."""
+    """A request is allowed if the user may use everything that it names or refers to, on every entry."""
     case = CASES[code]
     world = World(kind, case)
     if kind == "files" and world.admin:

@@ -134,7 +134,7 @@ def pull_ext(topic: str, group: str) -> dict[str, str]:
     ],
 )
 def test_permissions(guarded: Guarded, key: str | None, code: int, ext: dict[str, str], remark: str | None) -> None:
-    """An account may do what its file says, and is told in 4.9's words, with code 1, when not."""
+    """An account has the permissions of its file; a refusal has 4.9's text and code 1."""
     reply = guarded.ask(key, code, ext, b"body")
     if remark is None:
         assert not any(word in (reply.remark or "") for word in ("accessKey", "permission", "acl config"))
@@ -206,7 +206,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     ],
 )
 def test_broken_file_keeps_the_old_rules(guarded: Guarded, text: str, found: str) -> None:
-    """A file that cannot be read is named, and what was known before goes on to count."""
+    """A file that cannot be read is reported, and the previous rules stay in force."""
     with pytest.raises(InvalidParameter, match=DEFAULT) as error:
         guarded.broker.access.load_acl({DEFAULT: text})
     assert found in error.value.remark
@@ -214,15 +214,15 @@ def test_broken_file_keeps_the_old_rules(guarded: Guarded, text: str, found: str
 
 
 def test_secrets_are_in_no_error(guarded: Guarded) -> None:
-    """What is wrong with a file is told without the keys in it."""
+    """The error about a file does not contain its keys."""
     with pytest.raises(InvalidParameter) as error:
         guarded.broker.access.load_acl({DEFAULT: "accounts: [{accessKey: abc, secretKey: sesame-open}]"})
     assert "sesame" not in error.value.remark
     assert "12345678" not in repr(guarded.broker.access.plain.rules)
 
 
-def test_what_is_ignored_is_told(guarded: Guarded) -> None:
-    """Unknown keys and an access key that stands in two files are told; the first file counts."""
+def test_ignored_keys_are_reported(guarded: Guarded) -> None:
+    """Unknown keys and an access key in two files are reported; the first file counts."""
     told = guarded.broker.access.load_acl(
         {
             MORE: "accounts: [{accessKey: billing, secretKey: billing123, topicPerm: [a=PUB]}]",

@@ -107,7 +107,7 @@ def pull_ext(topic: str, group: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("code", [11, 200050])
 def test_a_held_request_is_refused_once_it_is_not_allowed_any_more(two: Two, code: int) -> None:
-    """A pull or pop that waits when its grant is taken away gets nothing of what arrives."""
+    """A held pull or pop whose permission is revoked gets no new message."""
     two.advance(60_000)
     ext = pull_ext("orders", "g")
     if code == 200050:
@@ -266,7 +266,7 @@ def test_a_query_by_key_finds_its_topic_and_key_alone(acl: bool) -> None:
 
 
 def test_no_answer_has_a_secret() -> None:
-    """Users, accounts, settings and figures are shown without passwords and keys, to whoever may see them."""
+    """Users, accounts, settings and statistics are shown without passwords and keys."""
     inner = '{"accessKey":"root","secretKey":"innerpass"}'
     users = WithUsers(inner_credentials=inner)
     users.make_user("alicealice")

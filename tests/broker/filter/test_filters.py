@@ -1,4 +1,4 @@
-"""Pulls, held pulls and heartbeats with SQL92 expressions, and what broken or unserved ones are told."""
+"""Pulls, held pulls and heartbeats with SQL92 expressions, and the refusals of invalid or unsupported ones."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def bench() -> Bench:
 
 
 def test_a_pull_with_an_expression(bench: Bench) -> None:
-    """It gets what matches, in order, and goes on behind what was looked at."""
+    """It gets matching messages, in order, and continues behind the scanned ones."""
     reply = answer_of(sql_pull(bench, "price > 4 AND region = 'eu'"))
     assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"5", b"7", b"9"])
     assert reply.ext["nextBeginOffset"] == "10"
@@ -102,7 +102,7 @@ def test_lite_pulls_filter_too(bench: Bench) -> None:
         ("price > 1", "XPATH", 23, "expected TAG or SQL92"),
     ],
 )
-def test_a_broken_expression_is_told(bench: Bench, expression: str, kind: str, code: int, words: str) -> None:
+def test_a_broken_expression_is_refused(bench: Bench, expression: str, kind: str, code: int, words: str) -> None:
     """23, with what is wrong with it."""
     reply = answer_of(sql_pull(bench, expression, kind=kind))
     assert reply.code == code
@@ -140,7 +140,7 @@ def send_request(bench: Bench, **properties: str) -> tuple[int, dict[str, str], 
 
 
 def test_expressions_of_heartbeats(bench: Bench) -> None:
-    """A pull without an expression of its own gets what its group's heartbeat said, and a newer one once it came."""
+    """A pull without an expression uses that of its group's heartbeat, and a newer one once it arrived."""
     sql_heartbeat(bench, "price = 3", 5)
     assert bodies(answer_of(sql_pull(bench, None, sub_version=5))) == [b"3"]
     sql_heartbeat(bench, "price = 4", 4)  # older: ignored
@@ -204,7 +204,7 @@ def test_a_retry_topic_is_filtered_as_its_messages_were() -> None:
 
 
 def test_filters_survive_a_restart_and_die_with_their_group(bench: Bench) -> None:
-    """consumerFilter.json has Apache's shape; what nobody uses for a day is forgotten."""
+    """consumerFilter.json has Apache's format; a filter that is unused for a day is removed."""
     sql_heartbeat(bench, "price = 3", 5)
     bench.advance(5_000)
     document = bench.files.load("consumerFilter.json")
@@ -249,7 +249,7 @@ def test_a_heartbeat_compiles_nothing(bench: Bench) -> None:
 
 
 def test_a_costly_expression_looks_at_few_messages_at_once(bench: Bench) -> None:
-    """What one pull scans is bounded by the expression's size; the client goes on where it stopped."""
+    """The expression's size bounds the scan of a pull; the next pull continues where it stopped."""
     for _ in range(200):
         bench.send(topic="many", a="2")
     expression = " or ".join(["a=1"] * 300)
@@ -261,7 +261,7 @@ def test_a_costly_expression_looks_at_few_messages_at_once(bench: Bench) -> None
 
 
 def test_a_file_with_an_expression_that_no_longer_compiles() -> None:
-    """It is taken up, and its pulls are told; the broker starts."""
+    """The broker starts with it, and its pulls are refused."""
     disk = MemoryDisk()
     disk.replace(
         "config/consumerFilter.json",

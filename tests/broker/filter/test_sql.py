@@ -115,7 +115,7 @@ def plainly(tree: object, properties: dict[str, str]) -> bool | None:
 @given(st.recursive(LEAVES, grown, max_leaves=8), st.dictionaries(st.sampled_from(NAMES), VALUES))
 @settings(max_examples=200)
 def test_written_and_read_again(pair: Pair, properties: dict[str, str]) -> None:
-    """An expression written with any blanks, comments and cases says what its tree says."""
+    """An expression with any blanks, comments and cases has the meaning of its tree."""
     expression, tree = pair
     properties = {name: value for name, value in properties.items() if value}
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
@@ -137,7 +137,7 @@ GARBAGE = st.one_of(
 @given(GARBAGE, st.binary(max_size=60))
 @settings(max_examples=300)
 def test_garbage_gives_the_one_error(expression: str, properties: bytes) -> None:
-    """Whatever stands there either is an expression, which answers any bytes, or is refused with the one error."""
+    """Any text either is an expression, which accepts any bytes, or is refused with the one error."""
     try:
         compiled = compile_sql(expression)
     except SubscriptionParseFailed:
@@ -146,7 +146,7 @@ def test_garbage_gives_the_one_error(expression: str, properties: bytes) -> None
 
 
 def test_properties_that_are_no_utf_8_are_read_as_java_reads_them() -> None:
-    """A byte that is no text stands for U+FFFD, and the last of two equal names counts."""
+    """An invalid byte means U+FFFD, and the last of two equal names counts."""
     assert compile_sql("s = '�'").matches(b"s\x01\xff\x02")
     assert compile_sql("s = '2'").matches(b"s\x011\x02s\x012\x02")
     assert not compile_sql("s = '1'").matches(b"xs\x011\x02")

@@ -335,7 +335,7 @@ def test_any_traffic_is_served_alike(pieces: list[tuple[list[bytes], Peer]]) -> 
 @settings(max_examples=100)
 @given(frames(), st.integers(8, 400), st.integers(0, 255))
 def test_damaged_headers_are_read_alike(frame: bytes, place: int, value: int) -> None:
-    """One wrong byte in a header: both roads refuse it, or both understand the same."""
+    """One wrong byte in a header: both paths refuse it, or both decode the same command."""
     damaged = bytearray(frame)
     head = int.from_bytes(frame[4:8]) & 0xFFFFFF
     damaged[8 + place % max(1, head)] = value
@@ -430,7 +430,7 @@ def sends(
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("long", [False, True])
 def test_ordinary_sends_take_the_lane(binary: bool, long: bool) -> None:
-    """They never come to `handle`, else the lane is none."""
+    """The lane serves these requests without calling `handle`."""
     twins = Twins()
     twins.feed(sends(50, binary=binary, long=long))
     assert twins.handled == (1 if binary and long else 0)
@@ -479,7 +479,7 @@ def test_a_refused_append_answers_each_request() -> None:
 
 
 def test_a_damaged_record_answers_its_pull_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code 1 with the reason, as the general road says it; the sends around it are stored and answered."""
+    """Code 1 with the reason, as on the general path; the sends around it are stored and answered."""
     twins = Twins()
     twins.feed(sends(4))
     store = type(twins.fast.store)
@@ -589,7 +589,7 @@ def test_expressions_are_served_alike(on: bool, binary: bool) -> None:
 
 
 def test_broker_trace_sees_the_lane() -> None:
-    """Stored and delivered records are the same on both roads, batches included."""
+    """Stored and delivered records are the same on both paths, including batches."""
     twins = Twins(broker_trace=True)
     items = [BatchItem(b"m", b"UNIQ_KEY\x01id%d\x02" % number) for number in range(2)]
     header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=1, properties="UNIQ_KEY\x01b\x02", batch=True)
@@ -626,7 +626,7 @@ def test_a_bad_frame_is_left_for_the_next_call() -> None:
 
 
 def test_learnt_things_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Properties, layouts, routes and times that never come again do not stay."""
+    """Caches of properties, layouts, routes and times are bounded."""
     from mqtrail.broker.lane import caches, layouts, process
 
     monkeypatch.setattr(caches, "PROPERTIES_MAX", 3)
@@ -660,7 +660,7 @@ def test_garbage_gives_only_documented_errors(data: bytes) -> None:
 
 
 def test_permissions_of_the_broker_count() -> None:
-    """A broker that may not be written or read sends everything the general road."""
+    """A broker without write or read permission serves everything on the general path."""
     for permission in (Perm.READ, Perm.WRITE):
         twins = Twins(permission=permission)
         twins.feed(sends(2))

@@ -87,7 +87,7 @@ def end(place: tuple[int, int], outcome: int = COMMIT, *, binary: bool = True, f
 
 
 class Pairs(Twins):
-    """Twins that have transactions, and whose shell moves its timer only when it is told to."""
+    """Twins with transactions, whose shell moves its timer only on demand."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
@@ -101,7 +101,7 @@ class Pairs(Twins):
         self._timer_ms = due_ms
 
     def places(self) -> list[tuple[int, int]]:
-        """Return where half messages lie: (physical offset, queue offset), as answers and questions said."""
+        """Return the places of half messages as in answers and checks: (physical offset, queue offset)."""
         found = []
         for _, frame, _ in self.written[1]:
             command = decode_command(cut_frame(frame, 0, len(frame)))
@@ -266,7 +266,7 @@ def test_a_piece_of_commits_is_one_append(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_second_end_of_a_piece_does_nothing() -> None:
-    """The first takes the half message away from the lane, so the second is the general road's, and finds it noted."""
+    """The first removes the half message from the lane, so the second goes the general path and finds it recorded."""
     twins = Pairs()
     twins.feed(half(0))
     (place,) = twins.places()
@@ -276,7 +276,7 @@ def test_a_second_end_of_a_piece_does_nothing() -> None:
 
 
 def test_a_refused_append_leaves_halves_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits that the store refuses are no ends: each may come again, and is found by the general road."""
+    """Commits that the store refuses do not end a transaction: each may be repeated on the general path."""
     twins = Pairs()
     twins.feed(half(0) + half(1))
     places = twins.places()
@@ -295,7 +295,8 @@ def test_a_refused_append_leaves_halves_open(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_was_forgotten_is_read_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept half messages have a bound in number and in bytes; a topic's change forgets them; nobody sees it."""
+    """Cached half messages are bounded in number and bytes; a change of the topic drops them, without visible
+    effect."""
     monkeypatch.setattr(half_messages, "HALF_MESSAGES_MAX", 3)
     twins = Pairs()
     twins.feed(b"".join(half(number) for number in range(8)))
@@ -315,7 +316,7 @@ def test_what_was_forgotten_is_read_from_the_log(monkeypatch: pytest.MonkeyPatch
 
 
 def test_half_messages_are_refused_while_the_setting_says_so() -> None:
-    """rejectTransactionMessage, changed while the broker runs, counts for what stands behind it in its piece."""
+    """rejectTransactionMessage, changed while the broker runs, applies to later requests of the same piece."""
     twins = Pairs()
     twins.feed(half(0))
     change = RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, {}, b"rejectTransactionMessage=true")

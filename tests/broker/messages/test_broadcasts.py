@@ -1,4 +1,4 @@
-"""Positions of broadcasting clients: those of proxies are told where to begin, and find their place again."""
+"""Positions of broadcasting clients: those of proxies get their start from the broker."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def bench() -> Bench:
 def pull(
     bench: Bench, queue_offset: int, client_id: str | None = None, *, peer: Peer = PEER, count: int = 2
 ) -> RemotingCommand:
-    """Pull as a proxy for client_id, or as a client of its own."""
+    """Pull as a proxy for client_id, or as a direct client."""
     ext = PullHeader("g", "orders", 0, queue_offset, count, 4, 0, 0, "*").to_ext()
     if client_id is not None:
         ext |= {"requestSource": "1", "proxyFrowardClientId": client_id}
@@ -42,7 +42,7 @@ def heartbeat(bench: Bench, client_id: str, peer: Peer = PEER) -> None:
 
 
 def told(reply: RemotingCommand) -> int:
-    """Return where the client is told to begin."""
+    """Return the client's start as the broker reports it."""
     assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
     return int(reply.ext["nextBeginOffset"])
 
@@ -56,8 +56,8 @@ def test_proxy_client_begins(bench: Bench) -> None:
     assert told(pull(bench, -1, "p1")) == 1
 
 
-def test_proxy_client_comes_again(bench: Bench) -> None:
-    """It goes on where it was; one that the broker does not know begins where the slowest is."""
+def test_a_proxy_client_returns(bench: Bench) -> None:
+    """It continues where it was; an unknown one starts at the slowest client's offset."""
     pull(bench, -1, "fast")
     pull(bench, 4, "fast")
     pull(bench, -1, "slow")
@@ -71,7 +71,7 @@ def test_proxy_client_comes_again(bench: Bench) -> None:
 
 
 def test_from_proxy_to_broker_and_back(bench: Bench) -> None:
-    """Whoever changes the door goes on where it was behind the other."""
+    """A client that changes between proxy and direct access continues where it was."""
     pull(bench, -1, "c1")
     pull(bench, 3, "c1")
     heartbeat(bench, "c1")
@@ -81,7 +81,7 @@ def test_from_proxy_to_broker_and_back(bench: Bench) -> None:
 
 
 def test_client_of_its_own(bench: Bench) -> None:
-    """A client that keeps its offsets is not told where to begin, wherever it begins."""
+    """A client that keeps its offsets gets no start from the broker."""
     heartbeat(bench, "c1")
     heartbeat(bench, "c2", OTHER)
     for offset, peer in ((0, PEER), (4, OTHER), (2, PEER)):

@@ -74,7 +74,7 @@ def test_a_topic_takes_so_many_a_second() -> None:
 
 
 def test_a_batch_counts_whole() -> None:
-    """It is taken while there is room for one, and the rest is owed."""
+    """It is accepted while there is room for one message, and the rest reduces later room."""
     bench = Bench(topic_send_rate_max=1)
     header = SendMessageHeader("pg", "orders", queue_id=0, born_timestamp=1, batch=True).to_ext_v2()
     body = encode_batch([BatchItem(b"x")] * 5)
@@ -100,7 +100,7 @@ def test_a_group_gets_so_many_a_second() -> None:
 
 
 def test_rates_of_attributes() -> None:
-    """A topic's and a group's own attribute outweighs the setting, 0 lifts it, nonsense is none."""
+    """A topic's or group's attribute has priority over the setting; 0 means no limit; an invalid one is ignored."""
     limits = RateLimits(Bench(topic_send_rate_max=5, group_pull_rate_max=6).config)
     for text, expected in (("7", 7), ("0", 0), ("x", 5), ("", 5), ("99999999999", 5)):
         assert limits.send_rate(TopicConfig("t", attributes={SEND_ATTRIBUTE: text})) == expected
@@ -122,7 +122,7 @@ def test_the_lane_keeps_to_rates() -> None:
 
 
 def test_buckets_are_bounded() -> None:
-    """Names that never come again do not stay."""
+    """The table of names is bounded."""
     limits = RateLimits(Bench(topic_send_rate_max=1).config)
     for number in range(BUCKETS_MAX + 10):
         limits.take_send(TopicConfig(f"t{number}"), NOW_MS)
@@ -138,7 +138,7 @@ def test_buckets_are_bounded() -> None:
 
 
 def test_a_group_that_reads_too_far_back_is_stopped() -> None:
-    """disableConsumeIfConsumerReadSlowly: its consumeEnable goes off, and pulls are told; off by default."""
+    """disableConsumeIfConsumerReadSlowly: turns off consumeEnable, so pulls are refused; off by default."""
     for protects in (False, True):
         bench = Bench(protect_broker=protects, consumer_fall_behind_size=1_000)
         for _ in range(20):

@@ -76,7 +76,7 @@ def test_answers_as_recorded(request_row: dict[str, Any], reply_row: dict[str, A
 
 
 def test_runtime_figures() -> None:
-    """28: the older spelling of the rate of messages handed out too, with the same value; numbers can be read."""
+    """28: also has the older spelling of the rate of delivered messages, with the same value; numbers parse."""
     theirs, ours = (KvTable.decode(body).table for body in asked_again(RequestCode.GET_BROKER_RUNTIME_INFO))
     for name in (*FIGURES, *COUNTS):
         assert name in theirs
@@ -87,7 +87,7 @@ def test_runtime_figures() -> None:
 
 
 def test_settings() -> None:
-    """26: all that is exported, and where it says the same of both, with the recorded value."""
+    """26: all exported settings, with the recorded value where both brokers have the same."""
     theirs, ours = (properties_of(body.decode()) for body in asked_again(RequestCode.GET_BROKER_CONFIG))
     for name in SETTINGS:
         assert name in theirs
@@ -97,6 +97,6 @@ def test_settings() -> None:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_tls_is_told(on: bool) -> None:
+def test_tls_is_reported(on: bool) -> None:
     """useTLS is the node's word."""
     assert properties_of(properties_text(BrokerConfig(use_tls=on)))["useTLS"] == str(on).lower()

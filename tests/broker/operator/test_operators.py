@@ -79,7 +79,7 @@ def test_the_lane_hears_of_changes() -> None:
 
 
 def test_a_permission_that_changes_registers_anew() -> None:
-    """brokerPermission=4: name servers are told at once that nothing can be sent here."""
+    """brokerPermission=4: the broker registers at once as read-only."""
     bench = Bench()
     bench.send()
     bench.broker.registration()
@@ -144,7 +144,7 @@ def test_what_a_broker_starts_with_hinders_no_later_change() -> None:
     ],
 )
 def test_settings_that_cannot_be_changed(line: str, code: int, words: str) -> None:
-    """Refused in words, and nothing of the request takes effect; a 4.9 tool is told 1 for 29."""
+    """Refused with a reason, and no part of the request takes effect; a 4.9 tool gets 1 instead of 29."""
     bench = Bench()
     before = shown(bench)
     for version in (479, 409):
@@ -155,7 +155,7 @@ def test_settings_that_cannot_be_changed(line: str, code: int, words: str) -> No
 
 
 def test_the_black_list_is_a_setting() -> None:
-    """A key that the operator put there is nobody's to change."""
+    """A key of the operator is not replaced."""
     bench = Bench(config_black_list="maxMessageSize;brokerConfigPath")
     assert set_lines(bench, "maxMessageSize=5").code == 16
 
@@ -191,7 +191,7 @@ def test_time_spans() -> None:
 
 
 def test_corrections() -> None:
-    """308: the smallest offset of all groups but those left out; the largest Long where nobody is behind."""
+    """308: the smallest offset of all groups except the given ones; the largest Long if no group is behind."""
     bench = filled()
     for group, offsets in {"a": (1, 3), "b": (3, 3), "slow": (0, 0)}.items():
         for queue_id, offset in enumerate(offsets):
@@ -205,7 +205,7 @@ def test_corrections() -> None:
 
 
 def test_clones() -> None:
-    """314: one topic's offsets or all; a live group's unsubscribed topics only when the request says offline."""
+    """314: one topic's offsets or all; a live group's unsubscribed topics only with offline in the request."""
     bench = filled()
     bench.broker.topics.update(TopicConfig("left", 4, 4), bench.now_ms)
     bench.broker.offsets.commit("g", "left", 0, 9)
@@ -256,8 +256,8 @@ def test_where_consumers_stand() -> None:
     assert ConsumerStatus.decode(send.command.body).consumer_table == {"c1": {queue: 2}}
 
 
-def test_where_one_consumer_stands() -> None:
-    """clientAddr names one; a group without members is told in Java's words."""
+def test_the_progress_of_one_consumer() -> None:
+    """clientAddr selects one; the refusal for a group without members has Java's text."""
     bench = filled()
     ext = {"topic": "orders", "group": "g", "clientAddr": "c1"}
     (question,) = bench.tell(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext)
@@ -270,7 +270,7 @@ def test_where_one_consumer_stands() -> None:
 
 @pytest.mark.parametrize(("language", "force"), [("JAVA", "true"), ("CPP", "true"), ("JAVA", "false")])
 def test_resets_through_the_clients(language: str, force: str) -> None:
-    """222 with useServerSideResetOffset=false: members are told (220), in the dialect of who asks."""
+    """222 with useServerSideResetOffset=false: members get a 220 in the dialect of the requester."""
     bench = filled()
     set_lines(bench, "useServerSideResetOffset=false")
     bench.broker.topics.update(TopicConfig("orders", 1, 1), bench.now_ms)

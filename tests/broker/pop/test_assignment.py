@@ -114,7 +114,7 @@ def test_modes_are_kept(bench: Bench) -> None:
 
 
 def test_refused_modes(bench: Bench) -> None:
-    """5.3.3's codes: 16 for a retry topic, 17, 26, and 1 for a mode that is none."""
+    """5.3.3's codes: 16 for a retry topic, 17, 26, and 1 for an invalid mode."""
     assert set_mode(bench, topic="%RETRY%g") == ResponseCode.NO_PERMISSION
     assert set_mode(bench, topic="nothing") == ResponseCode.TOPIC_NOT_EXIST
     assert set_mode(bench, mode="PUSH") == ResponseCode.SYSTEM_ERROR
@@ -124,7 +124,7 @@ def test_refused_modes(bench: Bench) -> None:
 
 
 def test_routes_of_other_brokers(bench: Bench) -> None:
-    """A question waits until the name server has said where else the topic is, and is then about all of it."""
+    """A query waits for the topic's route from the name server, and then covers all its queues."""
     routes = bench.broker.pop.assignments.routes
     routes.follows = True
     body = QueryAssignmentBody("orders", "g", "c2", "AVG").encode()

@@ -1,4 +1,4 @@
-"""What outlives a restart and a kill: a popped message without an ack comes again, an acknowledged one does not."""
+"""Pops after a restart or a kill: an unacknowledged message is redelivered, an acknowledged one is not."""
 
 import random
 from typing import Any
@@ -26,7 +26,7 @@ from .helpers import (
 
 
 def kill(bench: Bench) -> None:
-    """Start another broker on the same store and files, as they are: nothing is saved, nothing says goodbye."""
+    """Start another broker on the same store and files, as they are: nothing is saved, and no client leaves."""
     bench.broker = bench._new_broker()
 
 
@@ -53,7 +53,7 @@ def test_restart(bench: Bench) -> None:
 
 
 def test_kill(bench: Bench) -> None:
-    """After a kill the offsets of the last save are old; the log says where the group went on."""
+    """After a kill the saved offsets are old; the log has the group's later ones."""
     send(bench, "done", "open")
     done, _ = pop(bench)
     ack(bench, done)
@@ -144,7 +144,7 @@ def test_check_point_that_comes_twice(bench: Bench) -> None:
 
 
 def test_records_that_come_again_after_later_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How far the log tells is what its last record says: behind later ones a check point still waits for its ack."""
+    """The log is read up to its last record: a check point before later ones still waits for its ack."""
     monkeypatch.setattr("mqtrail.broker.pop.revive_queue.SCAN_COUNT", 1)
     send(bench, "done")
     due_ms = bench.now_ms - 30_000
@@ -196,7 +196,7 @@ def test_reset_then_kill(bench: Bench) -> None:
 
 
 def test_another_broker_in_between(bench: Bench) -> None:
-    """A check point without our mark is another broker's: then the saved offset stands."""
+    """A check point without our mark is another broker's: then the saved offset counts."""
     send(bench, "a", "b")
     pop(bench, max_msg_nums=1)
     point = PopCheckPoint(2, bench.now_ms, 10_000, 0, 1, 0, "orders", "g", diffs=(0,), broker_name="broker-a")
@@ -232,7 +232,7 @@ def test_hidden_outlives_a_kill(bench: Bench) -> None:
 
 
 def test_orders_outlive_a_kill(bench: Bench) -> None:
-    """Of messages popped in order, too, an acknowledged one does not come again."""
+    """An acknowledged message that was popped in order is not redelivered either."""
     send(bench, "a", "b", queue_id=1)
     a, _ = pop(bench, order=True, queue_id=1)
     ack(bench, a)
@@ -263,8 +263,8 @@ def test_acks_that_orders_do_not_know(bench: Bench) -> None:
     assert bench.broker.offsets.get("g", "orders", 1) == 3
 
 
-def test_send_back_of_what_stands_there_now(bench: Bench) -> None:
-    """Where power took the message that is sent back, a check point may stand: no group gets that."""
+def test_send_back_of_another_message_at_the_same_place(bench: Bench) -> None:
+    """A check point may remain of a message that a power loss removed: no group gets the message there now."""
     for topic, queue_id in ((TIMER_TOPIC, 0), (REVIVE_TOPIC, bench.broker.pop.revive.queues[0].queue_id)):
         send(bench, "x")
         pop(bench)
@@ -297,7 +297,7 @@ def test_lost_end_of_the_revive_log(bench: Bench) -> None:
 
 
 def test_full_store(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that takes nothing: nothing is handed out that no check point stands for, and nothing is lost."""
+    """If the store refuses check points, nothing is delivered, and nothing is lost."""
     send(bench, "a", "b")
     [one] = pop(bench, max_msg_nums=1)
     monkeypatch.setattr(bench.store, "append", _refuse)
@@ -337,7 +337,7 @@ def _refuse(*args: object) -> None:
 
 
 def test_copy_that_does_not_fit(bench: Bench) -> None:
-    """A message without room for one more property comes again without it."""
+    """A message without room for one more property is redelivered without it."""
     send(bench, "probe", big="x")
     [probe] = pop(bench)
     ack(bench, probe)
@@ -351,7 +351,7 @@ def test_copy_that_does_not_fit(bench: Bench) -> None:
 
 
 def test_message_that_cannot_be_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A damaged message gets a check point of its own, later each time; others come when they should. It is told."""
+    """A damaged message gets its own check point, later each time; others are delivered in time. It is reported."""
     send(bench, "damaged", "good")
     pop(bench)
     read = bench.store.read
@@ -375,7 +375,7 @@ def test_message_that_cannot_be_read(bench: Bench, monkeypatch: pytest.MonkeyPat
 
 
 def test_broken_log_records(bench: Bench) -> None:
-    """What stands in the revive log and makes no sense is passed by."""
+    """Invalid records of the revive log are skipped."""
     for tag, body in (("ck", b"no json"), ("ck", b"{}"), ("ack", b"[]"), ("what", b"")):
         properties = encode_properties({"TAGS": tag}).encode()
         record = PendingRecord(REVIVE_TOPIC, 0, body, properties, 0, bench.now_ms, b"\0" * 8)
@@ -385,14 +385,14 @@ def test_broken_log_records(bench: Bench) -> None:
 
 
 def test_idle_broker_does_nothing(bench: Bench) -> None:
-    """Nothing pending, nothing to look at: no tick is asked for."""
+    """Without pending check points no tick is needed."""
     bench.advance(INVISIBLE_MS + SETTLED_MS)
     assert bench.broker.pop.next_due_ms() is None
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_lives(seed: int) -> None:
-    """Whatever happens, an acknowledged message never comes again, and every other one comes until it is."""
+    """An acknowledged message is never redelivered, and every other one is, until it is acknowledged."""
     chance = random.Random(seed)
     bench = Bench(retry_topic_v2=seed % 2 == 1)
     send(bench, "0")

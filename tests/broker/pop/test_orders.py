@@ -108,7 +108,7 @@ def test_a_save_encodes_what_changed_and_not_in_the_loop(monkeypatch: pytest.Mon
 
 
 def test_closed_until_acknowledged(bench: Bench) -> None:
-    """Nobody gets more of the queue before all of it is acknowledged; then it goes on behind."""
+    """The queue is blocked until all messages are acknowledged; then it continues behind them."""
     reply = ask_pop(bench, order=True, max_msg_nums=2)
     assert reply.ext["reviveQid"] == str(ORDERLY_REVIVE_QUEUE)
     assert reply.ext["orderCountInfo"] == "0 1 0"
@@ -128,7 +128,7 @@ def test_other_queues_stay_open(bench: Bench) -> None:
 
 
 def test_opens_when_its_time_is_up(bench: Bench) -> None:
-    """Then the messages come again from the first without an ack, counted, and no retry topic is there."""
+    """Then messages are redelivered from the first unacknowledged one on, counted, without a retry topic."""
     a, _, _ = pop(bench, order=True)
     ack(bench, a)
     bench.advance(INVISIBLE_MS)
@@ -229,7 +229,7 @@ def test_reset_opens(bench: Bench) -> None:
 
 
 def test_forgotten_after_a_day(bench: Bench) -> None:
-    """What nobody has touched for a day is left out of the file."""
+    """Queues unused for a day are left out of the file."""
     pop(bench, order=True)
     bench.now_ms += 25 * 3_600_000
     send(bench, "x", queue_id=0)

@@ -1,4 +1,4 @@
-"""Popping, acknowledging, and messages that come again."""
+"""Popping, acknowledging, and redelivery."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,7 @@ def bench() -> Bench:
 
 
 def test_pop_takes_from_all_queues(bench: Bench) -> None:
-    """Queue -1 is all of them; what was taken is not handed out to the next one."""
+    """Queue -1 means all queues; popped messages are not delivered to the next pop."""
     for queue_id in range(3):
         send(bench, f"m{queue_id}", queue_id=queue_id)
     assert sorted(bodies(pop(bench))) == ["m0", "m1", "m2"]
@@ -46,7 +46,7 @@ def test_pop_takes_from_all_queues(bench: Bench) -> None:
 
 
 def test_answer_header(bench: Bench) -> None:
-    """The answer says when and for how long, which queues it took from, and what is left."""
+    """The answer has the pop time, the invisible time, the queues, and the number of remaining messages."""
     send(bench, "a", "b", "c", queue_id=2)
     reply = ask_pop(bench, max_msg_nums=2)
     header = PopResponseHeader.from_ext(reply.ext)
@@ -92,8 +92,8 @@ def test_ack_as_apache_writes_it(bench: Bench) -> None:
     assert stored.properties["TIMER_DELIVER_MS"] == str(bench.now_ms + INVISIBLE_MS)
 
 
-def test_unacknowledged_comes_again(bench: Bench) -> None:
-    """What is acknowledged is done; the rest comes again from the retry topic, one attempt more, as of its topic."""
+def test_an_unacknowledged_message_is_redelivered(bench: Bench) -> None:
+    """Unacknowledged messages are redelivered from the retry topic under their own topic, with one attempt more."""
     send(bench, "a", "b", "c", TAGS="red", KEYS="k")
     taken = pop(bench)
     popped_ms = bench.now_ms
@@ -113,7 +113,7 @@ def test_unacknowledged_comes_again(bench: Bench) -> None:
     assert pop(bench) == []
 
 
-def test_comes_again_and_again(bench: Bench) -> None:
+def test_a_message_is_redelivered_again_and_again(bench: Bench) -> None:
     """No end is put to attempts: that is the client's to decide. The first pop's time stays."""
     send(bench, "a")
     first_ms = bench.now_ms
@@ -253,7 +253,7 @@ REFUSED: list[tuple[dict[str, Any], ResponseCode]] = [
 
 @pytest.mark.parametrize(("fields", "code"), REFUSED)
 def test_refused_pops(bench: Bench, fields: dict[str, Any], code: ResponseCode) -> None:
-    """5.3.3's codes; the remark says what was found."""
+    """5.3.3's codes; the remark names the invalid value."""
     send(bench, "a")
     reply = ask_pop(bench, **fields)
     assert reply.code == code
@@ -297,7 +297,7 @@ def test_rate_of_a_group() -> None:
 
 
 def test_lost_offset(bench: Bench) -> None:
-    """An offset past the queue's end goes on at its end, one before its start at its start."""
+    """From an offset past the queue's end a pop continues at the end, from one before its start at the start."""
     send(bench, "a")
     bench.broker.offsets.commit("g", "orders", 0, 77)
     assert pop(bench, queue_id=0) == []

@@ -1,4 +1,4 @@
-"""Pops that wait, and clients that wait to be told: who is woken by what, who is told that it is full, and when."""
+"""Held pops and notifications: what wakes them, and who is refused as too many."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def bench() -> Bench:
 
 
 def test_held_pop_is_woken(bench: Bench) -> None:
-    """A message ends the wait of one pop; the others go on waiting."""
+    """A message ends the wait of one pop; the others continue to wait."""
     send(bench, "a")
     pop(bench)
     assert hold_pop(bench) == []
@@ -69,7 +69,7 @@ def test_held_pop_with_tags(bench: Bench) -> None:
 
 
 def test_retry_wakes(bench: Bench) -> None:
-    """A message that comes again ends a wait, whatever queue of the topic the pop waits at."""
+    """A redelivered message ends a wait at any queue of the topic."""
     send(bench, "a")
     pop(bench)
     hold_pop(bench, queue_id=3, poll_time=100_000)

@@ -81,7 +81,7 @@ def test_what_cannot_be_saved_is_not_there(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_moved_offsets_are_saved_once_durable() -> None:
-    """What a record stands for is saved when the record is durable, as it was when that was noted; the rest at once."""
+    """Offsets that depend on a record are saved once the record is durable, as they were then; others at once."""
     kept = files()
     table = OffsetTable(kept, NOW_MS)
     table.commit("g", "T", 0, 3)
@@ -181,7 +181,7 @@ def test_a_topic_with_impossible_queues_stops_the_start(number: int) -> None:
 
 
 def test_impossible_offsets_are_left_out_and_reported() -> None:
-    """A negative offset counts as none with clients; what has no topic@group is of nobody."""
+    """Clients treat a negative offset as none; keys without topic@group are ignored."""
     disk = MemoryDisk()
     disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:-7,1:3},"T":{0:1}}}')
     kept = ConfigFileStore(disk)
@@ -238,7 +238,7 @@ def test_a_first_send_takes_no_more_queues_than_the_template_has() -> None:
 
 
 def test_topics_that_make_themselves_are_bounded() -> None:
-    """A client that invents topic names meets a limit that names its setting."""
+    """A client that invents topic names reaches a limit; the error names the setting."""
     topics = TopicTable(BrokerConfig(topics_max=12), files(), NOW_MS)
     number = 0
     while len(topics) < 12:
@@ -286,7 +286,7 @@ def test_groups_make_themselves_only_where_they_may() -> None:
 
 
 def test_a_reset_voids_commits_until_it_is_taken() -> None:
-    """The reset stands until the queue is pulled, once."""
+    """The reset applies to the next pull of the queue, once."""
     table = OffsetTable(files(), NOW_MS)
     table.reset("g", "T", 0, 5)
     assert table.is_reset("g", "T", 0)

@@ -175,7 +175,7 @@ def test_a_recall_of_another_broker_is_refused() -> None:
     assert "broker-b" in reply.remark
 
 
-def test_the_checkpoint_is_told() -> None:
+def test_the_checkpoint_is_returned() -> None:
     """60 answers Apache's 56 bytes."""
     bench = Bench()
     timed(bench, b"1", TIMER_DELAY_SEC="10")
@@ -186,7 +186,7 @@ def test_the_checkpoint_is_told() -> None:
 
 
 def test_a_crowded_second_is_delivered_in_strokes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands in one second keep nobody waiting: they go out some at a time, in the order they came."""
+    """Thousands due in one second do not block others: they are delivered in slices, in order of arrival."""
     monkeypatch.setattr("mqtrail.broker.timing.slots.COLLECT_MAX", 100)
     monkeypatch.setattr("mqtrail.broker.timing.timers.DELIVER_MAX", 64)
     bench = Bench()
@@ -240,7 +240,7 @@ def test_a_clock_set_back_loses_nothing() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_clock_that_went_forward_and_back(restarts: bool) -> None:
-    """Store times stand still then, also across a restart; what is sent from then on waits no longer for that."""
+    """Store times do not advance then, also across a restart; later messages do not wait longer because of it."""
     bench = Bench()
     bench.now_ms += DAY_MS
     bench.send("other")
@@ -261,7 +261,7 @@ def test_a_clock_that_went_forward_and_back(restarts: bool) -> None:
     assert b"level 3 later" in bodies(bench)
 
 
-def test_what_is_due_now_and_then_goes_on_after_the_clock_was_set_back() -> None:
+def test_periodic_work_continues_after_the_clock_was_set_back() -> None:
     """Offsets are saved, and held pulls answered, when they are due, and not when the clock is where it was."""
     bench = Bench()
     bench.send()
@@ -292,7 +292,7 @@ def test_a_clock_set_back_while_a_second_is_read(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_lost_log_is_built_again_from_the_queue() -> None:
-    """With the checkpoint there, nothing that was delivered comes again, and nothing that waits is lost."""
+    """With a checkpoint, no delivered message is redelivered, and no waiting one is lost."""
     disk = CrashDisk()
     bench = Bench(offsets_save_ms=DAY_MS, statistics=False)
     open_store(bench, disk)
@@ -329,7 +329,7 @@ def test_a_kill_after_the_clock_was_set_back() -> None:
 
 
 def test_a_lost_checkpoint_delivers_all_again() -> None:
-    """Rather twice than never, and the report said so."""
+    """Messages are delivered twice rather than never, as the report states."""
     disk = CrashDisk()
     bench = Bench()
     open_store(bench, disk)

@@ -98,7 +98,7 @@ def test_op_records_of_both_formats(body: bytes, text: str, offsets: list[int]) 
 
 @given(OFFSETS, st.integers(1, 100))
 def test_op_records_round_trip(offsets: list[int], size_max: int) -> None:
-    """Whatever ended is read again in order, in records of about the size asked for."""
+    """All ended transactions are read in order, in records of about the given size."""
     records = op_records(3, offsets, size_max, NOW_MS, bytes(8))
     read = [offset for record in records for offset in half_offsets_of(bytes(record.body), record.properties)]
     assert read == offsets
@@ -216,7 +216,7 @@ def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_producers_are_asked_in_turn() -> None:
-    """One live producer of the group is asked each time; without one the counter goes on alone."""
+    """Each check goes to one live producer of the group; without one only the counter rises."""
     bench = Bench()
     half(bench, b"1")
     assert questions(bench.advance(40_000)) == []

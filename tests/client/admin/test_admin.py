@@ -1,4 +1,4 @@
-"""Admin against our own brokers: each question and each change, and what is told of the brokers that fail."""
+"""Admin on our own brokers: each query and each change, and the report of brokers that fail."""
 
 import threading
 import time
@@ -64,7 +64,7 @@ def admin(cluster: Embedded) -> Iterator[SyncAdmin]:
 
 
 def test_topics(admin: SyncAdmin) -> None:
-    """Created, listed by cluster, changed, ordered, deleted: each broker and name server is told apart."""
+    """Created, listed by cluster, changed, ordered, deleted: with a result for each broker and name server."""
     made = admin.create_topics(
         [TopicConfig("one", 1, 1), TopicConfig("two", 1, 1, attributes={"message.type": "FIFO"})]
     )
@@ -96,7 +96,7 @@ def test_topics(admin: SyncAdmin) -> None:
 
 
 def test_changes_of_one_broker(admin: SyncAdmin) -> None:
-    """By name or address; one that is not there is told with those that are."""
+    """By name or address; the error for a missing one lists the existing ones."""
     address = admin.masters()["broker-b"]
     assert list(admin.create_topic(TopicConfig("three", 1, 1), broker="broker-b").found) == ["broker-b"]
     assert list(admin.create_topic(TopicConfig("three", 1, 1), broker=address).found) == [address]
@@ -111,7 +111,7 @@ def test_changes_of_one_broker(admin: SyncAdmin) -> None:
 
 
 def test_a_broker_that_is_down_is_a_failure_by_name() -> None:
-    """What the others did stands beside it."""
+    """The results of the others are returned beside it."""
     with embedded(brokers=2) as running, SyncAdmin(running.namesrv_address) as admin:
         known = admin.masters()
         running.stop_broker("broker-b")
@@ -137,7 +137,7 @@ def test_groups(admin: SyncAdmin) -> None:
 
 
 def test_who_is_there(cluster: Embedded, admin: SyncAdmin) -> None:
-    """Members tell of themselves; without any every master says so, which is no failure."""
+    """Members report about themselves; if there are none, every master reports it, which is not a failure."""
     assert all(not one.connection_set for one in admin.group_connections("nobody").values())
     assert all(members == [] for members in admin.members("nobody").values())
     with (
@@ -180,7 +180,7 @@ def test_offsets(admin: SyncAdmin) -> None:
 
 
 def test_messages(admin: SyncAdmin) -> None:
-    """By place, by time, by queue; what is not there is told with what is."""
+    """By place, by time, by queue; the error for a missing one lists the existing ones."""
     queue = admin.queues("orders")[0]
     found = admin.message_at_offset(queue, 1)
     assert (found.queue_offset, found.queue) == (1, queue)
@@ -279,7 +279,7 @@ def test_users_and_policies(admin: SyncAdmin) -> None:
 
 
 def test_upkeep_and_settings_at_run_time(admin: SyncAdmin) -> None:
-    """Every master does it, or says why not."""
+    """Every master does it, or reports why not."""
     assert admin.clean_unused_topics().complete
     assert admin.clean_expired_queues().complete
     assert admin.delete_expired_logs().complete

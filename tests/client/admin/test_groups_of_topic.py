@@ -50,12 +50,12 @@ def groups_of(*groups: str) -> tuple[tuple[str, ...], list[int]]:
     return found
 
 
-def test_the_topics_own_name_stands_for_its_live_groups() -> None:
+def test_the_topics_own_name_means_its_live_groups() -> None:
     """Groups with offsets stay, the live ones are found by their connections, and the topic is no group."""
     found, _ = groups_of("orders", "Stopped")
     assert found == ("Live", "Stopped")
 
 
 def test_others_are_asked_one_question() -> None:
-    """A broker that names groups alone is asked for nothing else."""
+    """A broker that returns only groups gets no other request."""
     assert groups_of("Live", "Stopped") == (("Live", "Stopped"), [RequestCode.QUERY_TOPIC_CONSUME_BY_WHO])

@@ -95,7 +95,7 @@ def test_a_fixed_list_is_of_the_topic() -> None:
 
 
 def test_a_room_must_be_known() -> None:
-    """A queue or member without a room is an error that says so, not a queue that nobody reads."""
+    """A queue or member without a room is an error, not a queue that no member reads."""
     with pytest.raises(ClientError, match="machine room"):
         MachineRoomNearby(lambda queue: "", room_of_member)(MEMBERS[0], QUEUES, MEMBERS)
     # As Java splits names: an empty part at the end is none, and a third part is one too many.

@@ -1,4 +1,4 @@
-"""Consumer: every message reaches a handler, offsets follow processing, failures come again."""
+"""Consumer: every message reaches a handler, offsets follow processing, failed messages are redelivered."""
 
 import asyncio
 from collections.abc import Mapping
@@ -117,8 +117,8 @@ async def test_only_processed_messages_are_committed() -> None:
                 await first.ack()
 
 
-async def test_an_unsettled_message_comes_again_to_the_next_member() -> None:
-    """A consumer that goes away without settling leaves the message to whoever comes next."""
+async def test_an_unsettled_message_is_redelivered_to_the_next_member() -> None:
+    """A message that a closed consumer did not settle is delivered to the next one."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"0", b"1")
         async with Consumer("CG", cluster.namesrv, {"orders": "*"}, config=QUICK) as consumer:
@@ -128,7 +128,7 @@ async def test_an_unsettled_message_comes_again_to_the_next_member() -> None:
             assert await consume(consumer, 1) == [b"1"]
 
 
-async def test_a_failed_message_is_sent_back_and_comes_again() -> None:
+async def test_a_failed_message_is_sent_back_and_redelivered() -> None:
     """An exception, a returned and a raised RetryLater each make another delivery of the same id, counted up."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         ids = put(cluster.brokers[0], "orders", b"raise", b"return", b"later", b"fine")
@@ -195,7 +195,7 @@ async def test_without_any_way_back_the_message_is_tried_here() -> None:
 
 
 async def test_tags_are_compared_by_text() -> None:
-    """Two tags of one hash are told apart by the client, and what is filtered out is passed over."""
+    """The client distinguishes two tags with one hash, and skips filtered messages."""
     async with fake_cluster({"orders": 1}) as cluster:
         for tag in ("Aa", "BB", "C", "Aa"):  # Aa and BB have one Java hash
             put(cluster.brokers[0], "orders", tag.encode(), tags=tag)
@@ -247,7 +247,7 @@ async def test_flow_control_bounds_what_is_held() -> None:
 
 
 async def test_an_offset_outside_the_queue_is_mended() -> None:
-    """A committed offset below the first kept message goes on at the first one."""
+    """From a committed offset below the first kept message, consumption continues at the first one."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")
@@ -265,7 +265,7 @@ async def test_an_offset_outside_the_queue_is_mended() -> None:
         (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, [b"new"]),
     ],
 )
-async def test_a_new_group_starts_where_it_is_told(consume_from: ConsumeFromWhere, expected: list[bytes]) -> None:
+async def test_a_new_group_starts_where_it_is_configured(consume_from: ConsumeFromWhere, expected: list[bytes]) -> None:
     """Without a committed offset the first or the last offset is the start."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"old")
@@ -360,7 +360,7 @@ async def test_an_ordered_consumer_leaves_locked_queues_alone() -> None:
 
 
 async def test_ordered_attempts_end_in_the_retry_topic() -> None:
-    """Once its attempts are used up an ordered message is handed to the broker, and the queue goes on."""
+    """After its last attempt an ordered message is sent back to the broker, and the queue continues."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"poison", b"next")
@@ -399,7 +399,7 @@ async def test_broadcasting_gives_each_member_everything(tmp_path: Path) -> None
 
 
 async def test_a_handler_that_hangs_is_given_back() -> None:
-    """After consume_timeout its message is sent back, and what the handler says afterwards changes nothing."""
+    """After consume_timeout its message is sent back, and the handler's later result is ignored."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"x")
         config = replace(QUICK, consume_timeout_ms=60)
@@ -415,7 +415,7 @@ async def test_a_handler_that_hangs_is_given_back() -> None:
 
 
 async def test_close_waits_for_running_handlers() -> None:
-    """A handler that ends within the wait is committed; one that does not leaves its message to come again."""
+    """The message of a handler that ends within the wait is committed; others are redelivered."""
     async with fake_cluster({"orders": 2}) as cluster:
         put(cluster.brokers[0], "orders", b"quick")
         put(cluster.brokers[0], "orders", b"slow", queue_id=1)

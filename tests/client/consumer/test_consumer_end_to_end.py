@@ -113,7 +113,7 @@ async def test_a_group_that_pops(tmp_path: Path) -> None:
 
 
 async def test_an_sql_filter(tmp_path: Path) -> None:
-    """The broker evaluates it where it is enabled; where not, the start says so."""
+    """The broker evaluates it if filters are enabled; otherwise the start fails with the reason."""
     async with embedded_async(broker=BrokerConfig(property_filter=True)) as cluster:
         namesrv = cluster.namesrv_address
         async with Producer("PG", namesrv) as producer:
@@ -136,7 +136,7 @@ async def test_an_sql_filter(tmp_path: Path) -> None:
 
 
 async def test_lite_pull_members_share(tmp_path: Path) -> None:
-    """Two members read everything once; after a restart nothing that was committed comes again."""
+    """Two members read everything once; after a restart no committed message is redelivered."""
     async with embedded_async() as cluster:
         namesrv = cluster.namesrv_address
         async with Producer("PG", namesrv) as producer:
@@ -162,7 +162,7 @@ async def test_lite_pull_members_share(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["ordered", "broadcasting", "batches", "pop"])
 async def test_the_trace_of_each_mode(mode: str, tmp_path: Path) -> None:
-    """A pair of Sub records for each attempt and message; a batch shares its request id; what failed says so."""
+    """A pair of Sub records for each attempt and message; a batch shares its request id; a failure is recorded."""
     async with embedded_async(broker=BrokerConfig(trace_topic_enable=True, message_delay_level="1s 1s 1s")) as cluster:
         namesrv = cluster.namesrv_address
         modes: dict[str, dict[str, Any]] = {

@@ -80,7 +80,7 @@ async def test_handlers_cancelled_anywhere_lose_nothing(mode: str, seed: int) ->
 
 
 async def test_a_settlement_outlives_its_caller() -> None:
-    """Whoever waits for a retry may be cancelled: the message is given back nevertheless, and once."""
+    """Cancelling a wait for a retry still sends the message back, once."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"x")
@@ -175,7 +175,7 @@ def test_loops_do_not_meet() -> None:
 
 
 def test_a_child_after_fork_is_another_member() -> None:
-    """A SyncConsumer made before a fork joins the group again in the child, with an id of its own."""
+    """A SyncConsumer made before a fork joins the group again in the child, with its own id."""
     with (
         cluster_in_a_thread({"orders": 2, "%RETRY%CG": 1}) as cluster,
         SyncProducer("PG", cluster.namesrv) as producer,
@@ -211,7 +211,7 @@ def test_a_child_after_fork_is_another_member() -> None:
 
 
 async def test_a_name_server_that_is_gone() -> None:
-    """At the start it is an error; later what is known goes on, and one that comes back is asked again."""
+    """At the start it is an error; later the known routes are used, and a name server that returns is queried again."""
     with pytest.raises(NoNameServer):
         await Consumer("CG", "127.0.0.1:1", {"orders": "*"}, config=QUICK).start()
     async with fake_cluster({"orders": 1}) as cluster:
@@ -235,7 +235,7 @@ async def test_a_name_server_that_is_gone() -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_broker_that_is_gone(ordered: bool) -> None:
-    """The others' queues go on; when it is back its queues do too, from where they were committed."""
+    """Queues of other brokers continue; when it is back, its queues continue from their committed offsets."""
     async with fake_cluster({"orders": 1}, 2) as cluster:
         first, second = cluster.brokers
         put(first, "orders", b"a0")
@@ -302,7 +302,7 @@ def test_a_route_that_changes_in_flight() -> None:
     async def handled(
         cluster: FakeCluster, consumer: Consumer, wanted: set[MessageQueue], seen: dict[tuple[str, int], list[int]]
     ) -> None:
-        """Also committed: what was not comes again when its broker goes first."""
+        """Also committed: other messages are redelivered if their broker stops first."""
         await until(lambda: set(consumer.assignment) == wanted)
         await until(
             lambda: all(
@@ -321,7 +321,7 @@ def test_a_route_that_changes_in_flight() -> None:
 
 
 async def test_a_consumer_beside_others_in_one_client() -> None:
-    """Two groups share connections; closing one leaves the other; a closed client says so."""
+    """Two groups share connections; closing one does not affect the other; a closed client raises an error."""
     async with fake_cluster({"orders": 1}) as cluster:
         client = ClientInstance(cluster.namesrv, QUICK.instance)
         put(cluster.brokers[0], "orders", b"x")
@@ -338,7 +338,7 @@ async def test_a_consumer_beside_others_in_one_client() -> None:
 
 
 async def test_popped_messages_and_cancellation() -> None:
-    """A cancelled handler leaves its message to the broker; nothing of it is acknowledged."""
+    """The message of a cancelled handler is not acknowledged, and the broker redelivers it."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)

@@ -20,7 +20,7 @@ def numbers(first: int, end: int) -> list[bytes]:
 
 
 async def test_an_operator_sees_the_lock() -> None:
-    """The lock is asked for in the body that Java sends, and shown in the running info."""
+    """The lock request has the body that Java sends, and the running info shows the lock."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         Consumer("CG", cluster.namesrv, {"orders": "*"}, config=ORDERED) as consumer,
@@ -36,7 +36,7 @@ async def test_an_operator_sees_the_lock() -> None:
 
 
 async def test_a_lock_that_ran_out_stops_the_queue_until_it_is_ours_again() -> None:
-    """While the broker does not answer nothing is handed out; then the queue goes on where it stood."""
+    """While the broker does not answer, nothing is delivered; then the queue continues where it was."""
     loop = asyncio.get_running_loop()
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
@@ -59,7 +59,7 @@ async def test_a_lock_that_ran_out_stops_the_queue_until_it_is_ours_again() -> N
 
 
 async def test_a_lock_that_another_member_has_gives_the_queue_up() -> None:
-    """What we held is forgotten, nothing of it is committed any more, and the lock's return brings the queue anew."""
+    """The held messages are dropped and not committed; with the lock the queue starts from its committed offset."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", *numbers(0, 3))
@@ -75,7 +75,7 @@ async def test_a_lock_that_another_member_has_gives_the_queue_up() -> None:
             assert committed(cluster) == {("broker-a", 0): 2}
 
 
-async def test_a_queue_changes_hands_in_order() -> None:
+async def test_a_queue_moves_to_another_member_in_order() -> None:
     """A member that must give a queue up ends its running handler first; nothing is handled twice or out of order."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
@@ -108,7 +108,7 @@ async def test_a_queue_changes_hands_in_order() -> None:
 
 
 async def test_a_hanging_handler_loses_its_queue() -> None:
-    """After lock_ms another member takes over; what the first one says then is ignored."""
+    """After lock_ms another member takes over; later results of the first one are ignored."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"x")
@@ -125,7 +125,7 @@ async def test_a_hanging_handler_loses_its_queue() -> None:
             await until(lambda: committed(cluster) == {("broker-a", 0): 1})
 
 
-async def test_a_queue_that_is_wanted_again_goes_on() -> None:
+async def test_a_queue_that_is_assigned_again_continues() -> None:
     """A queue that waits to be given up and is assigned again before that loses nothing."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
@@ -175,7 +175,7 @@ async def test_a_failure_suspends_for_as_long_as_it_says() -> None:
 
 
 async def test_giving_up_waits_for_a_broker_that_takes_it() -> None:
-    """While the copy cannot be sent the queue stands; it goes on once the broker has it."""
+    """While the copy cannot be sent, the queue waits; it continues once the broker has the copy."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"poison", b"next")
@@ -240,7 +240,7 @@ async def test_broadcasting_in_order_needs_no_lock(tmp_path: Path) -> None:
 
 
 async def test_a_broker_that_locks_only_some() -> None:
-    """Queues that the broker leaves out of its answer are not worked on, and asked for again."""
+    """Queues that are missing in the broker's answer are not consumed, and are requested again."""
     async with fake_cluster({"orders": 3}) as cluster:
         (broker,) = cluster.brokers
         asked = 0

@@ -26,7 +26,7 @@ BATCHES = replace(QUICK, batch_count_max=3)
 
 
 def wanted(broker: FakeBroker, topic: str) -> tuple[str, str, int]:
-    """What the last heartbeat said of a topic: expression, its type, its version."""
+    """A topic's subscription in the last heartbeat: expression, its type, its version."""
     beat = HeartbeatData.decode(broker.of(RequestCode.HEART_BEAT)[-1].body)
     (data,) = [one for one in beat.consumer_data_set[0].subscription_data_set if one.topic == topic]
     return data.sub_string, data.expression_type, data.sub_version
@@ -91,7 +91,8 @@ def test_handlers_that_clash_are_refused() -> None:
 
 
 async def test_batches_are_settled_as_one_or_by_parts() -> None:
-    """A batch that raises comes again whole, one that gives back a part only that; ids of both kinds are told."""
+    """A batch that raises is redelivered whole, one that fails in part only in that part; both kinds of ids are
+    given."""
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", *(b"%d" % number for number in range(8)))
@@ -149,7 +150,7 @@ async def test_batches_by_iteration() -> None:
 
 
 async def test_ordered_batches_go_on_from_the_first_failure() -> None:
-    """What stands before it is done; the failed one and all behind it come again, counted up."""
+    """Messages before it are settled; the failed one and all behind it are redelivered with a higher count."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", *(b"%d" % number for number in range(5)))
         seen: list[list[tuple[bytes, int]]] = []
@@ -171,7 +172,7 @@ async def test_ordered_batches_go_on_from_the_first_failure() -> None:
 
 
 async def test_single_messages_for_a_handler_of_batches() -> None:
-    """With batch_count_max 1 a handler of batches gets batches of one, also when an operator hands it a message."""
+    """With batch_count_max 1 a handler of batches gets batches of one, also for a message from an operator."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1")
@@ -274,7 +275,7 @@ async def test_bounds_of_a_topic_are_shared_out() -> None:
 
 
 async def test_a_cancelled_run_does_not_wait_for_threads() -> None:
-    """Plain functions go on in their threads; the loop is free, and their messages come again."""
+    """Plain functions continue in their threads; the loop is free, and their messages are redelivered."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"x")
         entered, leave = threading.Event(), threading.Event()
@@ -315,7 +316,7 @@ async def test_a_listener_hears_of_the_queues() -> None:
 
 
 async def test_a_namespace_is_invisible_to_the_application() -> None:
-    """Names are wrapped on the wire and bare in the application's hands, retries included."""
+    """Names have the prefix on the wire and none in the application, also for retries."""
     async with fake_cluster({"ns%orders": 1, "%RETRY%ns%CG": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "ns%orders", b"x")

@@ -66,7 +66,7 @@ async def bodies_of(consumer: LitePullConsumer, count: int) -> list[bytes]:
 
 
 async def test_polls_give_what_is_there() -> None:
-    """Every queue's messages, in its order, at most as many as asked for, and nothing after the time-out."""
+    """Every queue's messages, in its order, at most as many as requested, and none after the timeout."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -119,7 +119,7 @@ async def test_auto_commit_follows_the_next_call() -> None:
 
 
 async def test_commits_by_hand() -> None:
-    """Without auto_commit nothing is committed but what commit says; its failure is raised."""
+    """Without auto_commit only explicit commits count; their failure is raised."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", b"0", b"1", b"2")
@@ -146,7 +146,8 @@ async def test_commits_by_hand() -> None:
 
 
 async def test_places_in_a_queue() -> None:
-    """Seek forgets what was pulled; begin, end, a time and an offset are places; outside of the queue is none."""
+    """Seek forgets what was pulled; begin, end, a time and an offset are valid; a place outside of the queue is an
+    error."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         put(broker, "orders", *(b"%d" % number for number in range(8)))
@@ -176,7 +177,7 @@ async def test_places_in_a_queue() -> None:
 
 
 async def test_pause_and_resume() -> None:
-    """A paused queue is not pulled; what was pulled is still there; the others go on."""
+    """A paused queue is not pulled and keeps its pulled messages; the others continue."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         async with lite(cluster.namesrv, {"orders": "*"}, suspend_timeout_ms=30) as consumer:
@@ -221,7 +222,7 @@ async def test_queues_of_ones_own_choice() -> None:
 
 
 async def test_members_share_and_listeners_hear() -> None:
-    """A second member takes half; both are told; what the first was done with is committed before."""
+    """A second member takes half; both are notified; the first commits its processed messages before."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers
         for queue_id in range(2):
@@ -304,7 +305,7 @@ async def test_an_old_broker_is_pulled_plainly() -> None:
 
 
 async def test_close_ends_iteration() -> None:
-    """Whoever waits for a message is told that there will be none."""
+    """A waiting poll ends with an error."""
     async with fake_cluster({"orders": 1}) as cluster:
         consumer = lite(cluster.namesrv, {"orders": "*"})
         await consumer.start()
@@ -348,7 +349,7 @@ async def test_operators_see_and_reset() -> None:
 
 
 async def test_an_sql_filter_and_a_changed_subscription() -> None:
-    """The expression travels with each pull, with its version; changing it asks anew."""
+    """Each pull has the expression and its version; changing it pulls again."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
 
@@ -366,7 +367,7 @@ async def test_an_sql_filter_and_a_changed_subscription() -> None:
             await until(lambda: consumer.assignment == [])
 
 
-async def test_broadcasting_keeps_its_place_here(tmp_path: Path) -> None:
+async def test_broadcasting_keeps_its_offsets_locally(tmp_path: Path) -> None:
     """All queues, offsets in the local file."""
     async with fake_cluster({"orders": 2}) as cluster:
         (broker,) = cluster.brokers

@@ -41,7 +41,7 @@ def file_in(folder: Path) -> Path:
 
 
 async def test_the_file_is_javas(tmp_path: Path) -> None:
-    """We go on where a Java consumer stopped, and it can go on after us."""
+    """We continue where a Java consumer stopped, and it can continue after us."""
     file_in(tmp_path).parent.mkdir(parents=True)
     file_in(tmp_path).write_bytes(JAVA_FILE)
     told: list[tuple[MessageQueue, int]] = []
@@ -118,7 +118,7 @@ async def test_two_consumers_of_a_group_do_not_share_a_file(tmp_path: Path) -> N
             assert await consume(again, 1) == [b"y"], "the place after what the first had"
 
 
-async def test_a_write_that_nobody_waits_for_is_not_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_without_a_waiter_is_not_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit is cancelled during its write, as at a close: the next one waits for it, and the newer offset stays."""
     sync = os.fsync
     writing, go_on = threading.Event(), threading.Event()
@@ -149,7 +149,7 @@ async def test_a_write_that_nobody_waits_for_is_not_overtaken(tmp_path: Path, mo
 
 
 async def test_a_disk_that_refuses_is_no_end(tmp_path: Path) -> None:
-    """What cannot be written is logged and tried again; an explicit commit says so."""
+    """A failed write is logged and retried; an explicit commit raises the error."""
     offsets = offsets_in(tmp_path)
     await offsets.open()
     blocker = file_in(tmp_path).with_name("offsets.json.tmp")

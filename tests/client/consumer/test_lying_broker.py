@@ -34,7 +34,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
-def test_empty_answers_are_asked_for_less_and_less_often() -> None:
+def test_empty_answers_make_pulls_less_frequent() -> None:
     """A few in a row are free; then the wait doubles up to its bound, until an answer brings something or was held."""
     answers = EmptyAnswers()
     waits = [answers.wait_ms(is_empty=True, took_ms=0) for _ in range(FREE_COUNT + 9)]
@@ -141,8 +141,8 @@ async def test_a_member_that_is_listed_twice_gets_one_share() -> None:
                 await m.ack()
 
 
-async def test_locks_that_were_not_asked_for_are_not_kept() -> None:
-    """A lock answer names queues of others: nothing of them stays in memory."""
+async def test_locks_that_were_not_requested_are_not_kept() -> None:
+    """A lock answer with queues of others leaves nothing in memory."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         others = tuple(MessageQueue("orders", "broker-a", number) for number in range(1_000))

@@ -1,4 +1,5 @@
-"""Pull replies of brokers that err or lie: no reader skips unseen messages, none decodes far more than it asked for."""
+"""Pull replies of brokers that err or lie: no reader skips unseen messages, and none decodes far more than it
+requested."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -95,14 +96,14 @@ def test_no_reply_moves_back(status: PullStatus) -> None:
     assert read_pull_reply(reply(status, 3, 100), QUEUE, 10, 32).next_offset == 10
 
 
-def test_records_with_an_offset_below_the_one_asked_for_are_delivered() -> None:
+def test_records_with_an_offset_below_the_requested_one_are_delivered() -> None:
     """No CRC covers a record's head: a flipped bit must not make a message one that was delivered before."""
     result = read_pull_reply(reply(PullStatus.FOUND, 13, 100, iter((10, 3, 12))), QUEUE, 10, 32)
     assert offsets_of(result, 10) == [10, 11, 12]
 
 
-def test_far_more_records_than_asked_for_are_not_decoded() -> None:
-    """16 MiB of the smallest records: what is read costs little, and the next pull goes on behind it."""
+def test_far_more_records_than_requested_are_not_decoded() -> None:
+    """16 MiB of the smallest records: few are read, and the next pull continues behind them."""
     body = record("orders", 0, 0)
     count = (16 << 20) // len(body)
     command = reply(PullStatus.FOUND, count, count)

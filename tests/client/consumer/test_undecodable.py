@@ -244,7 +244,7 @@ def test_direct_consumption_follows_the_consumers_choice(choice: OnUndecodable) 
     run(main())
 
 
-def test_the_synchronous_consumer_goes_on() -> None:
+def test_the_synchronous_consumer_continues() -> None:
     with cluster_in_a_thread({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         poison(broker)
@@ -335,7 +335,7 @@ def test_a_record_with_a_place_behind_its_pull() -> None:
 
 
 @pytest.mark.parametrize("offset", [None, "x", "9" * 5_000, str(1 << 63)])
-def test_an_answer_without_an_offset_is_asked_for_again(offset: str | None) -> None:
+def test_a_query_without_an_offset_in_its_answer_is_repeated(offset: str | None) -> None:
     """It ended the task that gives a consumer its queues, for good."""
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Background work outlives unexpected errors: each task logs the traceback, waits, and goes on until cancelled."""
+"""Background work outlives unexpected errors: each task logs the traceback, waits, and continues until cancelled."""
 
 import asyncio
 from dataclasses import replace
@@ -44,7 +44,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing_at_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, count: int = 2) -> list[int]:
-    """Have a method raise what nobody expects the first times it is called; returns its failures so far."""
+    """Let a method raise an unexpected error at its first calls; returns its failures so far."""
     real = getattr(owner, name)
     failures: list[int] = []
 
@@ -58,8 +58,8 @@ def failing_at_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, cou
     return failures
 
 
-async def test_a_task_goes_on_until_it_is_cancelled() -> None:
-    """Errors in a row wait longer, up to a bound; a turn without one starts anew; a cancellation ends it at once."""
+async def test_a_task_continues_until_it_is_cancelled() -> None:
+    """The wait grows with consecutive errors, up to a bound; a success resets it; a cancellation ends it at once."""
     script: list[Exception | None] = [*[ValueError("bug")] * 4, None, KeyError("bug")]
     waiting = asyncio.Event()
 
@@ -81,7 +81,7 @@ async def test_a_task_goes_on_until_it_is_cancelled() -> None:
     assert all(log["exc_info"] for log in logs)
 
 
-async def test_periodic_work_goes_on() -> None:
+async def test_periodic_work_continues() -> None:
     """Heartbeats and route refreshes of a client, which only its first error used to end."""
     with pytest.MonkeyPatch.context() as patch:
         encoded = failing_at_first(patch, HeartbeatData, "encode")
@@ -108,7 +108,7 @@ CONSUMERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("task", CONSUMERS)
-async def test_a_consumer_goes_on(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_consumer_continues(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its messages arrive nevertheless, from the same consumer, within a rebalance interval."""
     owner, method, changes = CONSUMERS[task]
     async with fake_cluster({"orders": 1, "%RETRY%CG": 1}) as cluster:
@@ -129,7 +129,7 @@ async def test_a_consumer_goes_on(task: str, monkeypatch: pytest.MonkeyPatch) ->
                 assert await consume(consumer, 3) == [b"1", b"2", b"3"]
 
 
-async def test_a_lite_pull_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lite_pull_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue's puller repeats the pull whose reply it failed at."""
     async with fake_cluster({"orders": 1}) as cluster:
         put(cluster.brokers[0], "orders", b"1")
@@ -186,7 +186,7 @@ async def test_transaction_checks_go_on(monkeypatch: pytest.MonkeyPatch) -> None
         await until(lambda: any(one.ext["fromTransactionCheck"] == "true" for one in broker.of(37)))
 
 
-def test_the_trace_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trace_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug in sending or in the spool delays records or counts them as lost; close ends in any case."""
 
     class Sink(TraceSink):

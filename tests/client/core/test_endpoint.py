@@ -52,7 +52,7 @@ def test_an_answer_names_the_servers() -> None:
         OK % 0,
     ],
 )
-def test_an_answer_that_is_none_is_an_error_in_words(answer: bytes) -> None:
+def test_an_invalid_answer_is_an_error_with_a_text(answer: bytes) -> None:
     """No exception of the HTTP library reaches the application."""
     with endpoint(lambda peer: peer.sendall(answer)) as url, pytest.raises(NoNameServer, match="returned no name serv"):
         ask_addresses(url, 30_000)
@@ -60,7 +60,7 @@ def test_an_answer_that_is_none_is_an_error_in_words(answer: bytes) -> None:
 
 @pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nX: ", OK % 60_000])
 def test_an_endpoint_that_trickles_is_left_in_time(start: bytes) -> None:
-    """The timeout is that of the whole answer: each byte must not begin it anew."""
+    """The timeout applies to the whole answer: a byte does not restart it."""
     stopped = threading.Event()
 
     def trickle(peer: socket.socket) -> None:

@@ -83,7 +83,7 @@ async def test_a_request_gets_its_reply() -> None:
 
 
 async def test_a_request_without_a_reply() -> None:
-    """Stored, not replied to: NoReply. Not stored: what the send says."""
+    """Stored and not replied to: NoReply. Not stored: the error of the send."""
     config = ProducerConfig(retry_count=0)
     async with fake_cluster({"asks": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         with pytest.raises(NoReply, match="not replied to within 400 ms"):
@@ -95,7 +95,7 @@ async def test_a_request_without_a_reply() -> None:
 
 
 async def test_requests_are_bounded_and_end_with_the_producer() -> None:
-    """At most requests_max wait; who waits at the end is told."""
+    """At most requests_max wait; requests that wait at the close get an error."""
     config = ProducerConfig(requests_max=1)
     async with fake_cluster({"asks": 1}) as cluster:
         async with Producer("PG", cluster.namesrv, config=config) as producer:

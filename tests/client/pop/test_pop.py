@@ -115,8 +115,8 @@ async def test_what_is_handled_is_acknowledged() -> None:
         assert not broker.of(RequestCode.PULL_MESSAGE)
 
 
-async def test_what_fails_comes_again_later() -> None:
-    """The wait grows with the attempts, or is that of the level asked for; the handle says for which message."""
+async def test_a_failed_message_is_redelivered_later() -> None:
+    """The wait grows with the attempts, or is that of the requested level; the handle identifies the message."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)
@@ -197,7 +197,7 @@ async def test_a_dead_letter_at_once() -> None:
 
 
 async def test_what_came_too_late_is_left_to_the_broker() -> None:
-    """A message whose invisible time is over is not handed out; one that ends too late is not acknowledged."""
+    """A message whose invisible time is over is not delivered; a result after it is not acknowledged."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)
@@ -248,7 +248,7 @@ async def test_batches_of_popped_messages() -> None:
         assert sorted(pop.acked) == [("orders", 0, 0), ("orders", 0, 3)]
 
 
-async def test_what_nobody_began_with_is_handed_back() -> None:
+async def test_messages_that_no_handler_started_are_returned() -> None:
     """At the end, and when an assignment is taken away, others have it after a second, not after a minute."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
@@ -310,7 +310,7 @@ async def test_an_old_broker_has_its_queues_pulled() -> None:
 
 
 async def test_an_answer_that_is_lost_is_given_again() -> None:
-    """A broken connection does not make a handled message come again; a refusal is not repeated."""
+    """A broken connection does not redeliver a handled message; a refused ack is not repeated."""
     async with fake_cluster({"orders": 1}) as cluster:
         (broker,) = cluster.brokers
         pop = FakePop(broker)

@@ -50,7 +50,7 @@ async def test_what_does_not_belong_together_does_not_travel_together() -> None:
 
 
 async def test_what_goes_alone() -> None:
-    """Delays, retry topics, and whoever names a time-out or a key."""
+    """Delayed messages, retry topics, and sends with a timeout or a key."""
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=AUTO) as producer:
         (broker,) = cluster.brokers
         one = Message("orders", b"x")

@@ -1,4 +1,4 @@
-"""Producer: where messages go, what is tried again, and what each failure says."""
+"""Producer: the choice of queues, retries, and errors."""
 
 import asyncio
 from functools import partial
@@ -66,7 +66,7 @@ class Listener:
 
 
 async def test_a_message_arrives_whole() -> None:
-    """Body, tags, keys, delay, flag and properties reach the broker, and the result says where it is."""
+    """Body, tags, keys, delay, flag and properties reach the broker, and the result has the message's place."""
     async with fake_cluster({"orders": 4}) as cluster, Producer("PG", cluster.namesrv) as producer:
         message = Message(
             "orders", b"body", tags="A", keys=["k1", "k2"], delay_level=3, flag=7, properties={"own": "ü"}
@@ -288,7 +288,7 @@ async def test_oneway_is_sent_once_and_not_answered() -> None:
     assert listener.heard[-1] == ("oneway", 1)
 
 
-async def test_a_cancelled_send_is_told_as_uncertain() -> None:
+async def test_a_cancelled_send_is_reported_as_uncertain() -> None:
     """Cancelling gives up waiting; the trace must not claim that the message is not stored."""
     listener = Listener()
     async with fake_cluster({"orders": 1}) as cluster:
@@ -364,7 +364,7 @@ def test_a_batch_that_cannot_be_sent_says_why() -> None:
     st.booleans(),
 )
 def test_the_template_writes_what_the_wire_writes(tags: str, keys: str, body: bytes, batch: bool) -> None:
-    """The hot path's frame decodes to the same command as the general road's."""
+    """The hot path's frame decodes to the same command as the general path's."""
     composer = Composer("PG-ü", ProducerConfig(), lambda: "id")
     message = Message("%DLQ%orders", body, tags=tags, keys=keys)
     out = composer.batch([message]) if batch else composer.message(message)

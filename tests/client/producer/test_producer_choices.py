@@ -262,7 +262,7 @@ async def test_back_pressure_by_size() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.booleans()), max_size=30))
 def test_permits_are_never_lost(takers: list[tuple[int, bool]]) -> None:
-    """Whoever gives up, in whatever order, the bounds hold and all permits come home."""
+    """With cancellations in any order the limits hold and all permits are returned."""
 
     async def main() -> None:
         permits = Permits(3, 10)
@@ -290,7 +290,7 @@ def test_permits_are_never_lost(takers: list[tuple[int, bool]]) -> None:
 
 @contextlib.contextmanager
 def http_end_point() -> Iterator[tuple[str, list[bytes], list[str]]]:
-    """An HTTP server: its URL without a path, its answer (the last of the list), the paths that were asked for."""
+    """An HTTP server: its URL without a path, its answer (the last of the list), the requested paths."""
     answers, asked = [b""], []
 
     class EndPoint(BaseHTTPRequestHandler):

@@ -20,7 +20,7 @@ NOW = 1_000_000
 
 
 async def test_codes_of_ones_own_are_tried_again() -> None:
-    """retry_codes stand beside the built-in ones."""
+    """retry_codes add to the built-in ones."""
     config = ProducerConfig(retry_codes=(int(ResponseCode.MESSAGE_ILLEGAL),))
     async with (
         fake_cluster({"orders": 1}, 2) as cluster,
@@ -142,7 +142,7 @@ async def test_the_detector_runs_beside_the_sends() -> None:
 
 
 async def test_a_route_that_changes_in_flight_is_followed() -> None:
-    """A broker that lost the topic (17) makes the next attempt go elsewhere, and the route is asked for again."""
+    """A broker that lost the topic (17) makes the next attempt use another broker, and the route is queried again."""
     async with fake_cluster({"orders": 1}, 2) as cluster, Producer("PG", cluster.namesrv) as producer:
         gone: FakeBroker = cluster.broker("broker-a")
         gone.script = on_code(SEND, refuse(ResponseCode.TOPIC_NOT_EXIST))
@@ -158,7 +158,7 @@ async def test_a_route_that_changes_in_flight_is_followed() -> None:
 
 @pytest.mark.parametrize("turns", range(12))
 async def test_a_send_may_be_cancelled_anywhere(turns: int) -> None:
-    """However far it came: permits come home, and the producer goes on sending."""
+    """At any stage permits are returned, and the producer continues to send."""
     config = ProducerConfig(in_flight_max=1)
     async with fake_cluster({"orders": 1}) as cluster, Producer("PG", cluster.namesrv, config=config) as producer:
         sending = asyncio.create_task(producer.send(Message("orders", b"cancelled")))

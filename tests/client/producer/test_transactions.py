@@ -1,4 +1,4 @@
-"""Transactions: what the half message carries, how its end is told, and how checks are answered."""
+"""Transactions: the properties of half messages, the reports of their end, and the answers to checks."""
 
 import asyncio
 import threading
@@ -112,7 +112,7 @@ async def test_a_committed_transaction() -> None:
     [(COMMIT, 8, COMMIT), (ROLLBACK, 12, ROLLBACK), (UNKNOWN, 0, UNKNOWN), (None, 0, UNKNOWN), ("yes", 0, UNKNOWN)],
 )
 async def test_how_a_local_transaction_ends(answer: Any, code: int, state: TransactionState) -> None:
-    """Every state is told; nothing, and nonsense, is UNKNOWN. A plain function runs in a thread."""
+    """Every state is reported; None and invalid values are UNKNOWN. A plain function runs in a thread."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         TransactionProducer("PG", cluster.namesrv, check=committed) as producer,
@@ -148,7 +148,7 @@ async def test_a_local_transaction_that_raises_is_unknown() -> None:
         assert "no database" in (end.remark or "")
 
 
-async def test_the_block_commits_unless_told_otherwise() -> None:
+async def test_the_block_commits_by_default() -> None:
     """A transaction as a context manager: commit at its end, UNKNOWN when it raises, its own word where it has one."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
@@ -169,7 +169,7 @@ async def test_the_block_commits_unless_told_otherwise() -> None:
 
 
 async def test_a_half_message_that_is_not_safe_is_rolled_back() -> None:
-    """Stored, but not as safely as asked for: the local transaction does not run."""
+    """Stored less safely than requested: the local transaction does not run."""
     async with (
         fake_cluster({"orders": 1}) as cluster,
         TransactionProducer("PG", cluster.namesrv, check=committed) as producer,

@@ -51,7 +51,7 @@ def reading(
 
 
 def test_a_range_is_read_whole_and_in_order() -> None:
-    """Every record once, in results no larger than asked for, until the queue's end."""
+    """Every record once, in results no larger than requested, until the queue's end."""
 
     def read(reader: QueueReader) -> None:
         assert reader.queues("orders") == [QUEUE]
@@ -192,7 +192,7 @@ def test_damaged_answers_are_not_taken_for_records() -> None:
     reading(read, arrange)
 
 
-def test_unknown_topics_and_dead_name_servers_are_told_apart() -> None:
+def test_unknown_topics_and_dead_name_servers_are_distinguished() -> None:
     """Not there is RouteNotFound; could not ask is NoNameServer."""
 
     def read(reader: QueueReader) -> None:
@@ -206,7 +206,7 @@ def test_unknown_topics_and_dead_name_servers_are_told_apart() -> None:
 
 
 def test_configuration_pickles() -> None:
-    """A driver hands it to its workers."""
+    """A driver can pickle it for its workers."""
     config = ReaderConfig(namesrv="a:1;b:2", rate_max=5.0)
     assert pickle.loads(pickle.dumps(config)) == config
 

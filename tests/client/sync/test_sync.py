@@ -61,7 +61,7 @@ def cluster_in_a_thread(topics: dict[str, int] | None = None) -> Iterator[FakeCl
 
 
 def test_send_and_receive() -> None:
-    """What a synchronous producer sends a synchronous consumer processes; a failure comes again."""
+    """A synchronous consumer processes the messages of a synchronous producer; a failed one is redelivered."""
     with cluster_in_a_thread() as cluster:
         with SyncProducer("PG", cluster.namesrv) as producer:
             ids = [producer.send(Message("orders", b"%d" % number)).msg_id for number in range(3)]

@@ -52,7 +52,7 @@ def test_handlers_by_topic_run_in_threads() -> None:
 
 
 def test_batches() -> None:
-    """By iteration and by handler; a batch that raises comes again."""
+    """By iteration and by handler; a batch that raises is redelivered."""
     with cluster_in_a_thread(TOPICS) as cluster:
         with SyncProducer("PG", cluster.namesrv) as producer:
             for number in range(4):

@@ -39,7 +39,7 @@ def test_what_a_producer_can_its_facade_can() -> None:
 
 
 def test_every_public_call_is_there() -> None:
-    """The facades lack nothing of what they stand for."""
+    """The facades have every method of their asynchronous classes."""
     for facade, client in ((SyncProducer, Producer), (SyncAdmin, Admin)):
         names = {name for name in dir(client) if not name.startswith("_")} - {"start", "close", "client_id", "tracer"}
         assert names <= set(dir(facade)), names - set(dir(facade))

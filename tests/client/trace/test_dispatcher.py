@@ -89,7 +89,7 @@ def test_records_arrive_in_batches_with_their_keys(tmp_path: Path) -> None:
 
 
 def test_a_lone_record_is_sent_after_the_linger(tmp_path: Path) -> None:
-    """Nobody waits for company for ever."""
+    """A single record is sent without further ones."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         dispatcher.record("orders", text(1), [f"id-{1}"], 0)
@@ -193,7 +193,7 @@ def test_memory_spills_to_the_spool_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_nothing_can_hold_is_counted_in_the_trace_itself(tmp_path: Path) -> None:
-    """With memory and spool full, the records that follow are lost, and the trace says how many, when and why."""
+    """With memory and spool full, further records are lost, and the trace records how many, when and why."""
 
     async def scenario(dispatcher: Dispatcher, sink: TraceSink) -> None:
         sink.down = True
@@ -217,7 +217,7 @@ def test_what_nothing_can_hold_is_counted_in_the_trace_itself(tmp_path: Path) ->
 
 
 def test_a_refused_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> None:
-    """A trace message that the broker will never take is given up by name; the next ones go on."""
+    """A trace message that the broker refuses for good is dropped and logged; the next ones are sent."""
     sink = TraceSink()
     sink.refuses = lambda message: b"id-13" in message.body
 
@@ -252,7 +252,7 @@ def test_losses_at_close_are_left_for_the_next_start(tmp_path: Path) -> None:
     assert sum(loss.count for loss in sink.of("TraceLoss")) == lost
 
 
-def test_close_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
+def test_close_waits_no_longer_than_its_limit(tmp_path: Path) -> None:
     """A broker that never answers costs the deadline, not the records."""
     sink = TraceSink()
 
@@ -269,7 +269,7 @@ def test_close_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
 
 
 def test_a_spool_that_cannot_be_written_is_a_counted_loss(tmp_path: Path) -> None:
-    """No folder, no spool: the records are counted under a reason that says so."""
+    """Without a folder there is no spool: the records are counted as lost with this reason."""
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
 

@@ -114,7 +114,7 @@ async def test_a_message_fails_twice_and_its_trace_tells_all(tmp_path: Path) -> 
 
 
 async def test_a_poison_message_ends_as_a_dead_letter(tmp_path: Path) -> None:
-    """Attempts used up, or given up by the handler: both stand in %DLQ% under their own ids."""
+    """Messages without attempts left and those given up by the handler are in %DLQ% under their own ids."""
     async with embedded_async(broker=levels("1s 1s 1s")) as cluster:
         namesrv = cluster.namesrv_address
         async with Producer("PG", namesrv) as producer:
@@ -207,7 +207,7 @@ async def test_two_members_share_and_hand_over_in_order(tmp_path: Path) -> None:
 
 
 async def test_admin_arranges_and_shows(tmp_path: Path) -> None:
-    """Topics and groups are created and shown; live members, offsets and lag can be asked for."""
+    """Topics and groups are created and shown; live members, offsets and lag can be queried."""
     async with embedded_async() as cluster, Admin(cluster.namesrv_address) as admin:
         namesrv = cluster.namesrv_address
         (address,) = (await admin.masters()).values()

@@ -129,7 +129,7 @@ def test_the_bound_holds_and_leaves_room_for_a_note(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_refuses_leaves_whole_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ENOSPC and short writes are SpoolError, and what stood there before still stands."""
+    """ENOSPC and short writes are SpoolError, and earlier content is kept."""
     spool = Spool(tmp_path / "a.spool", 10_000)
     spool.append(numbered(0))
     real = os.pwrite
